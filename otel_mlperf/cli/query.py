@@ -18,7 +18,7 @@ def query(
     run: _Run,
     sql: _Sql,
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="So many rows at most.")] = 200,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Then it is stopped.")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Timeout in seconds.")] = 30.0,
     as_json: JsonOption = False,
 ) -> None:
     """Ask the tables of a run: steps, sections, spans, readings, values, totals and more.
@@ -31,7 +31,7 @@ def query(
     from otel_mlperf.cli.output import print_answer
     from otel_mlperf.report.query_table import render_query
     from otel_mlperf.store.run_folders import find_run
-    from otel_mlperf.store.run_query import ask
+    from otel_mlperf.store.run_query import ask_within
 
-    answer = ask(find_run(run), sql, rows, seconds)
+    answer = ask_within(find_run(run), sql, rows, seconds)
     print_answer(answer, partial(render_query, answer), as_json=as_json)

@@ -1,27 +1,40 @@
-"""What does a ``SELECT`` of one's own over a run's tables answer, with nothing else in reach?"""
+"""Answers to a ``SELECT`` over a run's tables, with no other file in reach.
+
+A query of somebody's own is answered in a process of its own, which is killed at its deadline:
+DuckDB looks for an interruption between two blocks of rows only, and its limit of memory does not
+count all that it allocates.
+"""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import os
+import resource
+import signal
+import subprocess
+import sys
 from decimal import Decimal
-from threading import Timer
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
-from otel_mlperf.errors import QueryError, StoreError
+from otel_mlperf.errors import OtelMlperfError, QueryError, StoreError
+from otel_mlperf.isolated_process import command
+from otel_mlperf.store.run_folders import RunFolder, read_run
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import duckdb
-
-    from otel_mlperf.store.run_folders import RunFolder
 
 MOST_ROWS: Final = 200
 LIMIT_S: Final = 30.0
+MOST_MEMORY_BYTES: Final = 5 << 29
+"""Data of the process that answers: what DuckDB may use, the libraries and the answer."""
+_MOST_ANSWER_BYTES: Final = 64 << 20
+_MOST_THREADS: Final = 8
+"""Each one needs memory, whatever it reads."""
 _LONGEST_TEXT: Final = 10_000
+_LONGEST_ERROR: Final = 300
 _LARGEST: Final = 1 << 63
 _LOCKED: Final = (
     "SET temp_directory = ''",
@@ -54,23 +67,92 @@ class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     """Whether these are all rows."""
 
 
-def ask(
+class _Request(msgspec.Struct, frozen=True, array_like=True):
+    """What the process that answers is asked."""
+
+    folder: str
+    sql: str
+    most_rows: int
+    limit_s: float
+
+
+def ask_within(
     run: RunFolder, sql: str, most_rows: int = MOST_ROWS, limit_s: float = LIMIT_S
 ) -> QueryAnswer:
+    """The answer of ``ask``, from a process with limited time and memory.
+
+    Raises:
+        QueryError: as of ``ask``; or the query needs more time or memory than it may use.
+    """
+    request = _Request(os.path.abspath(run.path), sql, most_rows, limit_s)
+    try:
+        done = subprocess.run(
+            command(__name__, ""),
+            input=msgspec.json.encode(request),
+            capture_output=True,
+            timeout=limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        _refuse_late(run, limit_s)
+    if done.returncode == -signal.SIGALRM:
+        _refuse_late(run, limit_s)
+    message = done.stderr.decode(errors="replace").strip()
+    if done.returncode == QueryError.exit_code:
+        raise QueryError(message)
+    if done.returncode:
+        raise QueryError(
+            f"asking run {run.path.name}: the process that answers ended with {done.returncode}; "
+            f"it may use {MOST_MEMORY_BYTES >> 20} MiB: narrow it with WHERE, or aggregate less"
+            + (f" ({message[-_LONGEST_ERROR:]})" if message else "")
+        )
+    return msgspec.json.decode(done.stdout, type=QueryAnswer)
+
+
+def _refuse_late(run: RunFolder, limit_s: float) -> NoReturn:
+    raise QueryError(
+        f"asking run {run.path.name}: it took longer than {limit_s:g} s and was stopped; narrow it "
+        "with WHERE, or aggregate less"
+    )
+
+
+def main(_: list[str]) -> int:
+    """Answers the request on standard input; ends at its limit also where nobody waits any more."""
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=_Request)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it may have been ignored
+    signal.setitimer(signal.ITIMER_REAL, max(request.limit_s, 0.001))
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    limit = MOST_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(most, MOST_MEMORY_BYTES)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    try:
+        answer = ask(read_run(Path(request.folder)), request.sql, request.most_rows)
+        content = msgspec.json.encode(answer)
+        if len(content) > _MOST_ANSWER_BYTES:
+            raise QueryError(f"asking a run: the answer is larger than {_MOST_ANSWER_BYTES >> 20} "
+                             "MiB; ask for fewer rows or columns")  # fmt: skip
+    except MemoryError:
+        sys.stderr.write("out of memory\n")
+        return OtelMlperfError.exit_code
+    except OtelMlperfError as error:
+        sys.stderr.write(f"{error}\n")
+        return QueryError.exit_code
+    sys.stdout.buffer.write(content)
+    return 0
+
+
+def ask(run: RunFolder, sql: str, most_rows: int = MOST_ROWS) -> QueryAnswer:
     """The first rows of one ``SELECT``; it reads this run's files alone, and writes none.
 
     Raises:
-        QueryError: it is none, it is wrong, or it takes longer than it may.
+        QueryError: it is none, or it is wrong.
     """
 
     def first_rows(connection: duckdb.DuckDBPyConnection) -> QueryAnswer:
-        statement = _select(connection, sql)
-        with _interrupted_after(connection, limit_s):
-            found = connection.execute(statement)
-            columns = [
-                QueryColumn(name=name, type=str(kind)) for name, kind, *_ in found.description or ()
-            ]
-            rows = found.fetchmany(most_rows + 1)
+        found = connection.execute(_select(connection, sql))
+        columns = [
+            QueryColumn(name=name, type=str(kind)) for name, kind, *_ in found.description or ()
+        ]
+        rows = found.fetchmany(most_rows + 1)
         return QueryAnswer(
             id=run.facts.id,
             short_id=run.short_id,
@@ -79,7 +161,7 @@ def ask(
             is_complete=len(rows) <= most_rows,
         )
 
-    answer: QueryAnswer = _LockedStore(run, limit_s).tried(first_rows, sql)
+    answer: QueryAnswer = _LockedStore(run.path).tried(first_rows, sql)
     return answer
 
 
@@ -88,12 +170,10 @@ class _LockedStore(Store):
 
     reads_once = False  # a query of somebody's own is one, and its memory is limited
 
-    def __init__(self, run: RunFolder, limit_s: float) -> None:
-        super().__init__(run.path)
-        self._limit_s = limit_s
-
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = super()._open()
+        ((threads,),) = connection.execute("SELECT current_setting('threads')").fetchall()
+        connection.execute(f"SET threads = {min(threads, _MOST_THREADS)}")
         files = [file.replace("'", "''") for of_table in self._files.values() for file in of_table]
         connection.execute("SET allowed_paths = [" + ", ".join(f"'{file}'" for file in files) + "]")
         for setting in _LOCKED:
@@ -103,11 +183,6 @@ class _LockedStore(Store):
     def _explained(self, error: Exception) -> StoreError:
         import duckdb
 
-        if isinstance(error, duckdb.InterruptException):
-            raise QueryError(
-                f"asking run {self._folder.name}: it took longer than {self._limit_s:g} s and was "
-                "stopped; narrow it with WHERE, or aggregate less"
-            ) from error
         if isinstance(error, duckdb.PermissionException):
             raise QueryError(
                 f"asking run {self._folder.name}: only its own tables can be read, nothing else"
@@ -128,18 +203,6 @@ def _select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement
             "TABLE and SHOW TABLES), and nothing is ever written"
         )
     return statement
-
-
-@contextmanager
-def _interrupted_after(connection: duckdb.DuckDBPyConnection, limit_s: float) -> Iterator[None]:
-    timer = Timer(limit_s, connection.interrupt)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # DuckDB complains of connections that a thread still holds at the end
 
 
 def _plain(value: Any) -> Any:
