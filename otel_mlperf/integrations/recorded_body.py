@@ -165,7 +165,8 @@ def _ended_steps(batch: NewRows, state: JournalState) -> list[_Step]:
     rows = batch.steps[np.isin(batch.steps["root"], ends["root"])]
     roots = [state.roots[span] for span in ends["root"].tolist()]
     tracks = np.array([root.track for root in roots], np.uint64)
-    ended = gather(rows, ends["root"], tracks, ends["end"].astype(np.int64))
+    loading = state.sections_of(names.DATA_LOADING)
+    ended = gather(rows, ends["root"], tracks, ends["end"].astype(np.int64), loading)
     steps = [
         _Step(root, is_error=bool(flags & Flag.ERROR))
         for root, flags in zip(roots, ends["flags"].tolist(), strict=True)

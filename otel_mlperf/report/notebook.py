@@ -80,7 +80,9 @@ def _steps(rows: list[Row], mean_ns: float, has_gpu: bool) -> Iterable[str]:
     yield _head(first, f"mean {unit.name}", "p95", "share")
     for row in rows:
         late = "–" if row.p95_ns is None else unit.number(row.p95_ns)
-        share = "beside" if row.beside else percent(row.share)
+        share = percent(row.share)
+        if row.beside:
+            share = f"in {row.inside}" if row.inside else "beside"
         yield _cells(
             row.name, [unit.number(row.mean_ns), late, share], row.share * (not row.beside)
         )

@@ -132,10 +132,15 @@ def _added_up(sections: Sequence[StepSection]) -> list[Line]:
     lines: list[Line] = [[(f"  {_ADDED_UP}", "dim")]] if rows else []
     for row in rows:
         name = left(f"  {row.name} ×{row.count:,}", _SECTION)
-        where = f"  {'beside' if row.beside else 'in'} {row.inside}" * bool(row.inside)
+        where = f"  {'beside' if _is_elsewhere(row) else 'in'} {row.inside}" * bool(row.inside)
         times = f"{duration(row.sum_ns):>10}{duration(row.self_ns):>10}"
         lines.append([(f"  {name}{times}", ""), (where, "dim")])
     return lines
+
+
+def _is_elsewhere(section: StepSection) -> bool:
+    """Whether it ran on another thread or task."""
+    return section.beside and not section.is_part
 
 
 def _measured(rank: RankStep) -> list[Line]:
@@ -147,5 +152,5 @@ def _measured(rank: RankStep) -> list[Line]:
         line = f"  {left(section.name, width)}{section.count:>8,}"
         line += f"{duration(section.sum_ns):>10}{duration(section.self_ns):>10}"
         where = f"  in {section.inside}" if section.inside else ""
-        lines.append([(line, ""), ("  beside" if section.beside else where, "dim")])
+        lines.append([(line, ""), ("  beside" if _is_elsewhere(section) else where, "dim")])
     return lines

@@ -147,8 +147,8 @@ def _figures(steps: StepFigures) -> Line:
 
 
 def _table(heading: str, rows: list[Row], unit: Unit, width: int) -> list[Line]:
-    main = _cut([row for row in rows if not row.beside])
-    beside = _cut([row for row in rows if row.beside and not _is_nothing(row)])
+    main = _with_parts(_cut([row for row in rows if not row.beside]), rows)
+    beside = _cut([row for row in rows if _is_elsewhere(row) and not _is_nothing(row)])
     longest = max(columns(heading) + 2, *(columns(row.name) for row in (*main, *beside)))
     name = min(max(_NAME, longest), max(_NAME, _LONGEST_NAME + (width - WIDTH) // 2))
     numbers = [unit.number(row.mean_ns) for row in (*main, *beside)]
@@ -164,6 +164,20 @@ def _table(heading: str, rows: list[Row], unit: Unit, width: int) -> list[Line]:
     return lines
 
 
+def _is_elsewhere(row: Row) -> bool:
+    """Whether it ran on another thread or task."""
+    return row.beside and not row.inside
+
+
+def _with_parts(main: list[Row], rows: list[Row]) -> list[Row]:
+    """The rows of a step, each wait for data with its parts below it."""
+    shown: list[Row] = []
+    for row in main:
+        parts = [part for part in rows if part.beside and part.inside == row.name]
+        shown += [row, *_cut(parts)]
+    return shown
+
+
 def _is_nothing(row: Row) -> bool:
     """Whether it is a collection on another thread, now and then: the step has nothing of it."""
     return row.category == names.GARBAGE_COLLECTION and row.share < _LEAST_COLLECTED
@@ -177,7 +191,9 @@ def _bar_room(usual: int, width: int, taken: int) -> int:
 def _row(row: Row, unit: Unit, widths: tuple[int, int, int, int]) -> Line:
     name, mean, p95, bars = widths
     late = "–" if row.p95_ns is None else unit.number(row.p95_ns)
-    line = f"  {left(row.name, name)}{unit.number(row.mean_ns):>{mean}}{late:>{p95}}"
+    indent = "  " * bool(row.beside and row.inside)
+    label = indent + left(row.name, name - len(indent))
+    line = f"  {label}{unit.number(row.mean_ns):>{mean}}{late:>{p95}}"
     if row.beside:
         return [(line, "")]
     line += f"{percent(row.share):>7}  "
@@ -201,6 +217,7 @@ def _cut(rows: list[Row]) -> list[Row]:
         p95_ns=None,
         share=sum(row.share for row in others),
         beside=others[0].beside,
+        inside=others[0].inside if others[0].beside else "",
     )
     at = len(kept) - (kept[-1].name == NOT_IN_A_SPAN)
     return [*kept[:at], rest, *kept[at:]]

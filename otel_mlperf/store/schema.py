@@ -78,8 +78,10 @@ SECTIONS: Final = (
     Column("name", "word"),
     Column("category", "word"),
     Column("parent", "word"),
-    Column("path", "word"),  # names from below the run; aggregates come after a double slash
-    Column("beside", "bool"),
+    # Names from below the run; aggregates come after a double slash. In a step only of a part of a
+    # wait for data: names from the wait.
+    Column("path", "word"),
+    Column("beside", "bool"),  # on another thread or task, or a part of a wait: no step's own time
     Column("aggregate", "bool"),
     Column("count", "int64"),
     Column("sum_ns", "int64"),

@@ -118,8 +118,13 @@ def take_from_steps(task: MarkTask, ended: EndedStepRows, roots: Sequence[Root])
             continue
         step, begin = int(ended.step[i]), int(ended.rows["start"][i])
         own = max(0, item.sum_ns - item.covered_ns)
-        of_row = row_of.get((step, aggregate.section, aggregate.beside))
-        if of_row is None and not aggregate.beside:
+        of_row, of_part = (
+            row_of.get((step, aggregate.section, is_beside)) for is_beside in (False, True)
+        )
+        wait = "" if aggregate.beside else _wait_around(task, ended, of_row, of_part)
+        if aggregate.beside or wait:
+            of_row = of_part  # of a wait itself none: the time of its parts is its own
+        elif of_row is None:
             of_row = i  # what it was in went on after the step, and is no part of it
         if of_row is not None:
             ended.self_ns[of_row] -= own
@@ -127,9 +132,30 @@ def take_from_steps(task: MarkTask, ended: EndedStepRows, roots: Sequence[Root])
         grown = _Growth(item.calls, item.sum_ns, own, item.min_ns, item.max_ns)
         row = _row(task.journal, aggregate, grown, begin + item.after_ns)
         root = roots[step]
-        place = {"phase": root.phase, "n": root.n, "number": root.number, "path": ""}
-        task.tables.add("sections", row | place)
-        _measure(task, aggregate, own)
+        row |= {"phase": root.phase, "n": root.n, "number": root.number, "path": ""}
+        if wait:
+            row |= {"parent": wait, "path": f"{wait}//{aggregate.name}", "beside": True}
+        task.tables.add("sections", row)
+        _measure(task, aggregate, 0 if wait else own)
+
+
+def _wait_around(
+    task: MarkTask, ended: EndedStepRows, of_row: int | None, of_part: int | None
+) -> str:
+    """Return the name of the wait for data that calls were in; empty: in none.
+
+    Args:
+        task: of the rows.
+        ended: the rows.
+        of_row: a row of the section that the calls were in; None: it has none.
+        of_part: a row of that section that takes nothing from the step; None: it has none.
+    """
+    if of_row is not None:
+        _, name, category, *_ = task.entry(int(ended.rows["name"][of_row]))
+        return str(name) if category == names.DATA_LOADING else ""
+    if of_part is not None and ended.wait[of_part] >= 0:
+        return str(task.entry(int(ended.wait[of_part]))[1])
+    return ""
 
 
 def _items(payload: dict[str, Any]) -> Iterator[_Item]:

@@ -1,4 +1,8 @@
-"""What did the steps that have ended consist of?"""
+"""Section rows of ended steps with their self times.
+
+Time between asking for a batch and getting it is a wait for data, whatever sections the loader has:
+they are parts of the wait and take nothing from it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from otel_mlperf.intervals import inner_ns, latest_ns, sums
+from otel_mlperf.journal.layout import Flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +29,9 @@ class EndedStepRows(NamedTuple):
     self_ns: NDArray[np.int64]
     duration_ns: NDArray[np.int64]
     beside: NDArray[np.bool_]
-    """Whether it ran on another track than its step."""
+    """Whether it takes nothing from its step: it ran on another track, or is a part of a wait."""
+    wait: NDArray[np.int64]
+    """Name of the wait for data that it is a part of; -1: of none."""
 
     def only(self, chosen: NDArray[np.bool_]) -> EndedStepRows:
         """Those rows of it."""
@@ -52,9 +59,21 @@ class EndedStepFacts(NamedTuple):
 
 
 def gather(
-    rows: Rows, roots: NDArray[np.uint64], tracks: NDArray[np.uint64], ends: NDArray[np.int64]
+    rows: Rows,
+    roots: NDArray[np.uint64],
+    tracks: NDArray[np.uint64],
+    ends: NDArray[np.int64],
+    loading: NDArray[np.uint64],
 ) -> EndedStepRows:
-    """``rows`` of the steps ``roots`` (ids, ascending) that ran on ``tracks`` until ``ends``."""
+    """Return the ``rows`` of steps with their self times.
+
+    Args:
+        rows: of all the steps.
+        roots: ids of the steps, ascending.
+        tracks: on which each step ran.
+        ends: when each step ended.
+        loading: numbers of the names whose sections are waits for data.
+    """
     step = np.searchsorted(roots, rows["root"]).astype(np.int64)
     order = np.argsort(step, kind="stable")
     # Stable: rows of one step stay in the order in which they ended.
@@ -66,7 +85,41 @@ def gather(
     beside = outlives | (rows["track"] != tracks[step])
     own = self_times(rows, outlives)
     _settle_overlaps(rows, step, beside, own, len(roots))
-    return EndedStepRows(rows, step, own, end - start, beside)
+    around = _waits_around(rows, beside, loading)
+    part = np.flatnonzero(around >= 0)
+    np.add.at(own, around[part], own[part])
+    beside[part] = True
+    wait = np.full(len(rows), -1, np.int64)
+    wait[part] = rows["name"][around[part]]
+    return EndedStepRows(rows, step, own, end - start, beside, wait)
+
+
+def _waits_around(
+    rows: Rows, beside: NDArray[np.bool_], loading: NDArray[np.uint64]
+) -> NDArray[np.int64]:
+    """Return the row of the outermost wait for data around each row; -1 where there is none.
+
+    A garbage collection is a part of nothing: its time is shown by itself, wherever it falls.
+    """
+    around = np.full(len(rows), -1, np.int64)
+    is_wait = np.isin(rows["name"], loading) & ~beside
+    if not np.isin(rows["parent"], rows["span"][is_wait]).any():
+        return around
+    order = np.argsort(rows["span"])
+    at = np.minimum(np.searchsorted(rows["span"], rows["parent"], sorter=order), len(rows) - 1)
+    above = order[at]
+    has_parent = (rows["span"][above] == rows["parent"]) & (rows["parent"] != rows["span"])
+    above = np.where(has_parent & ~beside, above, -1)
+    below = above
+    # One turn for each level of nesting; ids that name each other would turn for ever.
+    for _ in range(len(rows)):
+        if not (below >= 0).any():
+            break
+        found = (below >= 0) & is_wait[below]
+        around[found] = below[found]
+        below = np.where(below >= 0, above[below], -1)
+    around[rows["flags"] & Flag.PAUSE != 0] = -1
+    return around
 
 
 def _settle_overlaps(
@@ -122,6 +175,7 @@ def sections_by_name(
     """
     inner = ended.rows["span"] != ended.rows["root"]
     rows, step, beside = ended.rows[inner], ended.step[inner], ended.beside[inner]
+    part = ended.wait[inner] >= 0
     if not len(rows):
         return {}
     # Step, name and *beside* in one number: groups are then runs of equal keys, summed in one call.
@@ -144,7 +198,10 @@ def sections_by_name(
         "name": [entry[1] for entry in entries],
         "category": [entry[2] for entry in entries],
         "parent": [inside] * size,
-        "path": [""] * size,
+        "path": [
+            f"{inside}/{entry[1]}" if is_part else ""
+            for entry, is_part in zip(entries, part[of_group].tolist(), strict=True)
+        ],
         "beside": beside[of_group].tolist(),
         "aggregate": [False] * size,
         "count": counts.tolist(),

@@ -58,18 +58,20 @@ def _place(journal: JournalState, pause: Any, around: Rows) -> tuple[int, int]:
     return int(inner["span"]), int(inner["root"])
 
 
-def pauses_by_section(
+def rows_by_section(
     ended: EndedStepRows, journal: JournalState
 ) -> Iterator[tuple[str, EndedStepRows]]:
-    """The pauses, by the name of the section that they fell into; what is no pause comes first."""
-    rows = ended.rows
+    """Group the rows by the name of the section inside which they are reported.
+
+    That is the section that a pause fell into, and the wait for data that a section is a part of;
+    all other rows have an empty name.
+    """
+    rows, inside = ended.rows, ended.wait
     is_pause = rows["flags"] & Flag.PAUSE != 0
-    if not is_pause.any():
-        yield "", ended
-        return
-    yield "", ended.only(~is_pause)
-    names_of = dict(zip(rows["span"].tolist(), rows["name"].tolist(), strict=True))
-    around = np.array([names_of.get(span, -1) for span in rows["parent"].tolist()])
-    for number in np.unique(around[is_pause]).tolist():
+    if is_pause.any():
+        names_of = dict(zip(rows["span"].tolist(), rows["name"].tolist(), strict=True))
+        around = np.array([names_of.get(span, -1) for span in rows["parent"].tolist()])
+        inside = np.where(is_pause, around, inside)
+    for number in np.unique(inside).tolist():
         name = "" if number < 0 else str(journal.section(number)[1])
-        yield name, ended.only(is_pause & (around == number))
+        yield name, ended.only(inside == number)

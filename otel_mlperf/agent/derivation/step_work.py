@@ -17,7 +17,7 @@ from otel_mlperf.agent.derivation.ended_steps import (
 )
 from otel_mlperf.agent.derivation.gpu_times import will_be_told
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG
-from otel_mlperf.agent.derivation.pauses import pauses_by_section
+from otel_mlperf.agent.derivation.pauses import rows_by_section
 from otel_mlperf.agent.derivation.rollup import within_budget
 from otel_mlperf.agent.derivation.section_durations import CallPlace, add_calls
 from otel_mlperf.agent.derivation.section_uses import UsePlace, add_use, uses_by_row
@@ -45,7 +45,8 @@ def work_out_steps(task: MarkTask) -> list[EndedStepFacts]:
     roots = np.unique(rows["root"])
     known = [journal.roots.get(r) or journal.ended[r].root for r in roots.tolist()]
     tracks = np.array([root.track for root in known], np.uint64)
-    ended = gather(rows, roots, tracks, _ends(journal, rows, roots))
+    loading = journal.sections_of(names.DATA_LOADING)
+    ended = gather(rows, roots, tracks, _ends(journal, rows, roots), loading)
     _exclude_inside(task, ended)
     take_from_steps(task, ended, known)
     facts = list(_facts(task, ended, known))
@@ -191,7 +192,7 @@ def _add_productive(task: MarkTask, ended: EndedStepRows, steps: list[EndedStepF
 
 def _measure(task: MarkTask, ended: EndedStepRows, steps: list[tuple[int, Root]]) -> None:
     """Sections of steps: per-step rows, histograms, self time."""
-    for inside, part in pauses_by_section(ended, task.journal):
+    for inside, part in rows_by_section(ended, task.journal):
         columns = sections_by_name(part, task.journal, steps, inside)
         task.tables.add_step_sections(columns)
     inner = ended.rows["span"] != ended.rows["root"]

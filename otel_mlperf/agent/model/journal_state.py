@@ -5,15 +5,19 @@ Where reading goes on, what its numbers mean, and the rows that wait, as the byt
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+import numpy as np
 
 from otel_mlperf import ids, names
 from otel_mlperf.intervals import CoveredTime  # noqa: TC001 - msgspec reads it
 from otel_mlperf.journal.layout import ROW_BYTES, Word
 from otel_mlperf.journal.meta import JournalMeta  # noqa: TC001 - msgspec reads it
 from otel_mlperf.journal.section_sums import RunningSums
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _UNKNOWN: Final[list[Any]] = ["section", "other", names.OTHER, "", {}]
 
@@ -149,6 +153,11 @@ class JournalState(msgspec.Struct):
         """
         entry = self.entries.get(number)
         return entry if entry and entry[0] == "section" else _UNKNOWN
+
+    def sections_of(self, category: str) -> NDArray[np.uint64]:
+        """Return the numbers of the section names of a category."""
+        own = [n for n, entry in self.entries.items() if entry[:1] == ["section"]]
+        return np.array([n for n in own if self.entries[n][2] == category], np.uint64)
 
     def thread(self, track: int) -> tuple[int, str]:
         """Native id and name of the thread, or task, that a track is; -1 if not known."""

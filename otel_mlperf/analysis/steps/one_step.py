@@ -159,10 +159,11 @@ def _sections(step: dict[str, Any], rows: Sequence[tuple[Any, ...]]) -> list[Ste
             beside=beside,
             inside=shown_around(around, step["phase"]),
             aggregate=aggregate,
+            is_part=is_part,
             min_ns=least,
             max_ns=most,
         )
-        for name, count, total, own, beside, aggregate, around, least, most in rows
+        for name, count, total, own, beside, aggregate, around, is_part, least, most in rows
     ]
     own = step["self_ns"]
     if own is not None:

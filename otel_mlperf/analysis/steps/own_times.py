@@ -31,13 +31,14 @@ _PIECE: Final = """WITH chosen AS (
     WHERE phase = $phase AND n >= $low AND n < $high AND (NOT error OR $failed)
 ), own AS (
     SELECT name, min(category) AS category, aggregate, beside, rank, restart, n,
+           if(s.path = '', '', s.parent) AS wait,
            sum(s.self_ns) AS own, min(s.start_ns - chosen.start_ns) AS since
     FROM sections s JOIN chosen USING (rank, restart, n)
     WHERE s.phase = $phase AND s.n >= $low AND s.n < $high GROUP BY ALL
 )
-SELECT rank, name, aggregate, beside, min(category) AS category, count(*) AS steps,
+SELECT rank, name, aggregate, beside, wait, min(category) AS category, count(*) AS steps,
        sum(own)::BIGINT AS own, sum(since)::DOUBLE AS since, list(own::BIGINT) AS each
-FROM own GROUP BY rank, name, aggregate, beside"""
+FROM own GROUP BY rank, name, aggregate, beside, wait"""
 
 
 class SectionTime(NamedTuple):
@@ -50,6 +51,8 @@ class SectionTime(NamedTuple):
     sum_ns: int
     p95_ns: int
     """Of all steps: 0 in one that does not have the section."""
+    wait: str
+    """The wait for data that it is a part of; empty: of none."""
 
 
 class OwnTimes(NamedTuple):
@@ -111,6 +114,7 @@ class _Place(NamedTuple):
     name: str
     aggregate: bool
     beside: bool
+    wait: str
 
 
 def read_own_times(store: Store, phase: str, first: int, chosen: int) -> OwnTimes:
@@ -134,7 +138,7 @@ def _pieces(
     for low, high in step_ranges(store, first):
         table = store.arrow(_PIECE, phase=phase, failed=failed, low=low, high=high)
         for i, row in enumerate(table.drop_columns(["each"]).to_pylist()):
-            place = _Place(row["name"], row["aggregate"], row["beside"])
+            place = _Place(row["name"], row["aggregate"], row["beside"], row["wait"])
             more = _Sums(row["category"], row["steps"], row["own"], row["since"])
             # As Arrow has it: an object for each step would be a hundred bytes.
             yield row["rank"], place, more, table.column("each")[i].values.to_numpy()
@@ -159,6 +163,7 @@ def _of_all(
             of.own_ns,
             # The longest of which there are too few are behind as many zeros.
             least_ns[place] if of.steps >= kept else 0,
+            place.wait,
         )
         for place, of in ordered
     ]

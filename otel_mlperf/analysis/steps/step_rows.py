@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _OF_STEP: Final = "restart = $restart AND phase = $phase AND n = $n AND list_contains($ranks, rank)"
 _SECTIONS: Final = f"""SELECT rank, name, sum(count)::BIGINT, sum(sum_ns)::BIGINT,
-sum(self_ns)::BIGINT, beside, aggregate, parent, min(min_ns), max(max_ns) FROM sections
-WHERE {_OF_STEP} GROUP BY rank, name, beside, aggregate, parent
+sum(self_ns)::BIGINT, beside, aggregate, parent, path <> '' AS is_part, min(min_ns), max(max_ns)
+FROM sections WHERE {_OF_STEP} GROUP BY rank, name, beside, aggregate, parent, is_part
 ORDER BY rank, beside, min(start_ns), aggregate"""
 _GPU: Final = f"""SELECT rank, gpu_ns, idle_ns, host_paced_ns * 2 > gpu_ns,
 device_paced_ns * 2 > gpu_ns FROM gpu_steps WHERE {_OF_STEP}"""

@@ -44,8 +44,11 @@ class StepSection(msgspec.Struct, frozen=True, kw_only=True):
     sum_ns: int
     self_ns: int
     beside: bool
+    """Takes nothing from the step: on another thread or task, or a part of a wait for data."""
+    is_part: bool = False
+    """A part of the wait for data that it was in, whose time contains it."""
     inside: str = ""
-    """The section that it was in: of a garbage collection, and of what is only added up."""
+    """The section that it was in: of a garbage collection, of what is only added up, of a part."""
     aggregate: bool = False
     """Only added up: it has no span."""
     min_ns: int | None = None
@@ -153,10 +156,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     """Of the mean step; 0.0 to 1.0. The rows that are not beside add up to 1."""
     beside: bool = False
-    """Ran on another thread or task, while the step went on."""
+    """Takes nothing from the step: on another thread or task, or a part of a wait for data."""
     aggregate: bool = False
     inside: str = ""
-    """Of garbage collections: the section that most of their time fell into."""
+    """Of garbage collections: the section that most of their time fell into.
+
+    Of a row beside: the wait for data that it is a part of, such as ``data wait``.
+    """
 
 
 class RankFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -195,7 +195,7 @@ def _section_row(
     store: Store, values: dict[str, Any], section: SectionTime, chosen: int, mean: float
 ) -> Row:
     is_collection = section.category == names.GARBAGE_COLLECTION and not section.beside
-    inside = _around_collections(store, values) if is_collection else ""
+    inside = _around_collections(store, values) if is_collection else shown(section.wait)
     row = _row(
         shown(section.name),
         section.category,

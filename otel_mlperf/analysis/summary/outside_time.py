@@ -254,11 +254,12 @@ def _added_up(node: Node) -> Iterator[str]:
 def read_aggregates(store: Store) -> list[AggregateTotal]:
     """Totals of the sections that are only added up, the longest first."""
     rows = store.records(
-        "SELECT name, min(category) AS category, parent AS enclosing, phase, beside, "
+        "SELECT name, min(category) AS category, parent AS enclosing, phase, "
+        "(beside AND (n IS NULL OR path = '')) AS beside, "  # a part of a wait is in it
         "sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS sum_ns, "
         "sum(self_ns)::BIGINT AS self_ns, min(min_ns) AS min_ns, "
         "max(max_ns) AS max_ns FROM sections WHERE aggregate "
-        "GROUP BY name, parent, phase, beside ORDER BY sum_ns DESC"
+        "GROUP BY ALL ORDER BY sum_ns DESC"
     )
     return [AggregateTotal(**row) for row in rows]
 

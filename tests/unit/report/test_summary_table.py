@@ -340,3 +340,24 @@ def test_collections_on_other_threads_now_and_then_have_no_row_beside(runs, monk
     run.process(3 * S)
 
     assert "beside the step" not in rendered(run, monkeypatch)
+
+
+def test_parts_of_a_wait_for_data_are_below_it(runs, monkeypatch):
+    """With their times and without shares: these are in that of the wait."""
+    run = RunFolderBuilder(runs)
+    for n in range(30):
+        run.step(n, n * 30 * MS, {"data.load": 20 * MS, "forward": 5 * MS}, own=MS)
+        inside = {"beside": True, "parent": "data.load"}
+        run.section(run.steps[-1], "decode", 15 * MS, path="data.load/decode", **inside)
+        run.section(run.steps[-1], "prefetch", 9 * MS, beside=True)
+    run.process(S)
+
+    assert rendered(run, monkeypatch).split("\n")[2:9] == [
+        "  one step     mean ms   p95  share",
+        "  data wait       20.0  20.0   77 %  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
+        "    decode        15.0  15.0",
+        "  forward          5.0   5.0   19 %  ▇▇▇▇",
+        "  not in a span    1.0   1.0    4 %  ▇",
+        "  beside the step",
+        "  prefetch         9.0   9.0",
+    ]

@@ -226,3 +226,80 @@ def test_productive_is_training_that_did_not_fail_and_did_not_wait(program, agen
     (rank,) = agent._state.ranks.values()
     (series,) = (one for one in rank.series.values() if one.metric == names.RUN_PRODUCTIVE.name)
     assert round(series.value * 1000) == 3 * 8 + 7
+
+
+def _wait_with_parts(program) -> None:
+    """A step that waits 8 of its 10 ms for data; its loader has sections, a nested one too."""
+    step, wait, decode = program.begin_step(0), 900, 901
+    loading = {"category": names.DATA_LOADING}
+    program.section("resize", 2, 5, parent=decode, root=step)
+    program.section("decode", 1, 6, parent=wait, root=step, span=decode)
+    program.pause(6, 7)
+    program.section("collate", 7, 8, parent=wait, root=step, **loading)
+    program.section("data.load", 0, 8, parent=step, root=step, span=wait, **loading)
+    program.section("decode", 8, 9, parent=step, root=step)
+    program.end_step(step, 0, 10)
+
+
+def test_a_wait_for_data_contains_what_the_loader_does(program, agent_of, run_folder) -> None:
+    """Sections of the loader are its parts and take nothing from it; a garbage collection does.
+
+    The rows of the step still add up to it.
+    """
+    _wait_with_parts(program)
+    program.stop(20)
+    agent_of(program).run()
+
+    rows = [r for r in table(run_folder, "sections") if r["n"] is not None]
+    own = {r["name"]: r["self_ns"] for r in rows if not r["beside"]}
+    assert own == {"data.load": 7_000_000, "gc.collect": 1_000_000, "decode": 1_000_000}
+    parts = {r["path"]: (r["parent"], r["self_ns"], r["sum_ns"]) for r in rows if r["beside"]}
+    assert parts == {
+        "data.load/decode": ("data.load", 2_000_000, 5_000_000),
+        "data.load/resize": ("data.load", 3_000_000, 3_000_000),
+        "data.load/collate": ("data.load", 1_000_000, 1_000_000),
+    }
+    (step,) = table(run_folder, "steps")
+    assert sum(own.values()) + step["self_ns"] == step["duration_ns"] == 10_000_000
+
+
+def test_calls_added_up_in_a_wait_are_its_parts(program, agent_of, run_folder) -> None:
+    """They take nothing from the wait, be they directly in it or in a section of the loader."""
+    step, wait = program.begin_step(0), 900
+    loading = program.name("data.load", names.DATA_LOADING)
+    decode = program.name("decode")
+    read, seek = (
+        program.journal.entry(
+            ["cell", "aggregate", name, "other", around, "train", of, "", "", True, False, 0]
+        )
+        for name, around, of in (("read", "data.load", loading), ("seek", "decode", decode))
+    )
+    program.section("decode", 1, 6, parent=wait, root=step)
+    program.section("data.load", 0, 8, parent=step, root=step, span=wait,
+                    category=names.DATA_LOADING)  # fmt: skip
+    items = [[read, 0, 3, 2_000_000, 0, 1, 2], [seek, 0, 9, 4_000_000, 0, 1, 2]]
+    program.end_step(step, 0, 10, payload={"g": items})
+    program.stop(20)
+    agent_of(program).run()
+
+    rows = [r for r in table(run_folder, "sections") if r["n"] is not None]
+    own = {r["name"]: (r["self_ns"], r["parent"] if r["beside"] else None) for r in rows}
+    assert own == {
+        "data.load": (8_000_000, None),
+        "decode": (1_000_000, "data.load"),
+        "read": (2_000_000, "data.load"),
+        "seek": (4_000_000, "data.load"),
+    }
+    assert table(run_folder, "steps")[0]["self_ns"] == 2_000_000
+
+
+def test_a_wait_of_a_loader_with_sections_is_not_productive(program, agent_of) -> None:
+    """Of ten milliseconds the loader took seven, a garbage collection in it one more."""
+    _wait_with_parts(program)
+    program.stop(20)
+    agent = agent_of(program)
+    agent.run()
+
+    (rank,) = agent._state.ranks.values()
+    (series,) = (one for one in rank.series.values() if one.metric == names.RUN_PRODUCTIVE.name)
+    assert round(series.value * 1000) == 10 - 7
