@@ -73,7 +73,8 @@ CUDA_MEMORY_MOST: Final = Metric(
     "pytorch.cuda.memory.peak",
     "By",
     "gauge",
-    "The most since the process began, or since the program reset torch's peak.",
+    "The most since the run began, or since the program reset torch's peak; where there was more "
+    "before the run, the most that was read.",
     (DEVICE_INDEX, HW_ID, CUDA_MEMORY_STATE),
 )
 CUDA_MEMORY_SPLIT: Final = Metric(

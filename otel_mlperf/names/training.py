@@ -36,7 +36,8 @@ SECTION_SELF_TIME: Final = Metric(
     "ml.section.self_time",
     "s",
     "counter",
-    "Time in a section outside its child sections of the same thread and task.",
+    "Time in a section outside its child sections of the same thread and task; in a step, time in "
+    "a wait for data with those in it.",
     (SECTION_NAME, SECTION_CATEGORY, ML_PHASE),
 )
 SECTION_WITHIN: Final = Metric(
@@ -185,7 +186,8 @@ RUN_MEMORY_PEAK: Final = Metric(
     "ml.run.memory.peak",
     "By",
     "gauge",
-    "The most memory of the training process that was resident at once, since the process began.",
+    "The most memory of the training process that was resident at once, since the run began; where "
+    "the process had more before, the most that was read, once a second.",
 )
 LAST_STEP_TIME: Final = Metric(
     "ml.run.last_step_time", "s", "gauge", "When a step ended last, Unix time."

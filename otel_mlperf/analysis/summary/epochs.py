@@ -1,4 +1,8 @@
-"""What did each epoch take, and how much memory had been in use by its end?"""
+"""Time of each epoch, and the peaks of memory up to its end.
+
+An epoch's span has the peaks that its process read when it ended. Where there is no such span they
+are known only if no later reading that the next epoch is part of is higher.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +40,23 @@ class EpochFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The same of what it held there, in use or not."""
 
 
-def _peak(name: str, state: str = "") -> str:
-    """SQL of the highest reading up to an epoch's end, with a word among its labels if given."""
+def _peak(name: str, attribute: str, state: str = "") -> str:
+    """SQL of a peak up to an epoch's end: of its spans, else of readings on which both sides agree.
+
+    Args:
+        name: parameter with the name of the reading.
+        attribute: parameter with that of the span's attribute.
+        state: a word among the reading's labels.
+    """
+    read = f"FROM readings WHERE name = ${name} AND contains(labels, '{state}')"
+    before_next, later = (
+        f"(SELECT max(value) {read} AND time_ns <= {until})"
+        for until in ("least(end_ns + $late, coalesce(next_ns, end_ns + $late))", "end_ns + $late")
+    )
     return (
-        f"(SELECT max(value) FROM readings WHERE name = ${name} AND contains(labels, '{state}') "
-        "AND time_ns <= end_ns + $late)"
+        f"coalesce((SELECT max(json_extract(attributes, ${attribute})::DOUBLE) FROM spans "
+        "WHERE category = $category AND json_extract(attributes, $number)::BIGINT = found.epoch), "
+        f"CASE WHEN {before_next} = {later} THEN {later} END)"
     )
 
 
@@ -51,11 +67,13 @@ _EPOCHS: Final = f"""WITH last AS (
     SELECT epoch, count(DISTINCT number) AS steps, sum(duration_ns) / count(DISTINCT rank) AS spent,
            max(end_ns) - min(start_ns) AS total, avg(duration_ns) AS mean,
            min(duration_ns) AS least, max(duration_ns) AS most,
-           stddev_pop(duration_ns) AS deviation, max(end_ns) AS end_ns
+           stddev_pop(duration_ns) AS deviation, max(end_ns) AS end_ns,
+           lead(min(start_ns)) OVER (ORDER BY min(start_ns)) AS next_ns
     FROM last GROUP BY epoch
 )
 SELECT epoch, steps, spent, total, mean, least, most, deviation,
-    {_peak("memory")}, {_peak("cuda", "allocated")}, {_peak("cuda", "reserved")}
+    {_peak("memory", "of_memory")}, {_peak("cuda", "of_cuda", "allocated")},
+    {_peak("cuda", "of_reserved", "reserved")}
 FROM found ORDER BY epoch"""
 _LATE_NS: Final = 5 * 10**9
 """Peaks are stored so often."""
@@ -69,6 +87,11 @@ def read_epochs(store: Store, phase: str | None) -> list[EpochFigures]:
         memory=names.RUN_MEMORY_PEAK.name,
         cuda=names.CUDA_MEMORY_MOST.name,
         late=_LATE_NS,
+        category=names.EPOCH,
+        number=f'$."{names.TRAINING_EPOCH}"',
+        of_memory=f'$."{names.EPOCH_MEMORY_PEAK}"',
+        of_cuda=f'$."{names.EPOCH_CUDA_PEAK}"',
+        of_reserved=f'$."{names.EPOCH_CUDA_RESERVED}"',
     )
     return [
         EpochFigures(**dict(zip(EpochFigures.__struct_fields__, row, strict=True))) for row in rows

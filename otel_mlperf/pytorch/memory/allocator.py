@@ -13,9 +13,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.foreign_errors import is_foreign
+from otel_mlperf.foreign_errors import is_foreign, raise_foreign
 from otel_mlperf.recorder.api.start import at_begin
 from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.used_so_far import PeakSinceStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +65,22 @@ class Allocator:
         self._used: dict[int, Labels] = {}
         self._totals: dict[tuple[int, str], float] = {}
         self._is_broken = False
+        self._most: dict[tuple[int, str], int] = {}
+        """The peak since the run began, by device and state, as published last."""
+        self._peaks: dict[tuple[int, str], PeakSinceStart] = {}
+        self._note_peaks()
+
+    def _note_peaks(self) -> None:
+        """Keeps the peaks that other runs of this process left."""
+        try:
+            torch = self._find_torch()
+            for device in range(torch.cuda.device_count()) if torch is not None else ():
+                account = torch.cuda.memory_stats_as_nested_dict(device)
+                for key in _STATES.values() if account else ():
+                    peak = account[key]["all"]["peak"]
+                    self._peaks[device, key] = PeakSinceStart(peak)
+        except Exception as error:  # noqa: BLE001 - what is foreign goes on
+            raise_foreign(error)  # otherwise reading the account will fail too, and is reported
 
     def look(self, now_ns: int) -> None:
         """Reads the accounts if it is time to; raises nothing but what a signal handler did."""
@@ -89,6 +106,15 @@ class Allocator:
         self._due_ns = 0
         self.look(self._clock())
 
+    def peaks(self) -> dict[str, int]:
+        """Return the peaks so far of the fullest device, as attributes of an epoch that ends."""
+        self.finish()
+        names_of = {"allocated": names.EPOCH_CUDA_PEAK, "reserved": names.EPOCH_CUDA_RESERVED}
+        found: dict[str, int] = {}
+        for (_, state), most in self._most.items():
+            found[names_of[state]] = max(found.get(names_of[state], 0), most)
+        return found
+
     def _read(self, torch: Any, now_ns: int) -> None:
         devices = list(self._used)
         if now_ns >= self._devices_due_ns:
@@ -108,7 +134,10 @@ class Allocator:
             kind, size = (*labels, (names.CUDA_MEMORY_STATE, state)), account[key]["all"]
             cells.set(names.CUDA_MEMORY.name, names.CUDA_MEMORY.unit, size["current"], kind)
             most = names.CUDA_MEMORY_MOST
-            cells.set(most.name, most.unit, size["peak"], kind)
+            peak = self._peaks.get((device, key))
+            highest = peak.update(size["peak"], size["current"]) if peak else size["peak"]
+            self._most[device, state] = highest
+            cells.set(most.name, most.unit, highest, kind)
         split = names.CUDA_MEMORY_SPLIT
         cells.set(split.name, split.unit, account["inactive_split_bytes"]["all"]["current"], labels)
         for metric, key in _TOTALS.items():
@@ -139,6 +168,7 @@ def _begin(run: Run) -> None:
     if recorder is not None and recorder.config.reads("allocator"):
         allocator = Allocator(recorder)
         recorder.stepping.now_and_then.append(allocator.look)
+        recorder.stepping.peaks.append(allocator.peaks)
         run.before_end.append(allocator.finish)
 
 

@@ -159,6 +159,10 @@ class Epoch(_Frame):
     def _set_current(self, recorder: Recorder, value: Any) -> None:
         recorder.stepping.epoch = value
 
+    def _tell_ending(self) -> None:
+        if self._opened is not None:
+            _note_peaks(self._opened)
+
     @at_once
     def drop(self, *, is_suspicious: bool) -> None:
         """The loop's iterator is gone: by ``break``, or perhaps by an exception."""
@@ -166,6 +170,7 @@ class Epoch(_Frame):
             opened = self._opened
             if opened is None or not opened.section.at:
                 return
+            _note_peaks(opened)
             # First, for the next epoch must not find this one around it; its row may wait longer.
             self._restore(opened)
             abandoned, end = opened.recorder.stepping.abandoned, _ending(opened)
@@ -180,6 +185,15 @@ class Epoch(_Frame):
                     self._leave_rest, left, lambda opened: opened.section.__exit__(None, None, None)
                 )
             internal_error(error)
+
+
+def _note_peaks(opened: _Opened) -> None:
+    """Read at its end: a reading of the agent may be from some seconds later."""
+    section = opened.section
+    if not section.at:
+        return
+    for peaks in opened.recorder.stepping.peaks:
+        extra_of(section).attributes = {**(extra_of(section).attributes or {}), **peaks()}
 
 
 def _ending(opened: _Opened) -> End:

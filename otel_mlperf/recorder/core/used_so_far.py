@@ -35,6 +35,8 @@ class OfDevice(NamedTuple):
     device: int
     allocated_bytes: int
     peak_bytes: int
+    reserved_peak_bytes: int = 0
+    """The most that it had from the device, in use or not."""
 
 
 class OfProcess(NamedTuple):
@@ -73,6 +75,28 @@ def loaded_cuda() -> Any:
     return cuda if is_initialized is not None and is_initialized() else None
 
 
+class PeakSinceStart:
+    """The highest value since a run started, from a counter that keeps the process's highest.
+
+    It is that counter's where it has changed since. Where it has not, the run stayed below what was
+    before it: then it is the highest value that was read.
+    """
+
+    __slots__ = ("_before", "_read")
+
+    def __init__(self, highest: int) -> None:
+        self._before: int | None = highest
+        self._read = 0
+
+    def update(self, highest: int, current: int) -> int:
+        """Return the highest value so far, by the process's highest and the ``current`` value."""
+        if highest != self._before:
+            self._before = None
+            return highest
+        self._read = max(self._read, current)
+        return self._read
+
+
 def peak_bytes() -> int:
     """The most memory of this process that has been resident at once."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
@@ -96,7 +120,7 @@ class Counters:
         resident, device, (read, written, took) = self._resident(), self._device(None), self._io()
         # Of the thread it has the peak of the process, which is one for all threads.
         usage = resource.getrusage(resource.RUSAGE_THREAD)
-        process = OfProcess(resident, usage.ru_maxrss << 10, device)
+        process = _of_process(resident, usage.ru_maxrss << 10, device)
         switches = usage.ru_nvcsw, usage.ru_nivcsw
         # The kernel counts the bytes that said so only now.
         read = None if read is None else read + took
@@ -107,12 +131,16 @@ class Counters:
         cpu_ns = time.thread_time_ns()
         usage = resource.getrusage(resource.RUSAGE_THREAD)
         (read, written, _), resident = self._io(), self._resident()
-        process = OfProcess(resident, usage.ru_maxrss << 10, self._device(device))
+        process = _of_process(resident, usage.ru_maxrss << 10, self._device(device))
         return UsedSoFar(cpu_ns, usage.ru_nvcsw, usage.ru_nivcsw, read, written, process)
 
     def of_process(self) -> OfProcess:
         """Memory alone."""
-        return OfProcess(self._resident(), peak_bytes(), self._device(None))
+        return _of_process(self._resident(), peak_bytes(), self._device(None))
+
+    def resident_bytes(self) -> int | None:
+        """Return the resident memory of the process."""
+        return self._resident()
 
     def _io(self) -> tuple[int | None, int | None, int]:
         """Bytes read and written so far, and how many this reads itself."""
@@ -133,8 +161,18 @@ class Counters:
         if device is None:
             device = int(cuda.current_device())
         account = cuda.memory_stats_as_nested_dict(device)
-        size = account["allocated_bytes"]["all"] if account else {"current": 0, "peak": 0}
-        return OfDevice(device, size["current"], size["peak"])
+        if not account:
+            return OfDevice(device, 0, 0)
+        size, reserved = account["allocated_bytes"]["all"], account["reserved_bytes"]["all"]
+        return OfDevice(device, size["current"], size["peak"], reserved["peak"])
+
+
+def _of_process(resident: int | None, peak: int, device: OfDevice | None) -> OfProcess:
+    """Return the memory of the process, whose peak is at least what is resident.
+
+    The kernel raises its own count of the peak only now and then.
+    """
+    return OfProcess(resident, max(peak, resident or 0), device)
 
 
 class KernelFile:

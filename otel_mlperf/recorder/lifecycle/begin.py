@@ -91,6 +91,7 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
         if not is_interactive():  # somebody types it: what came before was thinking
             tell_imports(recorder.cells, meta.monotonic_ns)
         recorder.stepping.now_and_then.append(use.look)
+        recorder.stepping.peaks.append(use.peaks)
         run.before_end.append(use.finish)
     if config.reads("gc"):
         watch_garbage(recorder, recorder.cells)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.recorder.core.used_so_far import peak_bytes
+from otel_mlperf.recorder.core.used_so_far import Counters, PeakSinceStart, peak_bytes
 
 if TYPE_CHECKING:
     from otel_mlperf.recorder.instruments.cells import Cells
@@ -52,6 +52,7 @@ class ProcessUse:
     def __init__(self, cells: Cells) -> None:
         self._cells, self._due_ns = cells, 0
         self._told_ns = time.process_time_ns()
+        self._counters, self._peak = Counters(), PeakSinceStart(peak_bytes())
 
     def look(self, now_ns: int) -> None:
         """Counts what was used since it last looked, once a second at most."""
@@ -59,10 +60,16 @@ class ProcessUse:
             self._due_ns = now_ns + _EVERY_NS
             self.finish()
 
+    def peaks(self) -> dict[str, int]:
+        """Return the peak so far, as an attribute of an epoch that ends."""
+        most = self._peak.update(peak_bytes(), self._counters.resident_bytes() or 0)
+        return {names.EPOCH_MEMORY_PEAK: most} if most else {}
+
     def finish(self) -> None:
         """Counts it at once."""
         used_ns, told_ns = time.process_time_ns(), self._told_ns
         self._told_ns = used_ns
         cpu, peak = names.RUN_CPU, names.RUN_MEMORY_PEAK
         self._cells.add(cpu.name, cpu.unit, (used_ns - told_ns) / 1e9)
-        self._cells.set(peak.name, peak.unit, peak_bytes())
+        for most in self.peaks().values():
+            self._cells.set(peak.name, peak.unit, most)

@@ -134,7 +134,7 @@ class SlowPath:
         """Writes what does not fit into the row; the flags that say so. Again does no harm."""
         extra, flags = section.extra, 0
         if extra is not None:
-            _add_recorded(content, extra)
+            _add_recorded(content, extra, t1 - section.t0)
             error, flags = error or extra.error, extra.flags
             self.drop_stamp(extra)  # of a section that others end
             within, extra.within = extra.within, None
@@ -331,7 +331,7 @@ def switch_off(section: SectionContext) -> None:
         extra.profiled.off()
 
 
-def _add_recorded(content: dict[str, Any], extra: Extra) -> None:
+def _add_recorded(content: dict[str, Any], extra: Extra, duration_ns: int) -> None:
     if extra.attributes:
         content["a"] = {**extra.attributes, **content.get("a", {})}
     if extra.profiled is not None and (told := extra.profiled.attributes()):
@@ -342,5 +342,6 @@ def _add_recorded(content: dict[str, Any], extra: Extra) -> None:
         content["x"] = extra.excluded_ns
     if extra.usage is not None:
         extra.usage.end()  # of a section that others end
+        extra.usage.limit_cpu(duration_ns)
         if extra.usage.figures:
             content["u"] = extra.usage.figures

@@ -71,6 +71,8 @@ class OneStep:
         self.at_first_step: list[Callable[[str, SectionContext], None]] = []
         """Called with a phase and its first step when that has begun."""
         self.now_and_then: list[Callable[[int], None]] = []
+        self.peaks: list[Callable[[], dict[str, int]]] = []
+        """Each returns peaks of memory so far, as attributes of an epoch that ends."""
         """Called with the time at the begin of a step, ten times a second at most."""
         self.due_ns = 0
         """When those are to be called next."""

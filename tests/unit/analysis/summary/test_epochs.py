@@ -52,6 +52,20 @@ def test_both_peaks_of_the_device(tmp_path):
     assert "0 3 23.0 ms 2.00 ms 816 µs 1.00 ms 3.00 ms 1.00 GB 2.00 GB 4.00 GB" in lines
 
 
+def test_a_reading_after_its_end_is_no_peak_of_an_epoch(tmp_path):
+    """Of the process's own account at its end the epoch's span has it; without, it is unknown."""
+    run = two_epochs(tmp_path)
+    run.step(6, 21 * S, {"forward": MS}, epoch=2)
+    for at, peak in ((20 * S, 2e9), (22 * S, 5e9)):
+        run.row("readings", rank=0, restart=0, name=names.RUN_MEMORY_PEAK.name, labels="{}",
+                time_ns=START + at, value=peak)  # fmt: skip
+    said = {names.TRAINING_EPOCH: 0, names.EPOCH_MEMORY_PEAK: 1_500_000_000}
+    run.span(None, "train.epoch", 0, S, category=names.EPOCH, attributes=json.dumps(said))
+
+    peaks = [epoch.memory_peak_bytes for epoch in summary_of(run).epochs]
+    assert peaks == [1.5e9, None, 5e9]
+
+
 def test_table(tmp_path):
     """A line for each, where it is asked for; what is not known is a dash."""
     summary = summary_of(two_epochs(tmp_path))

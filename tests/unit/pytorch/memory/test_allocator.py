@@ -128,6 +128,23 @@ def test_cuda_is_never_initialised(recorder):
         assert not torch.cuda.is_initialized()
 
 
+def test_peak_of_a_later_run_is_not_that_of_the_process(recorder):
+    """What an earlier run of the process allocated at most is not the later one's."""
+    account = Account()
+    account.allocate(8_000)
+    account.allocate(-8_000)
+    faked = fake_torch(account)
+    allocator = Allocator(recorder, lambda: faked)
+    account.allocate(500)
+    allocator.look(0)
+    of_run = published(recorder)
+    account.allocate(9_000)
+    peaks = allocator.peaks()
+
+    assert of_run[names.CUDA_MEMORY_MOST.name, ALLOCATED] == 500
+    assert peaks == {names.EPOCH_CUDA_PEAK: 9_500, names.EPOCH_CUDA_RESERVED: 9_500}
+
+
 def test_torch_is_not_imported():
     """Where the program has not imported torch nothing of ours does."""
     code = (

@@ -51,6 +51,22 @@ def test_break_out_of_epochs(recording):
     assert recording.one("after").parent == recording.span
 
 
+def test_an_epoch_has_the_peaks_of_its_end(recording):
+    """Each as it is when the epoch ends, be it by the next one, by ``break`` or as a block."""
+    used = 0
+    recording.recorder.stepping.peaks.append(lambda: {names.EPOCH_CUDA_PEAK: used})
+    for epoch in om.epochs(4):
+        used += 100
+        if epoch == 1:
+            break
+    used = 700
+    with om.epoch(7):
+        used = 800
+
+    rows = recording.sections(names.SPAN_EPOCH)
+    assert [row.attributes[names.EPOCH_CUDA_PEAK] for row in rows] == [100, 200, 800]
+
+
 def test_exception_in_an_epoch(recording):
     """An exception that leaves the loop of epochs and steps marks the step."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from open_files import open_files
 
-from otel_mlperf.recorder.core.used_so_far import Counters, KernelFile
+from otel_mlperf.recorder.core.used_so_far import PAGE_BYTES, Counters, KernelFile
 
 KIB = 1 << 10
 
@@ -115,3 +115,12 @@ def test_more_threads_than_files():
 def open_counters():
     """Files of threads' bytes that this process has open, whoever opened them."""
     return Counter({name: count for name, count in open_files().items() if "/io" in name})
+
+
+def test_the_peak_is_never_below_what_is_resident(tmp_path):
+    """The kernel raises its own count of the peak only now and then."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "statm").write_text(f"9 {1 << 40} 1")
+
+    memory = Counters(str(tmp_path)).of_process()
+    assert memory.peak_bytes == memory.resident_bytes == PAGE_BYTES << 40

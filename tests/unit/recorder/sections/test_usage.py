@@ -98,6 +98,19 @@ def test_the_sum_of_all_calls_is_the_kernels(recording):
     ended.holds(begun, lambda key: total(rows, key))
 
 
+def test_a_section_uses_no_more_cpu_time_than_it_lasts(recording):
+    """What reading the counters around it costs is not in a section of a microsecond."""
+    for _ in range(50):
+        with om.span("tiny", resources=True):
+            pass
+    for _ in om.steps(range(3)):
+        pass
+
+    rows = recording.sections("tiny")
+    assert len(rows) == 50
+    assert all(0 <= used(row)["cpu_ns"] <= row.end - row.start for row in rows)
+
+
 def test_what_measuring_takes_is_counted_as_the_recorders(recording):
     """Of steps and sections alike, and no more than the time that has passed."""
     words, begun_ns = [], time.monotonic_ns()
