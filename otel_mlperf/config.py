@@ -80,7 +80,7 @@ class Config:
     console: bool = set_by(
         "OTEL_MLPERF_CONSOLE",
         True,
-        "Whether the run's summary is printed on stderr when it ends.",
+        "Whether stderr gets a line when the run starts, and the run's summary when it ends.",
     )
     agent: Literal["process", "thread", "none"] = set_by(
         "OTEL_MLPERF_AGENT",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,6 +67,9 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
     drawn = render_summary(
         answer, width=width, color=color, unicode=unicode, calls=calls, epochs=epochs
     )
+    if closing:
+        # The program ends this process when it waits no longer: all of the text, or none of it.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print(drawn, end="", file=stream)
 
 

@@ -104,10 +104,7 @@ def start_as(name: str, who: Identity, **overrides: Any) -> Run:
     That one says at the end what came of it.
     """
     give_identity(who)
-    run = start(name, **overrides)
-    if run._recorder is not None:
-        run._recorder.shows_summary = False
-    return run
+    return start(name, **overrides)
 
 
 def _warn_or_raise(error: ConfigError | JournalError, *, is_raised: bool) -> None:

@@ -29,16 +29,21 @@ _MOST_TRIES = 4
 """A fault of ours would go on for ever."""
 
 
+def say(text: str) -> None:
+    """Write a line of ours to stderr, if there is one; never raises by itself."""
+    try:
+        sys.stderr.write(f"otel_mlperf: {text}\n")
+    except Exception as error:  # noqa: BLE001 - stderr may be closed, or missing
+        raise_foreign(error)
+
+
 class _Unconfigured(logging.Handler):
     """Tells whose warning it is where the program has set up no logging, which would."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if len(log.handlers) > 1 or (log.propagate and logging.root.handlers):
             return
-        try:
-            sys.stderr.write(f"otel_mlperf: {self.format(record)}\n")
-        except Exception as error:  # noqa: BLE001 - stderr may be closed
-            raise_foreign(error)
+        say(self.format(record))
 
 
 log.addHandler(_Unconfigured(logging.WARNING))

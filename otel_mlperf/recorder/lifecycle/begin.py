@@ -22,7 +22,7 @@ from otel_mlperf.journal.layout import META_BYTES, OPEN_BYTES, Kind, Shape, Word
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import NAME_BYTES
-from otel_mlperf.recorder.core.faults import count_in, log
+from otel_mlperf.recorder.core.faults import count_in, log, say
 from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
@@ -32,6 +32,7 @@ from otel_mlperf.recorder.lifecycle.recorder import Recorder, make_recorder, wat
 from otel_mlperf.recorder.lifecycle.run import Run
 from otel_mlperf.recorder.lifecycle.run_folder import count_restart, discard_start, prepare_folder
 from otel_mlperf.recorder.lifecycle.run_identity import (
+    is_identity_given,
     is_interactive,
     parse_resource,
     take_identity,
@@ -62,12 +63,14 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
         ConfigError: there can be no run folder where one is wanted.
         JournalError: there is no room for the journal, nor a place for the run folder.
     """
+    is_given = is_identity_given()
     meta = _describe(name, config, params, tags)
     try:
         recorder = make_recorder(meta, config)
     except BaseException:
         discard_start(meta.run_folder, f"{meta.rank}-{meta.restart}")
         raise
+    recorder.shows_summary = not is_given and not meta.rank and not meta.local_rank
     # The run's section before everything that may record: it is the parent of whatever comes.
     section = _open_run(recorder)
     recorder.stepping.set_next_number(step)
@@ -98,6 +101,8 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     if config.reads("stacks"):
         _watch_stacks(recorder, at_once=config.readings != "basic")
     watch.start()
+    if config.console and recorder.shows_summary:
+        say(f"recording {name} into {meta.run_folder}")
     return run
 
 

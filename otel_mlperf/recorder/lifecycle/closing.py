@@ -1,13 +1,15 @@
 """What happens when a run ends, however it ends?
 
 Sections that are still open get their row, with the error if there is one; the journal is closed;
-then the process waits, 1.5 s at most, until the agent has everything and the summary is printed.
+then the process waits, 1.5 s at most, until the agent has everything. Where a summary is printed it
+waits for that, 5 s at most: later none is printed, but one line with the command.
 The first process of a container waits up to 10 s until all is stored: its end is the agent's.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from subprocess import DEVNULL, Popen, SubprocessError, TimeoutExpired
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.isolated_process import HOME
 from otel_mlperf.journal.layout import MAX_ENTRIES, OPEN, OPEN_BYTES, Flag, Kind, Word
-from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.faults import internal_error, say
 from otel_mlperf.recorder.lifecycle.closing_cell import ClosingCell, open_cell
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext, context_above
 
@@ -30,9 +32,13 @@ PATIENCE_S = 1.5
 """What a run's end may wait: with what Python takes to end, two seconds of the program."""
 CONTAINER_PATIENCE_S = 10.0
 """The same in the first process of a container, where what is not stored by then may be lost."""
+SUMMARY_PATIENCE_S = 5.0
+"""What it may wait where somebody reads the summary."""
 _ROOM_S = 1.0
-"""Of it, for room in a full ring."""
+"""Of the first, for room in a full ring."""
 _POLL_S = 0.01
+_TERMINATE_S = 0.5
+"""For a summary that is being printed at the deadline."""
 
 
 def patience_s() -> float:
@@ -126,17 +132,17 @@ def await_end(recorder: Recorder, watch: AgentWatch | None, head: int, deadline:
         if watch.is_impossible:
             return  # nobody stores anything that could be waited for, or shown
     child = None
-    is_first = recorder.meta.local_rank == 0 and recorder.meta.rank == 0
-    if recorder.config.console and is_first and recorder.shows_summary:
+    if recorder.config.console and recorder.shows_summary:
         child = _show_summary(recorder.meta.run_folder, recorder.journal.path, head)
     try:
         is_over = _is_agent_done(recorder, watch, head, deadline)
-        _await_child(child, deadline)
+        _await_child(child, deadline + SUMMARY_PATIENCE_S - PATIENCE_S)
     except KeyboardInterrupt:
         if isinstance(child, Popen):
             child.terminate()
             child.wait()
         raise
+    _name_command(child, recorder.meta.run_folder)
     # After the child, which reads the journal too.
     if is_over and (watch is None or watch.thread is None):
         recorder.journal.release()
@@ -192,16 +198,29 @@ def _show_summary(
 
 
 def _await_child(child: Popen[bytes] | ClosingCell | None, deadline: float) -> None:
-    """Waits for the summary; past the deadline it is left to itself."""
+    """Waits for the summary. One that is late is not printed: something else is shown by then."""
     left_s = max(0.0, deadline - time.monotonic())
-    if not isinstance(child, Popen):
-        if child is not None:
-            child.wait(left_s)
-        return
+    if isinstance(child, Popen):
+        _end_by(child, left_s)
+    elif child is not None:
+        child.wait(left_s)
+
+
+def _end_by(child: Popen[bytes], left_s: float) -> None:
     try:
         child.wait(left_s)
     except TimeoutExpired:
-        child.returncode = 0  # it goes on alone: no ResourceWarning for that
+        child.terminate()
+        try:
+            child.wait(_TERMINATE_S)
+        except TimeoutExpired:  # it is printing, and nobody reads
+            child.returncode = 0  # it goes on alone: no ResourceWarning for that
+
+
+def _name_command(child: Popen[bytes] | ClosingCell | None, run_folder: str) -> None:
+    """Says how the summary is shown that was not printed."""
+    if isinstance(child, Popen) and child.returncode:
+        say(f"the summary was not ready in time: otel-mlperf summary {shlex.quote(run_folder)}")
 
 
 def summary_environ() -> dict[str, str]:

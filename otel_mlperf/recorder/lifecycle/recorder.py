@@ -48,8 +48,8 @@ _hooked = False
 class Recorder(Recording):
     """One process's recording with all its parts; there is at most one that is active."""
 
-    shows_summary = True
-    """At its end, as the run's first rank; not where another process does it."""
+    shows_summary = False
+    """Whether this process reports the run's start and end, as its first rank."""
     is_left = False
     """To the parent, of which this process is a child."""
 

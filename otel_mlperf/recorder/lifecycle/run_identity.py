@@ -52,6 +52,11 @@ def give_identity(who: Identity) -> None:
     _given[:] = [who]
 
 
+def is_identity_given() -> bool:
+    """Return whether the next run is one that another process has started."""
+    return bool(_given)
+
+
 def take_identity(wanted: str, earlier: dict[str, int]) -> Identity:
     """What was given, once; else what is detected."""
     return _given.pop() if _given else detect_identity(wanted, earlier)

@@ -24,7 +24,7 @@ from otel_mlperf.config import Config
 from otel_mlperf.journal.folder_lock import OnlyOne, is_served
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
-from otel_mlperf.recorder.lifecycle import agent_launch
+from otel_mlperf.recorder.lifecycle import agent_launch, closing
 from otel_mlperf.recorder.lifecycle.agent_launch import (
     LONGEST_PAUSE_NS,
     AgentWatch,
@@ -441,3 +441,34 @@ def test_end_is_bounded(start, monkeypatch, how):
 
     assert PATIENCE_S <= 1.5 < took < 60  # a bound against hanging, not a measurement
     assert JournalReader(with_rows, recording.journal.buffer).is_owned
+
+
+def test_a_run_on_a_console_says_at_once_that_it_records_and_where(start, capfd):
+    """One line comes before the program goes on; a run that prints nothing says nothing."""
+    recording = start("loud", console=True)
+    assert capfd.readouterr().err == f"otel_mlperf: recording loud into {recording.run.path}\n"
+    recording.run.stop()
+    start("quiet", console=False)
+    assert "quiet" not in capfd.readouterr().err
+
+
+def test_a_summary_that_is_late_never_comes_and_its_command_does(
+    start, monkeypatch, tmp_path, capfd
+):
+    """Once stop() returns its process is gone; the last line names the command to type."""
+    slow, started = tmp_path / "slow", tmp_path / "started"
+    slow.write_text(f"#!/bin/sh\necho $$ > {started}\nexec sleep 3600\n")
+    slow.chmod(0o700)
+    recording = start(agent="process", console=True, drain_s=1)
+    wait_until(lambda: recording.word(Word.AGENT_PID))
+    monkeypatch.setattr(sys, "executable", str(slow))
+    monkeypatch.setattr(closing, "SUMMARY_PATIENCE_S", closing.PATIENCE_S)
+    capfd.readouterr()
+
+    recording.run.stop()
+
+    command = f"otel-mlperf summary {recording.run.path}"
+    assert capfd.readouterr().err == (
+        f"otel_mlperf: the summary was not ready in time: {command}\n"
+    )
+    assert not started.exists() or is_gone(int(started.read_text()))

@@ -79,7 +79,7 @@ def test_closing_text_is_shown_where_the_run_ended(start, notebook, capfd):
     assert "\n3 steps · mean " in line[1]["text/plain"]
     assert line[1]["text/html"].startswith("<div ")
     assert "3 steps" in line[1]["text/html"]
-    assert capfd.readouterr().err == ""
+    assert capfd.readouterr().err == f"otel_mlperf: recording digits into {recording.run.path}\n"
 
 
 @pytest.mark.slow
@@ -118,4 +118,7 @@ def test_where_nothing_can_be_shown_the_summary_is_printed(start, notebook, capf
 
     assert notebook.lines == []
     said = []
-    wait_until(lambda: said.append(capfd.readouterr().err) or "digits · " in "".join(said))
+    shown = ("digits · ", "otel-mlperf summary")  # the second on a busy machine
+    wait_until(
+        lambda: said.append(capfd.readouterr().err) or any(one in "".join(said) for one in shown)
+    )
