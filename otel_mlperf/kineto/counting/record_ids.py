@@ -40,8 +40,13 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.trace_events import Trace
 
-_CATEGORIES: Final = {COPY: "gpu_memcpy", MEMSET: "gpu_memset", KERNEL: "kernel"}
-_CORRELATED: Final = frozenset({*_CATEGORIES.values(), "concurrent_kernel", "memcpy", "memset"})
+_CATEGORIES: Final = {
+    COPY: frozenset({"gpu_memcpy", "memcpy"}),
+    MEMSET: frozenset({"gpu_memset", "memset"}),
+    KERNEL: frozenset({"kernel", "concurrent_kernel"}),
+}
+"""Newer and older categories of the records that answer each kind of launch."""
+_CORRELATED: Final = frozenset().union(*_CATEGORIES.values())
 """What bears the correlation of its call; other vendors' records number as they please."""
 _LAUNCHES, _BACKWARD = "ac2g", "fwdbwd"
 _ODD: Final = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
@@ -92,8 +97,8 @@ def _of_another_kind(
     is_cuda = np.array([name.startswith("cu") for name in trace.names] or [False])
     known = (call != NONE) & is_cuda[np.append(trace.events.name, 0)[call]]
     other = np.zeros(len(call), np.bool_)
-    for wanted, category in _CATEGORIES.items():
-        is_its = is_of(trace, frozenset({category}))[work.rows]
+    for wanted, categories in _CATEGORIES.items():
+        is_its = is_of(trace, categories)[work.rows]
         other |= known & (kind == KINDS.index(wanted)) & ~is_its
     return other
 

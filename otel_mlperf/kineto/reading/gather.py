@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf.kineto.reading.entries import Args, Complete, FlowStart, Instant, MemoryArgs
-from otel_mlperf.kineto.reading.times import NO_TIME
+from otel_mlperf.kineto.reading.times import NO_TIME, find_timeless
 from otel_mlperf.kineto.reading.value_columns import (
     Growing,
     Index,
@@ -116,6 +116,7 @@ class EventRows:
     def finish(self, base_ns: int) -> Events:
         """All events in the order of the file, with times from the zero that ``base_ns`` is."""
         columns = _shifted(self._rows.columns(), "start_ns", base_ns, self._damage)
+        columns = self._timed(columns, base_ns)
         for name in columns.keys() & _NARROWED:
             columns[name] = narrowed(columns[name])
         position = columns["position"]
@@ -126,6 +127,16 @@ class EventRows:
             order = np.argsort(position, kind="stable")
             columns = {name: column[order] for name, column in columns.items()}
         return Events(**columns)
+
+    def _timed(self, columns: dict[str, NDArray[Any]], zero_ns: int) -> dict[str, NDArray[Any]]:
+        """Drop records without a time: one of them would widen the window by days."""
+        lost = find_timeless(columns["start_ns"], columns["duration_ns"], zero_ns)
+        if not len(lost):
+            return columns
+        first = {name: int(column[lost[0]]) for name, column in columns.items()}
+        example = f"{self.names()[first['name']]}: at {first['start_ns'] - zero_ns} ns"
+        self._damage.add("no_time", first["position"], example, times=len(lost))
+        return {name: np.delete(column, lost) for name, column in columns.items()}
 
     def names(self) -> list[str]:
         """What ``Events.name`` points to."""

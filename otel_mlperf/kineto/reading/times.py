@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 NO_TIME: Final = np.iinfo(np.int64).min
 """Stands for what is not a time, or none that 64 bits can hold."""
+UNIX_TIME_NS: Final = 10**17
+"""1973: times that count from the start of a machine or process are far below."""
+_LONGEST_NS: Final = 10**16
+"""115 days: no record lasts longer."""
+_LONGEST_PAUSE_NS: Final = 60 * 10**9
+"""Between a record at 0 and all others, where 0 is a time."""
 _MOST_NS: Final = 2**63 - 1
 _MOST_US: Final = _MOST_NS // 1000
 _WHOLE_DIGITS: Final = 16
@@ -164,3 +170,31 @@ def why_no_time(value: Any) -> str:
     if _NUMBER.fullmatch(text.strip()):
         return "number_too_long" if len(text) > _LONGEST_TEXT else "out_of_range"
     return "wrong_type"
+
+
+def find_timeless(
+    start_ns: NDArray[np.int64], duration_ns: NDArray[np.int64], zero_ns: int
+) -> NDArray[np.intp]:
+    """Return the records whose time was never filled in; ``zero_ns`` is the start of a ``ts`` of 0.
+
+    Profilers write such records at 0, far from all others; at 0 of Unix time; or with a duration
+    of years, which is an end minus 0.
+    """
+    none = np.zeros(0, np.intp)
+    if not len(start_ns):
+        return none
+    first, last = start_ns.min(), start_ns.max()
+    is_mixed = first < UNIX_TIME_NS <= last
+    # Only the extremes are computed for a sound file.
+    if first > zero_ns and not is_mixed and duration_ns.max() <= _LONGEST_NS:
+        return none
+    is_zero = (start_ns == zero_ns) | (start_ns == 0)
+    is_timeless = duration_ns > _LONGEST_NS
+    others = start_ns[~is_zero]
+    if len(others) and np.abs(others - zero_ns).min() > _LONGEST_PAUSE_NS:
+        is_timeless |= is_zero
+    if is_mixed:
+        is_old = start_ns < UNIX_TIME_NS
+        many_old = np.count_nonzero(others < UNIX_TIME_NS)
+        is_timeless |= is_old if 2 * many_old < len(others) else ~is_old
+    return np.flatnonzero(is_timeless)

@@ -19,6 +19,7 @@ from otel_mlperf.kineto.reading.fields import Fields, find_distributed
 from otel_mlperf.kineto.reading.repair import clean_text, is_cut, mend_value, parse_value
 from otel_mlperf.kineto.reading.source import TraceSource
 from otel_mlperf.kineto.reading.table import Table
+from otel_mlperf.kineto.reading.times import UNIX_TIME_NS
 from otel_mlperf.kineto.trace_events import Trace
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_BYTES: Final = 8 << 30
-_UNIX_TIME_NS: Final = 10**17
-"""1973: what counts from the start of a machine or process is far below."""
 
 
 def read_trace(
@@ -100,7 +99,7 @@ def _trace(
         allocations=table.allocations.finish(base_ns),
         damage=damage.all(),
         counts=table.counts(),
-        is_unix_time=bool(len(events) and events.start_ns[len(events) // 2] > _UNIX_TIME_NS),
+        is_unix_time=bool(len(events) and events.start_ns[len(events) // 2] > UNIX_TIME_NS),
         rank=distributed.rank,
         world_size=distributed.world_size,
         backend=distributed.backend,

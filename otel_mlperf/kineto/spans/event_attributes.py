@@ -42,7 +42,7 @@ def constant_attributes(
         attributes[names.PROFILER_PROBLEM] = problem
     if is_device:
         attributes[names.ASYNCHRONOUS] = True
-    kind = _COPY_KIND.match(name) if category == "gpu_memcpy" else None
+    kind = _COPY_KIND.match(name) if category in ("gpu_memcpy", "memcpy") else None
     if kind:
         attributes[names.MEMCPY_KIND] = kind[1]
     return attributes

@@ -95,3 +95,36 @@ def test_half_arrows_of_autograd_are_counted(tmp_path):
     arrows.append(flow("f", 1, 50.0, category="fwdbwd"))
 
     assert losses_of(tmp_path, entries + arrows) == [("arrow", 1, 2)]
+
+
+NEWER = {"copy": "gpu_memcpy", "memset": "gpu_memset", "kernel": "kernel", "call": "cuda_runtime"}
+OLDER = {"copy": "Memcpy", "memset": "Memset", "kernel": "Kernel", "call": "Runtime"}
+
+
+def of_each_kind(categories, number=10):
+    """A copy, a memset and a kernel that answer their calls, under these categories."""
+    calls = {"copy": "cudaMemcpyAsync", "memset": "cudaMemsetAsync", "kernel": "cudaLaunchKernel"}
+    entries = []
+    for at, (kind, name) in enumerate(calls.items()):
+        begin, own = 100.0 * (number + at), number + at
+        entries.append(event(name, begin, 5, category=categories["call"], correlation=own))
+        where = {"pid": 0, "tid": 7, "device": 0, "stream": 7, "correlation": own}
+        entries.append(event(kind, begin + 20, 40, category=categories[kind], **where))
+    return entries
+
+
+@pytest.mark.parametrize("categories", [NEWER, OLDER])
+def test_records_of_either_schema_answer_the_call_of_their_kind(tmp_path, categories):
+    """Older versions of the profiler write other categories for the same records."""
+    assert losses_of(tmp_path, of_each_kind(categories)) == []
+
+
+@pytest.mark.parametrize("categories", [NEWER, OLDER])
+def test_a_copy_that_answers_the_launch_of_a_kernel_bears_a_foreign_correlation(
+    tmp_path, categories
+):
+    """In either schema."""
+    entries = of_each_kind(categories)
+    entries[-1]["cat"] = categories["copy"]
+
+    assert losses_of(tmp_path, entries) == [("correlation", 1, 3)]

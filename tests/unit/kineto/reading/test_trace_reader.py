@@ -352,3 +352,46 @@ def test_ends_beyond_64_bits_are_lost(read):
 
     assert names(trace) == ["near"]
     assert [item.kind for item in trace.damage] == ["out_of_range"]
+
+
+DAY_US = 86_400_000_000
+EPOCH_US = 1_615_207_264_000_000
+
+
+def with_a_lost_time(start_us, duration_us, *, unit_start=EPOCH_US):
+    """Ten sound kernels, and one at that time."""
+    sound = [kernel("gemm", unit_start + 100 * at, 50, 100 + at) for at in range(10)]
+    return [*sound[:5], kernel("lost", start_us, duration_us, 200), *sound[5:]]
+
+
+@pytest.mark.parametrize(
+    ("start_us", "duration_us", "unit_start", "base_ns"),
+    [
+        (0, 0, EPOCH_US, None),
+        (0, EPOCH_US, EPOCH_US, None),
+        (-3, 5, EPOCH_US, None),
+        (EPOCH_US + 50, EPOCH_US, EPOCH_US, None),
+        (-BASE_NS // 1000, 0, 5_000, BASE_NS),
+        (0, 0, 3 * DAY_US, BASE_NS),
+        (0, 12, 3 * DAY_US, None),
+    ],
+)
+def test_a_record_whose_time_was_never_filled_in_is_lost_and_counted(
+    read, start_us, duration_us, unit_start, base_ns
+):
+    """At 0 far from all others, before 1973 among Unix times, or for years: no time at all."""
+    entries = with_a_lost_time(start_us, duration_us, unit_start=unit_start)
+
+    trace = read(entries, base_ns=base_ns)
+
+    assert names(trace) == ["gemm"] * 10
+    assert [(item.kind, item.occurrences) for item in trace.damage] == [("no_time", 1)]
+
+
+@pytest.mark.parametrize(("unit_start", "base_ns"), [(0, None), (10, BASE_NS), (-5, BASE_NS)])
+def test_a_record_at_zero_among_others_has_a_time(read, unit_start, base_ns):
+    """Where the file counts from its own start, 0 is one of its times."""
+    trace = read(with_a_lost_time(0, 0, unit_start=unit_start), base_ns=base_ns)
+
+    assert len(trace.events) == 11
+    assert trace.damage == []
