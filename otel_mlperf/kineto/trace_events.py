@@ -31,6 +31,8 @@ class TraceTrack(NamedTuple):
     """``process_name`` of the metadata."""
     thread: str = ""
     """``thread_name`` of the metadata."""
+    labels: str = ""
+    """``process_labels`` of the metadata: ``CPU``, ``GPU 0``."""
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _GAPS: Final = 3
 _LABEL: Final = 9
+_PROCESSES: Final = 3
 _WAITING: Final = {
     "start": " before the first work",
     "host_wait": "",
@@ -52,6 +53,8 @@ def around(kernels: Kernels, width: int) -> list[Line]:
     told += [("memory", words) for peak in memory for words in _peak(peak, len(memory))]
     told += _captured(kernels.windows)
     told += _unlinked(kernels.windows)
+    in_headline = 1 if kernels.total is None else 0
+    told += [("unknown", words) for words in unknown_row_texts(kernels.windows)[in_headline:]]
     told += _damage(kernels.windows)
     lines: list[Line] = []
     before = ""
@@ -138,6 +141,19 @@ def captured_words(captured: CapturedWork) -> str:
     words = f"{captured.matched:,} of {captured.work:,} kernels and copies have their operator "
     words += f"from {plural(captured.captures, 'capture')} in {captured.capture}"
     return "; ".join([words, *(f"{n:,} {reason}" for reason, n in captured.unmatched.items())])
+
+
+def unknown_row_texts(windows: Iterable[WindowFacts]) -> list[str]:
+    """Rows of the timeline that may be a device's, a sentence for each process."""
+    counts: Counter[tuple[bool, str]] = Counter()
+    for window in windows:
+        for rows in window.unknown_rows:
+            counts[rows.is_device, rows.process] += rows.events
+    return [
+        f"{'device rows' if is_device else 'rows'} of process {short_name(process, 40) or '?'} "
+        f"({plural(events, 'event')}) are not known here"
+        for (is_device, process), events in counts.most_common(_PROCESSES)
+    ]
 
 
 def _unlinked(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:

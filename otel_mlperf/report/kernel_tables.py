@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf.analysis.profiles.kernel_rows import choose_rows
 from otel_mlperf.report.completeness_lines import incomplete_lines
 from otel_mlperf.report.kernel_columns import is_empty, table_lines
-from otel_mlperf.report.kernel_facts import around
+from otel_mlperf.report.kernel_facts import around, unknown_row_texts
 from otel_mlperf.report.lines import WIDTH, Line, columns, folded, short, text
 from otel_mlperf.report.quantities import duration, percent, plural
 
@@ -55,7 +55,7 @@ def render_kernels(
 def _first(kernels: Kernels) -> Line:
     total = kernels.total
     if kernels.step is not None:
-        return _of_step(kernels.step, is_least=not kernels.has_device_times)
+        return _of_step(kernels.step, kernels)
     if total is None:
         return _without_device(kernels)
     # Records that are missing can only have made a device busier.
@@ -71,15 +71,15 @@ def _first(kernels: Kernels) -> Line:
     ]
 
 
-def _of_step(step: ProfiledStepFacts, *, is_least: bool) -> Line:
+def _of_step(step: ProfiledStepFacts, kernels: Kernels) -> Line:
     """What it took on the host, and devices for it: they may have worked on it later."""
     took = f": {duration(step.duration_ns)}"
     if len(step.ranks) > 1:
         took += f" on {plural(len(step.ranks), 'rank')} together"
     line: Line = [(step.name, "bold"), (took, "")]
     if step.busy_ns is None:
-        return [*line, (", CPU only: no kernel, copy or memset was recorded", "")]
-    least = "at least " if is_least else ""
+        return [*line, (", ", ""), *_cpu_only(kernels)]
+    least = "" if kernels.has_device_times else "at least "
     line.append((f", GPU busy with it for {least}{duration(step.busy_ns)}", ""))
     if step.communication_ns:
         exposed = duration(step.exposed_communication_ns or 0)
@@ -97,7 +97,14 @@ def _without_device(kernels: Kernels) -> Line:
         return [(nothing, "bold"), (" in the part that could be read", "")]
     if not kernels.has_device_times:
         return [(nothing, "bold"), (" is there of those that were launched", "")]
-    return [("CPU only", "bold"), (f": {nothing} was recorded", "")]
+    return _cpu_only(kernels)
+
+
+def _cpu_only(kernels: Kernels) -> Line:
+    """No device work, or none that is known."""
+    if unknown := unknown_row_texts(kernels.windows):
+        return [("no known device work", "bold"), (f": {unknown[0]}", "")]
+    return [("CPU only", "bold"), (": no kernel, copy or memset was recorded", "")]
 
 
 def _collectives(kernels: Kernels, width: int) -> list[Line]:

@@ -81,6 +81,16 @@ class WindowCompleteness(msgspec.Struct, frozen=True, kw_only=True):
     """Where device work is missing; None: no part of any length is whole."""
 
 
+class UnknownRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of one process of a trace, of which is not known whether they are work of a device."""
+
+    process: str
+    """Its name, else its number as the file writes it."""
+    events: int
+    is_device: bool
+    """Whether the process is a device's by its name; false: nothing in the file is known."""
+
+
 class CapturedWork(msgspec.Struct, frozen=True, kw_only=True):
     """What a trace of the capture says of the graphs that a window replays."""
 

@@ -44,7 +44,7 @@ from otel_mlperf.analysis.profiles.window_shapes import (
 )
 from otel_mlperf.errors import NoSuchWindow
 from otel_mlperf.store.table_reader import Store
-from otel_mlperf.store.window_facts import CapturedWork
+from otel_mlperf.store.window_facts import CapturedWork, UnknownRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -150,8 +150,13 @@ def _window(row: dict[str, Any], known: Mapping[str, WindowCompleteness]) -> Win
             for kind, count, offset, example in json.loads(row["damage"])
         ],
         completeness=known.get(row["digest"]),
+        unknown_rows=_unknown_rows(row["unknown_rows"]),
         captured=_captured(row["captured"]),
     )
+
+
+def _unknown_rows(text: str | None) -> list[UnknownRows]:
+    return msgspec.json.decode(text, type=list[UnknownRows]) if text else []
 
 
 def _captured(text: str | None) -> CapturedWork | None:

@@ -9,7 +9,11 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from otel_mlperf.store.window_facts import CapturedWork, WindowCompleteness  # noqa: TC001
+from otel_mlperf.store.window_facts import (  # noqa: TC001
+    CapturedWork,
+    UnknownRows,
+    WindowCompleteness,
+)
 
 
 class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +36,8 @@ class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What could not be read, by kind: occurrences, byte offset of the first, an example."""
     completeness: WindowCompleteness | None = None
     """None: it was read by a version that did not look."""
+    unknown_rows: list[UnknownRows] = []
+    """Rows that may be a device's, and are in no number of devices."""
     captured: CapturedWork | None = None
     """None: no trace of a capture was given."""
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf.intervals import union
+from otel_mlperf.kineto.linking.device_tracks import find_device_tracks
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.reading.trace_reader import read_details
 from otel_mlperf.kineto.trace_events import NONE
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _COPIES: Final = frozenset({"gpu_memcpy", "gpu_memset", "memcpy", "memset"})
-_COPYING: Final = re.compile(r"__amd_rocclr_(?:copy|fill)|dma_request")
+_COPYING: Final = re.compile(
+    r"__amd_rocclr_(?:copy|fill)|dma_request|Mem(?:cpy|set)|MEM(?:CPY|SET)_|copy-(?:start|done)\b"
+)
 """Beginnings of the names of what copies and is of another category."""
 REQUEST: Final = "dma_request"
 _SAYS_DIRECTION: Final = re.compile(r"direction|kind|type", re.IGNORECASE)
@@ -41,7 +44,8 @@ _WAITS: Final = frozenset({"cuda_sync", "cuda_event", "cuda_profiler_range", "co
 """On a device's rows of the timeline, but no work: they wait, mark, or repeat kernels."""
 _COMMUNICATION = re.compile(
     r"nccl|rccl|msccl|oneccl|nvshmem|deep_ep|cross_device_reduce|multimem_"
-    r"|(?:one|two)_shot_all_reduce|all_?reduce_fusion",
+    r"|(?:one|two)_shot_all_reduce|all_?reduce_fusion|hccl|hcom_"
+    r"|^(?:ragged-)?all-(?:reduce|gather|to-all)|^reduce-scatter|^collective-(?:permute|broadcast)",
     re.IGNORECASE,
 )
 _ARGUMENTS = re.compile(r"[<(]")
@@ -95,11 +99,11 @@ def find_work(trace: Trace) -> Work:
     """
     events = trace.events
     rows = np.flatnonzero((find_roles(trace) == Role.DEVICE) & ~is_of(trace, _WAITS))
-    pids = np.array([_number(track.pid) for track in trace.tracks] or [NONE], np.int64)
-    tids = np.array([_number(track.tid) for track in trace.tracks] or [NONE], np.int64)
+    tracks = find_device_tracks(trace.tracks)
+    of_track = np.array([track[1:] for track in tracks] or [(NONE, NONE)], np.int64)
     track = events.track[rows]
-    device = np.where(events.device[rows] != NONE, events.device[rows], pids[track])
-    stream = np.where(events.stream[rows] != NONE, events.stream[rows], tids[track])
+    device = np.where(events.device[rows] != NONE, events.device[rows], of_track[track, 0])
+    stream = np.where(events.stream[rows] != NONE, events.stream[rows], of_track[track, 1])
     devices, of_device = np.unique(device, return_inverse=True)
     numbers, number = np.unique(stream, return_inverse=True)
     del device, stream
@@ -129,9 +133,10 @@ def is_of(trace: Trace, categories: frozenset[str]) -> NDArray[np.bool_]:
 def is_communication(name: str) -> bool:
     """Whether a kernel moves data between ranks, by the name of its function.
 
-    Known are NCCL, RCCL, MSCCL, oneCCL, NVSHMEM, DeepEP, and of PyTorch's symmetric memory, vLLM
-    and TensorRT-LLM the reductions in one and two shots, those fused with them, and all that uses
-    multimem (``multimem_all_reduce``); what else communicates counts as compute.
+    Known are NCCL, RCCL, MSCCL, oneCCL, HCCL, NVSHMEM, DeepEP, XLA's collectives, and of PyTorch's
+    symmetric memory, vLLM and TensorRT-LLM the reductions in one and two shots, those fused with
+    them, and all that uses multimem (``multimem_all_reduce``); what else communicates counts as
+    compute.
     """
     # The bracket of an anonymous namespace begins no arguments.
     function = _ARGUMENTS.split(name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
@@ -151,10 +156,6 @@ def _kind(name: str) -> WorkKind:
     if _COPYING.match(name):
         return WorkKind.COPY
     return WorkKind.COMMUNICATION if is_communication(name) else WorkKind.COMPUTE
-
-
-def _number(text: str) -> int:
-    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from otel_mlperf.kineto.counting.completeness import find_completeness
 from otel_mlperf.kineto.counting.device_work import count_copies, find_work
 from otel_mlperf.kineto.counting.gaps import find_gaps
 from otel_mlperf.kineto.counting.streams import measure_devices, measure_streams, window_of
+from otel_mlperf.kineto.counting.unknown_rows import find_unknown_rows
 from otel_mlperf.kineto.counting.window_totals import window_totals
 from otel_mlperf.kineto.linking.collectives import is_collective
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
     from otel_mlperf.names import Metric
-    from otel_mlperf.store.window_facts import DevicePart, WholePart
+    from otel_mlperf.store.window_facts import DevicePart, UnknownRows, WholePart
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class WindowNumbers:
     steps: list[str]
     completeness: Completeness
     """Of the records from which all of this was counted."""
+    unknown_rows: list[UnknownRows]
+    """Rows that may be a device's, and are in no number of devices."""
     replayed: ReplayedGraphs | None = None
     """What a trace of the capture says of graphs; None: none was given."""
 
@@ -102,6 +105,7 @@ def count(
         memory=follow_memory(trace),
         steps=where.steps,
         completeness=completeness or find_completeness(trace, links),
+        unknown_rows=find_unknown_rows(trace),
         replayed=replayed,
     )
 

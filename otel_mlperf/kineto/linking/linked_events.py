@@ -6,15 +6,19 @@ works out (``link``), in the words that all later stages use.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from otel_mlperf.kineto.linking.device_tracks import TrackKind, find_device_tracks
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.trace_events import Trace
@@ -36,6 +40,8 @@ class Role(IntEnum):
     """An annotation once more, as long as the device worked for it."""
     WINDOW = 7
     """The profiler's own span around everything."""
+    SUMMARY = 8
+    """On a device's rows, and no work: what other rows show as well, or a wait for an event."""
 
 
 _ROLES: Final = {
@@ -58,20 +64,57 @@ _ROLES: Final = {
 }
 _UNKNOWN: Final = 255
 _KNOWN: Final = {category: role for role, known in _ROLES.items() for category in known}
-IS_DEVICE: Final = (Role.DEVICE, Role.DEVICE_ANNOTATION)
+IS_DEVICE: Final = (Role.DEVICE, Role.DEVICE_ANNOTATION, Role.SUMMARY)
+_BY_TRACK: Final = {
+    TrackKind.HOST: Role.HOST,
+    TrackKind.OPERATORS: Role.OPERATOR,
+    TrackKind.WORK: Role.DEVICE,
+    TrackKind.SUMMARY: Role.SUMMARY,
+    TrackKind.UNKNOWN: Role.HOST,
+}
+_STEP: Final = "ProfilerStep#"
+_WAITS: Final = re.compile(r"(?:event|notify)_(?:wait|record)", re.IGNORECASE)
+"""Beginnings of names on Ascend's streams."""
 
 
 def find_roles(trace: Trace) -> NDArray[np.uint8]:
-    """The role of each event.
+    """Return the role of each event.
 
-    Of a category that is not known here, an event with a stream is the device's: runtime calls and
-    operators have none.
+    Of a category that is not known here, an event with a stream is the device's (runtime calls and
+    operators have none); otherwise its row of the timeline says what it is.
     """
     events = trace.events
     known = np.array([_KNOWN.get(name, _UNKNOWN) for name in trace.categories] or [0], np.uint8)
     roles = known[events.category]
-    guessed = np.where(events.stream != NONE, Role.DEVICE, Role.HOST).astype(np.uint8)
-    return np.where(roles == _UNKNOWN, guessed, roles)
+    is_guessed = roles == _UNKNOWN
+    if is_guessed.any():
+        guessed = np.where(events.stream != NONE, np.uint8(Role.DEVICE), _by_track(trace))
+        roles = np.where(is_guessed, guessed, roles)
+        waits = _named(trace, lambda name: _WAITS.match(name) is not None)
+        roles[is_guessed & waits & (roles == Role.DEVICE)] = Role.SUMMARY
+    if _ROLES[Role.ANNOTATION].isdisjoint(trace.categories):
+        # Where there are no categories of annotations, steps are among the operators.
+        is_host = (roles == Role.OPERATOR) | (roles == Role.HOST)
+        roles[is_host & _named(trace, lambda name: name.startswith(_STEP))] = Role.ANNOTATION
+    return roles
+
+
+def is_category_known(trace: Trace) -> NDArray[np.bool_]:
+    """Return for each event whether its category is one of those that Kineto writes."""
+    known: NDArray[np.bool_] = np.array([name in _KNOWN for name in trace.categories] or [False])
+    return known[trace.events.category]
+
+
+def _by_track(trace: Trace) -> NDArray[np.uint8]:
+    by_track: list[int] = [_BY_TRACK[track.kind] for track in find_device_tracks(trace.tracks)]
+    of_events: NDArray[np.uint8] = np.array(by_track or [0], np.uint8)[trace.events.track]
+    return of_events
+
+
+def _named(trace: Trace, is_wanted: Callable[[str], bool]) -> NDArray[np.bool_]:
+    wanted = np.array([is_wanted(name) for name in trace.names] or [False])
+    of_events: NDArray[np.bool_] = wanted[trace.events.name]
+    return of_events
 
 
 class TraceStep(NamedTuple):

@@ -36,10 +36,12 @@ FLOW_NAMES: Final = {
     "async": "ac2g",
     "async_gpu": "ac2g",
     "async_cpu_to_gpu": "ac2g",
+    "async_npu": "ac2g",
+    "cpu_to_cuda": "ac2g",
     "forward_backward": "fwdbwd",
     "fwd_bwd": "fwdbwd",
 }
-"""What older versions call the two kinds of arrow."""
+"""What older versions and other profilers call the two kinds of arrow."""
 _NARROW: Final = ("device", "device_type")
 _ARGS: Final[dict[str, Whole]] = {
     name: np.int16 if name in _NARROW else np.int64 for name in Args.__struct_fields__

@@ -145,6 +145,8 @@ def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
     if not isinstance(value, dict):
         damage["not_an_event"] = repr(value)[:40]
         return None
+    if not value:
+        return None  # XLA ends its list with an empty entry.
     phase = value.get("ph")
     if not isinstance(phase, str):
         damage["missing_field" if phase is None else "wrong_type"] = f"ph: {phase!r:.40}"
@@ -154,7 +156,8 @@ def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
     fields = {"ph": phase, "ts": value.get("ts"), "dur": value.get("dur")}
     if not _NO_NUMBERS.isdisjoint(map(str, fields.values())):
         damage.pop("not_a_number", None)  # It is counted as a time that is none.
-    fields |= _of_types(value, ("name", "cat"), (str,), damage)
+    fields |= _of_types(value, ("name", "cat", "scope"), (str,), damage)
+    fields |= _of_types(value, ("id2",), (dict,), damage)
     fields |= _of_types(value, ("pid", "tid", "id"), (int, str), damage)
     args = value.get("args")
     if isinstance(args, dict):

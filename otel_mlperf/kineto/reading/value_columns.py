@@ -198,6 +198,8 @@ class Growing:
 
 
 _PLACE: Final = attrgetter("pid", "tid")
+_NAMED_BY: Final = {"process_name": "name", "thread_name": "name", "process_labels": "labels"}
+"""Of each kind of metadata the argument that is kept."""
 
 
 class TrackTable:
@@ -208,6 +210,7 @@ class TrackTable:
         self._index = Index(_texts)
         self._threads: dict[tuple[str | None, str | None], str] = {}
         self._processes: dict[str | None, str] = {}
+        self._labels: dict[str | None, str] = {}
 
     def column(self, entries: Sequence[Any], positions: NDArray[np.int64]) -> NDArray[np.int32]:
         """The track of each entry; one that does not say stands on a track without a number."""
@@ -222,13 +225,15 @@ class TrackTable:
         """Take the names that metadata gives to processes and threads."""
         for entry in entries:
             pid, tid = _texts((entry.pid, entry.tid))
-            name = (entry.args or {}).get("name")
+            name = (entry.args or {}).get(_NAMED_BY.get(entry.name, ""))
             if not isinstance(name, str):
                 continue
             if entry.name == "process_name":
                 self._processes[pid] = name
             elif entry.name == "thread_name":
                 self._threads[pid, tid] = name
+            else:
+                self._labels[pid] = name
 
     def all(self) -> list[TraceTrack]:
         """What the numbers stand for."""
@@ -238,6 +243,7 @@ class TrackTable:
                 tid or "",
                 self._processes.get(pid, ""),
                 self._threads.get((pid, tid), ""),
+                self._labels.get(pid, ""),
             )
             for pid, tid in self._index.things()
         ]

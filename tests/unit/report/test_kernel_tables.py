@@ -93,6 +93,20 @@ cpu.json · rank 0 · 50.0 µs · 2 events
     )
 
 
+def test_a_trace_with_rows_that_are_not_known_is_not_said_to_be_of_a_cpu_only(tmp_path):
+    """The first process is in the first line, others have lines below the table."""
+    entries = [operator("aten::mm", 0, 30)]
+    for process, many in (("NPU 0", 3), ("NPU 1", 1)):
+        entries += [event("op", 5, 1, category="", pid=process, tid=1)] * many
+
+    lines = render_kernels(found_in(write_trace(tmp_path / "npu.json", entries))).splitlines()
+
+    assert lines[0] == (
+        "no known device work: device rows of process NPU 0 (3 events) are not known here"
+    )
+    assert lines[-1] == "unknown  device rows of process NPU 1 (1 event) are not known here"
+
+
 def test_sections_count_what_ran_in_them(tmp_path):
     """Kernels where a device was at work, else the outermost operators."""
     found = found_in(write_trace(tmp_path / "step.json", step()), "section")

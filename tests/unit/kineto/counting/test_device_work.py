@@ -30,6 +30,9 @@ from otel_mlperf.kineto.reading.trace_reader import read_trace
         "void multimem_all_gather_kernel<16>(char*, char*)",
         "trtllm_allreduce_fusion_kernel_oneshot_lamport",
         "void deep_ep::intranode::dispatch<8, 768>(int4*)",
+        "hcom_allReduce__478_0_1",
+        "all-reduce-start.2",
+        "reduce-scatter.7",
     ],
 )
 def test_communication_is_known_by_its_function(name):
@@ -44,6 +47,7 @@ def test_communication_is_known_by_its_function(name):
         "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, ncclThing>>(int)",
         "triton_red_fused_sum_0",
         "void some::kernel<int>(ncclDevComm*)",
+        "loop_all-reduce_fusion",
     ],
 )
 def test_what_only_mentions_communication_computes(name):

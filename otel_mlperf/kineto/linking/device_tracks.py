@@ -1,0 +1,117 @@
+"""Rows of devices in traces whose events have no category, known by process and thread names.
+
+Kineto names the category of each event. Other profilers (XLA, Ascend's, the list that
+``prof.events().export_chrome_trace`` writes) tell by the row of the timeline what an event is:
+a process for each device, a thread for each stream.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from otel_mlperf.kineto.trace_events import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_mlperf.kineto.trace_events import TraceTrack
+
+_DEVICE: Final = re.compile(
+    r"/device:(?!cpu\b)|\b(?:[gnthx]pu|mlu|musa|aiu|ipu|gcu|dcu|cuda|rocm|hip|gaudi|trainium)"
+    r"(?=\b|_|\d)|\bneuron|\bascend hardware\b|\baccelerator\b|\bcore\d+ cta\d+\b",
+    re.IGNORECASE,
+)
+"""In names, labels or numbers of processes; the last one of Triton's Proton."""
+_STREAM: Final = re.compile(r"(?:gpu )?stream\W*(\d+)", re.IGNORECASE)
+"""Beginnings of names of threads whose events are work of a device."""
+_NUMBER: Final = re.compile(r"(\d+)\s*$")
+_XLA: Final = re.compile(r"/device:", re.IGNORECASE)
+_XLA_WORK: Final = "XLA Ops"
+"""The only row of work where a device has no streams: of a TPU."""
+_ASCEND: Final = re.compile(r"\bAscend Hardware\b")
+_ASCEND_SUMMARY: Final = re.compile(r"\b(?:Overlap Analysis|HCCL|Communication)\b")
+_LIST: Final = re.compile(r"(\w+) functions")
+"""Processes of the list that the older profiler of autograd writes, ``CUDA functions``."""
+_WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
+
+
+class TrackKind(IntEnum):
+    """What an event without a known category is by its row."""
+
+    HOST = 0
+    OPERATORS = 1
+    WORK = 2
+    """A device's work."""
+    SUMMARY = 3
+    """A device's, and other rows show the same: modules, steps, shares of time."""
+    UNKNOWN = 4
+    """A device's, in a form that is not known here."""
+
+
+class DeviceTrack(NamedTuple):
+    """A row of the timeline, and its numbers if it is a device's."""
+
+    kind: TrackKind
+    device: int
+    stream: int
+
+
+def find_device_tracks(tracks: Sequence[TraceTrack]) -> list[DeviceTrack]:
+    """Return the kind, device and stream of each row, in the order of the rows."""
+    streamed = {track.pid for track in tracks if _STREAM.match(track.thread)}
+    working = streamed | {track.pid for track in tracks if track.thread == _XLA_WORK}
+    is_ascend = any(_ASCEND.search(track.process) for track in tracks)
+    kinds = []
+    for track in tracks:
+        is_work = _is_work(track, has_streams=track.pid in streamed)
+        is_summary = track.pid in working if _XLA.search(track.process) else is_ascend
+        kinds.append(_kind(track, is_work=is_work, is_summary=is_summary))
+    works = [track for track, kind in zip(tracks, kinds, strict=True) if kind == TrackKind.WORK]
+    device_of = _device_numbers(works)
+    return [
+        DeviceTrack(kind, device_of.get(track.pid, _whole(track.pid)), _stream(track))
+        for track, kind in zip(tracks, kinds, strict=True)
+    ]
+
+
+def _is_work(track: TraceTrack, *, has_streams: bool) -> bool:
+    is_ops = track.thread == _XLA_WORK and not has_streams
+    return is_ops or _STREAM.match(track.thread) is not None
+
+
+def _kind(track: TraceTrack, *, is_work: bool, is_summary: bool) -> TrackKind:
+    if functions := _LIST.fullmatch(track.pid):
+        return TrackKind.OPERATORS if functions[1] == "CPU" else TrackKind.WORK
+    if is_summary and _ASCEND_SUMMARY.search(track.process):
+        return TrackKind.SUMMARY
+    if not any(map(_DEVICE.search, (track.process, track.labels, track.pid))):
+        return TrackKind.HOST
+    if is_work:
+        return TrackKind.WORK
+    return TrackKind.SUMMARY if is_summary else TrackKind.UNKNOWN
+
+
+def _device_numbers(works: Sequence[TraceTrack]) -> dict[str, int]:
+    """The number of each device by its process: as it is named, else in their order."""
+    processes = {track.pid: track for track in works}
+    named = {
+        pid: int(match[1])
+        for pid, track in processes.items()
+        if not _LIST.fullmatch(pid)
+        and (match := _NUMBER.search(track.process) or _NUMBER.search(track.labels))
+        and len(match[1]) < 5
+    }
+    if len(named) == len(processes) == len(set(named.values())):
+        return named
+    return {pid: at for at, pid in enumerate(processes)}
+
+
+def _stream(track: TraceTrack) -> int:
+    match = _STREAM.match(track.thread)
+    return int(match[1]) if match and len(match[1]) < 19 else _whole(track.tid)
+
+
+def _whole(text: str) -> int:
+    return int(text) if _WHOLE.fullmatch(text) else NONE
