@@ -80,6 +80,39 @@ class End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
     ts: Any = None
 
 
+class AsyncBegin(msgspec.Struct, gc=False, tag_field="ph", tag="b"):
+    """The first half of an event that is in no thread's stack."""
+
+    cat: str = ""
+    name: str = ""
+    id: Whole = None
+    id2: dict[str, Any] | None = None
+    scope: str = ""
+    pid: Whole = None
+    ts: Any = None
+    args: Args | None = None
+
+
+class AsyncEnd(msgspec.Struct, gc=False, tag_field="ph", tag="e"):
+    """The second half of what began under the same category, scope and id."""
+
+    cat: str = ""
+    name: str = ""
+    id: Whole = None
+    id2: dict[str, Any] | None = None
+    scope: str = ""
+    pid: Whole = None
+    ts: Any = None
+
+
+class OldAsyncBegin(AsyncBegin, tag_field="ph", tag="S"):
+    """The same in older files."""
+
+
+class OldAsyncEnd(AsyncEnd, tag_field="ph", tag="F"):
+    """The same in older files."""
+
+
 class FlowStart(msgspec.Struct, gc=False, tag_field="ph", tag="s"):
     """Where an arrow leaves."""
 
@@ -121,7 +154,7 @@ class Meta(msgspec.Struct, gc=False, tag_field="ph", tag="M"):
 
 OTHERS: Final = {
     phase: msgspec.defstruct(f"Phase_{ord(phase)}", [], tag_field="ph", tag=phase, gc=False)
-    for phase in "IbneSTptFCNODPRcVva(),"
+    for phase in "InTptCNODPRcVva(),"
 }
 
 
@@ -136,6 +169,10 @@ KINDS: Final[tuple[type[msgspec.Struct], ...]] = (
     FlowEnd,
     Instant,
     Meta,
+    AsyncBegin,
+    AsyncEnd,
+    OldAsyncBegin,
+    OldAsyncEnd,
     *OTHERS.values(),
 )
 
@@ -162,7 +199,7 @@ class BeginEndPairs:
                 self._open.setdefault(track, []).append((half, position))
             elif self._open.get(track):
                 begin, begin_position = self._open[track].pop()
-                pairs.append((_joined(begin, half), begin_position))
+                pairs.append((join_halves(begin, half, begin.tid), begin_position))
             else:
                 self._damage.add("unmatched_end", position)
         return pairs
@@ -174,14 +211,15 @@ class BeginEndPairs:
                 self._damage.add("unmatched_begin", position, begin.name)
 
 
-def _joined(begin: Begin, end: End) -> Complete:
+def join_halves(begin: Begin | AsyncBegin, end: End | AsyncEnd, tid: Whole = None) -> Complete:
+    """One event from the time of its begin to that of its end, on the row ``tid``."""
     start_ns, end_ns = parse_times(lambda: (begin.ts, end.ts), 2).tolist()
     known = NO_TIME not in (start_ns, end_ns)
     return Complete(
         cat=begin.cat,
         name=begin.name,
         pid=begin.pid,
-        tid=begin.tid,
+        tid=tid,
         ts=begin.ts,
         # As text, in microseconds, so that it is read as one that was written: exactly.
         dur=f"{end_ns - start_ns}e-3" if known else end.ts,

@@ -37,9 +37,11 @@ class Fields:
         """The file is a list of events without an object around it."""
 
     def open(self) -> bool:
-        """Go to the first event; false if there is no list of events."""
+        """Go to the first event; false if there is no list of events.
+
+        The first data is there already.
+        """
         text = self._text
-        text.more()
         if text.data.startswith(BYTE_ORDER_MARK):
             self._damage.add("byte_order_mark", 0)
             text.drop(len(BYTE_ORDER_MARK))

@@ -44,7 +44,10 @@ class TraceSource:
         """Read from the file itself so far."""
         self.text_bytes = 0
         """Handed out so far."""
-        self.is_gzip = os.pread(self._fd, 2, 0) == GZIP_MAGIC
+        begin = os.pread(self._fd, len(GZIP_MAGIC), 0)
+        self.is_gzip = begin == GZIP_MAGIC
+        self.is_cut_gzip = begin == GZIP_MAGIC[:1]
+        """The file ends within the mark of gzip."""
         self._pieces = self._members() if self.is_gzip else self._plain()
 
     def __enter__(self) -> TraceSource:

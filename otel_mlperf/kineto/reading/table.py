@@ -6,14 +6,17 @@ threads and processes are looked up in the end; all else is counted only.
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from otel_mlperf.kineto.reading.async_pairs import AsyncPairs
 from otel_mlperf.kineto.reading.entries import (
     KINDS,
     PHASES,
+    AsyncBegin,
+    AsyncEnd,
     Begin,
     BeginEndPairs,
     Complete,
@@ -22,6 +25,8 @@ from otel_mlperf.kineto.reading.entries import (
     FlowStart,
     Instant,
     Meta,
+    OldAsyncBegin,
+    OldAsyncEnd,
 )
 from otel_mlperf.kineto.reading.gather import AllocationRows, EventRows, FlowRows
 from otel_mlperf.kineto.reading.record_numbers import RecordNumbers
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.reading.damage import DamageLog
 
 _MOST_PHASES: Final = 256
+_ASYNC: Final = (AsyncBegin, AsyncEnd, OldAsyncBegin, OldAsyncEnd)
 _CODES: Final = {kind: code for code, kind in enumerate(KINDS)}
 
 
@@ -47,7 +53,16 @@ class Table:
         self.events = EventRows(self.tracks, self.numbers, damage)
         self.flows = FlowRows(self.tracks, damage)
         self.allocations = AllocationRows(self.tracks, self.numbers, damage)
-        self.halves = BeginEndPairs(damage)
+        self._halves = BeginEndPairs(damage)
+        self._async = AsyncPairs(damage)
+        self._takers = (
+            ((Complete,), self.events.add),
+            ((FlowStart, FlowEnd), self.flows.add),
+            ((Instant,), self.allocations.add),
+            ((Meta,), lambda names, _: self.tracks.name(names)),
+            ((Begin, End), partial(self._add_halves, self._halves)),
+            (_ASYNC, partial(self._add_halves, self._async)),
+        )
         self._codes = np.zeros(len(KINDS), np.int64)
         self._unknown: dict[str, int] = {}
 
@@ -65,20 +80,22 @@ class Table:
             rows = np.flatnonzero(reduce(np.logical_or, [kinds == code for code in codes]))
             return list(map(entries.__getitem__, rows.tolist())), positions[rows]
 
-        if events := those(Complete):
-            self.events.add(*events)
-        if flows := those(FlowStart, FlowEnd):
-            self.flows.add(*flows)
-        if instants := those(Instant):
-            self.allocations.add(*instants)
-        if names := those(Meta):
-            self.tracks.name(names[0])
-        if halves := those(Begin, End):
-            self._add_halves(*halves)
+        for kinds_taken, take in self._takers:
+            if taken := those(*kinds_taken):
+                take(*taken)
 
-    def _add_halves(self, halves: list[Any], positions: NDArray[np.int64]) -> None:
+    def close(self) -> None:
+        """Take what is complete of pairs, and count halves without the other one."""
+        self._halves.close()
+        self._add_pairs(self._async.close())
+
+    def _add_halves(
+        self, pairs: BeginEndPairs | AsyncPairs, halves: list[Any], positions: NDArray[np.int64]
+    ) -> None:
+        self._add_pairs(pairs.pair(zip(halves, positions.tolist(), strict=True)))
+
+    def _add_pairs(self, pairs: list[tuple[Complete, int]]) -> None:
         # A pair stands where its begin does, before rows that are there already: ``finish`` sorts.
-        pairs = self.halves.pair(zip(halves, positions.tolist(), strict=True))
         if pairs:
             events, places = zip(*pairs, strict=True)
             self.events.add(list(events), np.array(places, np.int64))

@@ -16,6 +16,7 @@ from otel_mlperf.kineto.reading.blocks import BETWEEN, TraceText, decode, last_b
 from otel_mlperf.kineto.reading.damage import DamageLog
 from otel_mlperf.kineto.reading.damaged_blocks import LAST_ENTRY, LONGEST_ENTRY, DamagedBlocks
 from otel_mlperf.kineto.reading.fields import Fields, find_distributed
+from otel_mlperf.kineto.reading.foreign_formats import find_foreign, find_foreign_fields
 from otel_mlperf.kineto.reading.repair import clean_text, is_cut, mend_value, parse_value
 from otel_mlperf.kineto.reading.source import TraceSource
 from otel_mlperf.kineto.reading.table import Table
@@ -43,10 +44,13 @@ def read_trace(
     damage = DamageLog()
     table = Table(damage)
     with TraceSource(path, damage, max_bytes) as source, TraceText(source, progress) as text:
+        text.more()
+        if foreign := find_foreign(path, text.data):
+            raise TraceError(f"cannot read the trace {path}: {foreign}")
         fields = Fields(text, damage)
         has_events = fields.open()
         if not has_events:
-            raise _no_events(path, source, damage)
+            raise _no_events(path, source, damage, fields)
         recovery = DamagedBlocks(table, damage, is_bare=fields.is_bare)
         while has_events:
             _read_events(text, table, recovery)
@@ -84,7 +88,7 @@ def _trace(
     base = values.get("baseTimeNanoseconds")
     base_ns = int(base) if isinstance(base, int | str) and str(base).isdecimal() else 0
     base_ns = base_ns if base_ns < 2**62 else 0
-    table.halves.close()
+    table.close()
     events = table.events.finish(base_ns)
     distributed = find_distributed(values)
     devices = values.get("deviceProperties")
@@ -111,8 +115,12 @@ def _trace(
     )
 
 
-def _no_events(path: Path, source: TraceSource, damage: DamageLog) -> TraceError:
-    if not source.text_bytes:
+def _no_events(path: Path, source: TraceSource, damage: DamageLog, fields: Fields) -> TraceError:
+    if foreign := find_foreign_fields(fields.values):
+        return TraceError(f"cannot read the trace {path}: {foreign}")
+    if source.is_cut_gzip or (source.is_gzip and "truncated" in damage):
+        reason = f"its gzip data is cut off before the first event, after {source.file_bytes} bytes"
+    elif not source.text_bytes:
         reason = "it is empty"
     else:
         kinds = ", ".join(sorted({item.kind for item in damage.all()} - {"truncated"}))

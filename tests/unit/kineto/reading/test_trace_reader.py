@@ -336,11 +336,11 @@ def test_more_categories_than_a_byte_can_tell_share_the_last(read):
 
 def test_entries_of_other_phases_are_counted(read):
     """Counters, marks and phases that the format does not have are counted by their letters."""
-    entries = [{"ph": phase, "ts": 1, "pid": 1, "tid": 1} for phase in ("C", "b", "C", "Zz", "I")]
+    entries = [{"ph": phase, "ts": 1, "pid": 1, "tid": 1} for phase in ("C", "n", "C", "Zz", "I")]
 
     trace = read([*entries, *training_step()])
 
-    assert trace.counts == {"X": 8, "s": 2, "f": 2, "C": 2, "b": 1, "I": 1, "Zz": 1}
+    assert trace.counts == {"X": 8, "s": 2, "f": 2, "C": 2, "n": 1, "I": 1, "Zz": 1}
     assert len(trace.events) == 8
     assert trace.damage == []
 

@@ -1,0 +1,113 @@
+"""Pairs of asynchronous begins and ends (``b`` and ``e``, in older files ``S`` and ``F``).
+
+Such events are in no thread's stack: a pair belongs together by category, scope and id, and pairs
+of different ids overlap. What is open under one id at once is nested; each such group gets a row of
+the timeline on which nothing else went on in its time, so that no event is inside another's.
+"""
+
+from __future__ import annotations
+
+from heapq import heappush, heapreplace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from otel_mlperf.kineto.reading.entries import AsyncBegin, AsyncEnd, Complete, join_halves
+from otel_mlperf.kineto.reading.times import NO_TIME, parse_times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_mlperf.kineto.reading.damage import DamageLog
+
+_MOST_ROWS: Final = 1 << 12
+"""Of one process and category; what overlaps more shares the last."""
+_MOST_LOOKS: Final = 64
+"""Open begins of one id that are looked at for that of an end."""
+_Pair = tuple[Complete, int]
+
+
+class _Group(msgspec.Struct, gc=False):
+    """What is open under one id, and what has ended since the first of it began."""
+
+    open: list[tuple[AsyncBegin, int]]
+    ended: list[_Pair]
+
+
+class AsyncPairs:
+    """Finds the begin of each end, whatever the order in which different ids end."""
+
+    def __init__(self, damage: DamageLog) -> None:
+        self._damage = damage
+        self._groups: dict[tuple[Any, ...], _Group] = {}
+        self._rows: dict[tuple[Any, str], list[tuple[int, int]]] = {}
+        """Of each process and category a heap: when a row was used last, and its number."""
+
+    def pair(self, halves: Iterable[tuple[AsyncBegin | AsyncEnd, int]]) -> list[_Pair]:
+        """Return the events of the groups that these entries end, each at its begin's position."""
+        pairs: list[_Pair] = []
+        for half, position in halves:
+            key = (half.cat, half.scope, *_identity(half))
+            if isinstance(half, AsyncBegin):
+                self._groups.setdefault(key, _Group([], [])).open.append((half, position))
+            elif key not in self._groups:
+                self._damage.add("unmatched_end", position, half.name)
+            else:
+                group = self._groups[key]
+                begin, begin_position = group.open.pop(_match(group.open, half))
+                group.ended.append((join_halves(begin, half), begin_position))
+                if not group.open:
+                    pairs += self._placed(self._groups.pop(key).ended)
+        return pairs
+
+    def close(self) -> list[_Pair]:
+        """Return what ended in groups that are open, and count the begins without an end."""
+        pairs: list[_Pair] = []
+        for group in self._groups.values():
+            for begin, position in group.open:
+                self._damage.add("unmatched_begin", position, begin.name)
+            pairs += self._placed(group.ended)
+        self._groups = {}
+        return pairs
+
+    def _placed(self, ended: list[_Pair]) -> list[_Pair]:
+        """The events of a group on a row that is free from its start to its end."""
+        if not ended:
+            return []
+        first = ended[-1][0]  # the outermost ends last
+        starts = parse_times(lambda: (event.ts for event, _ in ended), len(ended))
+        lengths = parse_times(lambda: (event.dur for event, _ in ended), len(ended))
+        known = (starts != NO_TIME) & (lengths != NO_TIME)
+        begin = int(starts[known].min(initial=0)) if known.any() else 0
+        end = int((starts[known] + lengths[known]).max()) if known.any() else 0
+        tid = f"async {first.cat} {self._row((first.pid, first.cat), begin, end)}".replace(
+            "  ", " "
+        )
+        for event, _ in ended:
+            event.tid = tid
+        return ended
+
+    def _row(self, of: tuple[Any, str], begin_ns: int, end_ns: int) -> int:
+        rows = self._rows.setdefault(of, [])
+        if rows and (rows[0][0] <= begin_ns or len(rows) >= _MOST_ROWS):
+            number = rows[0][1]
+            heapreplace(rows, (end_ns, number))
+            return number
+        heappush(rows, (end_ns, len(rows) + 1))
+        return len(rows)
+
+
+def _identity(half: AsyncBegin | AsyncEnd) -> tuple[Any, ...]:
+    """An id counts within its process, unless it is said to be global."""
+    if half.id2 is not None:
+        world = half.id2.get("global")
+        return (str(half.id2.get("local")), str(half.pid)) if world is None else (str(world),)
+    return str(half.id), str(half.pid)
+
+
+def _match(begins: list[tuple[AsyncBegin, int]], end: AsyncEnd) -> int:
+    """The place of the begin that an end belongs to: the last of its name, else the last."""
+    for at in range(len(begins) - 1, max(-1, len(begins) - 1 - _MOST_LOOKS), -1):
+        if not end.name or begins[at][0].name == end.name:
+            return at
+    return len(begins) - 1

@@ -1,0 +1,155 @@
+"""Files that are no Chrome trace: what they are, and what writes or unpacks one.
+
+Known by their first bytes, by the names of their first fields, or by their ending.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.kineto.reading.damage import DamageLog, printable
+from otel_mlperf.kineto.reading.source import TraceSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_JSON: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[\[{]")
+_MAGIC: Final = (
+    (b"\xfd7zXZ\0", "it is compressed with xz; unpack it with `unxz`"),
+    (b"BZh", "it is compressed with bzip2; unpack it with `bunzip2`"),
+    (b"\x28\xb5\x2f\xfd", "it is compressed with Zstandard; unpack it with `unzstd`"),
+    (b"\x04\x22\x4d\x18", "it is compressed with lz4; unpack it with `unlz4`"),
+    (b"7z\xbc\xaf", "it is a 7z archive; unpack it and name the traces in it"),
+    (b"version https://git-lfs", "it is a pointer of Git LFS; fetch the file with `git lfs pull`"),
+    (b"<", "it is a web page or XML; download the file itself"),
+)
+_EXPORT: Final = "a Chrome trace of the same program is what torch.profiler exports"
+_NSYS: Final = f"it is a report of Nsight, which has no export to a Chrome trace; {_EXPORT}"
+_XPLANE: Final = (
+    "it is a profile of XLA (XSpace); name the `*.trace.json.gz` in its folder, or record with "
+    "JAX's create_perfetto_trace=True and name `perfetto_trace.json.gz`"
+)
+_PERFETTO: Final = (
+    "it is a trace of Perfetto in protobuf; convert it with `traceconv json FILE NEW.json`"
+)
+_OTF2: Final = (
+    f"it is an OTF2 archive, as Score-P and rocprofv3 write; {_EXPORT}, or rocprofv3 with "
+    "`--output-format pftrace` and traceconv"
+)
+_CHAKRA: Final = (
+    "it is an execution trace (Chakra), a graph of operators; name the Chrome trace that "
+    "torch.profiler exported in the same run"
+)
+_SQLITE: Final = f"it is an SQLite database, as `nsys export` and rocprofv3 write; {_EXPORT}"
+_SNAPSHOT: Final = f"it is a pickle, as memory snapshots of PyTorch are; {_EXPORT}"
+_PROTON: Final = (
+    "it is a tree of Triton's Proton; proton.start(…, data='trace') records a Chrome trace"
+)
+_BINARY: Final = (
+    (re.compile(rb"SQLite format 3\0"), _SQLITE),
+    (re.compile(rb"OTF2"), _OTF2),
+    (re.compile(rb"\x80[\x02-\x05]"), _SNAPSHOT),
+    (re.compile(rb"[^\n]{0,64}?/(?:device|host):", re.DOTALL), _XPLANE),
+)
+_ENDINGS: Final = {
+    ".pb": _XPLANE,
+    ".nsys-rep": _NSYS,
+    ".qdrep": _NSYS,
+    ".qdstrm": _NSYS,
+    ".ncu-rep": _NSYS,
+    ".sqlite": _SQLITE,
+    ".otf2": _OTF2,
+    ".et": _CHAKRA,
+    ".pftrace": _PERFETTO,
+    ".perfetto-trace": _PERFETTO,
+    ".pickle": _SNAPSHOT,
+}
+_TREE: Final = re.compile(rb'\s*\[\s*\{\s*"(?:children|frame|metrics)"')
+_NUL: Final = re.compile(rb"\0{0,3}[\s\[{]\0{1,3}[^\0]")
+"""The first two characters of JSON in UTF-16 or UTF-32 without a mark."""
+_USTAR: Final = slice(257, 262)
+_MARKS: Final = (
+    (b"\xff\xfe\0\0", "UTF-32"),
+    (b"\0\0\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+_MOST_NAMES: Final = 5
+_MOST_MEMBERS: Final = 4_096
+_MOST_BYTES: Final = 1 << 30
+"""Of the text of an archive that is read for the names of its members."""
+_BLOCK: Final = 512
+
+
+def find_foreign(path: Path, head: bytes) -> str:
+    """Say what the file is, and what to do; empty if it may be a trace.
+
+    ``head`` is the beginning of its uncompressed text.
+    """
+    if _JSON.match(head) and not _NUL.match(head):
+        return _PROTON if _TREE.match(head) else ""
+    if head[_USTAR] == b"ustar":
+        return _archive("tar", list(_tar_members(path)))
+    if head.startswith(b"PK\x03\x04"):
+        return _archive("zip", _zip_members(path))
+    if encoding := _encoding(head):
+        return f"its text is {encoding}; convert it with `iconv -f {encoding} -t UTF-8 FILE > NEW`"
+    known = (words for magic, words in _MAGIC if head.startswith(magic))
+    binary = (words for pattern, words in _BINARY if pattern.match(head))
+    named = (words for ending, words in _ENDINGS.items() if path.name.endswith(ending))
+    return next(known, "") or next(binary, "") or next(named, "")
+
+
+def _encoding(head: bytes) -> str:
+    """UTF-16 or UTF-32, by the mark or by the NULs of the first two characters; empty: neither."""
+    for mark, encoding in _MARKS:
+        if head.startswith(mark):
+            return encoding
+    if not _NUL.match(head):
+        return ""
+    width = 32 if b"\0\0" in head[:4] else 16
+    return f"UTF-{width}{'BE' if head[:1] == bytes(1) else 'LE'}"
+
+
+def find_foreign_fields(fields: dict[str, object]) -> str:
+    """Say what an object without a list of events is, by its fields; empty if nobody knows."""
+    return _CHAKRA if {"nodes", "schema"} <= fields.keys() else ""
+
+
+def _archive(kind: str, members: list[str]) -> str:
+    shown = ", ".join(printable(name) for name in members[:_MOST_NAMES])
+    more = f" and {len(members) - _MOST_NAMES:,} more" if len(members) > _MOST_NAMES else ""
+    many = f"{len(members):,} file{'s' * (len(members) != 1)}"
+    files = f"of {many} ({shown}{more})" if members else "of files"
+    return f"it is a {kind} archive {files}; unpack it and name the traces in it"
+
+
+def _zip_members(path: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [name for name in archive.namelist() if not name.endswith("/")]
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+        return []
+
+
+def _tar_members(path: Path) -> Iterator[str]:
+    """The names of the files in it, as far as it can be read."""
+    with TraceSource(path, DamageLog(), _MOST_BYTES) as source:
+        data = b""
+        for _ in range(_MOST_MEMBERS):
+            while len(data) < _BLOCK and (piece := source.read()):
+                data += piece
+            header, data = data[:_BLOCK], data[_BLOCK:]
+            size = header[124:135].strip(b" \0")
+            if header[_USTAR] != b"ustar" or not re.fullmatch(rb"[0-7]+", size):
+                return
+            if header[156:157] in (b"0", b"\0"):  # no folder, link or long name
+                yield header[:100].rstrip(b"\0").decode("utf-8", "replace")
+            left = -(-int(size, 8) // _BLOCK) * _BLOCK
+            while len(data) < left and (piece := source.read()):
+                left -= len(data)
+                data = piece
+            data = data[left:]
