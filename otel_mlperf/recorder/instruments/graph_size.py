@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
@@ -21,8 +22,15 @@ MOST: Final = 20_000
 _SELECT: Final = "SelectBackward0"
 _WEIGHT: Final = "torch::autograd::AccumulateGrad"
 _PRODUCT: Final = "AddmmBackward0"
+_PRODUCTS: Final = (_PRODUCT, "MmBackward0")
 _PART: Final = "UnbindBackward0"
 _SLICE: Final = "SliceBackward0"
+_HOPS: Final = 3
+"""Views and a sum between the product of a whole sequence and its parts."""
+_OFTEN: Final = 8
+"""Uses of a weight in one graph from which on it is used in a loop: ties of weights are fewer."""
+_LOOPED_WEIGHTS: Final = 2
+"""Weights that a layer of torch's own RNN uses at each time: the matrix of the state and a bias."""
 
 
 def nodes_behind(tensors: Any) -> set[Any]:
@@ -47,13 +55,40 @@ def count_operations(nodes: set[Any]) -> dict[names.Metric, int]:
     """
     kinds = [node.name() for node in nodes]
     size = {names.GRAPH_NODES: len(kinds), names.GRAPH_SELECTS: kinds.count(_SELECT)}
-    return size if _is_rnn(kinds) else size | {names.GRAPH_WEIGHTS: kinds.count(_WEIGHT)}
+    is_rnn = _is_rnn(nodes, kinds)
+    return size if is_rnn else size | {names.GRAPH_WEIGHTS: kinds.count(_WEIGHT)}
 
 
-def _is_rnn(kinds: list[str]) -> bool:
-    """Whether torch's own loop is in it: it parts its input at once, or slices packed sequences."""
+def _is_rnn(nodes: set[Any], kinds: list[str]) -> bool:
+    """Return whether the only loop in the graph is that of torch's own RNN.
+
+    It multiplies the whole sequence at once and takes the parts of that product, or slices packed
+    sequences; at each time it uses the weights of the state alone. A cell in a loop of Python uses
+    those of the input there, too.
+    """
     products = kinds.count(_PRODUCT)
-    return _PART in kinds or 2 * kinds.count(_SLICE) >= products > 0
+    if 2 * kinds.count(_SLICE) >= products > 0:
+        return True
+    parts = sum(_is_of_product(node) for node in nodes if node.name() == _PART)
+    return parts > 0 and 0 < _count_looped_weights(nodes) <= _LOOPED_WEIGHTS * parts
+
+
+def _is_of_product(part: Any) -> bool:
+    """Return whether what is taken apart is a product of matrices."""
+    node = part
+    for _ in range(_HOPS):
+        node = node.next_functions[0][0] if node.next_functions else None
+        if node is None:
+            return False
+        if node.name() in _PRODUCTS:
+            return True
+    return False
+
+
+def _count_looped_weights(nodes: set[Any]) -> int:
+    """Count the weights that are used often."""
+    uses = Counter(above for node in nodes for above, _ in node.next_functions if above is not None)
+    return sum(count >= _OFTEN for node, count in uses.items() if node.name() == _WEIGHT)
 
 
 def tell_size(tensors: Any, cells: Cells, *, at_pass: bool = True) -> None:

@@ -63,6 +63,28 @@ def test_a_cell_in_a_loop_of_python_tells_its_weights(kind):
     assert counted(h.sum())[names.GRAPH_WEIGHTS] == 4
 
 
+@pytest.mark.parametrize("through", [lambda e: e.unbind(1), lambda e: e.transpose(0, 1)])
+def test_a_cell_that_goes_through_an_embedding_tells_its_weights(through):
+    """The parts are those of the sequence, as in torch's own RNN; the cell is used for each."""
+    embedding, projection = torch.nn.Embedding(9, 3), torch.nn.Linear(3, 3)
+    embedded = embedding(torch.randint(0, 9, (2, 20)))
+    cell = torch.nn.GRUCell(3, 4)
+
+    for sequence, weights in ((embedded, 5), (projection(embedded), 7)):
+        h = torch.zeros(2, 4)
+        for step in through(sequence):
+            h = cell(step, h)
+        assert counted(h.sum())[names.GRAPH_WEIGHTS] == weights
+
+
+def test_an_attention_that_parts_one_product_tells_its_weights():
+    """Queries, keys and values are parts of a product, too; no weight is used in a loop."""
+    layer = torch.nn.Linear(6, 18)
+    q, k, v = layer(torch.randn(2, 5, 6)).reshape(2, 5, 3, 6).unbind(2)
+
+    assert counted((q @ k.mT @ v).sum())[names.GRAPH_WEIGHTS] == 2
+
+
 def test_several_tensors_share_what_is_behind_them():
     """As ``torch.autograd.backward`` takes them."""
     x = torch.ones(3, requires_grad=True)
