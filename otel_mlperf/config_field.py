@@ -76,7 +76,7 @@ def checked(item: Any, value: Any, where: str) -> Any:
             raise ValueError
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, AttributeError):
         wanted = " or ".join(map(repr, choices)) or _WANTED[kind].format(low=f"{low:g}")
         shown = f"a {type(value).__name__}" if item.metadata["secret"] else repr(value)
         raise ConfigError(f"{where}: found {shown}, expected {wanted}") from None

@@ -8,10 +8,13 @@ cannot be read, and then the variables count.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
+
+from otel_mlperf.whole_file import read_regular
 
 VARIABLES: Final = ("OTEL_CONFIG_FILE", "OTEL_EXPERIMENTAL_CONFIG_FILE")
 """The first of them that is set names the file."""
@@ -23,6 +26,7 @@ _INSECURE: Final = "_INSECURE"
 """So do these, which no file can say of OTLP over http."""
 _REFERENCE: Final = re.compile(r"\$\$|\$\{(?:(?:env:)?([A-Za-z_]\w*)(?::-([^\n}]*))?|[^}]*)\}")
 _MOST_NAMED: Final = 12
+MOST_FILE_BYTES: Final = 1 << 20
 
 
 class Unreadable(Exception):
@@ -65,8 +69,9 @@ def _read(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
     import yaml
 
     try:
-        with open(path, encoding="utf-8") as file:
-            loader = yaml.SafeLoader(file.read())
+        # It may be a link, as Kubernetes mounts it; a pipe or a device would be read for ever.
+        text = read_regular(os.path.realpath(path), MOST_FILE_BYTES).decode()
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         _substitute(loader, node, environ)
         content = loader.construct_document(node) if node is not None else None

@@ -13,15 +13,17 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
 from otel_mlperf.config import Config
 from otel_mlperf.config_field import checked
-from otel_mlperf.declared_config import declare
+from otel_mlperf.declared_config import MOST_FILE_BYTES, declare
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.levels import LEVELS
+from otel_mlperf.whole_file import read_regular
 
 _log = logging.getLogger("otel_mlperf")
+_FILE_VARIABLE: Final = "OTEL_MLPERF_CONFIG"
 
 
 def load_config(
@@ -38,11 +40,12 @@ def load_config(
         environ: the environment, ``os.environ`` by default.
 
     Raises:
-        ConfigError: an unknown key, a value of the wrong kind, a file that cannot be read.
+        ConfigError: an unknown key, a value of the wrong kind, a file given as ``config`` that
+            cannot be read. One that the environment names is left out with a warning.
     """
     environ, _ = declare(os.environ if environ is None else environ)
     given: dict[str, Any] = {}
-    path = environ.get("OTEL_MLPERF_CONFIG", "")
+    path = environ.get(_FILE_VARIABLE, "")
     if isinstance(config, Config):
         given = {f.name: v for f in fields(config) if (v := getattr(config, f.name)) != f.default}
     elif isinstance(config, Mapping):
@@ -53,7 +56,8 @@ def load_config(
         raise ConfigError(
             f"start(): config is {config!r:.40}, expected a Config, a mapping or a YAML file's path"
         )
-    from_file = _read_file(path) if path else {}
+    is_argument = isinstance(config, str | os.PathLike)
+    from_file = _read_file(path) if is_argument else _read_named_file(path)
     given.update(overrides or {})
     _reject_unknown(given, "start()")
     said = from_file | _from_environ(environ, from_file) | given
@@ -79,13 +83,23 @@ def _from_environ(environ: Mapping[str, str], from_file: dict[str, Any]) -> dict
     return given
 
 
+def _read_named_file(path: str) -> dict[str, Any]:
+    """The settings of the file that a variable names: it must not end the job."""
+    try:
+        return _read_file(path) if path else {}
+    except ConfigError as error:
+        _log.warning("%s=%s: %s; the file is not used", _FILE_VARIABLE, path, error)
+        return {}
+
+
 def _read_file(path: str) -> dict[str, Any]:
     import yaml
 
     try:
-        with open(path, encoding="utf-8") as file:
-            content = yaml.safe_load(file)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        # Kubernetes mounts configuration as links; a pipe or a device would be read for ever.
+        content = yaml.safe_load(read_regular(os.path.realpath(path), MOST_FILE_BYTES).decode())
+    # ValueError: bytes that are no UTF-8, and numbers and dates that cannot be.
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
             f"reading the configuration file {path}: {reason}; correct it, or the path"
@@ -100,8 +114,16 @@ def _read_file(path: str) -> dict[str, Any]:
     _reject_unknown(content, path)
     for item in fields(Config):
         if item.name in content:
+            _reject_nested(content[item.name], f"{path}: {item.name}")
             content[item.name] = checked(item, content[item.name], f"{path}: {item.name}")
     return content
+
+
+def _reject_nested(value: Any, where: str) -> None:
+    """No setting has lists in lists, which as text may grow without end (aliases of aliases)."""
+    parts = value.values() if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping | list) and any(isinstance(x, Mapping | list) for x in parts):
+        raise ConfigError(f"{where}: found a list or mapping in another one, expected words")
 
 
 def _reject_unknown(given: Mapping[Any, Any], where: str) -> None:

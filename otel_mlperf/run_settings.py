@@ -54,10 +54,20 @@ def write_settings(folder: str, environ: Mapping[str, str]) -> None:
     ours = {name: value for name, value in environ.items() if name.startswith(_OURS)}
     known = {name: value for name, value in ours.items() if _is_kept(name, value)}
     known |= {name: environ[name] for name in _OF_TRACKERS if name in environ}
+    known = {name: value for name, value in known.items() if _is_utf8(name + value)}
     if MLFLOW_URI in known:
         known[MLFLOW_URI] = _without_login(known[MLFLOW_URI])
     text = msgspec.json.format(msgspec.json.encode(known), indent=1)
     write_whole(path, text, temporary=f"{folder}/.settings-{os.getpid()}-{os.urandom(4).hex()}")
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether JSON can carry a text; a variable may have any bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_kept(name: str, value: str) -> bool:

@@ -30,6 +30,11 @@ _LOCAL: Final = f"http://localhost:{_HTTP_PORT}"
 _AGGREGATION: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 _TEMPORALITY: Final = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 _INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
+_FRAMING: Final = frozenset({
+    "connection", "content-encoding", "content-length", "content-type", "expect", "host",
+    "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
+"""Headers that say where a request ends or how it is to be read: the client's alone."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
@@ -222,7 +227,12 @@ class _SettingReader:
         headers = {}
         for place, pair in enumerate(filter(str.strip, value.split(",")), 1):
             name, sign, content = (unquote(part.strip(), "latin-1") for part in pair.partition("="))
-            if sign and _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(content):
+            if name.lower() in _FRAMING:
+                self.warnings.append(
+                    f"{variable}: the header {name.lower()} describes the request itself and is "
+                    "left out; remove it"
+                )
+            elif sign and _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(content):
                 headers[name.lower()] = content
             else:
                 self.warnings.append(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import pytest
 
 from otel_mlperf.config import Config
+from otel_mlperf.declared_config import declare
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.load_config import load_config
 
@@ -170,7 +172,59 @@ def test_wrong_files(tmp_path, content, message):
 def test_missing_file(tmp_path):
     """A file that does not exist is named."""
     with pytest.raises(ConfigError, match=r"none\.yaml: No such file"):
-        load_config(environ={"OTEL_MLPERF_CONFIG": str(tmp_path / "none.yaml")})
+        load_config(str(tmp_path / "none.yaml"), environ={})
+
+
+_ALIASES = """\
+sum_up: &a [x, x, x, x, x, x, x, x, x, x]
+print_sections: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]
+resources_of: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]
+gpu_time_of: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]
+leave_out: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]
+dir: [*e, *e, *e, *e, *e, *e, *e, *e, *e, *e]
+"""
+
+
+@pytest.mark.fault("F60")
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 5000,
+        "a: &a\n  <<: *a\n",
+        "leave_out: &a [*a]",
+        "level: &a {x: *a}",
+        _ALIASES,
+        "destinations: [[a]]",
+        "dir: 2026-99-99",
+        "a: [1",
+        "- a",
+        None,
+    ],
+)
+def test_file_of_the_environment_never_ends_a_job(caplog, tmp_path, content):
+    """One that cannot be used is left out with a warning; given in code the same one raises."""
+    path = tmp_path / "c.yaml"
+    if content is not None:
+        path.write_text(content)
+
+    assert load_config(environ={"OTEL_MLPERF_CONFIG": str(path)}) == Config()
+    (record,) = caplog.records
+    assert str(path) in record.getMessage()
+    with pytest.raises(ConfigError):
+        load_config(path, environ={})
+
+
+def test_pipe_as_a_file_is_not_waited_for(caplog, tmp_path):
+    """Nor is a device read for ever; a link, as Kubernetes mounts configuration, is followed."""
+    os.mkfifo(tmp_path / "pipe")
+    for place in (str(tmp_path / "pipe"), "/dev/zero", str(tmp_path)):
+        assert load_config(environ={"OTEL_MLPERF_CONFIG": place}) == Config()
+        assert declare({"OTEL_CONFIG_FILE": place})[0] == {}
+    assert len(caplog.records) == 3
+
+    (tmp_path / "c.yaml").write_text("keep_every: 7\n")
+    (tmp_path / "link").symlink_to("c.yaml")
+    assert load_config(environ={"OTEL_MLPERF_CONFIG": str(tmp_path / "link")}).keep_every == 7
 
 
 def test_empty_file(tmp_path):

@@ -125,3 +125,10 @@ def test_inbox_of_trackio_is_the_runs(tmp_path):
 
     assert json.loads((tmp_path / FILE).read_text()) == run
     assert as_recorded(tmp_path, {"TRACKIO_DIR": "/mine"}) == run
+
+
+def test_a_variable_may_have_any_bytes(tmp_path):
+    """What JSON cannot carry is left out: the run begins all the same."""
+    write_settings(str(tmp_path), RUN | {"OTEL_SERVICE_NAME": "a\udcff", "OTEL_\udcfe": "b"})
+
+    assert as_recorded(tmp_path, {}) == RUN

@@ -282,13 +282,13 @@ def test_what_cannot_be_run_is_said(execute, tmp_path, arguments, code, said):
     assert not (tmp_path / "runs").exists()
 
 
-def test_wrong_settings_are_said_before_the_program_runs(execute, tmp_path):
-    """A configuration file that does not exist keeps the program from starting."""
+def test_wrong_settings_of_the_environment_do_not_end_the_program(execute, tmp_path):
+    """A configuration file that does not exist is named, and the program runs."""
     write(tmp_path, "train.py", "print('trained')")
 
     done = execute("-m", "otel_mlperf", "run", "train.py", OTEL_MLPERF_CONFIG="missing.yaml")
 
-    assert (done.returncode, done.stdout) == (78, "")
+    assert (done.returncode, done.stdout) == (0, "trained\n")
     assert "missing.yaml" in done.stderr
 
 

@@ -196,6 +196,19 @@ def test_header_values_are_decoded():
     assert settings.headers == {"authorization": "Basic YQ==", "x": "1"}
 
 
+@pytest.mark.parametrize(
+    "name", ["content-length", "Transfer-Encoding", "HOST", "connection", "content-type"]
+)
+def test_a_header_that_frames_requests_is_refused(name):
+    """The server would read another request than the one that is sent, and answer that."""
+    settings, warnings = warned(**{
+        ENDPOINT: "http://localhost:4318", "OTEL_EXPORTER_OTLP_HEADERS": f"a=1,{name}=0",
+    })  # fmt: skip
+
+    assert settings.headers == {"a": "1"}
+    assert f"header {name.lower()} describes the request itself" in warnings
+
+
 @pytest.mark.fault("S8")
 def test_a_login_in_the_url_becomes_a_header_that_is_never_shown():
     """Login, query and header values reach the server alone: no repr and no warning has them."""
