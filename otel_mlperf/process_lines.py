@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from otel_mlperf.whole_file import open_private, read_regular
+from otel_mlperf.whole_file import make_folder, open_private, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def append_process_line(run_folder: str, part: str, pid: int, said: OfProcess) -
         OSError: the place refuses.
     """
     folder = os.path.join(run_folder, part)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_folder(folder)
     path = os.path.join(folder, f"{said.rank}-{said.restart}-{pid}.jsonl")
     fd = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:

@@ -8,6 +8,10 @@ memory, is made anew within seconds, or is written by the training process, whic
 a disk, is not. The rename itself is never synced: the old file and the new one are both whole.
 
 Files of a run are their owner's alone, whatever the umask; what a user has asked for follows it.
+
+Others may change a run folder, or have made it. From the folder with ``run.json`` down, folders are
+opened one after the other by their descriptors, and a link ends that: nothing leads out of it, also
+where a folder becomes a link meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import errno
 import os
 import stat
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import OutputError
 
@@ -24,6 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from typing import BinaryIO
+
+_MARK: Final = "run.json"
+"""Of a run folder (``otel_mlperf.run_file``, which is above this module)."""
+_DEPTH: Final = 6
+"""Folders between a file and its run folder, at most."""
+_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @contextmanager
@@ -49,12 +59,11 @@ def replacing(
         OSError: the place refuses.
     """
     beside = str(temporary or f"{path}.new")
+    if is_private:
+        with _replacing_private(str(path), beside, is_durable=is_durable) as name:
+            yield name
+        return
     try:
-        if is_private:
-            # Another user may have put a link or a pipe there.
-            with suppress(FileNotFoundError):
-                os.unlink(beside)
-            os.close(open_private(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         yield beside
         if is_durable:
             _sync(beside)
@@ -63,6 +72,31 @@ def replacing(
         with suppress(OSError):
             os.unlink(beside)
         raise
+
+
+@contextmanager
+def _replacing_private(path: str, beside: str, *, is_durable: bool) -> Iterator[str]:
+    name, new = os.path.basename(path), os.path.basename(beside)
+    with _folder_of(path) as folder:
+        try:
+            # Another user may have put a link or a pipe there.
+            with suppress(FileNotFoundError):
+                os.unlink(new, dir_fd=folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(new, flags, 0o600, dir_fd=folder)
+            try:
+                os.fchmod(fd, 0o600)
+                # By its folder's descriptor, whatever that folder's name leads to by now.
+                yield f"/proc/self/fd/{folder}/{new}"
+                if is_durable:
+                    _sync(f"/proc/self/fd/{folder}/{new}")
+            finally:
+                os.close(fd)
+            os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(new, dir_fd=folder)
+            raise
 
 
 def write_whole(
@@ -116,7 +150,8 @@ def open_private(path: str, flags: int) -> int:
     """
     # O_NONBLOCK: otherwise opening a pipe would wait for its other end.
     safely = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    fd = os.open(path, flags | safely, 0o600)
+    with _folder_of(path) as folder:
+        fd = os.open(os.path.basename(path), flags | safely, 0o600, dir_fd=folder)
     try:
         _check_regular(fd, path)
         os.fchmod(fd, 0o600)  # it may have been there
@@ -155,7 +190,63 @@ def _check_regular(fd: int, path: str | Path) -> int:
 
 def open_at_once(path: str, flags: int) -> int:
     """An opener that follows no link, and waits for nobody where the file is a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    safely = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    with _folder_of(path) as folder:
+        return os.open(os.path.basename(path), flags | safely, dir_fd=folder)
+
+
+def make_folder(path: str | Path) -> None:
+    """Creates a folder, and those above it that are missing, each for its owner alone.
+
+    Raises:
+        OSError: the place refuses, or what is there is no folder.
+    """
+    path = os.path.abspath(path)
+    if not os.path.lexists(os.path.dirname(path)):
+        make_folder(os.path.dirname(path))
+    with _folder_of(path) as folder:
+        try:
+            os.mkdir(os.path.basename(path), 0o700, dir_fd=folder)
+        except FileExistsError:
+            is_in_run = _is_in_run(os.path.dirname(path))
+            about = os.stat(os.path.basename(path), dir_fd=folder, follow_symlinks=not is_in_run)
+            if not stat.S_ISDIR(about.st_mode):
+                raise
+
+
+def _is_in_run(folder: str) -> bool:
+    return _run_around(folder) is not None
+
+
+def _run_around(folder: str) -> str | None:
+    """The run folder that a folder is, or is in."""
+    for _ in range(_DEPTH):
+        if os.path.lexists(os.path.join(folder, _MARK)):
+            return folder
+        folder = os.path.dirname(folder)
+    return None
+
+
+@contextmanager
+def _folder_of(path: str) -> Iterator[int]:
+    """A descriptor of the folder that a path is in; in a run folder no link has led there.
+
+    Raises:
+        OSError: it cannot be reached.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    top = _run_around(folder) or folder
+    fd = os.open(top, _FOLDER)
+    try:
+        if top != folder:
+            os.stat(_MARK, dir_fd=fd, follow_symlinks=False)  # it may be another one by now
+            for name in os.path.relpath(folder, top).split(os.sep):
+                below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+                os.close(fd)
+                fd = below
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _sync(path: str) -> None:

@@ -21,7 +21,7 @@ from otel_mlperf.errors import JournalError
 from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, Window, read_window
 from otel_mlperf.kineto.job import Job, read_result
-from otel_mlperf.whole_file import open_private
+from otel_mlperf.whole_file import make_folder, open_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +122,7 @@ class WindowQueue:
         self._tries[name] = self._tries.get(name, 0) + 1
         job = self._job(self._seen[name], state)
         try:
-            self.results.mkdir(exist_ok=True, mode=0o700)
+            make_folder(self.results)
             with open(self.results / "log", "ab", opener=open_private) as log:
                 self._child = subprocess.Popen(
                     command("otel_mlperf.kineto.__main__", msgspec.json.encode(job).decode()),

@@ -30,7 +30,7 @@ from otel_mlperf.store.parts import (
     table_folder,
 )
 from otel_mlperf.store.schema import TABLES, Column
-from otel_mlperf.whole_file import replacing
+from otel_mlperf.whole_file import make_folder, replacing
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -95,8 +95,7 @@ def write_pieces(
 def _write(folder: Path, table: str, name: str, pieces: Iterable[pa.Table]) -> Path:
     path = table_folder(folder, table) / name
     try:
-        for place in (path.parent.parent, path.parent):
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(path.parent)
         with _replacing(path) as temporary, _open(temporary, table) as writer:
             for rows in pieces:
                 writer.write_table(rows)

@@ -14,7 +14,7 @@ from pathlib import Path  # noqa: TC003 - NamedTuple reads its annotations
 from typing import NamedTuple
 
 from otel_mlperf.ids import safe_name
-from otel_mlperf.whole_file import read_regular, write_whole
+from otel_mlperf.whole_file import make_folder, read_regular, write_whole
 
 SUFFIX = ".parquet"
 _AS_OF = "as_of_ns"
@@ -92,7 +92,7 @@ def write_as_of(folder: Path, host: str, unix_ns: int) -> None:
         OSError: the disk refuses.
     """
     place = _as_of_file(folder, host)
-    place.parent.mkdir(mode=0o700, exist_ok=True)
+    make_folder(place.parent)
     write_whole(place, json.dumps({_AS_OF: unix_ns}).encode())
 
 

@@ -1,10 +1,17 @@
 """Tests of ``whole_file``; ``new_file`` is tested with the command that writes with it."""
 
 import os
+import stat
 
 import pytest
 
-from otel_mlperf.whole_file import open_private, replacing, write_whole
+from otel_mlperf.whole_file import (
+    make_folder,
+    open_private,
+    read_regular,
+    replacing,
+    write_whole,
+)
 
 
 @pytest.mark.parametrize("is_durable", [False, True])
@@ -82,3 +89,77 @@ def test_files_that_are_appended_to_are_regular_ones(tmp_path):
         with pytest.raises(OSError, match=r"symbolic links|not a regular file|No such device"):
             open_private(str(tmp_path / name), os.O_WRONLY | os.O_APPEND)
     assert precious.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run folder with a link to a folder that is nobody's business."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.json").write_text("{}")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "secret").write_bytes(b"precious")
+    (folder / "linked").symlink_to("../home")
+    return folder
+
+
+def test_no_folder_of_a_run_leads_out_of_it(run, tmp_path):
+    """Neither to write nor to read, however deep the link is."""
+    for write in (
+        lambda: write_whole(run / "linked" / "x", b"x"),
+        lambda: open_private(str(run / "linked" / "x"), os.O_WRONLY | os.O_CREAT),
+        lambda: make_folder(run / "linked" / "a" / "b"),
+        lambda: make_folder(run / "linked"),
+        lambda: read_regular(run / "linked" / "secret"),
+    ):
+        with pytest.raises(OSError, match=r"linked|Not a directory|File exists"):
+            write()
+
+    assert os.listdir(tmp_path / "home") == ["secret"]
+
+
+def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(run, tmp_path):
+    """The file gets its name where it was begun."""
+    make_folder(run / "tables")
+
+    with replacing(run / "tables" / "x", is_durable=True) as name:
+        (run / "tables").rename(run / "moved")
+        (run / "tables").symlink_to("../home")
+        with open(name, "wb") as file:
+            file.write(b"whole")
+
+    assert (run / "moved" / "x").read_bytes() == b"whole"
+    assert os.listdir(tmp_path / "home") == ["secret"]
+
+
+def test_the_way_to_a_run_may_have_links(run, tmp_path):
+    """A scratch disk is often reached by one, and so may a run be."""
+    (tmp_path / "scratch").symlink_to("run")
+
+    write_whole(tmp_path / "scratch" / "x", b"x")
+    make_folder(tmp_path / "scratch" / "a" / "b")
+
+    assert (run / "x").read_bytes() == b"x"
+    assert (run / "a" / "b").is_dir()
+
+
+def test_folders_are_for_their_owner_alone(tmp_path):
+    """Whatever the umask, also those in between; one that was there keeps its mode."""
+    (tmp_path / "there").mkdir(mode=0o755)
+    before = os.umask(0o002)
+    try:
+        make_folder(tmp_path / "there" / "a" / "b")
+        make_folder(tmp_path / "there")
+    finally:
+        os.umask(before)
+
+    modes = [stat.S_IMODE((tmp_path / "there" / at).stat().st_mode) for at in ("", "a", "a/b")]
+    assert modes == [0o755, 0o700, 0o700]
+    with pytest.raises(FileExistsError):
+        make_folder(write_and_name(tmp_path / "file"))
+
+
+def write_and_name(path):
+    """A file where a folder is wanted."""
+    path.write_bytes(b"")
+    return path

@@ -15,7 +15,7 @@ from otel_mlperf import names
 from otel_mlperf.agent.delivery.destination import account_of
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.model.agent_state import ItemAccount
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.whole_file import make_folder, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,5 +148,5 @@ def _lose(account: ItemAccount, reason: str, count: int) -> None:
 def write_report(folder: Path, host: str, report: dict[str, dict[str, Any]]) -> None:
     """Replaces ``accounting/<host>.json`` of a run folder."""
     place = folder / "accounting"
-    place.mkdir(mode=0o700, exist_ok=True)
+    make_folder(place)
     write_whole(place / f"{host}.json", json.dumps(report, indent=1).encode())

@@ -9,7 +9,7 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from otel_mlperf.whole_file import open_private
+from otel_mlperf.whole_file import make_folder, open_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ def write_at(path: Path, size: int, body: bytes) -> int:
     Raises:
         OSError: the disk refuses.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent)
     with ExitStack() as closing:
         file = closing.enter_context(open(path, "ab", buffering=0, opener=open_private))
         # Somebody may have removed it meanwhile, or cut it: what is there stays.

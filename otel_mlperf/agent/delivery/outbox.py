@@ -23,7 +23,7 @@ from otel_mlperf.agent.delivery.request_files import (
     parse_outcome,
     request_in,
 )
-from otel_mlperf.whole_file import open_private, read_regular, write_whole
+from otel_mlperf.whole_file import make_folder, open_private, read_regular, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ class Outbox:
         self._news: list[SettledRequest] = []
         self._made: dict[int, WaitingRequest] = {}
         """What an agent before had made after its last state, and perhaps sent."""
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder)
 
     def load(self, next_number: int, pending: list[int]) -> None:
         """Takes up what another agent left.

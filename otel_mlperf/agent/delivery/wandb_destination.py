@@ -27,7 +27,7 @@ from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.run_file import read_run_file
 from otel_mlperf.tracker_list import OFFLINE, WANDB, WANDB_MODE
-from otel_mlperf.whole_file import read_regular, write_whole
+from otel_mlperf.whole_file import make_folder, read_regular, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +145,7 @@ class WandbDestination(Destination):
     def _keep_page(self, page: bytes, facts: RunFile) -> None:
         path = self._place(facts)
         place = path.parent.joinpath(*PAGE)
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(place.parent)
         write_whole(place, page, is_durable=True)
         self._has_page = True
         self._finish(self._load(), facts)

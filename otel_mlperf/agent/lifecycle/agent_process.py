@@ -25,6 +25,7 @@ from otel_mlperf.journal.folder_lock import LOCK, OnlyOne
 from otel_mlperf.journal.journal_folder import is_own, journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.run_file import RUN_FILE, write_run_file
+from otel_mlperf.whole_file import make_folder, open_private
 
 if TYPE_CHECKING:
     import mmap
@@ -109,7 +110,7 @@ def _make_run_folder(meta: JournalMeta) -> None:
     """
     about = {"id": meta.run_id, "name": meta.run_name, "started_ns": meta.unix_ns,
              "host": meta.host, "world_size": meta.world_size}  # fmt: skip
-    os.makedirs(meta.run_folder, mode=0o700, exist_ok=True)
+    make_folder(meta.run_folder)
     if not os.path.exists(os.path.join(meta.run_folder, RUN_FILE)) and not write_run_file(
         meta.run_folder, about
     ):
@@ -212,7 +213,9 @@ def _log_to(path: Path) -> None:
     from logging.handlers import RotatingFileHandler
 
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(path.parent)
+        # Made here: the handler would follow a link that somebody has put there.
+        os.close(open_private(str(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND))
         handler: logging.Handler = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1)
     except OSError:
         handler = logging.StreamHandler(sys.stderr)

@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.ids import safe_name
-from otel_mlperf.whole_file import open_private
+from otel_mlperf.whole_file import make_folder, open_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +44,7 @@ def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
     identity = _identify(journals)
     for number in count(1):
         folder = node_folder(run_folder, host, number)
-        for path in (folder.parent, folder):
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder)
         lock = _open(folder)
         try:
             if _acquire(lock):

@@ -15,7 +15,7 @@ from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.pytorch.memory.allocating_sections import bytes_by_section
 from otel_mlperf.pytorch.memory.allocation_history import bytes_by_line
 from otel_mlperf.recorder.core.faults import log
-from otel_mlperf.whole_file import write_whole
+from otel_mlperf.whole_file import make_folder, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ def write_allocator(recorder: Recorder, torch: Any, why: str) -> Path | None:
     meta = recorder.meta
     folder = Path(meta.run_folder) / FOLDER
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(folder)
         base = _free(folder, meta.rank)
     except OSError as error:
         log.warning("the allocator's state is not written: %s", error)

@@ -19,7 +19,7 @@ from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX
 from otel_mlperf.load_config import load_config
 from otel_mlperf.recorder.core.faults import log
 from otel_mlperf.recorder.lifecycle.run_identity import script_name
-from otel_mlperf.whole_file import replacing
+from otel_mlperf.whole_file import make_folder, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
         OSError: a signal handler of the program raised it meanwhile.
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         place = folder / f"{name}{TRACE_SUFFIX}"
         if place.exists():
             place = folder / f"{name.replace('.', f'-{os.getpid()}.', 1)}{TRACE_SUFFIX}"

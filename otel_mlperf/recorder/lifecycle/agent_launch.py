@@ -26,7 +26,7 @@ from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import make_private
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.core.faults import internal_error, say_once
-from otel_mlperf.whole_file import open_private
+from otel_mlperf.whole_file import make_folder, open_private
 
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
@@ -218,11 +218,9 @@ def start_process(
 def _start_log(run_folder: str) -> BinaryIO:
     """What an agent says before it has a log of its own; nowhere while the disk refuses it."""
     # Of this host alone: on a shared disk hundreds start at once.
-    agents = os.path.join(run_folder, "agent")
-    logs = os.path.join(agents, safe_name(os.uname().nodename))
+    logs = os.path.join(run_folder, "agent", safe_name(os.uname().nodename))
     try:
-        for folder in (agents, logs):  # the mode is that of the last one alone
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_folder(logs)
         return open(os.path.join(logs, "start.log"), "ab", opener=open_private)
     except OSError:
         return open(os.devnull, "ab")

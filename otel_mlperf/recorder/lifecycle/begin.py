@@ -30,7 +30,12 @@ from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch, agent_enviro
 from otel_mlperf.recorder.lifecycle.process_use import ProcessUse, tell_imports
 from otel_mlperf.recorder.lifecycle.recorder import Recorder, make_recorder, watch_forks
 from otel_mlperf.recorder.lifecycle.run import Run
-from otel_mlperf.recorder.lifecycle.run_folder import count_restart, discard_start, prepare_folder
+from otel_mlperf.recorder.lifecycle.run_folder import (
+    count_restart,
+    discard_start,
+    prepare_folder,
+    warn_of_others,
+)
 from otel_mlperf.recorder.lifecycle.run_identity import (
     is_identity_given,
     is_interactive,
@@ -133,6 +138,8 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
         log.warning("%s", who.warning)
     facts = {"params": params, "tags": [str(tag) for tag in tags], "world_size": who.world_size}
     folder = prepare_folder(config.dir, who.run_id, name, facts)
+    if who.rank == 0:
+        warn_of_others(folder)
     resource = parse_resource(config.resource)
     service = (
         clean(config.service_name, NAME_BYTES)

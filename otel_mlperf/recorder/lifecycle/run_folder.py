@@ -7,6 +7,7 @@ import errno
 import math
 import os
 import re
+import stat
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.lifecycle.start_time import start_time_ns
 from otel_mlperf.redaction import IN_PROCESS
 from otel_mlperf.run_file import RUN_FILE, extend_run_file, write_run_file
+from otel_mlperf.whole_file import make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +59,7 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
     for short in short_ids(run_id):
         folder = os.path.join(parent, f"{safe_name(name)}-{short}")
         try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+            make_folder(folder)
             # False: another run's file lies there, whose id begins alike. A longer name is tried.
             if write_run_file(folder, about):
                 return folder
@@ -74,6 +76,21 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
     raise ConfigError(
         f"creating a run folder in {parent}: every name for the run {run_id} is taken"
     )
+
+
+def warn_of_others(folder: str) -> None:
+    """Warns once where others could exchange the run folder or what is in it."""
+    for path in (os.path.dirname(folder), folder):
+        with contextlib.suppress(OSError):
+            about = os.stat(path)
+            is_shared = about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX
+            if is_shared or about.st_uid not in (0, os.geteuid()):
+                say_once(
+                    "other users can change the run folder %s: %s belongs to user %d and has mode "
+                    "%03o; use a folder of your own with mode 700 if they should not",
+                    folder, path, about.st_uid, stat.S_IMODE(about.st_mode),
+                )  # fmt: skip
+                return
 
 
 def short_ids(run_id: str) -> list[str]:
@@ -99,7 +116,7 @@ def count_restart(folder: str, rank: int | str, known: int | None) -> int:
     starts = os.path.join(folder, "starts")
     restart = known or 0
     try:
-        os.makedirs(starts, mode=0o700, exist_ok=True)
+        make_folder(starts)
         return _draw_restart(starts, rank, restart, known)
     except OSError as error:
         discard_start(folder)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,7 @@ from otel_mlperf.recorder.lifecycle.run_folder import (
     discard_start,
     prepare_folder,
     short_ids,
+    warn_of_others,
 )
 
 ROOT = Path(__file__).parents[4]
@@ -141,3 +144,36 @@ def test_restarts(tmp_path):
     assert [count_restart(folder, 0, None) for _ in range(3)] == [0, 1, 2]
     assert count_restart(folder, 1, None) == 0
     assert [count_restart(folder, 2, 5) for _ in range(2)] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("runs_mode", "run_mode", "is_warned"),
+    [(0o700, 0o700, False), (0o755, 0o755, False), (0o1777, 0o700, False),
+     (0o2775, 0o700, True), (0o700, 0o770, True), (0o777, 0o777, True)],
+)  # fmt: skip
+def test_a_folder_that_others_can_change_is_warned_of_once(
+    tmp_path, said, runs_mode, run_mode, is_warned
+):
+    """A volume with a group, as Kubernetes mounts it, is recorded to all the same."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    folder = Path(prepare_folder(str(runs), ID, "digits", {}))
+    runs.chmod(runs_mode)
+    folder.chmod(run_mode)
+
+    warn_of_others(str(folder))
+
+    warnings = [text for text in said() if "other users can change the run folder" in text]
+    assert len(warnings) == is_warned
+
+
+def test_folders_above_a_run_are_for_their_owner_alone(tmp_path):
+    """Those that are made for it, whatever the umask."""
+    before = os.umask(0o002)
+    try:
+        prepare_folder(str(tmp_path / "a" / "otel-runs"), ID, "digits", {})
+    finally:
+        os.umask(before)
+
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*") if path.is_dir()}
+    assert modes == {0o700}
