@@ -28,12 +28,19 @@ from otel_mlperf.otlp.span_encoding import encode_spans
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from otel_mlperf.analysis.run.item_accounts import Accounts
     from otel_mlperf.otlp.endpoint_settings import Signal, SignalSettings
 
 _PATIENCE_S: Final = 3.0
 _SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics")
 JAEGER_VARIABLE: Final = "OTEL_MLPERF_JAEGER_URL"
 PROMETHEUS_VARIABLE: Final = "OTEL_MLPERF_PROMETHEUS_URL"
+_ACCOUNTS: Final[dict[Signal, str]] = {"traces": "spans", "metrics": "metrics"}
+"""The accounts of a signal's items."""
+_OTLP: Final = "otlp"
+"""The destination that is a server of OTLP."""
+_UNSENT: Final = "no endpoint is set: the run folder has it all"
+_SENT: Final = "no endpoint is set here: the server that the run was sent to is not checked"
 _JAEGER: Final = "http://localhost:16686"
 _PROMETHEUS: Final = "http://localhost:9090"
 _ARRIVES_WITHIN_S: Final = 15.0
@@ -46,8 +53,15 @@ _TRACES_ALONE: Final = (
 _OPENER = build_opener(ProxyHandler({}))
 
 
-def check_endpoints(environ: Mapping[str, str]) -> tuple[list[Check], dict[str, SignalSettings]]:
-    """Each signal's way to its server; and the settings of those that arrive."""
+def check_endpoints(
+    environ: Mapping[str, str], accounts: Accounts | None = None
+) -> tuple[list[Check], dict[str, SignalSettings]]:
+    """Each signal's way to its server; and the settings of those that arrive.
+
+    Args:
+        environ: the variables that name the servers.
+        accounts: of the run: where they say that it was sent, an endpoint is missing here only.
+    """
     checks: list[Check] = []
     reached: dict[str, SignalSettings] = {}
     tried: dict[str, list[Check]] = {}
@@ -55,7 +69,8 @@ def check_endpoints(environ: Mapping[str, str]) -> tuple[list[Check], dict[str, 
         settings, warnings = read_settings(environ, signal)
         checks += [Check("warn", "settings", warning) for warning in warnings]
         if settings is None:
-            checks.append(Check("ok", signal, "no endpoint is set: the run folder has it all"))
+            is_sent = _OTLP in (accounts or {}).get(_ACCOUNTS[signal], {})
+            checks.append(Check("ok", signal, _SENT if is_sent else _UNSENT))
             continue
         url = urlsplit(settings.endpoint)
         server = f"{url.scheme}://{url.netloc}"

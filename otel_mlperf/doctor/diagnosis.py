@@ -48,7 +48,7 @@ def diagnose(run: str, environ: Mapping[str, str]) -> Diagnosis:
     """
     of_run = _check_named(run)
     checks = check_machine(runs_dir(), of_run.nodes) + of_run.checks
-    endpoints, reached = check_endpoints(environ)
+    endpoints, reached = check_endpoints(environ, of_run.accounts)
     # A back end is asked for what was sent to it: only where an endpoint has taken anything.
     checks += endpoints + check_backends(environ, reached)
     return Diagnosis(worst_first(checks), of_run.accounts)

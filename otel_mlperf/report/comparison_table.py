@@ -141,7 +141,8 @@ def _time_lines(times: Sequence[TimeChange], width: int) -> list[Line]:
     for time in rows:
         numbers = f"{_number(time.before_ns, unit):>11}{_number(time.after_ns, unit):>9}"
         line = f"  {left(time.name, name)}{numbers}{difference_text(time):>25}  "
-        lines.append([(line, "bold" if time is times[0] else ""), (time.word, _WORDS[time.word])])
+        word = f"{time.word}{usual_note(time)}"
+        lines.append([(line, "bold" if time is times[0] else ""), (word, _WORDS[time.word])])
     if (more := len(times) - len(rows)) > 0:
         lines.append([(f"  … {plural(more, 'more section')}: --json has them", "dim")])
     return lines
@@ -164,6 +165,12 @@ def difference_text(time: TimeChange) -> str:
     return f"{signed(interval.ratio)} % {_reach(interval)}"
 
 
+def usual_note(time: TimeChange) -> str:
+    """Say where the difference is not that of the means, which are shown next to it."""
+    is_usual = time.by == "usual" and time.usual is not None
+    return " (usual)" if is_usual and None not in (time.before_ns, time.after_ns) else ""
+
+
 def _reach(interval: Interval) -> str:
     return f"({signed(interval.low)} … {signed(interval.high)})"
 
@@ -173,7 +180,7 @@ def _number_lines(numbers: Iterable[NumberChange], width: int) -> list[Line]:
         f"{NUMBERS[one.name]} {measured(one.name, one.before)} → "
         f"{measured(one.name, one.after)}{_percent_more(one)}"
         for one in numbers
-        if one.name in NUMBERS
+        if one.name in NUMBERS and None not in (one.before, one.after)
     ]
     return _labelled("numbers", told, width)
 

@@ -160,7 +160,7 @@ def _used(span: Span, width: int) -> list[Line]:
 def _said(span: Span, width: int) -> list[Line]:
     """The attributes that the program gave it, and what a checkpoint says of itself."""
     said = [
-        f"{key} {value}"
+        f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
         for key, value in span.attributes.items()
         if not key.startswith(_NOT_THE_PROGRAMS)
     ]

@@ -35,13 +35,18 @@ def _signed(count: float) -> str:
     return f"{'-' if count < 0 else '+'}{size(abs(count))}" if count else "0 B"
 
 
+def _peak(count: float) -> str:
+    """In the unit in which the line of the process has its peak."""
+    return size(count, 1024)
+
+
 _COLUMNS: Final = (
     _Column("cpu", names.CPU_NS, "mean", duration),
     _Column("gpu time", names.GPU_NS, "mean", duration),
     _Column("memory", names.MEMORY_GROWTH, "mean", _signed),
-    _Column("peak", names.MEMORY_PEAK, "most", size),
+    _Column("peak", names.MEMORY_PEAK, "most", _peak),
     _Column("gpu", names.CUDA_GROWTH, "mean", _signed),
-    _Column("gpu peak", names.CUDA_PEAK, "most", size),
+    _Column("gpu peak", names.CUDA_PEAK, "most", _peak),
     _Column("read", names.READ_BYTES, "mean", size),
     _Column("written", names.WRITTEN_BYTES, "mean", size),
     _Column("waits", names.SWITCHES, "mean", figures),
@@ -82,9 +87,9 @@ def used_words(attributes: Mapping[str, Any]) -> list[str]:
         ("cpu", names.CPU_NS, duration),
         ("gpu time", names.GPU_NS, duration),
         ("memory", names.MEMORY_GROWTH, _signed),
-        ("peak", names.MEMORY_PEAK, size),
+        ("peak", names.MEMORY_PEAK, _peak),
         ("gpu memory", names.CUDA_GROWTH, _signed),
-        ("gpu peak", names.CUDA_PEAK, size),
+        ("gpu peak", names.CUDA_PEAK, _peak),
         ("read", names.READ_BYTES, size),
         ("written", names.WRITTEN_BYTES, size),
         ("waits", names.SWITCHES, str),

@@ -123,6 +123,8 @@ def _differing(before: RunMeasures, after: RunMeasures) -> list[Differing]:
         for what, first, second in pairs
         for name in dict.fromkeys((*first, *second))
         if first.get(name) != second.get(name)
+        # What of a machine is not known is not another machine.
+        if what != "machine" or None not in (first.get(name), second.get(name))
     ]
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from statistics import fmean
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from otel_mlperf.analysis.live import live_journals, live_store
 from otel_mlperf.analysis.live.live_readings import (
@@ -22,8 +23,12 @@ from otel_mlperf.analysis.live.live_readings import (
 from otel_mlperf.analysis.live.live_requests import RequestsNow, requests_now
 from otel_mlperf.analysis.run import item_accounts
 from otel_mlperf.analysis.run.given_number import GivenNumber  # noqa: TC001 - msgspec reads it
-from otel_mlperf.analysis.run.run_processes import RUNNING
+from otel_mlperf.analysis.run.run_processes import RUNNING, read_processes
+from otel_mlperf.analysis.steps.step_shares import main_phase, read_steps, read_warm_up
+from otel_mlperf.analysis.summary.work_figures import read_work
 from otel_mlperf.findings.finding import Finding  # noqa: TC001 - msgspec reads it
+from otel_mlperf.names import DATA_LOADING
+from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.live.live_journals import Looked, PublishedNow
@@ -111,6 +116,8 @@ class LiveWatch:
         self._run = run
         self._stored: Stored | None = None
         self._read_ns = 0
+        self._whole: dict[str, Any] | None = None
+        """Figures of all of the run, once it has ended."""
 
     def look(self) -> Live:
         """The run now.
@@ -127,7 +134,34 @@ class LiveWatch:
         elif not looked and self._stored.outcome == RUNNING:
             self._stored, self._read_ns = live_store.read(self._run), now_ns  # it has just ended
         published = live_journals.published(self._run, now_ns) if looked else None
-        return _merged(self._run, self._stored, looked, now_ns, published)
+        live = _merged(self._run, self._stored, looked, now_ns, published)
+        if live.outcome == RUNNING:
+            return live
+        # As the summary has them: a run that has ended has one mean, not one of its last steps.
+        if self._whole is None or self._read_ns == now_ns:
+            self._whole = _whole_run(self._run)
+        return replace(live, **self._whole)
+
+
+def _whole_run(run: RunFolder) -> dict[str, Any]:
+    """Return the figures of all steps of a run that has ended."""
+    store = Store(run.path)
+    processes = read_processes(store)
+    figures: dict[str, Any] = {"duration_ns": processes.duration_ns}
+    phase = main_phase(store)
+    if phase is None:
+        return figures
+    warm_up = read_warm_up(store, phase)
+    steps, work = read_steps(store, phase, warm_up), read_work(store, phase, warm_up)
+    waits = [row for row in steps.rows if row.category == DATA_LOADING and not row.beside]
+    return figures | {
+        "mean_ns": steps.mean_ns,
+        "steps_per_s": 1e9 / steps.mean_ns if steps.mean_ns else None,
+        "samples_per_s": steps.samples_per_s,
+        "tokens_per_s": steps.tokens_per_s,
+        "flops_per_s": work.flops_per_s * processes.ranks if work and work.flops_per_s else None,
+        "data_wait": sum(row.share for row in waits),
+    }
 
 
 def _merged(

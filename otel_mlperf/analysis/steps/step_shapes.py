@@ -194,7 +194,7 @@ class StepFigures(msgspec.Struct, frozen=True, kw_only=True):
     p50_ns: int
     p95_ns: int
     samples_per_s: float | None
-    """Over all ranks; None if no step says how many samples it took."""
+    """Over all ranks: their samples / the time of all steps; None: no step says what it took."""
     tokens_per_s: float | None
     rows: list[Row]
     ranks: list[RankFigures]

@@ -184,11 +184,12 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
 
 
 def per_second(column: str) -> str:
-    """SQL: how much of it a second, over all ranks: they step together."""
-    return (
-        f"sum({column}) * 1e9 / sum(duration_ns) FILTER ({column} IS NOT NULL) "
-        f"* count(DISTINCT rank) FILTER ({column} IS NOT NULL)"
-    )
+    """SQL: how much of it a second, over all ranks, which step together.
+
+    All that is known / the time of all steps of a rank: also of steps that took none, because they
+    update again for the same batch.
+    """
+    return f"sum({column}) * 1e9 / sum(duration_ns) * count(DISTINCT rank)"
 
 
 def _section_row(

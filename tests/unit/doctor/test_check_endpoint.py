@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from otel_mlperf.analysis.run.item_accounts import RunAccount
 from otel_mlperf.doctor.check_endpoint import check_backends, check_endpoints
 from otel_mlperf.findings.check import Check
 
@@ -135,6 +136,17 @@ def test_what_is_wrong_with_variables_is_told_once(server):
     checks, _ = check_endpoints(environ)
 
     assert sum("OTEL_EXPORTER_OTLP_TIMEOUT=ten" in check.found for check in checks) == 1
+
+
+def test_a_run_that_was_sent_is_not_said_to_be_in_its_folder_only():
+    """Where its endpoint is not set here, that is what is missing, and no server is checked."""
+    accounts = {"spans": {"otlp": RunAccount(created=7, delivered=7)}}
+    traces, metrics = check_endpoints({}, accounts)[0]
+
+    assert traces.found == (
+        "no endpoint is set here: the server that the run was sent to is not checked"
+    )
+    assert metrics.found == NO_ENDPOINT
 
 
 class Stumbling(BaseHTTPRequestHandler):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 from guides import DOCS
 from run_folders import MS, RunFolderBuilder, S
 
 from otel_mlperf.analysis.comparison.comparison import compare_runs
 from otel_mlperf.analysis.comparison.run_measures import measure_run
+from otel_mlperf.analysis.steps.estimates import Estimate
 from otel_mlperf.report.comparison_table import render_comparison
 from otel_mlperf.report.lines import columns
 from otel_mlperf.store.run_folders import read_run
@@ -46,3 +48,23 @@ def test_no_line_is_wider_than_the_terminal(tmp_path):
     for width in (70, 80, 120):
         said = render_comparison(compare_runs(before, after), width=width)
         assert max(map(columns, said.splitlines())) <= width
+
+
+def test_a_difference_that_is_not_that_of_the_means_is_marked(tmp_path):
+    """A stall of one run decides its mean: the usual step is judged, and the line says so."""
+    before, after = measured(tmp_path, 5, 2.3), measured(tmp_path, 7, 2.6)
+    times = [
+        msgspec.structs.replace(time, mean_ns=Estimate(9e6, None, 1.0)) for time in after.times
+    ]
+
+    comparison = compare_runs(before, msgspec.structs.replace(after, times=times))
+
+    assert "slower (usual)" in render_comparison(comparison).splitlines()[2]
+
+
+def test_a_number_that_one_run_lacks_is_not_compared(tmp_path):
+    """Unknown is not zero."""
+    before, after = measured(tmp_path, 5, 2.3), measured(tmp_path, 7, 2.3)
+    after = msgspec.structs.replace(after, numbers=after.numbers | {"cpus": 2.0})
+
+    assert "CPUs used" not in render_comparison(compare_runs(before, after))

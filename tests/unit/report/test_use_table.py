@@ -36,7 +36,7 @@ def test_table():
 
     assert shown(uses) == [
         "  a call used        calls      cpu   memory     peak     read  written    waits",
-        "  forward            1,234  12.3 ms -1.50 MB   412 MB      0 B  5.00 kB     2.50",
+        "  forward            1,234  12.3 ms -1.50 MB  393 MiB      0 B  5.00 kB     2.50",
         "  waits              1,234        –      0 B        –        –        –        –",
     ]
 
@@ -86,5 +86,5 @@ def test_words_of_a_span():
         "rows": 3,
     }
     assert used_words(attributes) == [
-        "cpu 12.1 ms", "memory -2.00 kB", "gpu peak 5.00 MB", "waits 0",
+        "cpu 12.1 ms", "memory -2.00 kB", "gpu peak 4.77 MiB", "waits 0",
     ]  # fmt: skip

@@ -126,6 +126,18 @@ def test_few_steps_are_unclear(made):
     assert set(words(found).values()) == {"unclear"}
 
 
+def test_what_is_unknown_of_a_machine_is_no_difference(made):
+    """A run that was over before anything was read ran on a machine all the same."""
+    before = measure_run(made(1))
+    before, after = (
+        msgspec.structs.replace(before, machine={"ranks": ranks} | known)
+        for ranks, known in ((1, {}), (2, {"cpus": 2, "gpus": []}))
+    )
+
+    found = [(one.name, one.before, one.after) for one in compare_runs(before, after).differing]
+    assert found == [("ranks", 1, 2)]
+
+
 def test_what_else_differs_is_said(made):
     """Parameters that only one has, too."""
     before = measure_run(made(1, params={"lr": 0.1, "batch": 32}))

@@ -16,6 +16,7 @@ from otel_mlperf.analysis.live.live_readings import Usage, find_devices, find_us
 from otel_mlperf.analysis.live.live_requests import requests_now
 from otel_mlperf.analysis.live.live_store import read
 from otel_mlperf.analysis.live.live_view import LiveWatch, _merged
+from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.journal.bulletin import Group, Reading, RunWarning, write_readings
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
@@ -109,22 +110,19 @@ def test_the_step_that_began_last_has_its_number(tmp_path, program):
 
 
 def test_an_ended_run_is_shown_as_it_was_last(tmp_path):
-    """Steps, rates over their time, data wait and losses, all from the run folder."""
-    live = LiveWatch(read_run(digits(tmp_path).write())).look()
+    """Its last steps and losses, and the figures of all its steps, as the summary has them."""
+    run = read_run(digits(tmp_path).write())
+    live, summary = LiveWatch(run).look(), summarize(run)
 
     (rank,) = live.ranks
     assert (live.outcome, live.is_seen, live.step, rank.step) == ("finished", False, 39, 39)
     assert (live.phase, live.lost, live.left_ns) == (names.TRAIN, 0, None)
     assert (rank.section, rank.open_ns, len(rank.step_ns)) == ("", None, 24)
-    steps = digits(tmp_path).steps
-    lasted_s = (live.at_ns - steps[0]["start_ns"]) / S
-    assert live.steps_per_s == pytest.approx(40 / lasted_s)
-    assert live.samples_per_s == pytest.approx(40 * 64 / lasted_s)
-    assert live.mean_ns == pytest.approx(sum(step["duration_ns"] for step in steps) / 40)
-    assert live.data_wait == pytest.approx(
-        sum(95 * MS if n == 23 else 14 * MS + n * MS // 10 for n in range(40))
-        / sum(step["duration_ns"] for step in steps)
-    )
+    assert (live.mean_ns, live.samples_per_s, live.duration_ns) == (
+        summary.steps.mean_ns, summary.steps.samples_per_s, summary.duration_ns
+    )  # fmt: skip
+    assert live.steps_per_s == pytest.approx(1e9 / summary.steps.mean_ns)
+    assert [live.data_wait] == [row.share for row in summary.steps.rows if row.name == "data wait"]
 
 
 def test_the_last_steps_of_the_last_process_count(tmp_path):

@@ -35,6 +35,18 @@ def test_samples_and_tokens_are_rates_over_all_ranks(tmp_path):
     assert (steps.samples_per_s, steps.tokens_per_s) == (640.0, 20_000.0)
 
 
+def test_steps_that_took_no_samples_count_in_the_rate(tmp_path):
+    """Six updates of one batch of 30 samples take 600 ms: 50 a second, of all ranks that step."""
+    run = RunFolderBuilder(tmp_path)
+    for rank in (0, 1):
+        for n in range(12):
+            samples = 30 if n % 6 == 0 and rank == 0 else None
+            run.step(n, n * 100 * MS, {"forward": 100 * MS}, rank=rank, samples=samples)
+        run.process(2 * S, rank=rank)
+
+    assert summary_of(run).steps.samples_per_s == pytest.approx(50.0)
+
+
 def test_steps_of_several_ranks_are_counted_once_and_timed_all(tmp_path):
     """The count is that of one rank; mean and p95 are over every rank's step."""
     run = RunFolderBuilder(tmp_path)

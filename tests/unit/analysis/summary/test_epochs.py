@@ -49,7 +49,7 @@ def test_both_peaks_of_the_device(tmp_path):
 
     first, _ = summary.epochs
     assert (first.cuda_peak_bytes, first.cuda_reserved_bytes) == (2e9, 4e9)
-    assert "0 3 23.0 ms 2.00 ms 816 µs 1.00 ms 3.00 ms 1.00 GB 2.00 GB 4.00 GB" in lines
+    assert "0 3 23.0 ms 2.00 ms 816 µs 1.00 ms 3.00 ms 954 MiB 1.86 GiB 3.73 GiB" in lines
 
 
 def test_a_reading_after_its_end_is_no_peak_of_an_epoch(tmp_path):
@@ -72,7 +72,7 @@ def test_table(tmp_path):
     lines = [" ".join(line.split()) for line in render_summary(summary, epochs=True).splitlines()]
 
     assert "epoch steps total mean sd min max memory gpu held" in lines
-    assert "0 3 23.0 ms 2.00 ms 816 µs 1.00 ms 3.00 ms 1.00 GB – –" in lines
+    assert "0 3 23.0 ms 2.00 ms 816 µs 1.00 ms 3.00 ms 954 MiB – –" in lines
     assert "  epoch " not in render_summary(summary)
 
 
