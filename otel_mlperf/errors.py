@@ -94,6 +94,12 @@ class NoSuchPhase(OtelMlperfError):
     exit_code = 66
 
 
+class NoSuchRequest(OtelMlperfError):
+    """No spans of such a request are stored."""
+
+    exit_code = 66
+
+
 class NoSuchWindow(OtelMlperfError):
     """No profiler window of the run is stored."""
 

@@ -71,7 +71,7 @@ GROUPS = {
 """Each public name once, in the order of the page."""
 
 METHODS = {
-    "Run": ["id", "path", "is_active", "step", "result", "stats", "mark", "summary", "stop"],
+    "Run": ["id", "path", "is_active", "step", "result", "stats", "hot", "mark", "summary", "stop"],
     "StoredRun": [
         "steps",
         "sections",

@@ -24,6 +24,8 @@ _Max = Annotated[
         "--max", metavar="BOUND", help="Such as train.step.p95=20ms or samples_per_s>=1000."
     ),
 ]
+NOTHING_COMPARED_CODE = 3
+"""Exit code: a gate that compared nothing does not pass, and nothing was found to be slower."""
 _Tolerance = Annotated[
     float,
     typer.Option(min=0.0, help="Share by which a time may be longer than the baseline's: 0.05."),
@@ -49,8 +51,9 @@ def check(
 ) -> None:
     """End with 1 where a run is slower than its baseline, or beyond a bound.
 
-    One line for each breach, and one for the step. What is not surely slower passes; where there
-    are too few steps to tell a line says so.
+    With 3 where nothing could be compared: the run and its baseline have no step and no section in
+    common. One line for each breach, and one for the step. What is not surely slower passes; where
+    there are too few steps to tell a line says so.
     """
     from functools import partial
 
@@ -58,6 +61,7 @@ def check(
     from otel_mlperf.analysis.comparison.run_measures import read_measures
     from otel_mlperf.cli.output import print_answer, say, to_json, warn
     from otel_mlperf.errors import UsageError
+    from otel_mlperf.report.comparison_table import counted
     from otel_mlperf.report.verdicts import github_annotations, junit_xml, render_verdicts
 
     bounds = [parse_bound(told) for told in maximum or ()]
@@ -68,7 +72,7 @@ def check(
         write_baseline.parent.mkdir(parents=True, exist_ok=True)
         _write(write_baseline, to_json(measures) + "\n")
         tell = warn if as_json else say
-        tell(f"wrote {write_baseline}: {measures.steps:,} steps of run {measures.short_id}")
+        tell(f"wrote {write_baseline}: {counted(measures)} of run {measures.short_id}")
     answer = _judge(measures, bounds, baseline, tolerance)
     verdicts, context = answer.verdicts, answer.context
     if junit is not None:
@@ -83,8 +87,10 @@ def check(
             end="",
             file=sys.stderr if as_json else sys.stdout,
         )
-    if answer.is_broken:
+    if any(verdict.level == "breach" for verdict in verdicts):
         raise typer.Exit(1)
+    if answer.is_broken:
+        raise typer.Exit(NOTHING_COMPARED_CODE)
 
 
 def _write(path: Path, text: str) -> None:

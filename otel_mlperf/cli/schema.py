@@ -39,7 +39,7 @@ def answers() -> dict[str, Any]:
     from otel_mlperf.analysis.periods.period_shapes import Periods
     from otel_mlperf.analysis.profiles.hot_spots import HotRun
     from otel_mlperf.analysis.profiles.window_shapes import Kernels
-    from otel_mlperf.analysis.steps.step_shapes import RunTrace, StepFindings
+    from otel_mlperf.analysis.steps.step_shapes import RequestTrace, RunTrace, StepFindings
     from otel_mlperf.analysis.summary.run_list import RunList
     from otel_mlperf.analysis.summary.summary_shapes import Summary
     from otel_mlperf.doctor.diagnosis import Diagnosis
@@ -53,7 +53,7 @@ def answers() -> dict[str, Any]:
         "summary": Summary,
         "periods": Periods,
         "findings": FindingList,
-        "show": StepFindings | RunTrace,
+        "show": StepFindings | RunTrace | RequestTrace,
         "compare": Comparison | Comparisons,
         "check": Verdicts,
         "kernels": Kernels,

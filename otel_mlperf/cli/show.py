@@ -1,4 +1,4 @@
-"""``otel-mlperf show``: what happened in one step?"""
+"""``otel-mlperf show``: one step, or one request, with its spans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,18 @@ def show(
         typer.Option("--step", help="The number that the program gave it; the slowest by default."),
     ] = None,
     phase: Annotated[
-        str | None, typer.Option(help="train, validate, test or predict; train by default.")
+        str | None,
+        typer.Option(
+            help="train, validate, test or predict; train by default. request: the slowest request."
+        ),
+    ] = None,
+    request: Annotated[
+        str | None,
+        typer.Option(
+            "--request",
+            metavar="ID|N",
+            help="A request by its id, else by its number among those with spans, from 1.",
+        ),
     ] = None,
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     operators: Annotated[
@@ -31,16 +42,26 @@ def show(
 
     Without --step it is the slowest of those whose spans were kept. A step that was profiled comes
     with its operators and kernels. Of a run without steps it is the run itself with its sections.
+    With --request, or --phase request for the slowest, it is a request.
     """
     from functools import partial
 
+    from otel_mlperf.analysis.steps.one_request import read_request
     from otel_mlperf.analysis.steps.one_step import read_step
     from otel_mlperf.analysis.steps.run_trace import find_run_trace
     from otel_mlperf.cli.output import print_answer
-    from otel_mlperf.report.step_page import render_run_trace, render_step
+    from otel_mlperf.errors import UsageError
+    from otel_mlperf.names import REQUEST
+    from otel_mlperf.report.step_page import render_request, render_run_trace, render_step
     from otel_mlperf.store.run_folders import find_run
 
     folder = find_run(run)
+    if request is not None or phase == REQUEST:
+        if step is not None:
+            raise UsageError("--step: a request has none; name it by --request")
+        found = read_request(folder, request, rank, operators=operators)
+        print_answer(found, partial(render_request, found), as_json=as_json)
+        return
     if step is None and phase is None:
         trace = find_run_trace(folder, rank, operators=operators)
         if trace is not None:

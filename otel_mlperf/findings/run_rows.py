@@ -54,8 +54,8 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
         comparison="below",
         summary="only {value:.0%} of the requests {ml_section_name} are within their bound",
         action=(
-            "Look at one that took long (otel-mlperf summary --calls, otel-mlperf show): what it "
-            "waits for, and how many are open at once (otel-mlperf top). One that fails is late."
+            "Look at the slowest (otel-mlperf show --phase request): what it waits for, and how "
+            "many are open at once (otel-mlperf top). One that fails is late."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.SECTION_WITHIN, where=_REQUESTS),

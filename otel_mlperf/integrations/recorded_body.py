@@ -102,16 +102,18 @@ def _measure(run: Run, name: str, duration_ns: int) -> RunMeasures:
         )
     rows = reader.take()
     state = JournalState(reader.meta, entries=reader.new_entries(), fresh=rows.tobytes())
-    phase, times, numbers = _times(NewRows(state), state)
+    batch = NewRows(state)
+    phase, times, numbers = _times(batch, state)
     return RunMeasures(
         id=run.id,
         short_id=run.id[:4],
         name=name,
         outcome="finished",
         phase=phase,
-        steps=times[0].steps if phase else 0,
+        steps=times[0].steps if times else 0,
         left_out={},
         times=times,
+        calls=_calls(batch, state),
         numbers={"duration_ns": float(duration_ns)} | numbers,
         params={},
         result={},
@@ -121,9 +123,9 @@ def _measure(run: Run, name: str, duration_ns: int) -> RunMeasures:
 
 
 def _times(batch: NewRows, state: JournalState) -> tuple[str, list[TimeMeasures], dict[str, float]]:
-    """The phase, times and rates of the steps; without a step the times of sections by call."""
+    """The phase, times and rates of the steps; nothing without a step."""
     if not len(batch.steps):
-        return "", _calls(batch, state), {}
+        return "", [], {}
     steps = _ended_steps(batch, state)
     phases = {step.root.phase for step in steps}
     phase = names.TRAIN if names.TRAIN in phases else min(phases)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_mlperf.analysis.comparison.bounds import NOTHING_COMPARED
 from otel_mlperf.report.kernel_change_lines import kernel_change_lines
 from otel_mlperf.report.lines import (
     LABEL,
@@ -61,7 +62,9 @@ def render_comparison(
     before, after = comparison.before, comparison.after
     lines: list[Line] = [[(_heading(before, after, width), "bold")]]
     if comparison.times or comparison.kernels_ns is None:
-        lines += _time_lines(comparison.times, width)
+        lines += _time_lines(comparison.times, width) if comparison.times else []
+    if comparison.calls or not (comparison.times or comparison.kernels_ns):
+        lines += _call_lines(comparison.calls, width)
     lines += _number_lines(comparison.numbers, width)
     lines += _differing_lines(comparison.differing, width)
     lines += kernel_change_lines(comparison, width)
@@ -80,24 +83,34 @@ def render_comparisons(
     """Several runs, each beside the first: a line for each, and what it was given."""
     first = comparisons[0].before
     runs = [first, *(comparison.after for comparison in comparisons)]
-    unit = column_unit(max(_step_ns(run) for run in runs))
+    what = next((one.times or one.calls for one in comparisons if one.times or one.calls), None)
+    name_of = what[0].name if what else "step"
+    unit = column_unit(max(_mean_ns(run, name_of) for run in runs))
     name = min(max(4, *(columns(_named(run)) for run in runs)), _LONGEST_NAME)
-    title = f"{left('run', name)}{f'step {unit.name}':>10}{'difference':>24}  {'word':<8}"
+    heading = short(name_of, 24) + f" {unit.name}"
+    title = f"{left('run', name)}{heading:>10}{'difference':>24}  {'word':<8}"
     title += f"{'samples/s':>11}"
-    lines: list[Line] = [[(title, "dim")], _run_line(first, None, unit, name)]
-    lines += [_run_line(one.after, one.times[:1], unit, name) for one in comparisons]
+    room = max(10, columns(heading))
+    lines: list[Line] = [[(title, "dim")]]
+    lines.append(_run_line(first, None, _mean_ns(first, name_of), unit, (name, room)))
+    for one in comparisons:
+        change = next((of for of in (*one.times, *one.calls) if of.name == name_of), None)
+        mean_ns = _mean_ns(one.after, name_of)
+        lines.append(_run_line(one.after, change, mean_ns, unit, (name, room)))
     lines += [line for one in comparisons for line in _given_lines(one, width)]
     return text(lines, color=color, unicode=unicode)
 
 
-def _run_line(run: RunMeasures, step: Sequence[TimeChange] | None, unit: Unit, name: int) -> Line:
-    mean = unit.number(_step_ns(run)) if run.times else _NOT_SAID
+def _run_line(
+    run: RunMeasures, change: TimeChange | None, mean_ns: float, unit: Unit, widths: tuple[int, int]
+) -> Line:
+    mean = unit.number(mean_ns) if mean_ns else _NOT_SAID
     samples = run.numbers.get("samples_per_s")
-    told = difference_text(step[0]) if step else ""
-    word: Word | None = step[0].word if step else None
+    told = difference_text(change) if change else ""
+    word: Word | None = change.word if change else None
     return [
-        (left(_named(run), name), "bold"),
-        (f"{mean:>10}{told:>24}  ", ""),
+        (left(_named(run), widths[0]), "bold"),
+        (f"{mean:>{widths[1]}}{told:>24}  ", ""),
         (f"{word or '':<8}", _WORDS[word] if word else ""),
         (f"{rate(samples) if samples is not None else _NOT_SAID:>11}", ""),
     ]
@@ -113,30 +126,52 @@ def _given_lines(one: Comparison, width: int) -> list[Line]:
 
 
 def _heading(before: RunMeasures, after: RunMeasures, width: int) -> str:
-    is_profiled = not (before.steps or after.steps)
-    first, second = (run.profiled_steps if is_profiled else run.steps for run in (before, after))
-    steps = f"{first:,} and {plural(second, 'profiled step' if is_profiled else 'step')}"
-    return short(f"{_named(before)} → {_named(after)} · {steps}", width)
+    return short(f"{_named(before)} → {_named(after)} · {_steps(before, after)}", width)
+
+
+def _steps(before: RunMeasures, after: RunMeasures) -> str:
+    if before.steps or after.steps:
+        return f"{before.steps:,} and {plural(after.steps, 'step')}"
+    if before.profiled_steps or after.profiled_steps:
+        return f"{before.profiled_steps:,} and {plural(after.profiled_steps, 'profiled step')}"
+    return f"{counted(before)} and {counted(after)}"
+
+
+def counted(run: RunMeasures) -> str:
+    """How many steps its figures are about; outside steps how many calls."""
+    if run.steps:
+        return plural(run.steps, "step")
+    return plural(sum(time.steps for time in run.calls), "call")
 
 
 def _named(run: RunMeasures) -> str:
     return f"{run.name} {run.short_id}"
 
 
-def _step_ns(run: RunMeasures) -> float:
-    return run.times[0].mean_ns.value if run.times else 0.0
+def _mean_ns(run: RunMeasures, name: str) -> float:
+    """Of the step or section of that name; 0: the run has none."""
+    times = (*run.times, *run.calls)
+    return next((time.mean_ns.value for time in times if time.name == name), 0.0)
 
 
 def _time_lines(times: Sequence[TimeChange], width: int) -> list[Line]:
-    if not times:
-        return [[("  no step to compare: the runs have none in common", "dim")]]
+    return _change_lines("one step", times, width)
+
+
+def _call_lines(calls: Sequence[TimeChange], width: int) -> list[Line]:
+    if not calls:
+        return [[(f"  {NOTHING_COMPARED}", "dim")]]
+    return _change_lines("a call outside steps", calls, width)
+
+
+def _change_lines(heading: str, times: Sequence[TimeChange], width: int) -> list[Line]:
     largest = max(max(time.before_ns or 0.0, time.after_ns or 0.0) for time in times)
     unit = column_unit(largest)
     shown = [times[0], *sorted(times[1:], key=lambda time: -abs(time.share))[:_MOST_ROWS]]
     rows = [time for time in times if time in shown]
     room = max(_NAME, _LONGEST_NAME + (width - WIDTH) // 2)
-    name = min(max(_NAME, *(columns(time.name) + 1 for time in rows)), room)
-    title = f"  {left('one step', name)}{f'before {unit.name}':>11}{'after':>9}{'difference':>25}"
+    name = min(max(_NAME, columns(heading) + 1, *(columns(time.name) + 1 for time in rows)), room)
+    title = f"  {left(heading, name)}{f'before {unit.name}':>11}{'after':>9}{'difference':>25}"
     lines: list[Line] = [[(title, "dim")]]
     for time in rows:
         numbers = f"{_number(time.before_ns, unit):>11}{_number(time.after_ns, unit):>9}"
@@ -249,12 +284,12 @@ def _left_out_lines(before: RunMeasures, after: RunMeasures, width: int) -> list
 
 
 def _certainty_lines(comparison: Comparison, width: int) -> list[Line]:
-    if not comparison.times:
+    if not (comparison.times or comparison.calls):
         return []
     share = percent(1 - comparison.confidence)
     told = f"all intervals hold at once but in {share} of equal pairs".replace("<1 %", "under 1 %")
-    if any(time.word == "unclear" for time in comparison.times):
-        told += "; unclear: more steps would tell"
+    if any(time.word == "unclear" for time in (*comparison.times, *comparison.calls)):
+        told += f"; unclear: more {'steps' if comparison.times else 'calls'} would tell"
     return [[(line, "dim") for _, line in [("", short(f"{'certainty':<{LABEL}}{told}", width))]]]
 
 

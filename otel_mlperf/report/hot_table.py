@@ -22,6 +22,31 @@ _NAME_PART: Final = 0.5
 """Of the room beside the numbers."""
 
 
+class HotTable:
+    """What profiled sections spent their time on; printed it is a table."""
+
+    def __init__(self, found: HotRun) -> None:
+        self.sections: list[HotSection] = found.sections
+        """One for each profiled section, with its functions or lines as ``spots``."""
+        self._found = found
+
+    def __str__(self) -> str:
+        return render_hot(self._found).rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<HotTable of {', '.join(one.section for one in self.sections) or 'nothing'}>"
+
+
+def read_hot(folder: str, section: str | None = None) -> HotTable:
+    """Return what was profiled in the run of a folder so far."""
+    from pathlib import Path
+
+    from otel_mlperf.analysis.profiles.hot_spots import find_hot
+    from otel_mlperf.store.run_folders import read_run
+
+    return HotTable(find_hot(read_run(Path(folder)), section))
+
+
 def render_hot(
     hot: HotRun, *, top: int = TOP, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:

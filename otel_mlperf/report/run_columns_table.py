@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_mlperf.analysis.comparison.run_measures import STEP
 from otel_mlperf.report.comparison_table import usual_note
 from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
 from otel_mlperf.report.quantities import duration, rate, signed, size
@@ -63,6 +64,8 @@ def _changed(change: TimeChange | None) -> Line:
         return []
     interval = change.usual if change.by == "usual" else change.mean
     told = f"{signed(interval.ratio)} % " if interval else ""
+    if change.name != STEP:
+        told = f"{change.name} {told}"
     return [(f"  {told}", ""), (f"{change.word}{usual_note(change)}", _STYLES[change.word])]
 
 

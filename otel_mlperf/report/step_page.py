@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.step_shapes import (
         RankStep,
         RankTrace,
+        RequestTrace,
         RunTrace,
         StepFindings,
         StepSection,
@@ -87,6 +88,23 @@ def render_run_trace(
         lines.append([(f"rank {rank.rank}", "bold"), (f" · {duration(rank.duration_ns)}", "")])
         lines += span_lines(rank.spans, width) if rank.spans else []
     lines += _foot(trace.ranks[:_RANKS], len(trace.ranks))
+    return text(lines, color=color, unicode=unicode)
+
+
+def render_request(
+    request: RequestTrace, *, width: int = WIDTH, color: bool = False, unicode: bool = True
+) -> str:
+    """A request as a tree of its spans."""
+    id = f" {request.request_id}" if request.request_id is not None else ""
+    where = f" · rank {request.rank} · run {request.short_id}"
+    line: Line = [(f"request {request.name}{id}", "bold"), (where, "")]
+    lines = folded([*line, (" · failed", "red")] if request.is_error else line, width)
+    lines.append([(f"trace {request.trace_id}", "dim")])
+    which = "the slowest with spans" if request.chosen else f"kept: {request.kept}"
+    told = f"{which}; --request 1 to {request.kept_requests:,} shows another by its start"
+    lines.append([(short(told, width), "dim")])
+    facts = f"number {request.number:,} · {duration(request.duration_ns)}"
+    lines += [[(facts, "")], *span_lines(request.spans, width)]
     return text(lines, color=color, unicode=unicode)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as Xml
 
-from otel_mlperf.report.comparison_table import differing_text
+from otel_mlperf.report.comparison_table import counted, differing_text
 from otel_mlperf.report.kernel_names import short_name
 from otel_mlperf.report.lines import WIDTH, broken, text, visible
 from otel_mlperf.report.quantities import duration
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.comparison.comparison_shapes import Comparison
     from otel_mlperf.report.lines import Line, Style
 
-_STYLES: Final[dict[Level, Style]] = {"breach": "red", "warn": "yellow", "ok": "green"}
+_STYLES: Final[dict[Level, Style]] = {
+    "breach": "red", "nothing": "red", "warn": "yellow", "ok": "green",
+}  # fmt: skip
+_BROKEN: Final = ("breach", "nothing")
 _LEVEL: Final = 8
 _CAUSES: Final = ("param", "machine")
 _MOST_TOLD: Final = 5
@@ -32,7 +35,7 @@ def context_of(comparison: Comparison, baseline: str) -> list[str]:
     before, after = comparison.before, comparison.after
     told = [
         f"compared with {before.name} {before.short_id}: "
-        f"{before.steps:,} steps there, {after.steps:,} here"
+        f"{counted(before)} there, {counted(after)} here".replace(" steps here", " here")
     ]
     differing = [differing_text(one) for one in comparison.differing if one.what in _CAUSES]
     told += [f"not the same: {', '.join(differing[:_MOST_TOLD])}"] if differing else []
@@ -71,8 +74,8 @@ def render_verdicts(
 
 
 def is_broken(verdicts: Sequence[Verdict]) -> bool:
-    """Whether any of them is a breach."""
-    return any(verdict.level == "breach" for verdict in verdicts)
+    """Whether any of them is a breach, or says that nothing was compared."""
+    return any(verdict.level in _BROKEN for verdict in verdicts)
 
 
 def junit_xml(verdicts: Sequence[Verdict], suite: str, context: Sequence[str] = ()) -> str:
@@ -80,13 +83,13 @@ def junit_xml(verdicts: Sequence[Verdict], suite: str, context: Sequence[str] = 
 
     Each failure says all that a reviewer needs, with the ``context``: they are shown one by one.
     """
-    failures = sum(verdict.level == "breach" for verdict in verdicts)
+    failures = sum(verdict.level in _BROKEN for verdict in verdicts)
     root = Xml.Element(
         "testsuite", name=visible(suite), tests=str(len(verdicts)), failures=str(failures)
     )
     for verdict in verdicts:
         case = Xml.SubElement(root, "testcase", name=visible(verdict.name), classname="otel_mlperf")
-        if verdict.level == "breach":
+        if verdict.level in _BROKEN:
             failure = Xml.SubElement(case, "failure", message=visible(verdict.said))
             failure.text = "\n".join(map(visible, (verdict.said, *context)))
         elif verdict.level == "warn":
@@ -99,7 +102,7 @@ def github_annotations(verdicts: Sequence[Verdict], context: Sequence[str] = ())
 
     The first error bears the ``context``, below its own line.
     """
-    kinds = {"breach": "error", "warn": "warning"}
+    kinds = {"breach": "error", "nothing": "error", "warn": "warning"}
     shown, rest = "", list(context)
     for verdict in sorted(verdicts, key=lambda verdict: verdict.level != "breach"):
         if verdict.level in kinds:

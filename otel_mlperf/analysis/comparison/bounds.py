@@ -24,7 +24,8 @@ if TYPE_CHECKING:
         TimeMeasures,
     )
 
-Level = Literal["breach", "warn", "ok"]
+Level = Literal["breach", "nothing", "warn", "ok"]
+"""*nothing*: there was nothing that could be compared, which is no pass."""
 _BOUND: Final = re.compile(
     r"\s*(?P<name>.+?)\s*(?P<sign><=|>=|=)\s*(?P<value>[\d.]+)\s*(?P<unit>\S*)"
 )
@@ -34,6 +35,11 @@ _UNITS: Final = {
     "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30,
     "": 1.0,
 }  # fmt: skip
+
+
+NOTHING_COMPARED: Final = (
+    "the runs have no step and no section outside steps in common: nothing was compared"
+)
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -62,7 +68,7 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", ta
     """Whether a run may pass."""
 
     is_broken: bool
-    """Whether any verdict is a breach."""
+    """Whether any verdict is a breach, or nothing could be compared."""
     verdicts: list[Verdict]
     context: list[str]
     """What a reviewer of a breach asks next, in words; empty: there is no baseline."""
@@ -102,19 +108,24 @@ def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
 def judge_changes(comparison: Comparison, tolerance: float = 0.0) -> list[Verdict]:
     """What of a run is slower than its baseline by more than ``tolerance``, and surely so.
 
-    A section alone counts where it makes the step longer by a hundredth or more.
+    A section alone counts where it makes the step, or outside steps the run, longer by a hundredth
+    or more.
     """
-    if not comparison.times:
-        return [Verdict(STEP, "warn", "no step to compare: the runs have none in common")]
-    verdicts = [_judge(change, tolerance) for change in comparison.times]
-    # The step is always told of; of its sections what is worth a word.
+    step = comparison.times[:1]
+    # Of runs of which only one has steps nothing in a step can be compared.
+    times = comparison.times if step and None not in (step[0].before_ns, step[0].after_ns) else []
+    changes = [*times, *comparison.calls]
+    if not changes:
+        return [Verdict(STEP, "nothing", NOTHING_COMPARED)]
+    verdicts = [_judge(change, tolerance) for change in changes]
+    # The first, mostly the step, is always told of; of the others what is worth a word.
     return [verdicts[0], *(verdict for verdict in verdicts[1:] if verdict.level == "breach")]
 
 
 def _judge(change: TimeChange, tolerance: float) -> Verdict:
     interval = change.usual if change.by == "usual" else change.mean
     if interval is None:
-        said = "new" if change.before_ns is None else "too few steps to tell"
+        said = "new" if change.before_ns is None else "unclear: too few steps or calls to tell"
         is_breach = change.before_ns is None and change.share > max(MATTERS, tolerance)
         return Verdict(change.name, "breach" if is_breach else "warn", f"{change.name} is {said}")
     said = (
@@ -145,7 +156,7 @@ def find_value(run: RunMeasures, name: str) -> float | None:
     head, _, statistic = section.rpartition(".")
     for candidate, of in ((section, "mean"), (head, statistic)):
         if of in _STATISTICS:
-            for time in run.times:
+            for time in (*run.times, *run.calls):
                 if candidate in (time.name, time.name.replace(" ", "_")):
                     return _statistic(time, of)
     return None
@@ -154,7 +165,8 @@ def find_value(run: RunMeasures, name: str) -> float | None:
 def _find(run: RunMeasures, name: str) -> float:
     if (value := find_value(run, name)) is not None:
         return value
-    known = [time.name.replace(" ", "_") for time in run.times] + sorted(run.numbers)
+    times = (*run.times, *run.calls)
+    known = [time.name.replace(" ", "_") for time in times] + sorted(run.numbers)
     raise UsageError(
         f"--max {name}: run {run.short_id} has nothing of that name; it has {', '.join(known)}, "
         f"and of a time {', '.join(_STATISTICS)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_mlperf.analysis.comparison.comparison_shapes import (
@@ -28,6 +29,8 @@ CONFIDENCE: Final = 0.995
 """That none of all intervals leaves out the truth: of 200 equal pairs one is called different."""
 MATTERS: Final = 0.01
 """What is surely slower by less is the same: nobody would do anything about it."""
+FEWEST_CALLS: Final = 3.0
+"""Calls outside steps from which their spread tells anything: each is a piece of its own."""
 VAGUE: Final = 0.1
 """An interval that reaches further than this on both sides tells nothing."""
 
@@ -36,21 +39,56 @@ def compare_runs(
     before: RunMeasures, after: RunMeasures, confidence: float = CONFIDENCE
 ) -> Comparison:
     """What is different in ``after``, with a ``confidence`` for all intervals together."""
-    names = _names(before.times, after.times)
+    (times_before, calls_before), (times_after, calls_after) = _parts(before), _parts(after)
+    names = _names(times_before, times_after)
+    common = {time.name for time in calls_before} & {time.name for time in calls_after}
     # Each row has two intervals, and any of them may be wrong by chance (Bonferroni).
-    of_one = 1 - (1 - confidence) / (2 * max(1, len(names)))
-    first = {time.name: time for time in before.times}
-    second = {time.name: time for time in after.times}
+    of_one = 1 - (1 - confidence) / (2 * max(1, len(names) + len(common)))
+    first = {time.name: time for time in times_before}
+    second = {time.name: time for time in times_after}
     step_ns = first[STEP].mean_ns.value if STEP in first else 0.0
+    called = {time.name: time for time in calls_before}
+    run_ns = before.numbers.get("duration_ns", 0.0)
     return Comparison(
         before=before,
         after=after,
         confidence=confidence,
         times=[_change(name, first.get(name), second.get(name), of_one, step_ns) for name in names],
+        calls=[
+            _call_change(called[time.name], time, of_one, run_ns)
+            for time in calls_after
+            if time.name in common
+        ],
         numbers=_numbers(before.numbers, after.numbers),
         differing=_differing(before, after),
         kernels=find_kernel_changes(before.kernels, after.kernels),
         kernels_ns=_kernels_ns(before, after),
+    )
+
+
+def _parts(run: RunMeasures) -> tuple[list[TimeMeasures], list[TimeMeasures]]:
+    """Return the times of steps and those of calls; older baselines have one list for both."""
+    is_of_steps = bool(run.times) and run.times[0].name == STEP
+    return (run.times, run.calls) if is_of_steps else ([], [*run.calls, *run.times])
+
+
+def _call_change(
+    before: TimeMeasures, after: TimeMeasures, confidence: float, run_ns: float
+) -> TimeChange:
+    mean = compare_estimates(before.mean_ns, after.mean_ns, confidence, FEWEST_CALLS)
+    _, word = _judged(None, mean)
+    more_ns = after.mean_ns.value - before.mean_ns.value
+    return TimeChange(
+        name=after.name,
+        category=after.category,
+        before_ns=before.mean_ns.value,
+        after_ns=after.mean_ns.value,
+        usual=None,
+        mean=mean,
+        by="mean",
+        word=word,
+        # Without the run's own time nobody knows how much it is: it counts in any case.
+        share=more_ns * before.steps / run_ns if run_ns else math.copysign(1.0, more_ns),
     )
 
 

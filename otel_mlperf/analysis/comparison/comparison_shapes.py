@@ -29,13 +29,13 @@ ShapeBasis = Literal["inputs", "launch", ""]
 
 
 class TimeMeasures(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one section's own time in a step, or of the whole step."""
+    """What is known of one section's own time in a step, of the whole step, or of a call."""
 
     name: str
     """As a summary shows it."""
     category: str = ""
     steps: int
-    """Those in which it was."""
+    """Those in which it was; outside steps its calls."""
     usual_ns: Estimate
     """In these, without the shortest and the longest tenth."""
     mean_ns: Estimate
@@ -91,6 +91,8 @@ class RunMeasures(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that they are not about, by the reason in words."""
     times: list[TimeMeasures]
     """Of the step first, then of its sections in their order."""
+    calls: list[TimeMeasures] = []
+    """Of a call of each section outside steps, requests too; most time first."""
     numbers: dict[str, float]
     """Rates, memory and the run's time by name, with its unit, as far as they are known."""
     params: dict[str, Any]
@@ -120,7 +122,10 @@ class TimeChange(msgspec.Struct, frozen=True, kw_only=True):
     """Which of the two the word follows."""
     word: Word
     share: float
-    """By how much the step takes longer for it: a share of the mean step before."""
+    """By how much the step takes longer for it: a share of the mean step before.
+
+    Outside steps by how much the run takes longer for all of its calls: a share of the run before.
+    """
 
 
 class NumberChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +173,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", 
     """That no interval at all leaves out the truth."""
     times: list[TimeChange]
     """Of the step first."""
+    calls: list[TimeChange] = []
+    """Of a call of each section outside steps that both runs have, most time first."""
     numbers: list[NumberChange]
     differing: list[Differing]
     kernels: list[KernelChange]

@@ -47,7 +47,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str]
     cells: dict[str, Cell]
     change: TimeChange | None = None
-    """In a trend: of its step beside that of the run before; None: there is none to compare."""
+    """In a trend: of its step beside that of the run before, else of its longest section outside
+    steps that both have; None: there is nothing to compare."""
 
 
 class RunColumns(
@@ -93,6 +94,8 @@ def read_trend(
 ) -> list[RunRow]:
     """Runs from the oldest to the newest, each with what its step takes longer than the one before.
 
+    Of runs without steps it is the section outside steps with most time.
+
     Columns are as those of ``read_columns``.
 
     Raises:
@@ -103,9 +106,10 @@ def read_trend(
     trend = []
     for row, measures in _read(in_order, columns, usual):
         change = None
-        if measures is not None and measures.times:
-            change = compare_runs(before, measures).times[0] if before else None
-            before = measures  # a run without steps in between is passed over
+        if measures is not None and (measures.times or measures.calls):
+            found = compare_runs(before, measures) if before else None
+            change = next(iter([*found.times, *found.calls]), None) if found else None
+            before = measures  # a run without any times in between is passed over
         trend.append(msgspec.structs.replace(row, change=change))
     return trend
 
@@ -164,7 +168,7 @@ def _nothing(column: str, runs: Sequence[RunMeasures]) -> str:
         name
         for run in runs
         for name in (
-            *(time.name.replace(" ", "_") for time in run.times),
+            *(time.name.replace(" ", "_") for time in (*run.times, *run.calls)),
             *(*run.numbers, *run.result, *run.last, *run.params),
         )
     )

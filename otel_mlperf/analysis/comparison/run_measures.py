@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
+from otel_mlperf.analysis.comparison.call_measures import read_call_measures
 from otel_mlperf.analysis.comparison.comparison_shapes import (
     FORMAT,
     RunMeasures,
@@ -92,6 +93,7 @@ def measure_run(run: RunFolder) -> RunMeasures:
         steps=times[0].steps if times else 0,
         left_out=left_out,
         times=times,
+        calls=read_call_measures(store),
         numbers=_numbers(summary),
         params=summary.params,
         result=summary.result,

@@ -79,15 +79,17 @@ def _evenness(values: Times) -> float:
     return min(1.0, 2 / (kurtosis - 1)) if kurtosis > 1 else 1.0
 
 
-def compare_estimates(before: Estimate, after: Estimate, confidence: float) -> Interval | None:
+def compare_estimates(
+    before: Estimate, after: Estimate, confidence: float, fewest: float = FEWEST_BLOCKS
+) -> Interval | None:
     """By how much ``after`` is longer, with an interval that holds it with that ``confidence``.
 
-    None: one of them is nothing at all, or rests on too few blocks. The interval is that of
-    Student's t on the logarithm of the ratio, with the degrees of freedom of Welch.
+    None: one of them is nothing at all, or rests on fewer than the ``fewest`` blocks. The interval
+    is that of Student's t on the logarithm of the ratio, with the degrees of freedom of Welch.
     """
     if before.error is None or after.error is None or min(before.value, after.value) <= 0:
         return None
-    if min(before.blocks, after.blocks) < FEWEST_BLOCKS:
+    if min(before.blocks, after.blocks) < fewest:
         return None
     first, second = before.error / before.value, after.error / after.value
     ratio = math.log(after.value / before.value)

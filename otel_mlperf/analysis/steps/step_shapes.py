@@ -144,6 +144,31 @@ class RunTrace(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", ta
     ranks: list[RankTrace]
 
 
+class RequestTrace(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="request/1"):
+    """One request with its spans."""
+
+    id: str
+    short_id: str
+    name: str
+    request_id: str | None
+    """That the program gave it."""
+    number: int
+    """Among the requests whose spans were kept, from 1 in the order of their starts."""
+    kept_requests: int
+    trace_id: str
+    rank: int
+    restart: int
+    started_ns: int
+    """Unix time."""
+    duration_ns: int
+    is_error: bool
+    kept: str
+    """Why its spans were kept."""
+    chosen: bool
+    """Nobody asked for one: it is the slowest whose spans were kept."""
+    spans: list[Span]
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A section's own time in one step, over all steps that the figures are about."""
 

@@ -14,6 +14,8 @@ from otel_mlperf.otlp.histogram import ExponentialBuckets
 from otel_mlperf.otlp.quantiles import error_ratio, merged, quantile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from otel_mlperf.store.table_reader import Store
 
 _COUNTS: Final = msgspec.json.Decoder(list[int])
@@ -52,6 +54,29 @@ class _Part(NamedTuple):
 def read_calls(store: Store) -> list[CallFigures]:
     """One for each section and place: requests first, then what took most time."""
     return _read(store, "category <> $category", names.RUN, "0").get(0, [])
+
+
+def read_calls_by_name(store: Store, left_out: Sequence[str]) -> dict[str, CallFigures]:
+    """Return the calls outside steps, those of all places and bounds of a name together.
+
+    Args:
+        store: of the run.
+        left_out: categories of which nothing is asked.
+    """
+    columns = ", ".join(("name", "category", "count", *_Part._fields[1:]))
+    found: dict[str, tuple[str, list[_Part]]] = {}
+    for name, category, *row in store.rows(
+        f"SELECT {columns} FROM durations WHERE NOT in_step "
+        "AND NOT list_contains($left_out, category)",
+        left_out=left_out,
+    ):
+        found.setdefault(name, (category, []))[1].append(_Part(*row))
+    anywhere: dict[str, Any] = {"phase": "", "path": "", "in_step": False, "beside": False}
+    calls = {
+        name: _figures(anywhere | {"name": name, "category": category, "bound_s": None}, parts)
+        for name, (category, parts) in found.items()
+    }
+    return dict(sorted(calls.items(), key=lambda item: -item[1].sum_ns))
 
 
 def read_requests_by_period(

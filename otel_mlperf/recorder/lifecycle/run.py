@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
-from otel_mlperf.errors import OtelMlperfError, RunActive
+from otel_mlperf.errors import NoSuchRun, OtelMlperfError, RunActive
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_attributes
@@ -180,6 +180,30 @@ class Run:
         from otel_mlperf.recorder.lifecycle.run_stats import RunStats
 
         return RunStats(self.name, self._recorder, self._pid, self._at_end)
+
+    def hot(self, section: str | None = None) -> Any:
+        """Functions and lines of the sections that were profiled so far, as a table to print.
+
+        ::
+
+            with om.start("search") as run:
+                om.span("search", profile="calls")(search)(position)
+                print(run.hot())
+
+        The answer's ``sections`` have the same as data, as ``otel-mlperf hot --json`` does. Of all
+        processes of the run on this host; the calls of each are there when they have ended.
+
+        Args:
+            section: only that of this name.
+
+        Raises:
+            StoreError: a file of the run cannot be read.
+            NoSuchRun: nothing was recorded, so that there is no run folder.
+        """
+        if self.path is None:
+            raise NoSuchRun(f"reading what was profiled in {self.name}: nothing is recorded here")
+        # By name: the recorder knows nothing of the analysis, and loads none of it for its own use.
+        return importlib.import_module("otel_mlperf.report.hot_table").read_hot(self.path, section)
 
     def __str__(self) -> str:
         return str(self.stats())

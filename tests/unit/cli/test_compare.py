@@ -6,10 +6,12 @@ import json
 import sys
 from xml.etree import ElementTree as Xml
 
+import numpy as np
 import pytest
 from run_folders import MS, RunFolderBuilder, S
 
 from otel_mlperf.cli import main
+from otel_mlperf.otlp.histogram import ExponentialBuckets
 
 
 @pytest.fixture
@@ -166,3 +168,73 @@ def test_nothing_to_check_is_said(command, three):
 
     assert code == 2
     assert "--baseline" in said
+
+
+def called(tmp_path, name, number, **calls):
+    """A run without steps: calls of sections by name, in milliseconds, all alike."""
+    run = RunFolderBuilder(tmp_path, name, f"{number}" * 16)
+    for section, (count, ms) in calls.items():
+        spread = [int((ms + n % 3 / 100) * MS) for n in range(count)]
+        mean = sum(spread) / count
+        buckets = ExponentialBuckets()
+        buckets.record(np.array(spread) / 1e9)
+        run.outside(section, sum(spread), count=count)
+        run.row(
+            "durations", rank=0, restart=0, phase="", name=section, category="other", path=section,
+            beside=False, in_step=False, bound_s=None, minute_ns=None, count=count, errors=0,
+            within=0, sum_ns=sum(spread), min_ns=min(spread), max_ns=max(spread),
+            spread=float(sum((one - mean) ** 2 for one in spread)), scale=buckets.scale,
+            zeros=0, first_bucket=buckets.offset, counts=json.dumps(buckets.counts),
+        )  # fmt: skip
+    run.process(5 * S)
+    run.write()
+
+
+def test_sections_outside_steps_are_compared_by_call(command, tmp_path):
+    """Without a step, too: each with the mean of a call, its difference and a word."""
+    called(tmp_path, "before", 1, move=(100, 2.0), judge=(100, 3.0), train=(3, 300.0))
+    called(tmp_path, "after", 2, move=(100, 4.0), judge=(100, 3.0), train=(3, 450.0))
+
+    code, out, _ = command("compare", "before", "after")
+    assert code == 0
+    rows = {line.split()[0]: line for line in out.splitlines() if line.startswith("  ")}
+    assert rows["move"].split()[1:3] == ["2.0", "4.0"]
+    assert [rows[name].split()[-1] for name in ("move", "judge", "train")] == [
+        "slower", "same", "slower"
+    ]  # fmt: skip
+
+
+def test_the_gate_judges_sections_outside_steps(command, tmp_path):
+    """Three calls that take half as long again are a breach; bounds of them are held."""
+    called(tmp_path, "before", 1, train=(3, 300.0))
+    called(tmp_path, "after", 2, train=(3, 450.0))
+
+    code, out, _ = command("check", "after", "--baseline", "before")
+    assert (code, out.split()[:4]) == (1, ["breach", "train", "takes", "+50.0"])
+    assert command("check", "before", "--baseline", "before")[0] == 0
+    assert command("check", "after", "--max", "train.mean=350ms")[0] == 1
+    assert command("check", "before", "--max", "train.p95=350ms")[0] == 0
+
+
+def test_a_gate_that_compared_nothing_does_not_pass(command, three, tmp_path):
+    """It has an exit code and a line of its own, and is a failure in a report for a CI server."""
+    called(tmp_path, "other", 7, train=(3, 300.0))
+    report = tmp_path / "report.xml"
+
+    code, out, _ = command("check", "other", "--baseline", "base", "--junit", str(report))
+
+    assert code == 3
+    assert out.startswith("nothing the runs have no step and no section outside steps in common")
+    assert 'failures="1"' in report.read_text()
+
+
+def test_the_trend_of_runs_without_steps_is_that_of_their_longest_section(command, tmp_path):
+    """Named, as it is not the step; its mean is a column like any other."""
+    called(tmp_path, "net", 1, move=(100, 2.0))
+    called(tmp_path, "net", 2, move=(100, 4.0))
+
+    code, out, _ = command("runs", "--trend", "net", "--columns", "move,move.max")
+
+    assert code == 0
+    assert [line.split()[-3:] for line in out.splitlines()[1:]][-1] == ["+100", "%", "slower"]
+    assert "2.01 ms" in out.splitlines()[1]

@@ -33,6 +33,7 @@ ASKED = [
     "show digits",
     "show digits --step 30",
     "show sections",
+    "show sections --phase request",
     "compare digits wide",
     "compare digits wide starving",
     "check wide --baseline digits --max samples_per_s>=1",
@@ -112,6 +113,7 @@ def fill(runs):
     trace = f"{ids.run_trace_id('d' * 16, 0):032x}"
     root = sections.span(None, "run", 0, S, trace_id=trace, phase="")
     sections.span(None, "read", 0, S // 5, trace_id=trace, phase="", parent_id=root)
+    sections.span(None, "predict", 0, S // 9, trace_id="9" * 32, phase="", category="request")
     sections.outside("read", S // 5)
     sections.write()
     diverged = training(runs, "diverged", "e" * 16)

@@ -217,3 +217,21 @@ def test_full_ring_counts_sections_alone(start):
 
     assert kept + recording.word(Word.LOST_RING_FULL) == made
     assert recording.word(Word.LOST_FRAME) > 2000
+
+
+def test_what_was_profiled_is_a_table_in_the_program(start):
+    """Of a call that has ended, while the run goes on: to print, and as data."""
+    recording = start()
+
+    def search(depth):
+        return sorted(range(depth), key=lambda at: -at)
+
+    om.span("search", profile="calls")(search)(2_000)
+    with om.span("other", profile="calls"):
+        search(10)
+
+    hot = recording.run.hot("search")
+    assert str(hot).startswith("search: 1 profiled call took ")
+    (section,) = hot.sections
+    assert {spot.calls for spot in section.spots if "lambda" in spot.name} == {2_000}
+    assert [one.section for one in recording.run.hot().sections] == ["search", "other"]
