@@ -38,6 +38,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int = 1
     integrations: list[str] = []
     """Those that see the program from outside, by name: it need not say its steps itself."""
+    is_wrapper: bool = False
+    """Whether its program only started the one that was recorded in its place."""
     format: int = FORMAT
 
 
@@ -102,6 +104,18 @@ def write_integrations(folder: str, names: Sequence[str]) -> None:
     """
     about = _read(os.path.join(folder, RUN_FILE))
     about["integrations"] = [*names]
+    _write_again(folder, about)
+
+
+def write_wrapper(folder: str, *, is_wrapper: bool) -> None:
+    """Note whether the run's program only started another; fields of newer versions stay.
+
+    Raises:
+        OSError: the place refuses.
+        MsgspecError: what is there is no JSON.
+    """
+    about = _read(os.path.join(folder, RUN_FILE))
+    about["is_wrapper"] = is_wrapper
     _write_again(folder, about)
 
 

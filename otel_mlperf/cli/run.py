@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 USAGE = """\
 Usage: otel-mlperf run [OPTIONS] SCRIPT [ARGUMENTS]...
        otel-mlperf run [OPTIONS] -m MODULE [ARGUMENTS]...
+       otel-mlperf run [OPTIONS] -c TEXT [ARGUMENTS]...
+       otel-mlperf run [OPTIONS] - [ARGUMENTS]...
        otel-mlperf run [OPTIONS] -- COMMAND [ARGUMENTS]...
 
 Run a program as `python` would, and record it. Steps, data wait, forward, backward and optimizer of
@@ -75,9 +77,9 @@ def parse_arguments(arguments: Sequence[str]) -> ProgramRequest:
     is_command = rest[:1] == ["--"]
     if is_command:
         rest.pop(0)
-    if not rest or rest == ["-m"]:
-        raise UsageError("run: nothing to run; name a script, -m MODULE or -- COMMAND")
-    if not is_command and rest[0].startswith("-") and rest[0] != "-m":
+    if not rest or rest in (["-m"], ["-c"]):
+        raise UsageError("run: nothing to run; name a script, -m MODULE, -c TEXT or -- COMMAND")
+    if not is_command and rest[0].startswith("-") and rest[0] not in {"-m", "-c", "-"}:
         raise UsageError(
             f"run: no such option {rest[0]}; Python's own go before: python {rest[0]} …"
         )

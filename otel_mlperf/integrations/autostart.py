@@ -11,23 +11,27 @@ before any of its code has run.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from otel_mlperf.integrations.started_program import detect_program
+from otel_mlperf.integrations.started_program import detect_program, is_typed
 from otel_mlperf.integrations.started_ranks import (
     join_with_group,
     leave_starts,
     script_rank,
     watch_starts,
 )
-from otel_mlperf.integrations.told_start import read_autostart
+from otel_mlperf.integrations.told_start import read_autostart, short_words
 
 if TYPE_CHECKING:
+    from otel_mlperf.integrations.started_program import Program
+    from otel_mlperf.integrations.told_start import Autostart
     from otel_mlperf.recorder.lifecycle.run import Run
     from otel_mlperf.recorder.lifecycle.run_identity import Identity
 
@@ -40,24 +44,79 @@ def begin() -> None:
     told = read_autostart(os.environ)
     if told is None:
         return
-    program = detect_program(sys.argv, sys.orig_argv)
+    program = detect_program(sys.argv, sys.orig_argv, is_prompt=is_typed())
     is_rank = "RANK" in os.environ
+    is_recorded = _is_recorded(program, told, is_rank=is_rank)
+    is_starter = is_recorded and not is_rank and told.scope in ("programs", "ranks")
     # Before the run begins: what is started from here on, the agent first, sees the environment
     # that the program has without us.
-    if told.scope in ("this", "group") or (program.is_recorded and is_rank):
+    if told.scope in ("this", "group") or (is_recorded and is_rank):
         told.take_away(os.environ)
-    elif program.is_recorded and told.scope == "programs":
-        # It may start ranks of its own, which record themselves; its other children do not.
-        for_ranks = msgspec.structs.replace(told, scope="ranks")
-        os.environ.update(for_ranks.put({}))
+    elif is_starter:
+        _tell_started(told)
     if told.scope == "group":
         join_with_group(told, join)
     elif told.run_id:
         record(told.name or program.name, script_rank(told, os.environ))
-    elif program.is_recorded and (is_rank or told.scope != "ranks"):
-        record(told.name or program.name)
+    elif is_recorded:
+        run = record(told.name or program.name)
+        _follow(told, run, is_starter=is_starter)
         if not is_rank:
             watch_starts(join)
+
+
+def _is_recorded(program: Program, told: Autostart, *, is_rank: bool) -> bool:
+    is_asked_for = told.pid == os.getpid() or program.is_named_in(told.delegated)
+    if program.kind == "text":
+        return is_asked_for
+    return program.is_recorded and (is_rank or told.scope != "ranks" or is_asked_for)
+
+
+def _tell_started(told: Autostart, folder: str = "") -> None:
+    """What this program starts is recorded if it is a rank, or the work that it was given."""
+    words = short_words(sys.argv[1:])
+    told = msgspec.structs.replace(told, scope="ranks", pid=0, delegated=words, behind=folder)
+    os.environ.update(told.put({}))
+
+
+def _follow(told: Autostart, run: Run, *, is_starter: bool) -> None:
+    """What this program starts, or is replaced by, is recorded in its place."""
+    from otel_mlperf.integrations.program_exec import watch_exec
+
+    if run.path is None:
+        return
+    watch_exec(told)
+    if told.behind and "RANK" not in os.environ:  # of ranks the starter may be one itself
+        _mark_wrapper(told.behind, is_wrapper=True)
+    if is_starter:
+        _tell_started(told, str(run.path))
+        run.before_end.append(partial(_hide_wrapper, run))
+
+
+def _mark_wrapper(folder: str, *, is_wrapper: bool) -> None:
+    from otel_mlperf.run_file import write_wrapper
+
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        write_wrapper(folder, is_wrapper=is_wrapper)
+
+
+def _hide_wrapper(run: Run) -> None:
+    """A run in which nothing was done but to start another one is not shown."""
+    from otel_mlperf.errors import StoreError
+    from otel_mlperf.run_file import read_run_file
+
+    recorder = run._recorder
+    assert recorder is not None
+    folder = recorder.meta.run_folder
+    try:
+        if not read_run_file(Path(folder)).is_wrapper:
+            return
+    except StoreError:
+        return
+    if recorder.registry.has_sections:
+        _mark_wrapper(folder, is_wrapper=False)
+    else:
+        recorder.shows_summary = False
 
 
 def record(name: str, who: Identity | None = None, **overrides: Any) -> Run:
@@ -99,7 +158,9 @@ def _end(run: Run) -> None:
 
 
 def _give_way() -> None:
+    from otel_mlperf.integrations.program_exec import leave_exec
     from otel_mlperf.integrations.switch import give_way
 
     leave_starts()
+    leave_exec()
     give_way()

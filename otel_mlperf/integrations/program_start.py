@@ -54,6 +54,7 @@ def become_program(request: ProgramRequest) -> NoReturn:
         scope="programs" if request.is_command or _is_launcher(request.command) else "this",
         name=request.name,
         python_path=os.environ.get("PYTHONPATH"),
+        pid=os.getpid(),
     )
     for stream in (sys.stdout, sys.stderr):  # what is buffered here would be lost
         if stream is not None:  # what the shell closed (2>&-)
@@ -70,7 +71,7 @@ def _is_launcher(program: Sequence[str]) -> bool:
     """Whether a script or module only starts those that are to be recorded."""
     is_module = program[0] == "-m"
     named = Program("module", program[1]) if is_module else Program("script", program[0])
-    return not named.is_recorded
+    return program[0] not in {"-", "-c"} and not named.is_recorded
 
 
 def _python(program: Sequence[str]) -> list[str]:
@@ -82,7 +83,7 @@ def _python(program: Sequence[str]) -> list[str]:
         )
     if program[0] == "-m":
         _check_module(program[1])
-    else:
+    elif program[0] not in {"-", "-c"}:
         _check_script(program[0])
     return [sys.executable, *interpreter_options(sys.argv, sys.orig_argv), *program]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Kind = Literal["script", "module", "other"]
+Kind = Literal["script", "module", "input", "text", "other"]
 
 _LAUNCHERS: Final = frozenset({
     "accelerate", "deepspeed", "horovodrun", "opentelemetry-instrument", "torchrun",
@@ -16,19 +17,24 @@ _LAUNCHERS: Final = frozenset({
     "torch.distributed.launch", "torch.distributed.run",
 })  # fmt: skip
 _OWN: Final = frozenset({"otel-mlperf", "otel_mlperf"})
+_WORKER: Final = "from multiprocessing"
+"""How the text begins by which ``multiprocessing`` starts workers, servers and trackers."""
 
 
 class Program(NamedTuple):
     """What an interpreter was told to run."""
 
     kind: Kind
-    """``other``: a command given as text, standard input, or a prompt."""
+    """``input``: a script on standard input; ``text``: one behind ``-c``; ``other``: a prompt, or a
+    worker of ``multiprocessing``, which belongs to its parent."""
     target: str
-    """The script's path or the module's name."""
+    """The script's path, the module's name, or the text."""
 
     @property
     def name(self) -> str:
         """What a run of it is called: the script's stem, the module's last word."""
+        if self.kind in {"input", "text"}:
+            return "stdin" if self.kind == "input" else "run"
         if self.kind == "module":
             return self.target.removesuffix(".__main__").rpartition(".")[2]
         path = PurePath(self.target)
@@ -38,19 +44,43 @@ class Program(NamedTuple):
     def is_recorded(self) -> bool:
         """Whether it does work of its own: launchers only start those that do.
 
-        Workers of ``multiprocessing`` are commands given as text and belong to their parent.
+        Nor do texts as a rule: scripts of a shell compute one value by them.
         """
         known_by = self.target if self.kind == "module" else PurePath(self.target).name
-        return self.kind != "other" and known_by not in _LAUNCHERS | _OWN
+        return self.kind not in {"other", "text"} and known_by not in _LAUNCHERS | _OWN
+
+    def is_named_in(self, words: Sequence[str]) -> bool:
+        """Return whether one of the words of a command line is this program."""
+        if self.kind == "other":
+            return False
+        if self.kind != "script":
+            return self.target in words
+        return PurePath(self.target).name in {PurePath(word).name for word in words}
 
 
-def detect_program(argv: Sequence[str], original: Sequence[str]) -> Program:
-    """The program, from ``sys.argv`` and ``sys.orig_argv`` as they are at interpreter start."""
+def is_typed() -> bool:
+    """Return whether somebody types what Python reads from standard input."""
+    try:
+        return os.isatty(0)
+    except OSError:
+        return False
+
+
+def detect_program(
+    argv: Sequence[str], original: Sequence[str], *, is_prompt: bool = True
+) -> Program:
+    """The program, from ``sys.argv`` and ``sys.orig_argv`` as they are at interpreter start.
+
+    ``is_prompt``: Python without an argument shows one, instead of reading a script.
+    """
     first = argv[0] if argv else ""
     if first == "-m":
         # The module's name stands before its arguments, alone or behind its option: -mname.
         word = original[-len(argv)]
         return Program("module", word.partition("m")[2] if word.startswith("-") else word)
-    if first in {"", "-", "-c"}:
-        return Program("other", first)
+    if first == "-c":
+        text = original[-len(argv)]
+        return Program("other" if text.lstrip().startswith(_WORKER) else "text", text)
+    if first in {"", "-"}:
+        return Program("other" if is_prompt and not first else "input", first)
     return Program("script", first)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
+    from collections.abc import Mapping, MutableMapping, Sequence
 
 VARIABLE = "OTEL_MLPERF_AUTOSTART"
+_MOST_CHARACTERS = 8192
 FOLDER = str(Path(__file__).parent / "bootstrap")
 
 
@@ -34,6 +35,12 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of that run."""
     ranks_here: int = 1
     """How many ranks of that run there are on a node."""
+    pid: int = 0
+    """Of the process that became the program, through as many others as there were before it."""
+    delegated: tuple[str, ...] = ()
+    """Words of the command line that started this one: a program named there is its work."""
+    behind: str = ""
+    """The run folder of the program that starts this one, or that this one has replaced."""
 
     def put(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment with which the program has to be started."""
@@ -51,6 +58,11 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
             environ.pop("PYTHONPATH", None)
         else:
             environ["PYTHONPATH"] = self.python_path
+
+
+def short_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a command line, or none if there are too many for a variable."""
+    return tuple(words) if sum(map(len, words)) <= _MOST_CHARACTERS else ()
 
 
 def read_autostart(environ: Mapping[str, str]) -> Autostart | None:

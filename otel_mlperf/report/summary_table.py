@@ -35,7 +35,11 @@ _NO_SECTIONS = {
     ENDED: "its steps and sections are not stored yet",
     IMPORTED: "no step was recorded: otel-mlperf import has made this run of traces",
 }
-_NOTHING = "nothing was recorded; use om.steps and om.span in the script, see README"
+_NOTHING = (
+    "nothing was recorded; use om.steps and om.span in the script, see README",
+    "a program that it starts is not recorded: start that by 'otel-mlperf run'",
+)
+_COLLECTION = shown(names.SPAN_COLLECTION)
 _NAME = 13
 _LONGEST_NAME = 28
 _LONGEST_BRANCH = 34
@@ -225,8 +229,10 @@ def _cut(rows: list[Row]) -> list[Row]:
 
 def _tree(summary: Summary, width: int) -> list[Line]:
     branches = _largest(summary.tree)
-    if not any(branch.count for branch in branches):
-        return [[(_NO_SECTIONS.get(summary.outcome, _NOTHING), "dim")]]
+    # Python collects garbage in any program: that alone is nothing that was recorded of this one.
+    if not any(branch.count for branch in branches if branch.name != _COLLECTION):
+        nothing = [_NO_SECTIONS[summary.outcome]] if summary.outcome in _NO_SECTIONS else _NOTHING
+        return [[(line, "dim")] for line in nothing]
     names_of = [f"{'  ' * min(branch.depth, 8)}{branch.name}" for branch in branches]
     most = max(_NAME, _LONGEST_BRANCH + (width - WIDTH) // 2)
     column = min(max(_NAME, *map(columns, names_of)) + 1, most)

@@ -52,12 +52,17 @@ def list_runs(folder: Path) -> list[RunFolder]:
 
 
 def scan_runs(folder: Path) -> tuple[list[RunFolder], dict[str, StoreError]]:
-    """The runs in ``folder``, newest first, and what is wrong with folders of others, by name."""
+    """The runs in ``folder``, newest first, and what is wrong with folders of others, by name.
+
+    Without those of programs that only started another one, which is recorded in their place.
+    """
     runs: list[RunFolder] = []
     bad: dict[str, StoreError] = {}
     for path in sorted(folder.glob(f"*/{RUN_FILE}")):
         try:
-            runs.append(read_run(path.parent))
+            run = read_run(path.parent)
+            if not run.facts.is_wrapper:
+                runs.append(run)
         except StoreError as error:
             bad[path.parent.name] = error
     runs.sort(key=lambda run: (run.facts.started_ns, run.path.name), reverse=True)

@@ -31,6 +31,9 @@ TOO_MANY_NAMES = (
 )
 
 
+_OF_ANY_PROGRAM = frozenset({names.RUN, names.STEP, names.GARBAGE_COLLECTION})
+
+
 class Nameable(Protocol):
     """What a decorated function, or a handle that the program keeps, is known by."""
 
@@ -133,6 +136,12 @@ class Registry:
         bound = bound_of(self._bounds, name)
         settings = {} if bound is None else {names.SECTION_BOUND: bound}
         return {**settings, **(constant or {})}
+
+    @property
+    def has_sections(self) -> bool:
+        """Whether the program had a section, besides what is registered for any program."""
+        about = self._about.copy().values()
+        return any(kind not in _OF_ANY_PROGRAM for _, kind, _ in about)
 
     def watch(self, number: int, category: str, *, resources: bool = False) -> None:
         """Notes what is seen of sections of a new name, beside when they begin and end."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from runs import LIMIT_S
 from otel_mlperf.cli.run import parse_arguments
 from otel_mlperf.errors import UsageError
 from otel_mlperf.integrations.program_start import ProgramRequest as Wanted
+from otel_mlperf.store.run_folders import list_runs
 
 SCRIPTS = {
     "who it is": """
@@ -104,7 +104,7 @@ def write(folder, name, text):
 def execute(tmp_path):
     """Runs an interpreter in the test's folder; the text that it gets on stdin is ``input``."""
 
-    def start(*arguments, **environ):
+    def start(*arguments, stdin="from stdin", **environ):
         return subprocess.run(
             [sys.executable, *map(str, arguments)],
             cwd=tmp_path,
@@ -114,7 +114,7 @@ def execute(tmp_path):
                 "OTEL_MLPERF_CONSOLE": "false",
                 **environ,
             },
-            input="from stdin",
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
@@ -129,7 +129,7 @@ def outcome(done):
 
 
 def names_of_runs(folder):
-    return sorted(json.loads(path.read_text())["name"] for path in folder.glob("runs/*/run.json"))
+    return sorted(run.facts.name for run in list_runs(folder / "runs"))
 
 
 @pytest.mark.sampled(6)
@@ -243,6 +243,94 @@ def test_ranks_of_a_launching_script_are_recorded(execute, tmp_path):
     assert names_of_runs(tmp_path) == ["launch", "rank"]
 
 
+WRAPPERS = {
+    "replaces itself": "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])",
+    "starts it": "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))",
+}
+
+
+@pytest.mark.parametrize("text", WRAPPERS.values(), ids=WRAPPERS.keys())
+@pytest.mark.parametrize("arguments", [("train.py", "--lr", "1"), ("-c", "print('text')")])
+def test_program_behind_a_wrapper_is_recorded(execute, tmp_path, text, arguments):
+    """What a Python wrapper is told to run is the run; the wrapper is none, nor are helpers."""
+    helper = [sys.executable, "helper.py"]
+    write(tmp_path, "helper.py", "print('helped', flush=True)")
+    write(tmp_path, "wrap.py", f"import subprocess; subprocess.run({helper!r}, check=True)\n{text}")
+    write(tmp_path, "train.py", "import sys; print(sys.argv)")
+    words = ("wrap.py", sys.executable, *arguments)
+
+    done = execute("-m", "otel_mlperf", "run", "--", sys.executable, *words)
+
+    assert outcome(done) == outcome(execute(*words))
+    assert names_of_runs(tmp_path) == ["train" if arguments[0] == "train.py" else "run"]
+
+
+def test_program_that_starts_itself_again_is_recorded(execute, tmp_path):
+    """With another variable, say: what it does then is one run, and its variables are its own."""
+    text = f"""
+        import os, sys
+        if os.environ.get("AGAIN") != "1":
+            environ = os.environ | {{"AGAIN": "1"}}
+            os.execve({sys.executable!r}, [sys.executable, *sys.argv], environ)
+        print(sorted(os.environ.items()))
+    """
+    write(tmp_path, "train.py", text)
+
+    done = execute("-m", "otel_mlperf", "run", "train.py")
+
+    assert outcome(done) == outcome(execute("train.py"))
+    assert names_of_runs(tmp_path) == ["train"]
+
+
+def test_program_that_cannot_be_replaced_goes_on_being_recorded(execute, tmp_path):
+    """A command that is nowhere raises what it would, and the run goes on."""
+    text = """
+        import os
+        try:
+            os.execvp("missing-command", ["missing-command"])
+        except FileNotFoundError as error:
+            print(error)
+        import otel_mlperf.recorder.api.start as start
+        print(start.current().is_active)
+    """
+    write(tmp_path, "train.py", text)
+
+    done = execute("-m", "otel_mlperf", "run", "train.py")
+
+    assert done.stdout.splitlines()[-1] == "True"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "words", [("-",), ("--", sys.executable), ("--", sys.executable, "-")], ids=" ".join
+)
+def test_script_on_standard_input_is_recorded(execute, tmp_path, words):
+    """As under Python, in each way in which it reads one."""
+    done = execute("-m", "otel_mlperf", "run", *words, stdin="import sys; print(sys.argv[1:])")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+    assert names_of_runs(tmp_path) == ["stdin"]
+
+
+@pytest.mark.parametrize("words", [(), ("--", sys.executable)])
+def test_script_given_as_text_is_recorded(execute, tmp_path, words):
+    """The command itself; texts by which a shell computes a value are not."""
+    text = "import sys; print(sys.argv)"
+
+    done = execute("-m", "otel_mlperf", "run", *words, "-c", text, "x")
+
+    assert outcome(done) == outcome(execute("-c", text, "x"))
+    assert names_of_runs(tmp_path) == ["run"]
+
+
+def test_texts_of_a_shell_are_not_recorded(execute, tmp_path):
+    """They are no programs of their own."""
+    job = write(tmp_path, "job.sh", f"{sys.executable} -c 'print(1)'")
+
+    assert execute("-m", "otel_mlperf", "run", "--", "sh", job).stdout == "1\n"
+    assert names_of_runs(tmp_path) == []
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.fault("F59")
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
@@ -264,7 +352,7 @@ def test_program_runs_without_its_standard_streams(tmp_path, closed):
         (["env"], 66, "a command stands behind --: otel-mlperf run -- env"),
         (["-m", "missing.part"], 66, "no module 'missing' in {here}"),
         (["--", "missing-command"], 66, "no command 'missing-command' on PATH"),
-        ([], 2, "nothing to run; name a script, -m MODULE or -- COMMAND"),
+        ([], 2, "nothing to run; name a script, -m MODULE, -c TEXT or -- COMMAND"),
         (["--names", "x", "train.py"], 2, "no such option --names"),
         (["-x", "train.py"], 2, "Python's own go before: python -x …"),
     ],

@@ -9,6 +9,7 @@ import pytest
 from run_folders import MS, START, RunFolderBuilder, S, digits
 from summaries import rendered
 
+from otel_mlperf import names
 from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.report.summary_table import render_summary
 from otel_mlperf.store.parts import write_as_of
@@ -186,9 +187,12 @@ def test_a_running_run_says_up_to_when_it_is_told_of(runs, monkeypatch):
     assert "as of" not in rendered(digits(runs), monkeypatch)
 
 
-def test_a_run_that_recorded_nothing_says_what_to_do(runs, monkeypatch):
-    """A script that nobody knows has to be told where its steps are."""
+@pytest.mark.parametrize("collections", [0, 2])
+def test_a_run_that_recorded_nothing_says_what_to_do(runs, monkeypatch, collections):
+    """A script that nobody knows has to be told where its steps are, if it collects garbage too."""
     run = RunFolderBuilder(runs)
+    if collections:
+        run.outside("gc.collect", MS, count=collections, category=names.GARBAGE_COLLECTION)
     run.process(S)
 
     assert rendered(run, monkeypatch).splitlines()[1] == (
