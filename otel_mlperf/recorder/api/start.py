@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import ConfigError, JournalError, RunActive
 from otel_mlperf.load_config import load_config
-from otel_mlperf.recorder.api.unrecorded import note_start
+from otel_mlperf.recorder.api.unrecorded import note_left_out, note_start
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import log, say_once
 from otel_mlperf.recorder.lifecycle.run import Run
 from otel_mlperf.recorder.lifecycle.run_identity import (
     give_identity,
     in_subinterpreter,
+    is_imported_again,
     is_interactive,
     script_name,
 )
@@ -82,7 +83,7 @@ def start(
         log.warning("the run %r is finished, because another one starts", _current.name)
         _current.stop()
     text = safe_name_text(name or script_name())
-    if settings.disabled or not _can_record():
+    if settings.disabled or not _can_record() or _is_left_out():
         return Run(text)
     from otel_mlperf.recorder.lifecycle.begin import begin
     from otel_mlperf.recorder.lifecycle.environment_check import check_environ
@@ -124,6 +125,17 @@ def _can_record() -> bool:
         say_once("otel_mlperf records in a process's main interpreter only: nothing is recorded in "
                  "this one")  # fmt: skip
         return False
+    return True
+
+
+def _is_left_out() -> bool:
+    """Whether a child of ``multiprocessing`` imports the program again, to have its functions.
+
+    Workers of loaders and pools do so; a function that runs in the child may start a run itself.
+    """
+    if not is_imported_again():
+        return False
+    note_left_out()
     return True
 
 

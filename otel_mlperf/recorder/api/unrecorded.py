@@ -13,12 +13,16 @@ import sys
 
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.load_config import load_config
-from otel_mlperf.recorder.core.faults import internal_error, log
+from otel_mlperf.recorder.core.faults import internal_error, log, say_once
 from otel_mlperf.recorder.lifecycle.run_identity import detect_identity
 
 _TEXT = (
     "%s ran, but no run was started: nothing was recorded. Call start() before it, or run the "
     "script as 'otel-mlperf run SCRIPT'; OTEL_SDK_DISABLED=true says that it is meant"
+)
+_LEFT_OUT = (
+    "%s in a child process of multiprocessing: nothing is recorded there. start() at the top of a "
+    "module records in the first process alone: call it in the function that the child runs"
 )
 
 
@@ -28,13 +32,22 @@ class _Use:
     call = ""
     pid = 0
     is_started = False
+    is_left_out = False
+    """Whether ``start()`` was called as a child process imported the program."""
 
 
 def note_use(call: str) -> None:
     """Something was used while nothing is recorded; ``call`` is how the program would write it."""
+    if _Use.is_left_out and call.startswith("step"):  # no worker of a loader makes steps
+        say_once(_LEFT_OUT, call)
     if not _Use.call and not _Use.is_started:
         _Use.call, _Use.pid = call, os.getpid()
         atexit.register(_tell)
+
+
+def note_left_out() -> None:
+    """Note that a run was asked for by a child process that only imports the program."""
+    _Use.is_left_out = True
 
 
 def note_start() -> None:

@@ -191,6 +191,12 @@ def in_subinterpreter() -> bool:
     return bool(interpreters.get_current() != interpreters.get_main())
 
 
+def is_imported_again() -> bool:
+    """Whether a spawned child is importing the program's main module, before its own work."""
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and hasattr(processes.current_process(), "_inheriting")
+
+
 def is_interactive() -> bool:
     """Whether somebody types the program: an exception there ends a statement, not a run."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)

@@ -6,6 +6,7 @@ Each program runs in a process of its own; its journal is read afterwards, as th
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from otel_mlperf.journal.journal_folder import journal_folder
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.journal.ring_scan import PayloadParts, rows_of_kind
+from otel_mlperf.store.run_folders import list_runs
 
 ROOT = Path(__file__).parents[4]
 BEGIN = """
@@ -366,6 +368,56 @@ def test_worker_processes(tmp_path):
     assert after.status == 0, after.err
     assert after.out.split()[2:] == ["90"] * 3
     assert names.count("double") == 10
+
+
+IMPORTED = """
+import multiprocessing, sys
+import otel_mlperf as om
+
+run = om.start("imported", agent="none", dir=sys.argv[1])
+
+def own_run(_):
+    with om.start("own", agent="none", dir=sys.argv[1], console=False) as own:
+        return own.is_active
+
+def steps(_):
+    with om.step():
+        return run.is_active
+
+if __name__ == "__main__":
+    workers = multiprocessing.get_context(sys.argv[2])
+    with workers.Pool(1) as pool:
+        print(run.is_active, *pool.map(eval(sys.argv[3]), [0]), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "printed", "runs"),
+    [("steps", "True False", ["imported"]), ("own_run", "True True", ["imported", "own"])],
+)
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_program_that_children_import_again_is_one_run(tmp_path, method, function, printed, runs):
+    """start() at its top records in the first process alone; a child's function may start a run."""
+    program = tmp_path / "imported.py"
+    program.write_text(IMPORTED)
+
+    done = subprocess.run(
+        [sys.executable, program, tmp_path / "runs", method, function],
+        cwd=tmp_path, env={k: v for k, v in os.environ.items() if not k.startswith("OTEL_")},
+        capture_output=True, text=True, check=False, timeout=LIMIT_S,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout) == (0, f"{printed}\n"), done.stderr
+    found = list_runs(tmp_path / "runs")
+    assert sorted(run.facts.name for run in found) == runs
+    first, *others = done.stderr.splitlines()
+    assert first.startswith("otel_mlperf: recording imported into ")
+    assert [line.split(":")[1] for line in others] == (
+        [" step() in a child process of multiprocessing"] if function == "steps" else []
+    )
+    for run in found:
+        folder = Path(journal_folder(run.facts.id, str(run.path)))
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.fault("F29", "F57")
