@@ -24,7 +24,9 @@ def query(
     """Ask the tables of a run: steps, sections, spans, readings, values, totals and more.
 
     Only this run's tables are in reach, and nothing is written. `SHOW TABLES` lists them, `DESCRIBE
-    steps` the columns of one.
+    steps` the columns of one. In `spans`, `kind` is `event` for an event of a profiler and
+    `event_rollup` for a span that was sent in place of several events, which are rows as well:
+    count one of the two.
     """
     from functools import partial
 

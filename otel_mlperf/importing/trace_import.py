@@ -83,6 +83,8 @@ class Importer:
         """Name of the run to make once there is something to put into it."""
         self._run_id = ""
         """Of the run that traces are put into, also before it is made."""
+        self._wanted = 1
+        """Traces that are imported at once."""
         self._client: Client | None = None
         self._out: BinaryIO | None = None
         self._out_path = ""
@@ -137,6 +139,7 @@ class Importer:
             StoreError: the run folder cannot be read or written.
             Unreachable: the server does not take them.
         """
+        self._wanted = len(traces)
         for trace in traces:
             try:
                 imported = self.take(trace, progress(trace))
@@ -159,7 +162,7 @@ class Importer:
         run, window = belongs_to(path, self._run, is_new=bool(self._new_run))
         converted = convert(
             path,
-            self._budget or partial(budget_of, window, is_shared=bool(self._run_id)),
+            self._budget or partial(budget_of, window, self._ranks_of),
             window=window,
             run_folder=run.path if run else None,
             run_id=self._run_id,
@@ -175,6 +178,25 @@ class Importer:
             self._write(converted, resource, self._out)
             outcome["out"] = self._out_path
         return describe(converted, str(path), **outcome)
+
+    def _ranks_of(self, trace: Trace) -> int:
+        """How many ranks share the traces of steps: those in the run, or that are imported at once.
+
+        Ranks that the file counts and nobody imports take nothing of the budget.
+        """
+        if not self._run_id:
+            return 1
+        return min(
+            trace.world_size or 1, max(self._wanted, len(self._known_ranks() | {trace.rank}))
+        )
+
+    def _known_ranks(self) -> set[int | None]:
+        """The ranks whose traces are in the run."""
+        from otel_mlperf.store.table_reader import Store
+
+        if self._run is None:
+            return set()
+        return {rank for (rank,) in Store(self._run.path).rows("SELECT DISTINCT rank FROM windows")}
 
     def _store(self, converted: Conversion) -> dict[str, Any]:
         """Puts it into the run, if one is wanted and there is something; what came of that."""
@@ -253,15 +275,15 @@ def parse_budget(text: str) -> Budget | None:
     return Budget(spans=int(match[1]))
 
 
-def budget_of(window: Window | None, trace: Trace, *, is_shared: bool = False) -> Budget:
+def budget_of(window: Window | None, ranks: Callable[[Trace], int], trace: Trace) -> Budget:
     """What the agent would send of it, so that an import of a window sends the same.
 
-    Of a step whose trace is shared by all ranks (``is_shared``) each sends its part.
+    A trace from elsewhere shares the budget of a step with the other ``ranks`` that are imported.
     """
     from otel_mlperf.agent.model.agent_options import read_options
 
     policy = read_options(os.environ).policy
     if window is None:
-        return Budget(policy.spans_of_rank((trace.world_size or 1) if is_shared else 1))
+        return Budget(policy.spans_of_rank(ranks(trace)))
     spans, by_trace = policy.spans_of_window(window)
     return Budget(spans, by_trace=by_trace)

@@ -176,9 +176,9 @@ SPANS: Final = (
     Column("kept", "word"),
     Column("attributes", "text"),  # JSON
     Column("links", "text"),  # JSON: [[trace id, span id], ...]
-    Column("kind", "word"),
+    Column("kind", "word"),  # event: of a profiler; event_rollup: several events, rows as well
 )
-"""One row for each span of the traces that were kept."""
+"""One row for each span of the traces that were kept; of profilers each event and roll-up."""
 
 VALUES: Final = (
     Column("rank", "int32"),

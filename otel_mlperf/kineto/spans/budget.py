@@ -30,6 +30,8 @@ DEFAULT_SPANS: Final = 2_000
 _LARGEST_PART: Final = 8
 """An example takes at most this part of the budget."""
 _MOST_CELLS: Final = 1 << 24
+_SHALLOW: Final = 8
+"""A depth to which events are shown whatever else there is."""
 NEVER: Final = np.int32((1 << 31) - 1)
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -148,10 +150,7 @@ def choose(
     # Without a budget everything is a span, except what is never one.
     kept = ~(places.never | places.hidden)
     if budgets is not None:
-        # An event is kept as early as anything below it: whatever is shown has all that is above
-        # it.
-        ranks = places.forest.smallest(_ranks(trace, places, budgets, critical, keys))
-        kept = _within(places, budgets, ranks, keys)
+        kept = _filled(places, budgets, _ranks(trace, places, budgets, critical, keys), keys)
     roll_ups = roll_up(trace, places, kept, keys)
     if budgets is not None:
         room = np.maximum(budgets - _per_trace(places, kept), 1)
@@ -212,6 +211,33 @@ def _order_in_trace(
     places = np.full(len(group), NEVER)
     places[order] = np.arange(len(order), dtype=np.int32) - begins[inside]
     return places
+
+
+def _filled(
+    places: Assignment,
+    budgets: NDArray[np.int64],
+    ranks: NDArray[np.int32],
+    keys: NDArray[np.int32],
+) -> NDArray[np.bool_]:
+    """The events that fill the budget of each trace.
+
+    What lies so deep that all that is above it has no room would keep everything else out: it is
+    rolled up, from half of the depth downwards, and half of that, until the budget is used.
+    """
+    limit, group = budgets.copy(), places.trace
+    while True:
+        # An event is kept as early as anything below it: whatever is shown has all that is above
+        # it.
+        kept = _within(places, budgets, places.forest.smallest(ranks), keys)
+        deepest = len(places.forest.levels)
+        is_poor = 2 * _used(places, kept, keys) < budgets
+        is_poor |= _per_trace(places, kept) == 0
+        is_poor &= np.minimum(limit, deepest) > _SHALLOW
+        if not is_poor.any() or deepest <= limit[is_poor].min():
+            return kept
+        limit = np.where(is_poor, np.minimum(limit, deepest) // 2, limit)
+        is_deep = (places.forest.depth() >= limit[group]) & is_poor[group]
+        ranks = np.where(is_deep, NEVER, ranks)
 
 
 def _within(

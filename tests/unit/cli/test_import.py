@@ -180,22 +180,37 @@ def test_ranks_of_one_run_share_the_trace_of_a_step(tmp_path, monkeypatch, serve
     assert not traces & {trace for (trace,) in others}
 
 
-def test_ranks_that_share_a_trace_share_its_budget(tmp_path, monkeypatch):
-    """Each sends its part of what a screen can show of one trace; alone it may send more."""
+def sent_spans(run, rank):
+    """Spans of a rank that a server would have."""
+    return Store(find_run(run).path).rows(
+        "SELECT count(*) FROM spans WHERE kept = 'profiled' AND rank = $wanted", wanted=rank
+    )[0][0]
+
+
+@pytest.mark.parametrize("world_size", [2, 128, 4096])
+def test_ranks_that_are_imported_share_the_budget_of_a_trace(tmp_path, monkeypatch, world_size):
+    """One of many sends what it would alone; the number of the others is no reason to send less."""
     monkeypatch.setenv("OTEL_MLPERF_DIR", str(tmp_path / "runs"))
     entries = [operator(f"aten::op{at}", 10 * at, 5 + at / 1000) for at in range(3000)]
-    info = {"rank": 0, "world_size": 8}
-    path = write_trace(tmp_path / "rank0.json", entries, distributedInfo=info)
+    ranks = [
+        write_trace(
+            tmp_path / f"rank{rank}.json",
+            entries,
+            distributedInfo={"rank": rank, "world_size": world_size},
+        )
+        for rank in range(4)
+    ]
 
-    import_([path], run="shared")
-    import_([path], out=tmp_path / "alone.json")
+    import_(ranks[:1], run="single")
+    import_(ranks[:1], out=tmp_path / "alone.json")
+    import_(ranks, run="together")
+    import_(ranks[1:2], run="single")
 
-    ((kept,),) = Store(find_run("shared").path).rows(
-        "SELECT count(*) FROM spans WHERE kept = 'profiled'"
-    )
     alone = (tmp_path / "alone.json").read_text().count('"traceId"')
-    assert kept <= 5000 // 8
-    assert 5000 // 8 < alone <= 2000
+    assert sent_spans("single", 0) == alone == 2000
+    assert sent_spans("single", 1) <= 2000
+    share = min(2000, 5000 // min(world_size, 4))
+    assert [sent_spans("together", rank) for rank in range(4)] == [share] * 4
 
 
 def test_what_cannot_be_read_or_is_empty_makes_no_run(tmp_path, monkeypatch, capsys):

@@ -223,3 +223,22 @@ def test_what_is_alone_is_a_span_itself(tmp_path):
     single = rolled.first[rolled.count == 1]
     directly = found.places.forest.parent[single] == rolled.above[rolled.count == 1]
     assert np.isin(single[directly], inner).all()
+
+
+@pytest.mark.parametrize(("depth", "beside"), [(3_000, 0), (900, 2)])
+def test_a_chain_that_is_deeper_than_the_budget_is_shown_from_the_top(tmp_path, depth, beside):
+    """Its end is rolled up, and no time is lost; also where each event has others below it."""
+    entries = []
+    for at in range(depth):
+        entries.append(operator(f"op{at % 7}", at, 2 * depth - 2 * at + 4))
+        entries += [operator(f"part{one}", at + 0.1 * one, 0.05) for one in range(beside)]
+    found = Chosen(write_trace(tmp_path / "t.json", entries), 1_000)
+
+    sent = found.spans_by_trace().total()
+    assert 400 < sent <= 1_000
+    kept = np.flatnonzero(found.plan.kept)
+    parents = found.places.forest.parent[kept]
+    assert set(parents.tolist()) - {NONE} <= set(kept.tolist())
+    assert NONE in parents
+    whole, sent_totals = found.totals()
+    assert sent_totals == whole
