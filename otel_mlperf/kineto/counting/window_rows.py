@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import structs
 
 from otel_mlperf.kineto.counting.streams import Delays, Stream
-from otel_mlperf.kineto.counting.window_totals import STEP
+from otel_mlperf.kineto.counting.totals import Figures
+from otel_mlperf.kineto.counting.window_totals import STEP, WindowTotal
 from otel_mlperf.kineto.trace_events import NONE
 from otel_mlperf.store.schema import TABLES
 
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.counting.allocator_memory import Memory
     from otel_mlperf.kineto.counting.window_losses import Completeness
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
-    from otel_mlperf.kineto.counting.window_totals import WindowTotal
     from otel_mlperf.kineto.trace_events import Trace
 
+_OF_TOTAL: Final = tuple(column.name for column in fields(WindowTotal) if column.name != "figures")
+_OF_FIGURES: Final = tuple(column.name for column in fields(Figures))
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
 
@@ -113,9 +115,9 @@ def _steps_with_events(numbers: WindowNumbers) -> list[str]:
 
 
 def _total(total: WindowTotal) -> Row:
-    row: Row = asdict(total)
-    figures: Row = row.pop("figures")
-    return row | figures
+    # Field by field: ``asdict`` copies each value, which cost two thirds of the time of a name.
+    row = {name: getattr(total, name) for name in _OF_TOTAL}
+    return row | {name: getattr(total.figures, name) for name in _OF_FIGURES}
 
 
 def _stream(stream: Stream) -> Row:

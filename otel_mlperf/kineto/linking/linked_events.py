@@ -17,8 +17,6 @@ from otel_mlperf.kineto.linking.device_tracks import TrackKind, find_device_trac
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.trace_events import Trace
@@ -90,12 +88,13 @@ def find_roles(trace: Trace) -> NDArray[np.uint8]:
     if is_guessed.any():
         guessed = np.where(events.stream != NONE, np.uint8(Role.DEVICE), _by_track(trace))
         roles = np.where(is_guessed, guessed, roles)
-        waits = _named(trace, lambda name: _WAITS.match(name) is not None)
+        waits = _of_names(trace, [_WAITS.match(name) is not None for name in trace.names])
         roles[is_guessed & waits & (roles == Role.DEVICE)] = Role.SUMMARY
     if _ROLES[Role.ANNOTATION].isdisjoint(trace.categories):
         # Where there are no categories of annotations, steps are among the operators.
         is_host = (roles == Role.OPERATOR) | (roles == Role.HOST)
-        roles[is_host & _named(trace, lambda name: name.startswith(_STEP))] = Role.ANNOTATION
+        is_step = _of_names(trace, [name.startswith(_STEP) for name in trace.names])
+        roles[is_host & is_step] = Role.ANNOTATION
     return roles
 
 
@@ -111,9 +110,8 @@ def _by_track(trace: Trace) -> NDArray[np.uint8]:
     return of_events
 
 
-def _named(trace: Trace, is_wanted: Callable[[str], bool]) -> NDArray[np.bool_]:
-    wanted = np.array([is_wanted(name) for name in trace.names] or [False])
-    of_events: NDArray[np.bool_] = wanted[trace.events.name]
+def _of_names(trace: Trace, wanted: list[bool]) -> NDArray[np.bool_]:
+    of_events: NDArray[np.bool_] = np.array(wanted or [False])[trace.events.name]
     return of_events
 
 

@@ -15,6 +15,7 @@ from otel_mlperf.kineto.reading.times import NO_TIME, find_timeless
 from otel_mlperf.kineto.reading.value_columns import (
     Growing,
     Index,
+    NameIndex,
     Whole,
     narrowed,
     time_column,
@@ -66,7 +67,7 @@ class EventRows:
         self._tracks = tracks
         self._numbers = numbers
         self._damage = damage
-        self._names = Index()
+        self._names = NameIndex()
         self._categories = Index(str.lower, MOST_KINDS)
         self._rows = Growing(
             start_ns=np.int64,

@@ -21,6 +21,7 @@ from otel_mlperf.kineto.reading.repair import clean_text, is_cut, mend_value, pa
 from otel_mlperf.kineto.reading.source import TraceSource
 from otel_mlperf.kineto.reading.table import Table
 from otel_mlperf.kineto.reading.times import UNIX_TIME_NS
+from otel_mlperf.kineto.reading.value_columns import OTHER_NAMES, general_name
 from otel_mlperf.kineto.trace_events import Trace
 
 if TYPE_CHECKING:
@@ -160,13 +161,17 @@ def each_detail(trace: Trace, rows: Sequence[int]) -> Iterator[tuple[int, dict[s
             entry = _read_entry(window, position)
             name = entry.get("name", "")
             known = trace.names[trace.events.name[row]]
-            if isinstance(name, str) and clean_text(name, {}) != known:
+            if isinstance(name, str) and not _is_called(clean_text(name, {}), known):
                 raise TraceError(
                     f"cannot read the trace {trace.path} again: at byte {position} is not "
                     "the event that was there before; import it anew"
                 )
             args = entry.get("args")
             yield row, args if isinstance(args, dict) else {}
+
+
+def _is_called(name: str, known: str) -> bool:
+    return known in {name, OTHER_NAMES} or known == general_name(name)
 
 
 def _read_entry(window: _Window, position: int) -> dict[str, Any]:

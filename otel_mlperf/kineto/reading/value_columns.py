@@ -65,6 +65,36 @@ class Index(dict[Any, int]):
         return list(self._numbers)
 
 
+MOST_NAMES: Final = 1 << 16
+"""Names that are kept as they are; each costs some kilobytes and microseconds later."""
+_MOST_PATTERNS: Final = 1 << 12
+OTHER_NAMES: Final = "(other names)"
+_DIGITS: Final = re.compile(r"\d+")
+_STEP: Final = "ProfilerStep#"
+
+
+class NameIndex(Index):
+    """Numbers names in bounded memory.
+
+    Beyond ``MOST_NAMES`` names that differ by their numbers only are one, ``op_#``; beyond these,
+    all are ``OTHER_NAMES``. Steps keep their names.
+    """
+
+    def __missing__(self, value: str) -> int:
+        numbers = self._numbers
+        if len(numbers) < MOST_NAMES or value.startswith(_STEP):
+            return super().__missing__(value)
+        pattern = general_name(value)
+        if pattern not in numbers and len(numbers) >= MOST_NAMES + _MOST_PATTERNS:
+            pattern = OTHER_NAMES
+        return numbers.setdefault(pattern, len(numbers))
+
+
+def general_name(name: str) -> str:
+    """Return a name with its numbers replaced."""
+    return _DIGITS.sub("#", name)
+
+
 def whole_columns(
     holders: Sequence[msgspec.Struct],
     dtypes: Mapping[str, Whole],

@@ -10,6 +10,7 @@ from kineto_traces import event, real_traces, trace_text, training_step, write_t
 
 from otel_mlperf.errors import TraceError
 from otel_mlperf.kineto.reading.trace_reader import read_details, read_trace
+from otel_mlperf.kineto.reading.value_columns import MOST_NAMES, OTHER_NAMES, NameIndex
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
@@ -24,6 +25,27 @@ def test_chosen_events_have_all_their_arguments(tmp_path, name):
     found = read_details(trace, [299, 0, 150, 5, 5])
 
     assert found == {row: details[row] for row in (0, 5, 150, 299)}
+
+
+def test_names_without_end_are_read_in_bounded_memory(tmp_path):
+    """Those that differ by a number share a row from some 65,000 upward; steps and times stay."""
+    many = MOST_NAMES + 300
+    lines = [json.dumps(event(f"op_{at}_v2", at, 1, number=at)) for at in range(many)]
+    lines.append(json.dumps(event("ProfilerStep#987", many, 1)))
+    path = tmp_path / "t.json"
+    path.write_text("[" + ",\n".join(lines) + "]")
+
+    trace = read_trace(path)
+
+    assert trace.damage == []
+    assert (len(trace.events), len(trace.names)) == (many + 1, MOST_NAMES + 2)
+    assert trace.names[MOST_NAMES - 1 :] == [
+        f"op_{MOST_NAMES - 1}_v2",
+        "op_#_v#",
+        "ProfilerStep#987",
+    ]
+    assert trace.names[trace.events.name[many - 1]] == "op_#_v#"
+    assert read_details(trace, [many - 1]) == {many - 1: {"number": many - 1}}
 
 
 def test_no_rows_and_no_arguments_are_empty(tmp_path):
@@ -79,3 +101,16 @@ def test_recorded_arguments_equal_plain_json(path):
     details = read_details(read_trace(path), rows)
 
     assert details == {row: events[row].get("args", {}) for row in rows}
+
+
+def test_names_that_differ_by_more_than_numbers_are_one_in_the_end():
+    """Nothing grows with the file for ever."""
+    index = NameIndex()
+    letters = [f"{chr(97 + at % 26)}{chr(97 + at // 26 % 26)}{chr(97 + at // 676 % 26)}"
+               f"{chr(97 + at // 17_576)}" for at in range(MOST_NAMES + 9_000)]  # fmt: skip
+
+    numbers = [index[name] for name in letters]
+
+    assert len(index.things()) < MOST_NAMES + 5_000
+    assert index.things()[numbers[-1]] == OTHER_NAMES
+    assert index.things()[numbers[7]] == letters[7]
