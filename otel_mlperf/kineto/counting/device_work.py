@@ -104,6 +104,7 @@ def find_work(trace: Trace) -> Work:
     track = events.track[rows]
     device = np.where(events.device[rows] != NONE, events.device[rows], of_track[track, 0])
     stream = np.where(events.stream[rows] != NONE, events.stream[rows], of_track[track, 1])
+    device = _apart(device, np.array([track.pid for track in trace.tracks] or [""])[track])
     devices, of_device = np.unique(device, return_inverse=True)
     numbers, number = np.unique(stream, return_inverse=True)
     del device, stream
@@ -122,6 +123,28 @@ def find_work(trace: Trace) -> Work:
             for pair in pairs.tolist()
         ],
     )
+
+
+def _apart(device: NDArray[np.int64], process: NDArray[np.str_]) -> NDArray[np.int64]:
+    """Device numbers, each of one process: ranks that were merged into a file share theirs.
+
+    The first process keeps the number; the next one that has it gets the lowest that is free.
+    """
+    both, first, place = np.unique(
+        np.rec.fromarrays([device, process]), return_index=True, return_inverse=True
+    )
+    numbers = [int(number) for number, _ in both.tolist()]
+    if len(set(numbers)) == len(numbers):
+        return device
+    taken: set[int] = set()
+    renumbered = np.zeros(len(both), np.int64)
+    for at in np.argsort(first).tolist():
+        free = numbers[at]
+        while free in taken:
+            free += 1
+        taken.add(free)
+        renumbered[at] = free
+    return renumbered[place.reshape(-1)]
 
 
 def is_of(trace: Trace, categories: frozenset[str]) -> NDArray[np.bool_]:

@@ -19,6 +19,7 @@ from otel_mlperf.kineto.linking.host_parents import HostEvents
 from otel_mlperf.kineto.linking.instants import settle
 from otel_mlperf.kineto.linking.launches import find_launches
 from otel_mlperf.kineto.linking.linked_events import IS_DEVICE, Links, Place, Role, find_roles
+from otel_mlperf.kineto.linking.merged_ranks import tell_apart
 from otel_mlperf.kineto.linking.sections import no_sections
 from otel_mlperf.kineto.linking.threads import find_waiting
 from otel_mlperf.kineto.reading.value_columns import narrowed
@@ -39,6 +40,7 @@ def link(trace: Trace, sections: Sections | None = None) -> Links:
     Sections are left out where the trace does not tell Unix time: nothing says when it was.
     """
     roles = find_roles(trace)
+    trace = tell_apart(trace, roles)
     is_host = ~np.isin(roles, (*IS_DEVICE, Role.WINDOW))
     around = _nest(trace, roles, is_host)
     backward = find_forward(trace, roles)

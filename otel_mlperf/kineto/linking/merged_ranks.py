@@ -1,0 +1,106 @@
+"""Traces of several ranks in one file, whose numbers are made different before they are linked.
+
+Tools that merge ranks change the processes and leave everything else: correlations, External ids
+and arrows of all ranks begin at the same numbers. The host's process of each rank is known by its
+calls; a device's belongs to the rank whose tag its process has (``[rank 1] 0``), else to the rank
+beside whose events it stands in the file, else to them in their order.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from otel_mlperf.kineto.linking.linked_events import IS_DEVICE, Role
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_mlperf.kineto.trace_events import Trace
+
+_OFFSET: Final = 1 << 40
+"""Between the numbers of two ranks: a profiler counts no further."""
+_MOST_RANKS: Final = 1 << 12
+_LAST_NUMBER: Final = re.compile(r"-?\d+\W*$")
+
+
+def tell_apart(trace: Trace, roles: NDArray[np.uint8]) -> Trace:
+    """Return the trace with numbers that no two ranks share; itself where it is of one rank."""
+    rank_of = _ranks_of_tracks(trace, roles)
+    if rank_of is None:
+        return trace
+    events, flows = trace.events, trace.flows
+    own = rank_of[events.track] * _OFFSET
+    numbers = {
+        name: _moved(getattr(events, name), own) for name in ("correlation", "external", "sequence")
+    }
+    ids = flows.id.astype(np.int64) + rank_of[flows.track] * _OFFSET
+    return replace(trace, events=replace(events, **numbers), flows=replace(flows, id=ids))
+
+
+def _moved(
+    column: NDArray[np.signedinteger[Any]], offset: NDArray[np.int64]
+) -> NDArray[np.signedinteger[Any]]:
+    return np.where(column > 0, column.astype(np.int64) + offset, column)
+
+
+def _ranks_of_tracks(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int64] | None:
+    """The place of the rank of each row of the timeline; None where there are not several."""
+    pids = [track.pid for track in trace.tracks]
+    calls = (roles == Role.CALL) & (trace.events.correlation > 0)
+    hosts = _first_rows(trace, pids, calls)
+    if not 1 < len(hosts) <= _MOST_RANKS or not _share_numbers(trace, pids, calls):
+        return None
+    devices = _first_rows(trace, pids, np.isin(roles, IS_DEVICE))
+    devices = {pid: row for pid, row in devices.items() if pid not in hosts}
+    rank_of = {pid: at for at, pid in enumerate(hosts)}
+    rank_of |= _by_tag(list(hosts), list(devices)) or _by_place(trace, pids, hosts, devices)
+    return np.array([rank_of.get(pid, 0) for pid in pids], np.int64)
+
+
+def _share_numbers(trace: Trace, pids: list[str], calls: NDArray[np.bool_]) -> bool:
+    """Whether calls of different processes bear the same correlation."""
+    place = {pid: at for at, pid in enumerate(pids)}
+    process = np.array([place[pid] for pid in pids], np.int64)[trace.events.track[calls]]
+    number = trace.events.correlation[calls].astype(np.int64)
+    both = np.unique(np.stack([number, process]), axis=1)
+    return bool((np.diff(both[0]) == 0).any())
+
+
+def _first_rows(trace: Trace, pids: list[str], wanted: NDArray[np.bool_]) -> dict[str, int]:
+    """The processes that wanted events are on, in their order, with the first row of each."""
+    tracks, first = np.unique(trace.events.track[np.flatnonzero(wanted)], return_index=True)
+    rows = np.flatnonzero(wanted)[first]
+    found: dict[str, int] = {}
+    for row, track in sorted(zip(rows.tolist(), tracks.tolist(), strict=True)):
+        found.setdefault(pids[track], row)
+    return found
+
+
+def _by_tag(hosts: list[str], devices: list[str]) -> dict[str, int]:
+    """By what stands before the last number; empty unless it tells all of them."""
+    tags = {_LAST_NUMBER.sub("", pid): at for at, pid in enumerate(hosts)}
+    if len(tags) < len(hosts):
+        return {}
+    of = {pid: tags.get(_LAST_NUMBER.sub("", pid)) for pid in devices}
+    return {pid: at for pid, at in of.items() if at is not None} if None not in of.values() else {}
+
+
+def _by_place(
+    trace: Trace, pids: list[str], hosts: dict[str, int], devices: dict[str, int]
+) -> dict[str, int]:
+    """By the host's events around them in the file; where these are mixed, in their order."""
+    place = {pid: at for at, pid in enumerate(pids)}
+    codes = np.array([place[pid] for pid in pids], np.int64)[trace.events.track]
+    rows = {pid: np.flatnonzero(codes == place[pid]) for pid in (*hosts, *devices)}
+    ends = [(int(rows[pid][0]), int(rows[pid][-1])) for pid in hosts]
+    is_apart = all(before[1] < after[0] for before, after in pairwise(ends))
+    if is_apart:
+        middles = np.array([(first + last) / 2 for first, last in ends])
+        return {pid: int(np.abs(middles - np.median(rows[pid])).argmin()) for pid in devices}
+    each = max(1, -(-len(devices) // len(hosts)))
+    return {pid: at // each for at, pid in enumerate(devices)}
