@@ -10,11 +10,12 @@ import ctypes
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.kineto.counting.collective_totals import count_collectives
 from otel_mlperf.kineto.counting.completeness import find_completeness
 from otel_mlperf.kineto.counting.launched_work import find_launches
 from otel_mlperf.kineto.counting.replayed_graphs import match_replays
@@ -45,11 +46,13 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
     from otel_mlperf.kineto.counting.window_losses import Completeness
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
+    from otel_mlperf.kineto.linking.collectives import Collective
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.spans.budget import SpanPlan
     from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
+    from otel_mlperf.store.window_facts import CollectiveTotal
 
 REQUEST_BYTES: Final = 2 << 20
 _ROUNDS: Final = 8
@@ -83,6 +86,7 @@ class Conversion:
     rank: int
     restart: int
     completeness: Completeness
+    of_collectives: list[CollectiveTotal]
     replayed: ReplayedGraphs | None = None
     """What a trace of the capture says of graphs; None: none was given."""
 
@@ -90,7 +94,13 @@ class Conversion:
     def numbers(self) -> WindowNumbers:
         """What happened in it; servers do not need it."""
         return count(
-            self.trace, self.links, self.sections, self.window, self.completeness, self.replayed
+            self.trace,
+            self.links,
+            self.sections,
+            self.window,
+            self.completeness,
+            self.replayed,
+            self.of_collectives,
         )
 
     @property
@@ -158,7 +168,10 @@ def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
     completeness = find_completeness(trace, links)
     told = window.problem if window is not None else ""
     problem = "; ".join(filter(None, (told, completeness.words)))
-    spans = _chosen(trace, links, places, budget, problem, completeness.ratio)
+    known_collectives = collectives(trace, links)
+    spans = _chosen(
+        trace, links, places, budget, problem, _Known(completeness.ratio, known_collectives)
+    )
     replayed = match_replays(trace, links, captured) if captured is not None else None
     known = window.rank if window is not None else trace.rank
     return Conversion(
@@ -170,19 +183,28 @@ def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
         rank=known if known is not None else rank or 0,
         restart=window.restart if window is not None else 0,
         completeness=completeness,
+        of_collectives=count_collectives(trace, known_collectives),
         replayed=replayed,
     )
 
 
+class _Known(NamedTuple):
+    """What is known of a trace when its spans are chosen."""
+
+    ratio: float
+    """Of its completeness."""
+    collectives: dict[int, Collective]
+
+
 def _chosen(
-    trace: Trace, links: Links, places: Assignment, budget: Budget, problem: str, ratio: float
+    trace: Trace, links: Links, places: Assignment, budget: Budget, problem: str, of: _Known
 ) -> Spans:
     """What is sent, with its attributes; over the bytes, again with fewer spans."""
     critical = critical_path(trace, links)
     room = None if budget.is_whole else budget.of(places)
     plan = choose(trace, places, room, critical)
     places.forest.forget_levels()
-    own = _own_attributes(trace, links, plan, ratio)
+    own = _own_attributes(trace, links, plan, of)
     spans = Spans(trace, links, places, plan, own, problem)
     if budget.bytes is None:
         return spans
@@ -200,7 +222,7 @@ def _chosen(
 
 
 def _own_attributes(
-    trace: Trace, links: Links, plan: SpanPlan, ratio: float
+    trace: Trace, links: Links, plan: SpanPlan, of: _Known
 ) -> dict[int, dict[str, Any]]:
     """What the kept events say in their ``args``, and the profiler's own span of the window."""
     rows = np.flatnonzero(plan.kept).tolist()
@@ -208,12 +230,12 @@ def _own_attributes(
         row: own_attributes(trace.names[trace.events.name[row]], args)
         for row, args in read_details(trace, rows).items()
     }
-    for row, collective in collectives(trace, links).items():
+    for row, collective in of.collectives.items():
         if row in own:
             kernel_ns = int(trace.events.duration_ns[row]) if links.is_device[row] else None
             own[row] |= collective_attributes(collective, kernel_ns)
     for row in np.flatnonzero(plan.kept & (find_roles(trace) == Role.WINDOW)).tolist():
-        own[row][names.PROFILER_COMPLETENESS] = ratio
+        own[row][names.PROFILER_COMPLETENESS] = of.ratio
     return {row: attributes for row, attributes in own.items() if attributes}
 
 

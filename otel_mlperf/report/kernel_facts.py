@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.analysis.profiles.window_shapes import (
         AllocatorPeak,
+        CollectiveKernels,
         CopyFigures,
         DeviceFigures,
         GapFigures,
@@ -47,6 +48,9 @@ def around(kernels: Kernels, width: int) -> list[Line]:
         told += _idle(kernels.total, kernels.gaps, len(kernels.devices))
         told += _launches(kernels.total)
         told += _answered(kernels.windows)
+    # Those without a size have their row in the table, which says as much.
+    sized = [kernel for kernel in kernels.collective_kernels if kernel.bytes is not None]
+    told += [("comm", _collective(kernel)) for kernel in sized]
     told += [("copies", _copy(copy)) for copy in kernels.copies]
     is_device = any(peak.device_type != _CPU for peak in kernels.memory)
     memory = [peak for peak in kernels.memory if (peak.device_type != _CPU) == is_device]
@@ -106,6 +110,15 @@ def _launches(total: DeviceFigures) -> Iterable[tuple[str, str]]:
 def _answered(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
     if words := answered_text(windows):
         yield "launch", words
+
+
+def _collective(kernels: CollectiveKernels) -> str:
+    of = f" of {plural(kernels.group_size, 'rank')}" if kernels.group_size else ""
+    words = f"{kernels.operation}{of} ×{kernels.calls:,}: {duration(kernels.total_ns)}"
+    words += f", {size(kernels.bytes or 0)}"
+    if kernels.bus_bytes_per_s is not None:
+        words += f", bus bandwidth {size(kernels.bus_bytes_per_s)}/s"
+    return words
 
 
 def _copy(copy: CopyFigures) -> str:

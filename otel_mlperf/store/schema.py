@@ -244,6 +244,7 @@ WINDOWS: Final = (
     Column("steps", "text"),  # JSON: their names
     Column("categories", "text"),  # JSON: {category: [events, sum of their durations in ns]}
     Column("orphans", "text"),  # JSON: {kind: events}
+    Column("collectives", "text", null=True),  # JSON: kernels by operation; null: not counted
     Column("unknown_rows", "text", null=True),  # JSON: rows that may be a device's; null: not asked
     Column("captured", "text", null=True),  # JSON: what a capture says of graphs; null: none given
     Column("damage", "text"),  # JSON: [[kind, occurrences, byte offset of the first, example], ...]

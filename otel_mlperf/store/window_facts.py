@@ -81,6 +81,22 @@ class WindowCompleteness(msgspec.Struct, frozen=True, kw_only=True):
     """Where device work is missing; None: no part of any length is whole."""
 
 
+class CollectiveTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """The kernels of one collective operation in groups of one size."""
+
+    operation: str
+    """``all_reduce``, ``all_gather``, …"""
+    group_size: int | None
+    """Ranks of the group; None: the trace does not tell."""
+    calls: int
+    total_ns: int
+    bytes: int
+    """Messages of the kernels whose size is known."""
+    bus_bytes: float
+    """What the busiest link had to carry for the kernels that took ``bus_ns``."""
+    bus_ns: int
+
+
 class UnknownRows(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of one process of a trace, of which is not known whether they are work of a device."""
 

@@ -36,6 +36,7 @@ from otel_mlperf.analysis.profiles.window_completeness import (
 from otel_mlperf.analysis.profiles.window_shapes import (
     AllocatorPeak,
     CollectiveFigures,
+    CollectiveKernels,
     CopyFigures,
     GapFigures,
     Kernels,
@@ -44,7 +45,7 @@ from otel_mlperf.analysis.profiles.window_shapes import (
 )
 from otel_mlperf.errors import NoSuchWindow
 from otel_mlperf.store.table_reader import Store
-from otel_mlperf.store.window_facts import CapturedWork, UnknownRows
+from otel_mlperf.store.window_facts import CapturedWork, CollectiveTotal, UnknownRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -97,6 +98,7 @@ def find_kernels(
         rows=table(rows, chosen, of, windows),
         groups=count_groups(rows, is_device=bool(devices)),
         collectives=find_collectives(rows["totals"]),
+        collective_kernels=find_collective_kernels(rows["windows"]),
         copies=find_copies(rows["copies"]),
         gaps=_gaps(rows["gaps"]),
         memory=_memory(rows["allocator"], rows.get("peaks", [])),
@@ -177,6 +179,31 @@ def find_collectives(rows: Rows) -> list[CollectiveFigures]:
         for (name,), part in grouped(mine, ("name",)).items()
     ]
     return sorted(collectives, key=lambda collective: (-collective.total_ns, collective.name))
+
+
+def find_collective_kernels(windows: Rows) -> list[CollectiveKernels]:
+    """The longest first, of all windows."""
+    parts: dict[tuple[str, int | None], list[CollectiveTotal]] = {}
+    for window in windows:
+        text = window["collectives"]
+        for total in msgspec.json.decode(text, type=list[CollectiveTotal]) if text else []:
+            parts.setdefault((total.operation, total.group_size), []).append(total)
+    found = [_collective_kernels(*key, totals) for key, totals in parts.items()]
+    return sorted(found, key=lambda kernels: (-kernels.total_ns, kernels.operation))
+
+
+def _collective_kernels(
+    operation: str, group_size: int | None, totals: list[CollectiveTotal]
+) -> CollectiveKernels:
+    bus_ns = sum(total.bus_ns for total in totals)
+    return CollectiveKernels(
+        operation=operation,
+        group_size=group_size,
+        calls=sum(total.calls for total in totals),
+        total_ns=sum(total.total_ns for total in totals),
+        bytes=sum(total.bytes for total in totals) or None,
+        bus_bytes_per_s=sum(total.bus_bytes for total in totals) * 1e9 / bus_ns if bus_ns else None,
+    )
 
 
 def find_copies(rows: Rows) -> list[CopyFigures]:

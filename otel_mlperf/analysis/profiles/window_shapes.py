@@ -140,6 +140,20 @@ class CollectiveFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Added up, also where they went on at once."""
 
 
+class CollectiveKernels(msgspec.Struct, frozen=True, kw_only=True):
+    """The kernels of one collective operation in groups of one size."""
+
+    operation: str
+    group_size: int | None
+    """None: the trace does not tell."""
+    calls: int
+    total_ns: int
+    bytes: int | None
+    """Messages of the kernels whose size is known; None: no size is known."""
+    bus_bytes_per_s: float | None
+    """Bus bandwidth as NCCL's tests define it, waiting for other ranks included."""
+
+
 class CopyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Copies or memsets of one name."""
 
@@ -219,6 +233,8 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     groups: dict[str, int]
     """How many rows each way to group them has."""
     collectives: list[CollectiveFigures]
+    collective_kernels: list[CollectiveKernels] = []
+    """Of whole windows; of one step none are counted."""
     copies: list[CopyFigures]
     gaps: list[GapFigures]
     """The longest."""

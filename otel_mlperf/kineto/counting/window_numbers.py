@@ -22,13 +22,14 @@ from otel_mlperf import names
 from otel_mlperf.intervals import shared, sums, union
 from otel_mlperf.kineto.counting.allocator_memory import follow_memory
 from otel_mlperf.kineto.counting.attribution import find_attribution
+from otel_mlperf.kineto.counting.collective_totals import count_collectives
 from otel_mlperf.kineto.counting.completeness import find_completeness
 from otel_mlperf.kineto.counting.device_work import count_copies, find_work
 from otel_mlperf.kineto.counting.gaps import find_gaps
 from otel_mlperf.kineto.counting.streams import measure_devices, measure_streams, window_of
 from otel_mlperf.kineto.counting.unknown_rows import find_unknown_rows
 from otel_mlperf.kineto.counting.window_totals import window_totals
-from otel_mlperf.kineto.linking.collectives import is_collective
+from otel_mlperf.kineto.linking.collectives import collectives, is_collective
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.linking.sections import no_sections
 
@@ -48,7 +49,12 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
     from otel_mlperf.names import Metric
-    from otel_mlperf.store.window_facts import DevicePart, UnknownRows, WholePart
+    from otel_mlperf.store.window_facts import (
+        CollectiveTotal,
+        DevicePart,
+        UnknownRows,
+        WholePart,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,8 @@ class WindowNumbers:
     steps: list[str]
     completeness: Completeness
     """Of the records from which all of this was counted."""
+    collectives: list[CollectiveTotal]
+    """The kernels of collective operations, and what they moved."""
     unknown_rows: list[UnknownRows]
     """Rows that may be a device's, and are in no number of devices."""
     replayed: ReplayedGraphs | None = None
@@ -81,11 +89,12 @@ def count(
     window: Window | None = None,
     completeness: Completeness | None = None,
     replayed: ReplayedGraphs | None = None,
+    of_collectives: list[CollectiveTotal] | None = None,
 ) -> WindowNumbers:
     """Counts a window; with its run's sections and its description, by their names.
 
-    ``completeness`` is found here where it is not known already; ``replayed`` is what a trace of
-    the capture says of graphs.
+    ``completeness`` and ``of_collectives`` are found here where they are not known already;
+    ``replayed`` is what a trace of the capture says of graphs.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -105,6 +114,11 @@ def count(
         memory=follow_memory(trace),
         steps=where.steps,
         completeness=completeness or find_completeness(trace, links),
+        collectives=(
+            count_collectives(trace, collectives(trace, links))
+            if of_collectives is None
+            else of_collectives
+        ),
         unknown_rows=find_unknown_rows(trace),
         replayed=replayed,
     )

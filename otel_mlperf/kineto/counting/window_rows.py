@@ -93,6 +93,7 @@ def _window(
         "steps": json.dumps(_steps_with_events(numbers)),
         "categories": json.dumps(numbers.categories),
         "orphans": json.dumps(orphans),
+        "collectives": _json(numbers.collectives),
         "unknown_rows": _json(numbers.unknown_rows),
         "captured": _json(numbers.replayed.facts) if numbers.replayed else None,
         "damage": json.dumps(trace.damage),
