@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _GAPS: Final = 3
 _LABEL: Final = 9
+_LEAST_OVERLAP: Final = 0.001
+"""Of busy time: ends are rounded to microseconds in some traces."""
 _PROCESSES: Final = 3
 _WAITING: Final = {
     "start": " before the first work",
@@ -45,6 +47,7 @@ def around(kernels: Kernels, width: int) -> list[Line]:
     told: list[tuple[str, str]] = []
     if kernels.total is not None:
         told += _kinds(kernels.total)
+        told += _overlap(kernels.total)
         told += _idle(kernels.total, kernels.gaps, len(kernels.devices))
         told += _launches(kernels.total)
         told += _answered(kernels.windows)
@@ -82,6 +85,13 @@ def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
     told = [f"{word} {duration(ns)}{more}" for ns, word, more in kinds if ns]
     if len(told) > 1:
         yield "work", ", ".join(told)
+
+
+def _overlap(total: DeviceFigures) -> Iterable[tuple[str, str]]:
+    if total.overlap_ns > _LEAST_OVERLAP * total.busy_ns:
+        words = f"work of single streams overlaps by {duration(total.overlap_ns)}: graphs and "
+        words += "dependent launches run so, otherwise durations are too long"
+        yield "overlap", words
 
 
 def _idle(total: DeviceFigures, gaps: list[GapFigures], devices: int) -> Iterable[tuple[str, str]]:

@@ -313,6 +313,7 @@ STREAMS: Final = (
     Column("last_ns", "int64"),
     Column("count", "int64"),
     Column("busy_ns", "int64"),
+    Column("overlap_ns", "int64", null=True),  # of work with other work of its stream
     Column("idle_ns", "int64"),
     Column("gap_ns", "int64"),
     Column("gaps", "int64"),

@@ -161,7 +161,8 @@ def added(rows: Rows, only: dict[str, Any] | None) -> DeviceFigures:
     """The figures of several windows, devices or streams; ``only`` if it is only one of these."""
     single = rows[0] if len(rows) == 1 else {}
     delays = [row["delay_max_ns"] for row in rows if row["delay_max_ns"] is not None]
-    sums = {name: sum(row[name] for row in rows) for name in DeviceFigures.ADDED}
+    # Windows that an earlier version counted have no overlap.
+    sums = {name: sum(row[name] or 0 for row in rows) for name in DeviceFigures.ADDED}
     return DeviceFigures(
         rank=only["rank"] if only else None,
         device=only["device"] if only else None,

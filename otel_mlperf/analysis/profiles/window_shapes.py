@@ -46,7 +46,7 @@ class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):
     """How busy a device or stream was; see the profiler numbers in the documentation."""
 
     ADDED: ClassVar = (
-        *("window_ns", "count", "busy_ns", "idle_ns", "gap_ns", "gaps"),
+        *("window_ns", "count", "busy_ns", "overlap_ns", "idle_ns", "gap_ns", "gaps"),
         *("host_wait_ns", "device_wait_ns", "unknown_wait_ns"),
         *("compute_ns", "communication_ns", "copy_ns"),
         *("compute_communication_ns", "compute_copy_ns", "communication_copy_ns"),
@@ -63,6 +63,8 @@ class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):
     window_ns: int
     count: int
     busy_ns: int
+    overlap_ns: int
+    """By how much durations exceed busy, stream by stream: work beside other work of its stream."""
     idle_ns: int
     gap_ns: int
     gaps: int

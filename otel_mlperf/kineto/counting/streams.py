@@ -7,6 +7,8 @@ stream over its own:
   Python functions, which are as old as the program. What lies outside the profiler's own span does
   not widen it, unless a device was at work there.
 - ``busy = |union of kernels, copies and memsets|``; ``idle = window - busy``.
+- ``overlap = sum of durations - busy``, of each stream by itself: only graphs and dependent
+  launches run several pieces of work of one stream at once.
 - ``gap = (last end - first start) - busy``: idle time between work, not before it and after it.
 - ``compute``, ``communication``, ``copy``: the union of the work of that kind; of two of them: the
   time in which both were going on.
@@ -66,6 +68,8 @@ class Stream:
     last_ns: int
     count: int
     busy_ns: int
+    overlap_ns: int
+    """By how much the sum of durations exceeds busy, stream by stream."""
     idle_ns: int
     gap_ns: int
     gaps: int
@@ -150,6 +154,7 @@ def _measure(
     begin, end = window_of(trace, work)
     on = shared([work.of(kind, group) for kind in WorkKind], n)
     columns = _busy(work, group, n) | _waited(find_waits(trace, work, launch, group), n)
+    columns["overlap_ns"] = _overlap(work, group, n)
     return [
         Stream(
             device=device,
@@ -174,6 +179,17 @@ def _busy(work: Work, group: NDArray[np.int64], n: int) -> dict[str, NDArray[np.
         "count": np.bincount(group, minlength=n),
         "busy_ns": sums(whole.length_ns, whole.group, n),
     }
+
+
+def _overlap(work: Work, group: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """How long work went on beside other work of its own stream, by group."""
+    streams = len(work.streams)
+    alone = union(work.start_ns, work.end_ns, work.stream)
+    over = sums(work.end_ns - work.start_ns, work.stream, streams)
+    over -= sums(alone.length_ns, alone.group, streams)
+    of_stream = np.zeros(streams, np.int64)
+    of_stream[work.stream] = group
+    return sums(over, of_stream, n)
 
 
 def _waited(waits: Waits, n: int) -> dict[str, NDArray[np.int64]]:

@@ -35,11 +35,14 @@ def tell_apart(trace: Trace, roles: NDArray[np.uint8]) -> Trace:
         return trace
     events, flows = trace.events, trace.flows
     own = rank_of[events.track] * _OFFSET
-    numbers = {
-        name: _moved(getattr(events, name), own) for name in ("correlation", "external", "sequence")
-    }
+    moved = replace(
+        events,
+        correlation=_moved(events.correlation, own),
+        external=_moved(events.external, own),
+        sequence=_moved(events.sequence, own),
+    )
     ids = flows.id.astype(np.int64) + rank_of[flows.track] * _OFFSET
-    return replace(trace, events=replace(events, **numbers), flows=replace(flows, id=ids))
+    return replace(trace, events=moved, flows=replace(flows, id=ids))
 
 
 def _moved(

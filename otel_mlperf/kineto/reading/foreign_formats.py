@@ -48,6 +48,11 @@ _SNAPSHOT: Final = f"it is a pickle, as memory snapshots of PyTorch are; {_EXPOR
 _PROTON: Final = (
     "it is a tree of Triton's Proton; proton.start(…, data='trace') records a Chrome trace"
 )
+_ROCPROF: Final = (
+    "it is the JSON of rocprofv3; record with `--output-format pftrace` and convert that with "
+    f"`traceconv json FILE NEW.json`; {_EXPORT}"
+)
+_SPEEDSCOPE: Final = f"it is a sampled profile for Speedscope; {_EXPORT}"
 _BINARY: Final = (
     (re.compile(rb"SQLite format 3\0"), _SQLITE),
     (re.compile(rb"OTF2"), _OTF2),
@@ -67,7 +72,12 @@ _ENDINGS: Final = {
     ".perfetto-trace": _PERFETTO,
     ".pickle": _SNAPSHOT,
 }
-_TREE: Final = re.compile(rb'\s*\[\s*\{\s*"(?:children|frame|metrics)"')
+_OTHER_JSON: Final = (
+    (re.compile(rb'\s*\[\s*\{\s*"(?:children|frame|metrics)"'), _PROTON),
+    (re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"'), _ROCPROF),
+    (re.compile(rb'\s*\{\s*"\$schema"\s*:\s*"https://www.speedscope'), _SPEEDSCOPE),
+)
+"""JSON of other tools, by its first field."""
 _NUL: Final = re.compile(rb"\0{0,3}[\s\[{]\0{1,3}[^\0]")
 """The first two characters of JSON in UTF-16 or UTF-32 without a mark."""
 _USTAR: Final = slice(257, 262)
@@ -90,7 +100,7 @@ def find_foreign(path: Path, head: bytes) -> str:
     ``head`` is the beginning of its uncompressed text.
     """
     if _JSON.match(head) and not _NUL.match(head):
-        return _PROTON if _TREE.match(head) else ""
+        return next((words for pattern, words in _OTHER_JSON if pattern.match(head)), "")
     if head[_USTAR] == b"ustar":
         return _archive("tar", list(_tar_members(path)))
     if head.startswith(b"PK\x03\x04"):

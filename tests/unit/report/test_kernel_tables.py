@@ -272,3 +272,15 @@ def test_every_line_of_a_recorded_trace_fits(recorded, by):
 def test_bytes_have_three_figures(count, step, expected):
     """With the unit that suits them."""
     assert size(count, step) == expected
+
+
+def test_work_that_overlaps_on_one_stream_is_said(tmp_path):
+    """Rows then add up to more than busy; streams that run beside each other are none of it."""
+    sound = [launch(0, 5, 1), kernel("a", 10, 50, 1), kernel("b", 30, 50, 2, stream=9)]
+    lines = render_kernels(found_in(write_trace(tmp_path / "sound.json", sound))).splitlines()
+    assert not [line for line in lines if line.startswith("overlap")]
+
+    longer = [*sound, kernel("c", 40, 40, 3)]
+    found = found_in(write_trace(tmp_path / "longer.json", longer))
+    assert (found.total.busy_ns, found.total.overlap_ns) == (70_000, 20_000)
+    assert "\noverlap  work of single streams overlaps by 20.0 µs: graphs" in render_kernels(found)

@@ -61,6 +61,8 @@ FOREIGN = {
     "Perfetto": ("run.pftrace", b"\x0a\x3c\x08\x01", "traceconv"),
     "a graph of Chakra": ("et.json", b'{"schema": "1.0.2", "nodes": [{"id": 1}]}', "Chakra"),
     "a tree of Proton": ("p.hatchet", b'[{"frame": {"name": "ROOT"}}]', "Proton"),
+    "rocprofv3": ("r.json", b'{"rocprofiler-sdk-tool": [{}]}', "JSON of rocprofv3"),
+    "Speedscope": ("s.json", b'{"$schema": "https://www.speedscope.app/f.json"}', "Speedscope"),
     "a snapshot": ("snapshot.pickle", b"\x80\x04\x95\x10", "pickle"),
     "a pointer of Git LFS": ("t.json", b"version https://git-lfs.github.com/spec/v1", "git lfs"),
     "a web page": ("t.json", b"<!DOCTYPE html><html>", "web page"),
