@@ -6,7 +6,7 @@ other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -31,6 +31,10 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     """Such as ``gpu0``, or the mount point of a disk."""
 
 
+WIDEST: Final = 0.4
+"""Difference between the ends of a gain that can still be acted on."""
+
+
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
     """Which share would be won: 0.0 to 1.0, between ``low`` and ``high``."""
 
@@ -38,6 +42,14 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     high: float
     of: Literal["step", "run", "memory"] = "step"
     """The time of a step or of the run, or the memory that a process has at its end."""
+
+    def narrowed(self) -> Gain:
+        """Return the interval with its lower end raised until it is not too wide to act on.
+
+        For findings whose advice, where it is followed, saves nearly all of what was found: then
+        the gain is near the upper end.
+        """
+        return msgspec.structs.replace(self, low=max(self.low, self.high - WIDEST))
 
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,6 +61,22 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         of_ended=True,
     ),
     FindingRow(
+        id="costly_line",
+        name="CostlyLine",
+        severity="warning",
+        threshold=0.2,
+        summary=(
+            "{value:.0%} of a step likely goes into the program's own lines between the parts of "
+            "the training, most of it into {place}"
+        ),
+        action=(
+            "Do it every so many steps or once an epoch, from what has been collected, for the "
+            "whole batch at once (operations of tensors instead of a loop over elements), or in "
+            "another process: DataLoader workers for what prepares data."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
         id="validation",
         name="ValidationShare",
         severity="info",

@@ -13,8 +13,7 @@ SAMPLED_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.1,
         summary=(
-            "the loop likely spends {value:.0%} of a step on output and on results that it asks "
-            "for, most of it in {call} ({place})"
+            "the loop likely spends {value:.0%} of a step {doing}, most of it in {call} ({place})"
         ),
         action=(
             "Do it every so many steps, or in another thread: keep losses as tensors and call "

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.cpu_shares import OfHost, OfRank
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
+_NAMED: Final = ("sync_in_loop", "blocked_loop")
+"""Findings of lines at which the loop stands still."""
 _FEWEST: Final = 10
 """Steps from which on there is anything to say about a usual one."""
 _COMPUTES: Final = frozenset({names.FORWARD, names.BACKWARD, names.OPTIMIZER})
@@ -53,7 +55,7 @@ def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
         return []
     if not row.holds(numbers.uncovered):
         return []
-    if any(one.id == "sync_in_loop" for one in find_sampled_lines(numbers)):
+    if any(one.id in _NAMED for one in find_sampled_lines(numbers)):
         return []
     if any(one.id == "oversubscription" for one in find_contention(numbers)):
         return []

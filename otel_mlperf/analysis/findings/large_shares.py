@@ -1,4 +1,4 @@
-"""Does something beside the training itself take a large share of a step, or of the run?"""
+"""Findings of what takes a large share of a step or of the run besides the training itself."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.checkpoint_gaps import time_around_checkpoints_ns
 from otel_mlperf.analysis.findings.gpu_busy import most_to_win
+from otel_mlperf.analysis.findings.line_causes import cause_of
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.sampled_lines import find_copying_lines, find_sampled_lines
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
@@ -25,6 +27,9 @@ _FEWEST: Final = 10
 _FEWEST_COLLECTING: Final = 3
 _COLLECTED: Final = 0.8
 """Part of the time of collections that can be saved at least."""
+_LEAST_OF_LINES, _MOST_OF_LINES = 0.65, 1.1
+"""Parts of what lines of the program take that can be saved."""
+_OF_LIBRARY: Final = "It computes with {library} on the CPU. "
 _GRAVE: Final = 0.3
 """Share of the run from which on validation is a warning: less may well be what is wanted."""
 _AROUND: Final = (
@@ -55,8 +60,11 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
             found += _beside_gpu(collecting, numbers)
         # Where nothing at all was named there is nothing that could be uncovered.
         if len(steps.rows) > 1:
-            uncovered = _finding("uncovered", _unexplained(numbers), "step", summary)
-            found += _beside_gpu([_with_line(one, numbers) for one in uncovered], numbers)
+            costly = find_costly_line(numbers)
+            left = _unexplained(numbers) - sum(one.evidence["share"] for one in costly)
+            uncovered = _finding("uncovered", left, "step", summary)
+            more = [one if costly else _with_line(one, numbers) for one in uncovered]
+            found += _beside_gpu(costly + more, numbers)
     if steps is not None:
         for id, name in (("validation", names.VALIDATE), ("checkpoint", names.SPAN_CHECKPOINT)):
             outside = [one for one in summary.outside if one.name == name]
@@ -111,6 +119,38 @@ def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
         summary=finding.summary + costliest.words,
         gain=Gain(low=0.0, high=min(costliest.share, numbers.uncovered)),
     )
+
+
+@once_a_run
+def find_costly_line(numbers: RunNumbers) -> list[Finding]:
+    """One, if lines of the program in no section take more than the row's share of a step.
+
+    Not those that have a finding of their own, as output has.
+    """
+    row, costliest = row_of("costly_line"), most_uncovered(numbers)
+    if costliest is None or cause_of(costliest.call, has_gpu=numbers.uses_gpu) is not None:
+        return []
+    share = min(costliest.of_named, _unexplained(numbers))
+    if not row.holds(share):
+        return []
+    library = costliest.call.package
+    words = {"value": share, "place": costliest.place}
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(**words),
+            action=(_OF_LIBRARY.format(library=library) if library else "") + row.action,
+            evidence={"share": share, "share_of_that_line": costliest.share},
+            where=Where(section=str(costliest.line), rank=costliest.rank),
+            # Some of it may be needed in each step; and what it leaves in caches is felt besides.
+            gain=Gain(
+                low=_LEAST_OF_LINES * min(share, costliest.share),
+                high=min(1.0, _MOST_OF_LINES * share),
+            ).narrowed(),
+            command=f"otel-mlperf show {numbers.summary.short_id}",
+        )
+    ]
 
 
 def _unexplained(numbers: RunNumbers) -> float:

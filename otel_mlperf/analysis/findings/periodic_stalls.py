@@ -16,6 +16,7 @@ import numpy as np
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.equal_distances import FEWEST, find_comb
 from otel_mlperf.analysis.findings.gpu_busy import most_to_win
+from otel_mlperf.analysis.findings.line_causes import cause_of
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
@@ -78,6 +79,7 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
     if is_small and (is_elsewhere or stall - usual < _LEAST_NS):
         return []
     costliest = most_uncovered(numbers) if section == NOT_IN_A_SPAN else None
+    cause = cause_of(costliest.call, has_gpu=numbers.uses_gpu) if costliest else None
     shown_as = "no section" if section == NOT_IN_A_SPAN else section
     told = stalled_ns / all_ns
     words = {"period": comb.period, "times": stall / usual, "section": shown_as, "value": told}
@@ -88,7 +90,7 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
             id=row.id,
             severity="info" if is_small else row.severity,
             summary=row.summary.format(**words) + lost + (costliest.words if costliest else ""),
-            action=row.action.format(**words),
+            action=(cause.action if cause else "") or row.action.format(**words),
             evidence={
                 "share": told,
                 "lost_share": share,
@@ -99,7 +101,7 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
                 "chance": comb.chance,
             },
             where=Where(section=section, steps=(comb.first, comb.last)),
-            gain=Gain(low=share / 2, high=share),
+            gain=Gain(low=share / 2, high=share).narrowed(),
             command=f"otel-mlperf show {numbers.summary.short_id} --step {last}",
         )
     ]

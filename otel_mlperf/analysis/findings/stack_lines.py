@@ -134,10 +134,25 @@ class Costliest(NamedTuple):
 
     share: float
     """Of a step, 0.0 to 1.0."""
-    words: str
-    """That end a summary: the share and the line that has most of it."""
+    of_named: float
+    """Share of a step of all functions and lines of the program that are worth a word."""
+    rank: int
+    line: Line
+    call: Call
+    """What that line mostly calls."""
+
+    @property
+    def place(self) -> str:
+        """The line, with what it mostly calls."""
+        return f"{self.call.name}() at {self.line}" if self.call.name else str(self.line)
+
+    @property
+    def words(self) -> str:
+        """The end of a summary: the share and the line that has most of it."""
+        return f"; {self.share:.0%} of the time likely by {self.place}"
 
 
+@once_a_run
 def most_uncovered(numbers: RunNumbers) -> Costliest | None:
     """A function that calls no part of the training, else a line of it; None: too little."""
     known = [
@@ -145,12 +160,13 @@ def most_uncovered(numbers: RunNumbers) -> Costliest | None:
         for rank in lifted_stack_lines(numbers)
         for lines in rank.own_parts()
     ]
+    known = [one for one in known if one[0] >= _LEAST_LINE]
     if not known:
         return None
     share, rank, lines = max(known, key=lambda one: one[0])
-    if share < _LEAST_LINE:
-        return None
-    return Costliest(share, f"; {share:.0%} of the time likely by {_place(rank, lines)}")
+    line, call = _most(rank, lines)
+    of_named = sum(one[0] for one in known if one[1] is rank)
+    return Costliest(share, of_named, rank.rank, line, call)
 
 
 def costliest_between(numbers: RunNumbers) -> str:
@@ -165,10 +181,14 @@ def costliest_between(numbers: RunNumbers) -> str:
 
 def _place(rank: StackLines, lines: Iterable[Line]) -> str:
     """The costliest of some lines, with what it mostly calls."""
+    line, call = _most(rank, lines)
+    return f"{call.name}() at {line}" if call.name else str(line)
+
+
+def _most(rank: StackLines, lines: Iterable[Line]) -> tuple[Line, Call]:
     line = max(lines, key=lambda one: rank.share([one]))
     calls = rank.calls[line]
-    call = max(calls, key=lambda one: calls[one]).name
-    return f"{call}() at {line}" if call else str(line)
+    return line, max(calls, key=lambda one: calls[one])
 
 
 def read_stack_lines(

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 ITERATION: Final = "iteration"
 """A ``for`` asks for the next one."""
+WITH: Final = "with"
+"""A block enters a context manager: one written in C, such as a lock, has no frame."""
 _Start = tuple["int | None", "int | None"]
 """Line and column."""
 _CALLS: Final = ("CALL", "PRECALL")  # the latter of Python 3.11: it may do the call itself
@@ -36,6 +38,8 @@ def called_name(code: CodeType, at: int) -> tuple[int, str]:
         name = loaded.get(start, "") if one.opname.startswith(_CALLS) else ""
         if one.opname == "FOR_ITER":
             name = ITERATION
+        elif one.opname == "BEFORE_WITH":
+            name = WITH
         elif one.opname.startswith(_LOADS):
             loaded[start] = str(one.argval)
     return start[0] or 0, name

@@ -6,7 +6,7 @@ import dis
 
 import pytest
 
-from otel_mlperf.recorder.instruments.called_name import ITERATION, called_name
+from otel_mlperf.recorder.instruments.called_name import ITERATION, WITH, called_name
 
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 
@@ -53,3 +53,12 @@ def test_what_calls_nothing_works_itself():
     (at,) = (one.offset for one in dis.get_instructions(code) if one.opname == "BINARY_OP")
 
     assert called_name(code, at) == (1, "")
+
+
+@pytest.mark.skipif("BEFORE_WITH" not in dis.opmap, reason="a block is entered by a call there")
+def test_a_block_that_is_entered_is_no_call_but_told():
+    """There a program waits for a lock, which has no frame."""
+    code = compile("with a:\n    pass\n", "program.py", "exec")
+    (at,) = (one.offset for one in dis.get_instructions(code) if one.opname == "BEFORE_WITH")
+
+    assert called_name(code, at) == (1, WITH)

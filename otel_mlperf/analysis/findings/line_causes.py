@@ -1,0 +1,137 @@
+"""Kinds of calls that hold up a training loop: what each does, and the advice that fits it.
+
+A call is known by its name in the program's line and by the package of the Python function that it
+calls. Where several kinds have a name in common the first one counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from otel_mlperf.analysis.findings.stack_lines import Call
+
+Kind = Literal["sync_in_loop", "blocked_loop", "conversions", "transfer"]
+
+
+class Cause(NamedTuple):
+    """One kind of calls."""
+
+    id: Kind
+    """Row of the table of findings."""
+    doing: str
+    """Completes "the loop is …" in a summary; empty: the row's own words fit."""
+    action: str
+    """Advice; empty: that of the row."""
+    calls: frozenset[str] = frozenset()
+    packages: frozenset[str] = frozenset()
+
+    def includes(self, call: Call) -> bool:
+        """Return whether the call is one of these."""
+        return call.package in self.packages or call.name in self.calls
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ITERATION: Final = "iteration"
+"""Name of a sampled call: a ``for`` requests its next item."""
+WITH: Final = "with"
+"""Name of a sampled call: a block enters a context manager written in C, mostly a lock."""
+_RESULT_ACTION: Final = (
+    "Keep losses and metrics as tensors, and call .item() only for those that are printed or "
+    "logged, every so many steps."
+)
+RESULTS: Final = Cause(
+    "sync_in_loop",
+    "on results that it asks for",
+    _RESULT_ACTION,
+    _names("item"),
+)
+WAITS: Final = Cause(
+    "sync_in_loop",
+    "on results that it asks for",
+    _RESULT_ACTION,
+    _names("item tolist cpu numpy synchronize float int bool print array asarray"),
+)
+"""Calls in which the loop waits until all work of a GPU is done."""
+TRANSFERS: Final = Cause("transfer", "", "", _names("to cuda copy_"))
+"""Where a GPU is used, one that takes long is a copy from the host that is waited for."""
+CAUSES: Final = (
+    Cause(
+        "blocked_loop",
+        "asleep",
+        "Take the sleep out of the loop: what waits for something can wait for that itself (an "
+        "event, a queue with a timeout), and what limits a rate can do so in another thread.",
+        _names("sleep nanosleep pause"),
+    ),
+    Cause(
+        "blocked_loop",
+        "waiting for programs that it starts",
+        "Start programs every so many steps and beside the training: subprocess.Popen now, its "
+        "result some steps later; or use a library instead of a program.",
+        _names("system popen Popen check_output check_call communicate waitpid posix_spawn"),
+        frozenset({"subprocess", "pexpect", "sh"}),
+    ),
+    Cause(
+        "blocked_loop",
+        "waiting for a lock, a queue or another thread",
+        "Let the other side hold the lock for less time, copy what is shared under it and work on "
+        "the copy, or hand results over by a queue that is emptied every so many steps.",
+        _names("acquire flock lockf lock with"),
+        frozenset({"threading", "queue", "filelock", "portalocker", "fasteners"}),
+    ),
+    Cause(
+        "blocked_loop",
+        "waiting for other processes",
+        "Ask for results some steps later, of several calls at once, or every so many steps only.",
+        frozenset(),
+        frozenset({"multiprocessing", "concurrent", "joblib", "ray"}),
+    ),
+    Cause(
+        "blocked_loop",
+        "waiting for the network",
+        "Send and fetch in another thread, what has been collected every so many steps, with one "
+        "connection that is kept.",
+        _names("urlopen sendall recv connect getaddrinfo create_connection"),
+        frozenset({"requests", "urllib", "urllib3", "http", "socket", "ssl", "aiohttp", "httpx",
+                   "boto3", "botocore", "redis", "psycopg2", "pymongo", "smtplib"}),
+    ),
+    Cause(
+        "sync_in_loop",
+        "on output",
+        "Print and log every so many steps, and what has been collected at once; draw and upload "
+        "in another thread or at the end of an epoch.",
+        _names("print debug info warning error add_scalar add_scalars add_histogram add_image "
+               "add_text log_metric log_metrics savefig pprint"),
+        frozenset({"logging", "loguru", "structlog", "tensorboard", "tensorboardX", "wandb",
+                   "mlflow", "rich", "tqdm", "matplotlib", "aim", "comet_ml", "pprint"}),
+    ),
+    Cause(
+        "sync_in_loop",
+        "on files",
+        "Write what has been collected every so many steps or in another thread, keep the file "
+        "open, and flush and sync seldom; read files before the loop or in DataLoader workers.",
+        _names("write writelines writerow writerows flush fsync fdatasync sync dump save savez "
+               "savez_compressed savetxt to_csv to_parquet to_json commit open close read readline "
+               "readlines readinto load imread imwrite read_csv read_parquet read_image fromfile "
+               "tofile listdir scandir copyfile"),
+        frozenset({"csv", "sqlite3", "shutil", "pickle", "gzip", "zipfile", "tarfile", "h5py"}),
+    ),
+    RESULTS,
+    Cause(
+        "conversions",
+        "",
+        "",
+        _names("numpy tolist from_numpy tensor as_tensor array asarray fromiter FloatTensor "
+               "LongTensor float int to type astype double half bfloat16 long byte bool contiguous "
+               "ascontiguousarray"),
+    ),
+)  # fmt: skip
+
+
+def cause_of(call: Call, *, has_gpu: bool) -> Cause | None:
+    """Return the kind of a call; None: it is of none of these."""
+    of_gpu = (TRANSFERS, WAITS) if has_gpu else ()
+    return next((cause for cause in (*of_gpu, *CAUSES) if cause.includes(call)), None)
