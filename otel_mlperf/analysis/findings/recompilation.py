@@ -1,7 +1,8 @@
-"""Does ``torch.compile`` compile in step after step?
+"""Findings of ``torch.compile`` that compiles again for batches of other shapes.
 
 A graph is compiled when it is called first, and once more for a batch of another size, such as the
-last of an epoch: three such steps behind the first one are usual, and more of them none.
+last of an epoch: three such steps behind the first one are usual. Where batches differ throughout,
+or a second shape comes right behind the first one, even one such step is avoidable.
 """
 
 from __future__ import annotations
@@ -15,9 +16,17 @@ from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _USUAL: Final = 3
+_LARGE: Final = 0.2
+"""Share of the steps' time from which on a few compilations are worth a warning."""
+_VARIED: Final = 0.1
+"""Share of the steps whose batches have another size, from which on it is not the last of each."""
+_SOON: Final = 5
+"""Steps in which no pass through the data ends, so that a second shape is no odd last batch."""
 
 
 def find_recompilation(numbers: RunNumbers) -> list[Finding]:
@@ -31,9 +40,12 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
     compile_ns = np.sum(compiling, axis=0)[first:]
     compiled = np.flatnonzero(compile_ns)
     durations_ns = series.durations_ns[first:]
-    if len(compiled) <= _USUAL or not row.holds(float(compile_ns.sum() / durations_ns.sum())):
+    share = float(compile_ns.sum() / durations_ns.sum()) if len(durations_ns) else 0.0
+    if not row.holds(share):
         return []
-    share = float(compile_ns.sum() / durations_ns.sum())
+    is_often = len(compiled) > _USUAL
+    if not is_often and (share < _LARGE or not _is_varied(series.elements, compiled)):
+        return []
     steps = series.numbers[first:][compiled]
     words = {"steps": f"{len(compiled):,}", "all": f"{len(durations_ns):,}", "value": share}
     return [
@@ -54,3 +66,12 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
             command=f"otel-mlperf summary {numbers.summary.short_id} --calls",
         )
     ]
+
+
+def _is_varied(elements: NDArray[np.float64], compiled: NDArray[np.intp]) -> bool:
+    """Return whether shapes change throughout; where sizes are unknown, by how soon they do."""
+    known = elements[~np.isnan(elements)]
+    if len(known) < len(elements):
+        return bool(compiled[0] < _SOON)
+    _, counts = np.unique(known, return_counts=True)
+    return bool(1 - counts.max() / len(known) > _VARIED)

@@ -1,11 +1,17 @@
-"""Which rank do the others wait for?"""
+"""Findings of ranks that hold up the others.
+
+What a rank takes longer is its own only where it did not wait meanwhile: for a CPU that others had,
+or for the buffers that DDP makes equal before its forward pass. A rank that is slower in its
+forward pass is as much slower in the backward pass, whose sections show the waits of both.
+"""
 
 from __future__ import annotations
 
 from statistics import median_low
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
+from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.uneven_shards import find_uneven_shards
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
@@ -22,6 +28,10 @@ if TYPE_CHECKING:
 # one of these two is as likely the rank that waits as the one that is waited for.
 _SHARED: Final = (names.COMMUNICATION, names.BACKWARD)
 _EXCHANGES: Final = "SELECT count(*) FROM readings WHERE name = $name"
+_LEAST_FORWARD_NS: Final = 5_000_000
+"""By which a forward pass is longer than by a wait for buffers: a broadcast has its latency."""
+_LEAST_GAIN, _MOST_GAIN = 0.7, 1.2
+"""Parts of what a rank takes longer that the others do not have to wait any more."""
 _AS_LONG: Final = 0.5
 """Part of what one rank takes longer that another one must take longer, to be waited for there."""
 
@@ -38,11 +48,45 @@ def find_stragglers(numbers: RunNumbers) -> list[Finding]:
     explained = {finding.where.rank for finding in find_uneven_shards(numbers)}
     ((exchanges,),) = numbers.store.rows(_EXCHANGES, name=names.DDP_BUCKETS.name)
     own = _own(steps, may_wait_in_forward=bool(exchanges))
-    found = {rank: more_ns for rank, more_ns in own.items() if rank not in explained}
+    moved = _cpu_excess(numbers)
     return [
-        _straggler(rank, more_ns, steps, numbers.summary.short_id)
-        for rank, more_ns in found.items()
+        _straggler(rank, more_ns, steps, moved.get(rank), numbers.summary.short_id)
+        for rank, more_ns in own.items()
+        if rank not in explained
+        and _is_work(more_ns, moved.get(rank), steps, is_ddp=bool(exchanges))
     ]
+
+
+class _CpuExcess(NamedTuple):
+    """Share of a step by which the main thread of a rank exceeds that of the least busy rank."""
+
+    on_cpu: float
+    waits: float
+    """In which it was ready to run and had no CPU."""
+
+
+def _cpu_excess(numbers: RunNumbers) -> dict[int, _CpuExcess]:
+    """By rank; empty where it is not known of all of them."""
+    steps, ranks = numbers.summary.steps, read_cpu_shares(numbers).ranks
+    if steps is None or len(ranks) != len(steps.ranks):
+        return {}
+    on_cpu = min((one.main_on_cpu for one in ranks), default=0.0)
+    waits = min((one.main_waits for one in ranks), default=0.0)
+    return {one.rank: _CpuExcess(one.main_on_cpu - on_cpu, one.main_waits - waits) for one in ranks}
+
+
+def _is_work(
+    more_ns: Mapping[str, float], moved: _CpuExcess | None, steps: StepFigures, *, is_ddp: bool
+) -> bool:
+    """Return whether enough of what a rank takes longer is no wait."""
+    more = sum(more_ns.values()) / steps.mean_ns
+    if moved is not None and more - moved.waits < row_of("straggler").matters:
+        return False
+    categories = {section.name: section.category for section in steps.rows}
+    if not is_ddp or categories.get(_longest(more_ns)) != names.FORWARD:
+        return True
+    is_computing = moved is not None and moved.on_cpu >= more / 2
+    return is_computing or sum(more_ns.values()) >= _LEAST_FORWARD_NS
 
 
 def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str, float]]:
@@ -94,7 +138,11 @@ def _longest(more_ns: Mapping[str, float]) -> str:
 
 
 def _straggler(
-    rank: int, more_ns: Mapping[str, float], steps: StepFigures, short_id: str
+    rank: int,
+    more_ns: Mapping[str, float],
+    steps: StepFigures,
+    moved: _CpuExcess | None,
+    short_id: str,
 ) -> Finding:
     row = row_of("straggler")
     section = _longest(more_ns)
@@ -106,7 +154,6 @@ def _straggler(
     said = row.summary.format(**words)
     if not usual:
         said = f"rank {rank} likely holds up the others: {section} is on no other one"
-    excess = sum(more_ns.values()) / steps.mean_ns
     return Finding(
         id=row.id,
         severity=row.severity,
@@ -114,7 +161,31 @@ def _straggler(
         action=row.action,
         evidence={f"{name} more_ns": ns for name, ns in more_ns.items()},
         where=Where(section=section, rank=rank),
-        # The others may have had to wait for something else in that time.
-        gain=Gain(low=0.0, high=min(1.0, excess)),
+        gain=_gain(rank, more_ns, steps, moved),
         command=f"otel-mlperf summary {short_id} --rank {rank}",
     )
+
+
+def _gain(
+    rank: int, more_ns: Mapping[str, float], steps: StepFigures, moved: _CpuExcess | None
+) -> Gain:
+    """What the rank takes longer; with the same in its backward pass where its forward pass does.
+
+    How much of that it is follows from how much longer its main thread had a CPU, if that is known:
+    ranks that wait for another one have none.
+    """
+    seen = sum(more_ns.values()) / steps.mean_ns
+    most = seen + _hidden_ns(rank, more_ns, steps) / steps.mean_ns
+    if moved is not None and moved.on_cpu > seen:
+        seen = most = min(moved.on_cpu, max(most, seen / _LEAST_GAIN))
+    return Gain(low=_LEAST_GAIN * seen, high=min(1.0, _MOST_GAIN * most)).narrowed()
+
+
+def _hidden_ns(rank: int, more_ns: Mapping[str, float], steps: StepFigures) -> float:
+    """What a rank takes longer in its backward pass at most, if it is as slow as in forward."""
+    categories = {section.name: section.category for section in steps.rows}
+    own = next(one.sections for one in steps.ranks if one.rank == rank)
+    more = sum(ns for name, ns in more_ns.items() if categories.get(name) == names.FORWARD)
+    forward = sum(own.get(name, 0.0) for name in more_ns if categories.get(name) == names.FORWARD)
+    backward = sum(ns for name, ns in own.items() if categories.get(name) == names.BACKWARD)
+    return backward * more / forward if forward else 0.0

@@ -9,11 +9,11 @@ from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.store.run_folders import read_run
 
 
-def judged(tmp_path, compiling, compile_ns=200 * MS, count=60):
-    """Findings of a run that compiles in these steps."""
+def judged(tmp_path, compiling, compile_ns=200 * MS, count=60, elements=lambda n: None):
+    """Findings of a run that compiles in these steps, of batches of so many elements."""
     run, at = RunFolderBuilder(tmp_path), 0
     for n in range(count):
-        run.step(n, at, {"forward": 8 * MS, "backward": 12 * MS}, own=MS)
+        run.step(n, at, {"forward": 8 * MS, "backward": 12 * MS}, own=MS, elements=elements(n))
         if n in compiling:
             row = run.steps[-1]
             row["duration_ns"] += compile_ns
@@ -28,6 +28,20 @@ def judged(tmp_path, compiling, compile_ns=200 * MS, count=60):
 def test_the_first_step_and_an_odd_batch_compile_for_good_reason(tmp_path):
     """The last batch of an epoch is smaller."""
     assert judged(tmp_path, {0, 20}, compile_ns=900 * MS) == []
+    last = {"compile_ns": 900 * MS, "elements": lambda n: 100 if n % 20 == 19 else 512}
+    assert judged(tmp_path / "sizes", {0, 19}, **last) == []
+
+
+def test_shapes_that_change_throughout_are_found_by_one_compilation(tmp_path):
+    """The second shape has a graph compiled for all of them, which takes half of the time."""
+    late = {"compile_ns": 1200 * MS, "elements": lambda n: 512 if n < 19 else 100 + n % 7}
+    for name, one in (
+        ("soon", judged(tmp_path / "soon", {0, 1}, compile_ns=1200 * MS)),
+        ("sizes", judged(tmp_path / "sizes", {0, 19}, **late)),
+    ):
+        assert [found.severity for found in one] == ["warning"], name
+        assert "compiles again in 1 of 59 steps" in one[0].summary
+        assert one[0].gain.low < 0.49 < one[0].gain.high
 
 
 def test_compiling_in_step_after_step_is_found_with_what_it_takes(tmp_path):

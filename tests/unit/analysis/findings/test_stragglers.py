@@ -10,21 +10,33 @@ from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.findings.finding import Gain, Where
 from otel_mlperf.store.run_folders import read_run
 
+_OF_THREAD = (names.CGROUP_CPU_LIMIT, names.MAIN_THREAD_CPU_TIME, names.MAIN_THREAD_RUN_DELAY)
 
-def judged(runs, *ranks, rank=None, ddp=False):
-    """A run of ten steps on each rank, with the sections that it is given."""
-    run = RunFolderBuilder(runs)
+
+def judged(runs, *ranks, rank=None, ddp=False, threads=()):
+    """A run of ten steps or more on each rank, with the sections that it is given.
+
+    Of the main thread of each rank what it ran, and had no CPU, as shares of the time.
+    """
+    run, count = RunFolderBuilder(runs), 200 if threads else 10
     for number, parts in enumerate(ranks):
         spent = sum(parts.values())
-        for n in range(10):
+        for n in range(count):
             sections = {name: ms * MS for name, ms in parts.items()}
             run.step(n, n * spent * MS, sections, rank=number)
-        run.process(10 * spent * MS, rank=number, world_size=len(ranks))
+        run.process(count * spent * MS, rank=number, world_size=len(ranks))
         if ddp:
             run.row(
                 "readings", rank=number, restart=0, name=names.DDP_BUCKETS.name, labels="{}",
                 time_ns=START + MS, value=2.0,
             )  # fmt: skip
+    for number, shares in enumerate(threads):
+        for at_ms in (0, 2_000):
+            for metric, rate in zip(_OF_THREAD, (0.0, *shares), strict=True):
+                run.row(
+                    "readings", rank=number, restart=0, name=metric.name, labels="{}",
+                    time_ns=START + at_ms * MS, value=2 + rate * at_ms / 1e3,
+                )  # fmt: skip
     found = judge_run(read_run(run.write()), rank).findings
     return [one for one in found if one.id == "straggler"]
 
@@ -36,7 +48,9 @@ def test_a_rank_that_takes_longer_for_itself(tmp_path):
 
     assert found.where == Where(section="forward", rank=1)
     assert found.evidence == {"forward more_ns": 15 * MS}
-    assert found.gain == Gain(low=0.0, high=pytest.approx(15 / 35))
+    # As slow as in the forward pass it may be in the backward pass, too: 20 · 15 / 25 more.
+    most = 1.2 * (15 + 12) / 35
+    assert found.gain == Gain(low=pytest.approx(most - 0.4), high=pytest.approx(most))
     assert found.summary == "rank 1 likely holds up the others: its forward takes 2.5 × theirs"
     assert found.command == "otel-mlperf summary 3f2a --rank 1"
 
@@ -101,3 +115,46 @@ def test_a_rank_that_is_slow_in_the_forward_pass_alone(tmp_path):
     (found,) = judged(tmp_path, usual, usual | {"forward": 25}, ddp=True)
 
     assert found.where == Where(section="forward", rank=1)
+
+
+def test_the_gain_of_a_rank_that_is_slow_in_what_is_its_own_alone(tmp_path):
+    """The others wait for no more than that."""
+    usual = {"augment": 10, "forward": 10, "backward": 50}
+    (found,) = judged(tmp_path, usual | {"backward": 65}, usual | {"augment": 25})
+
+    assert (found.gain.low, found.gain.high) == pytest.approx((0.7 * 15 / 85, 1.2 * 15 / 85))
+
+
+def test_the_gain_of_a_rank_that_is_slow_in_forward_and_backward(tmp_path):
+    """Its forward pass takes 11 % of a step longer, its backward pass up to 19 % likewise.
+
+    Its main thread had a CPU for 40 % more: it is all of that.
+    """
+    waits = {"forward": 50, "backward": 150, "optimizer": 20}
+    slow = {"forward": 75, "backward": 125, "optimizer": 20}
+    threads = [(0.4, 0.0), (0.8, 0.0)]
+    (found,) = judged(tmp_path, waits, slow, threads=threads)
+
+    assert found.where == Where(section="forward", rank=1)
+    assert found.gain.low < 0.3 < found.gain.high
+    assert found.gain.high - found.gain.low <= 0.4
+
+
+def test_a_rank_that_waits_for_a_cpu_is_no_straggler(tmp_path):
+    """Others had it for a tenth of its time: its optimizer takes longer for that."""
+    usual = {"forward": 50, "optimizer": 50, "backward": 100}
+    late = {"forward": 50, "optimizer": 70, "backward": 80}
+
+    assert judged(tmp_path / "waits", usual, late, threads=[(0.5, 0.1), (0.5, 0.2)]) == []
+    assert judged(tmp_path / "works", usual, late, threads=[(0.5, 0.1), (0.6, 0.1)])
+
+
+def test_healthy_ranks_whose_buffers_are_made_equal_have_no_straggler(tmp_path):
+    """Rank 1 gets them from rank 0, which takes two milliseconds, and computes no more for it."""
+    first, second = {"forward": 5, "backward": 11}, {"forward": 7, "backward": 9}
+    threads = [(0.25, 0.0), (0.25, 0.0)]
+
+    assert judged(tmp_path / "known", first, second, ddp=True, threads=threads) == []
+    assert judged(tmp_path / "unknown", first, second, ddp=True) == []
+    slow = [(0.25, 0.0), (0.4, 0.0)]
+    assert len(judged(tmp_path / "slow", first, second, ddp=True, threads=slow)) == 1
