@@ -35,8 +35,11 @@ _OF_MLFLOW: Final = (
     "MLFLOW_TRACKING_SERVER_CERT_PATH",
     "MLFLOW_TRACKING_CLIENT_CERT_PATH",
 )
-_UNPROTECTED: Final = ("INSECURE", "INSECURE_TLS")
-"""How variables end that turn off the check of a server's certificate."""
+_UNPROTECTED: Final = (
+    "INSECURE", "INSECURE_TLS", "CERTIFICATE", "CLIENT_KEY", "SERVER_CERT_PATH", "CLIENT_CERT_PATH",
+)  # fmt: skip
+"""How variables end that turn off the check of a server's certificate, say which authorities are
+trusted, or present a certificate of this user: a run folder must not decide that."""
 _OF_WANDB: Final = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_RUN_GROUP")
 _OF_TRACKIO: Final = (TRACKIO_DIR, "TRACKIO_PROJECT", "HF_HOME")
 _OF_TRACKERS: Final = _OF_MLFLOW + _OF_WANDB + _OF_TRACKIO

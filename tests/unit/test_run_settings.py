@@ -95,6 +95,7 @@ def test_a_tracking_server_is_kept_without_its_login(tmp_path):
 
     kept = experiment | {"MLFLOW_TRACKING_URI": "https://mlflow/path"}
     assert json.loads((tmp_path / FILE).read_text()) == kept
+    del kept["MLFLOW_TRACKING_CLIENT_CERT_PATH"]  # whoever delivers names one
     token = {"MLFLOW_TRACKING_TOKEN": "of-now"}
     same = {"MLFLOW_TRACKING_URI": "https://you:now@mlflow/path"}
     assert as_recorded(tmp_path, token) == kept
@@ -132,3 +133,16 @@ def test_a_variable_may_have_any_bytes(tmp_path):
     write_settings(str(tmp_path), RUN | {"OTEL_SERVICE_NAME": "a\udcff", "OTEL_\udcfe": "b"})
 
     assert as_recorded(tmp_path, {}) == RUN
+
+
+def test_certificates_are_those_of_who_delivers(tmp_path):
+    """A folder of somebody else must not present this user's certificate, nor say whom to trust."""
+    certificates = {
+        "OTEL_EXPORTER_OTLP_CERTIFICATE": "/ca.pem",
+        "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE": "/me.pem",
+        "OTEL_EXPORTER_OTLP_CLIENT_KEY": "/me.key",
+    }
+    write_settings(str(tmp_path), RUN | certificates)
+
+    assert as_recorded(tmp_path, {}) == RUN
+    assert as_recorded(tmp_path, RUN | certificates) == RUN | certificates

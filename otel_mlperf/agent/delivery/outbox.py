@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _LOG: Final = "outcomes.log"
+_MOST_LOG_BYTES: Final = 256 << 20
 
 
 class Outbox:
@@ -208,8 +209,11 @@ class Outbox:
     def _read_log(self) -> list[SettledRequest]:
         path = self._folder / _LOG
         try:
-            lines = path.read_text(errors="replace").splitlines()
+            lines = read_regular(path, _MOST_LOG_BYTES).decode(errors="replace").splitlines()
         except FileNotFoundError:
+            return []
+        except OSError as error:  # not of ours
+            _log.warning("%s: %s; it is left out", path, error)
             return []
         parsed = [parse_outcome(line) for line in lines if line]
         # The requests of such lines are sent again, where their files are still there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 
@@ -221,3 +222,16 @@ def test_request_that_the_disk_refused_leaves_nothing(tmp_path) -> None:
 
     assert [o.lost for o in requests.news()] == [{"outbox_io": 5}]
     assert [path.name for path in tmp_path.iterdir()] == ["outcomes.log"]
+
+
+def test_log_that_is_no_file_of_ours_keeps_no_agent_from_starting(tmp_path, caplog) -> None:
+    """A pipe would be waited for, and a file with a hole of terabytes would not fit memory."""
+    log = tmp_path / "outcomes.log"
+    os.mkfifo(log)
+    outbox(tmp_path)
+    log.unlink()
+    with log.open("wb") as file:
+        file.truncate(1 << 40)
+    outbox(tmp_path)
+
+    assert caplog.text.count("it is left out") == 2
