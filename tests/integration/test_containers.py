@@ -145,3 +145,23 @@ def test_two_containers_of_one_host_name_keep_their_rows_apart(containers):
     assert [row["n"] for row in rows] == [ended.counted[1] for _, ended in started] == [200, 200]
     folders = sorted(path.name for path in (started[0][1].folder / "agent").iterdir())
     assert folders == ["trainer", "trainer-2"]
+
+
+def test_children_record_where_shared_memory_is_full(tmp_path):
+    """Their journals are in the run folder: an agent reads them there, without recover."""
+    runs = tmp_path / "runs"
+    script = 'mount -t tmpfs -o size=40m,mode=1777 tmpfs /dev/shm; exec "$@"'
+    program = [sys.executable, PROGRAMS / "fork_when_full.py"]
+    done = subprocess.run(
+        ["unshare", "-m", "--propagation", "private", "bash", "-c", script, "full", *program],
+        env=environment(runs),
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+    ended = Ended(done.returncode, "", "", runs, tmp_path / "count")
+    assert ended.code == 0
+    wait_until(lambda: not list(runs.glob("*/journals/*.journal")), what="the child's journal")
+
+    (row,) = ended.rows("SELECT sum(count) AS n FROM sections WHERE path = 'in_child'")
+    assert row["n"] == 1000

@@ -12,9 +12,11 @@ import itertools
 import os
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import (
     SHARED_MEMORY,
     fitting_rows,
@@ -169,4 +171,22 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
     count_in(recorder.journal)
     hold_contexts(recorder)
     recording.activate(recorder)
+    _serve_elsewhere(recorder, parent)
     return recorder
+
+
+def _serve_elsewhere(recorder: Recorder, parent: Recorder) -> None:
+    """Starts an agent where the child's journal is in another folder than its parent's.
+
+    Shared memory may have filled up meanwhile; the agent of the run reads the parent's folder.
+    """
+    folder = os.path.dirname(recorder.journal.path)
+    if folder == os.path.dirname(parent.journal.path):
+        return
+    from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch
+
+    try:
+        if not is_served(Path(folder)):
+            AgentWatch(recorder.journal, recorder.meta, recorder.config).start()
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
