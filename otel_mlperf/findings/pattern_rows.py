@@ -54,9 +54,8 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.2,
         summary="{value:.0%} of a step is in no section",
         action=(
-            "Put `with om.span(...)` around what else the loop does. Where a line is named at "
-            "which most of it likely goes (it takes some five seconds of steps): do that more "
-            "seldom, or for the whole batch at once."
+            "Put `with om.span(...)` around what else the loop does. The line that takes most of "
+            "it is named after some five seconds of steps."
         ),
         of_ended=True,
     ),

@@ -29,7 +29,7 @@ SAMPLED_ROWS: Final[tuple[FindingRow, ...]] = (
         summary="for {value:.0%} of a step the loop stands still in no section: likely {doing}",
         action=(
             "Write, log, send and save what has been collected every so many steps, or in another "
-            "thread, and flush seldom."
+            "thread, and flush seldom; ask other processes for results before they are needed."
         ),
         of_ended=True,
     ),

@@ -128,12 +128,13 @@ def _finding(still: _Standing, numbers: RunNumbers) -> Finding:
         "over_ns": rank.over_s * 1e9,
     }
     costliest = most_uncovered(numbers)
-    doing = "for a disk, a network, a lock, or asleep"
+    doing = "for a disk, a network, a lock, another process, or asleep"
     most = _MOST_SAVED * still.share
     if still.writes is not None:
         evidence["writes"] = still.writes
     if still.is_writing:
-        doing = f"for what it writes, {still.writes:.1f} times a step"
+        # To hand work to another process is to write, too: what is waited for is not known.
+        doing += f"; it writes {still.writes:.1f} times a step, to files, pipes or a terminal"
         most = max(most, _MOST_WRITTEN * numbers.uncovered)
     return Finding(
         id=row.id,

@@ -35,6 +35,8 @@ _LEAST_NS: Final = 1e9
 """Of the training's beginning: every program has a moment of that."""
 _AGAIN: Final = 0.05
 """Share of the later steps that may be as long again: else it comes and goes, as neighbours do."""
+_MUCH: Final = 0.1
+"""Of the mean excess of the first steps: one that takes less beyond the usual is not among them."""
 _LONGEST: Final = 0.5
 """Share of the steps: what is longer is no beginning."""
 
@@ -97,6 +99,7 @@ def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
     excess_ns = float((durations[:count] - usual_ns).sum())
     if warm_up is not None:
         excess_ns += warm_up.duration_ns - usual_ns
+    count = _count_decisive(durations[:count], usual_ns, excess_ns)
     steps = count + (warm_up is not None)
     first = int(series.numbers[0]) if warm_up is None else warm_up.number
     last = int(series.numbers[count - 1]) if count else first
@@ -131,6 +134,15 @@ def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
     means = durations[: blocks * _BLOCK].reshape(blocks, _BLOCK).mean(axis=1)
     short = np.flatnonzero(means <= _LONG * usual_ns)
     return (int(short[0]) if len(short) else blocks) * _BLOCK
+
+
+def _count_decisive(durations: NDArray[np.float64], usual_ns: float, excess_ns: float) -> int:
+    """Return the steps up to the last one that takes much of the excess, beside the warm-up.
+
+    Blocks are of several steps: those behind a single long one are no part of the beginning.
+    """
+    much = np.flatnonzero(durations - usual_ns > _MUCH * excess_ns / (len(durations) + 1))
+    return int(much[-1]) + 1 if len(much) else 0
 
 
 def _longer(numbers: RunNumbers, series: StepSeries, count: int) -> str:

@@ -34,12 +34,14 @@ _LEVELS: Final = (names.CGROUP_CPU_LIMIT, names.SYSTEM_CPU_COUNT, names.PROCESS_
 # A process that begins anew counts from zero again: only its last life is looked at.
 _READ: Final = """WITH bounds AS (SELECT min(start_ns) AS first, max(end_ns) AS last FROM steps
     WHERE phase = $phase),
-among AS (SELECT r.* FROM readings r, bounds WHERE time_ns BETWEEN first AND last + $slack_ns),
+among AS (SELECT r.*, last FROM readings r, bounds
+    WHERE time_ns BETWEEN first AND last + $slack_ns),
 latest AS (SELECT rank, max(restart) AS restart FROM among WHERE rank IS NOT NULL GROUP BY rank)
 SELECT coalesce(a.rank, -1), a.name, a.labels, arg_min(value, time_ns), arg_max(value, time_ns),
     (max(time_ns) - min(time_ns)) / 1e9, avg(value)
 FROM among a LEFT JOIN latest l ON a.rank = l.rank
 WHERE a.name IN (SELECT unnest($names)) AND (a.rank IS NULL OR a.restart = l.restart)
+AND (a.name <> $writes OR time_ns <= last)
 GROUP BY ALL ORDER BY ALL"""
 
 
@@ -112,7 +114,12 @@ def read_cpu_shares(numbers: RunNumbers) -> CpuShares:
     levels: dict[int, _Rates] = {}
     spans_s: dict[int, float] = {}
     for rank, name, labels, first, last, over_s, mean in store.rows(
-        _READ, phase=phase, slack_ns=10**9, names=[one.name for one in (*_GROWING, *_LEVELS)]
+        _READ,
+        phase=phase,
+        slack_ns=10**9,
+        # What is written after the last step, such as a traceback, is not the loop's.
+        writes=names.PROCESS_WRITE_CALLS.name,
+        names=[one.name for one in (*_GROWING, *_LEVELS)],
     ):
         told = json.loads(labels or "{}")
         key = name, told.get(names.PROCESS_ROLE) or told.get(names.CPU_MODE, "")

@@ -5,7 +5,8 @@ begins, of the last two thirds of the run, from the end of its first step to tha
 is set up and warmed up lies before, what a loop gives back when it is over lies behind. It must
 explain nearly all of what is read (r²), the more so the fewer readings there are: steps, saws and
 noise are no growth. And it must go on to the end, beyond what the history of an optimizer may come
-to: what fills up and stays has a bound.
+to: what fills up and stays has a bound. A process that does nothing again and again, neither steps
+nor sections of one name, only loads: it is not looked at.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _PARTS: Final = 8
 _GOES_ON: Final = 0.5
 """Part of the mean pace that the last quarter must have at least."""
 _CONFIDENCE: Final = 0.95
+_AGAIN: Final = 20
+"""Calls of one section outside steps from which a process does the same again and again."""
 _MINUTE_S: Final = 60.0
 _LEAST_BYTES: Final = 32 << 20
 """A small process may grow by a fifth for good reasons."""
@@ -47,6 +50,9 @@ _LATE: Final = """WITH read AS (
     WHERE name = $name AND labels ->> $key = $value GROUP BY ALL),
 stepped AS (
     SELECT rank, restart, min(end_ns) AS began, max(end_ns) AS ended FROM steps GROUP BY ALL),
+repeated AS (
+    SELECT rank FROM sections WHERE n IS NULL AND NOT list_contains($others, category)
+    GROUP BY rank, restart, name HAVING sum(count) >= $again),
 until AS (SELECT read.*, coalesce(began, 0) AS began
     FROM read LEFT JOIN stepped USING (rank, restart) WHERE time_ns <= coalesce(ended, time_ns)),
 bounds AS (
@@ -56,7 +62,8 @@ late AS (SELECT until.*, (time_ns - first) / 1e9 AS at_s
     FROM until JOIN bounds USING (rank, restart, device)
     WHERE time_ns >= greatest(first + (last - first) / 3, began))
 SELECT rank, device, list(at_s ORDER BY time_ns), list(bytes ORDER BY time_ns)
-FROM late GROUP BY rank, restart, device HAVING count(*) >= $fewest
+FROM late WHERE rank IN (SELECT rank FROM stepped UNION SELECT rank FROM repeated)
+GROUP BY rank, restart, device HAVING count(*) >= $fewest
 ORDER BY rank, restart, device"""
 _MAY_FILL: Final = "SELECT rank, max(value) FROM readings WHERE name = $name GROUP BY rank"
 
@@ -108,6 +115,8 @@ def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
             value=memory.value,
             device=label_path(names.DEVICE_INDEX),
             fewest=_FEWEST,
+            again=_AGAIN,
+            others=[names.RUN, names.GARBAGE_COLLECTION, names.COMPILE],
         ):
             growth = _growth(np.array(at_s), np.array(read))
             if growth is not None and _is_leak(growth, may_fill.get(rank, 0.0)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from otel_mlperf.analysis.steps.awaited_tasks import read_awaited_share
 from otel_mlperf.analysis.steps.step_series import read_section_series, read_step_series
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 
@@ -50,9 +51,18 @@ class RunNumbers:
 
     @cached_property
     def uncovered(self) -> float:
-        """Share of a step of the main phase that is in no section, 0.0 to 1.0."""
+        """Share of a step of the main phase that is in no section, 0.0 to 1.0.
+
+        Without the time in which it awaited other tasks of its thread that are in sections.
+        """
         steps = self.summary.steps
-        return sum(one.share for one in steps.rows if one.name == NOT_IN_A_SPAN) if steps else 0.0
+        if steps is None:
+            return 0.0
+        share = sum(one.share for one in steps.rows if one.name == NOT_IN_A_SPAN)
+        if any(one.beside and not one.inside for one in steps.rows):
+            awaited = read_awaited_share(self.store, steps.phase, has_warm_up=self._has_warm_up)
+            share = max(0.0, share - awaited)
+        return share
 
     @cached_property
     def uses_gpu(self) -> bool:

@@ -109,10 +109,17 @@ def _per_batch(totals: _Totals, metric: names.Metric, fetched: _Total) -> float 
     return sum(spent) * 1e9 / fetched.value if spent else None
 
 
+_ITSELF: Final = "main"
+"""Of a loader without workers."""
+
+
 def mark_slow(workers: list[WorkerUse]) -> list[WorkerUse]:
-    """The workers by rank and number; those that stand out are told so."""
+    """The workers by rank and number; those that stand out are told so.
+
+    A process that fetches its batches itself is no worker.
+    """
     workers = sorted(workers, key=lambda use: (use.rank, len(use.worker), use.worker))
-    known = [worker for worker in workers if worker.batches >= _FEWEST]
+    known = [worker for worker in workers if worker.batches >= _FEWEST and worker.worker != _ITSELF]
     slow = [
         worker
         for worker in known

@@ -22,7 +22,7 @@ def reading(run, metric, values, labels=(), rank=None):
         )  # fmt: skip
 
 
-def read_host(run):
+def read_host(run, limits=(8, 8)):
     """Eight processors, 64 GiB."""
     reading(run, names.SYSTEM_CPU_COUNT, [8, 8])
     reading(run, names.SYSTEM_CPU_UTILIZATION, [0.5, 0.6], {names.CPU_MODE: "idle"})
@@ -30,7 +30,7 @@ def read_host(run):
     reading(run, names.SYSTEM_CPU_UTILIZATION, [0.47, 0.35], {names.CPU_MODE: "user"})
     reading(run, names.SYSTEM_MEMORY_LIMIT, [64 * GIB] * 2)
     reading(run, names.SYSTEM_MEMORY_AVAILABLE, [51.7 * GIB, 60 * GIB])
-    reading(run, names.CGROUP_CPU_LIMIT, [8, 8], rank=0)
+    reading(run, names.CGROUP_CPU_LIMIT, limits, rank=0)
     reading(run, names.CGROUP_MEMORY_LIMIT, [64 * GIB] * 2, rank=0)
 
 
@@ -96,8 +96,7 @@ def test_a_narrow_terminal_gets_all_of_it_on_more_lines(runs, monkeypatch, width
 def test_container_is_measured_by_what_it_may_use(runs, monkeypatch):
     """The processors and the memory of its limits, not those of the host."""
     run = digits(runs)
-    read_host(run)
-    reading(run, names.CGROUP_CPU_LIMIT, [2.5, 2.5], rank=0)
+    read_host(run, [2.5, 2.5])
     reading(run, names.CGROUP_MEMORY_LIMIT, [16 * GIB], rank=0)
     reading(run, names.CGROUP_WORKING_SET, [3 * GIB, 2 * GIB], rank=0)
     reading(run, names.PROCESS_CPU_UTILIZATION, [0.5, 0.5], {names.PROCESS_ROLE: "main"}, rank=0)
@@ -145,8 +144,7 @@ def test_gpus_that_were_lost_are_named(runs, monkeypatch):
 def test_one_odd_reading_says_nothing_of_the_cpus(runs, monkeypatch):
     """That of the set-up alone, say; what was in use of the memory was in use."""
     run = digits(runs)
-    read_host(run)
-    reading(run, names.CGROUP_CPU_LIMIT, [2.5, 2.5], rank=0)
+    read_host(run, [2.5, 2.5])
     reading(run, names.PROCESS_CPU_UTILIZATION, [0.15], {names.PROCESS_ROLE: "main"}, rank=0)
 
     (line,) = machine_line(run, monkeypatch)
@@ -168,3 +166,14 @@ def test_a_reading_counts_for_its_time(runs, monkeypatch):
         )  # fmt: skip
 
     assert machine_line(run, monkeypatch) == ["machine   cpu 25 % of 8"]
+
+
+def test_a_limit_that_held_for_a_moment_is_none_of_the_run(runs, monkeypatch):
+    """A process may be pinned to one CPU while it starts; later it may use all of the machine."""
+    run = digits(runs)
+    read_host(run, [1, 8])
+    reading(run, names.PROCESS_CPU_UTILIZATION, [0.03, 0.03], {names.PROCESS_ROLE: "main"}, rank=0)
+
+    (line,) = machine_line(run, monkeypatch)
+
+    assert line.startswith("machine   cpu 41 % of 8")

@@ -8,8 +8,12 @@ import pytest
 from run_folders import MS, START, RunFolderBuilder, S
 
 from otel_mlperf import names
+from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
 from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.store.run_folders import read_run
+from otel_mlperf.store.table_reader import Store
 
 LINE = {names.CODE_FILE: "train.py", names.CODE_LINE: "7", names.CODE_FUNCTION: "main"}
 PARTS = {"forward": 40 * MS, "backward": 30 * MS}
@@ -68,7 +72,7 @@ def test_a_loop_that_waits_for_what_it_writes_is_found(tmp_path):
 
     assert one.evidence["share"] == pytest.approx(0.26)
     assert one.evidence["writes"] == pytest.approx(1.0, rel=0.01)
-    assert "for what it writes, 1.0 times a step" in one.summary
+    assert "another process, or asleep; it writes 1.0 times a step" in one.summary
     assert (one.gain.low, one.gain.high) == pytest.approx((0.195, 0.39))
 
 
@@ -160,3 +164,23 @@ def test_the_line_is_named_that_stands_still_in_something_unknown(tmp_path):
 
     assert "a network, a lock" in one.summary
     assert one.summary.endswith("likely by rendezvous() at train.py:7 in main")
+
+
+def test_what_is_written_after_the_last_step_is_not_the_loops(tmp_path):
+    """A traceback is a write a line: the loop that ended by it wrote nothing."""
+    run = RunFolderBuilder(tmp_path)
+    for n in range(200):
+        run.step(n, n * 100 * MS, {"forward": 70 * MS}, own=30 * MS)
+    run.process(30 * S)
+    series = {metric.name: range(5) for metric in (names.MAIN_THREAD_CPU_TIME,
+              names.MAIN_THREAD_RUN_DELAY)}  # fmt: skip
+    series |= {names.CGROUP_CPU_LIMIT.name: [2] * 5}
+    series |= {names.PROCESS_WRITE_CALLS.name: [50, 50, 50, 50, 241]}
+    for name, values in series.items():
+        for at_s, value in zip((2, 8, 14, 19, 20.5), values, strict=True):
+            run.row("readings", rank=0, restart=0, name=name, labels="{}",
+                    time_ns=START + int(at_s * S), value=float(value))  # fmt: skip
+    numbers = RunNumbers(summarize(folder := read_run(run.write())), Store(folder.path))
+
+    (rank,) = read_cpu_shares(numbers).ranks
+    assert rank.writes == 0.0

@@ -47,6 +47,15 @@ def test_a_first_step_that_compiles(tmp_path):
     assert (one.where.section, one.where.steps) == ("", (0, 0))
 
 
+def test_only_steps_that_are_long_are_the_first_steps(tmp_path):
+    """A first step of a second, and four that take a few milliseconds more: one step is named."""
+    more = {0: 1200, 1: 7, 2: 1, 3: 1, 4: 3}
+    one = found_in(trained(tmp_path, lambda n: 1 + more.get(n, 0)))["cold_start"]
+
+    assert "the first step takes 1,2" in one.summary
+    assert one.where.steps == (0, 0)
+
+
 def test_what_is_compiled_first_is_no_cold_start(tmp_path):
     """Three seconds of torch.compile in the first step, and another one in the sixth."""
     run = LoaderRun(tmp_path)

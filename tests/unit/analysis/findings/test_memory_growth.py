@@ -274,3 +274,15 @@ def test_real_programs_and_their_repaired_twins(tmp_path, program):
         may_fill(run, HISTORY_MIB)
 
     assert bool(found_in(run)) == (program in LEAKS)
+
+
+@pytest.mark.parametrize(("calls", "found"), [(0, []), (1, []), (40, ["memory_growth"])])
+def test_a_program_that_only_loads_does_not_leak(tmp_path, calls, found):
+    """Without steps its memory grows for a reason, unless it does the same again and again."""
+    run = RunFolderBuilder(tmp_path)
+    if calls:
+        run.outside("handle", 50 * S, count=calls)
+    run.process(60 * S)
+    memory(run, lambda second: (500 + 4 * second) * MIB)
+
+    assert list(found_in(run)) == found

@@ -281,6 +281,18 @@ def test_time_in_no_section_has_the_line_at_which_it_likely_goes(tmp_path):
     assert (one.gain.low, one.gain.high) == pytest.approx((0, 0.06), rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("call", "package", "advice"), [("score", "", "more seldom"), ("get", "queue", "into a queue")]
+)
+def test_the_advice_is_about_the_line_that_is_named(tmp_path, call, package, advice):
+    """What takes from a queue waits for data; without a line none is spoken of."""
+    found = judged(tmp_path, (23, call, package, "", 70), own=60 * MS, ids={"uncovered"})
+    alone = judged(tmp_path / "alone", (19, "", "", "", 2), own=99 * MS, ids={"uncovered"})
+
+    assert advice in found["uncovered"].action
+    assert "that line" not in alone["uncovered"].action
+
+
 def test_a_function_of_the_loop_is_taken_as_a_whole(tmp_path):
     """Three of its lines have a tenth each; those of the loop itself are apart."""
     lines = [(number, "score", "", "", 20, "judge") for number in (3, 4, 5)]

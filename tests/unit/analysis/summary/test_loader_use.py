@@ -86,6 +86,8 @@ def test_slow_workers_are_marked():
     assert [use.worker for use in told] == ["2", "3", "4", "5", "10"]
     assert [use.worker for use in told if use.is_slow] == ["3"]
     assert not mark_slow([worker(0, 9, 5e6)])[0].is_slow
+    # Of a loader without workers the processes fetch themselves, whatever other loaders do.
+    assert not any(use.is_slow for use in mark_slow([worker("main", 9, 30e6), *usual]))
 
 
 def test_what_a_worker_waits_for_else():
