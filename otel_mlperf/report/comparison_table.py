@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.analysis.comparison.bounds import NOTHING_COMPARED
+from otel_mlperf.analysis.comparison.comparison import MATTERS
 from otel_mlperf.report.kernel_change_lines import kernel_change_lines
 from otel_mlperf.report.lines import (
     LABEL,
@@ -202,8 +203,10 @@ def difference_text(time: TimeChange) -> str:
 
 def usual_note(time: TimeChange) -> str:
     """Say where the difference is not that of the means, which are shown next to it."""
-    is_usual = time.by == "usual" and time.usual is not None
-    return " (usual)" if is_usual and None not in (time.before_ns, time.after_ns) else ""
+    if time.by != "usual" or time.usual is None or not time.before_ns or time.after_ns is None:
+        return ""
+    of_means = time.after_ns / time.before_ns - 1
+    return " (usual)" if abs(of_means - time.usual.ratio) >= MATTERS else ""
 
 
 def _reach(interval: Interval) -> str:

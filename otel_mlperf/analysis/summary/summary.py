@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from otel_mlperf import names
+from otel_mlperf import hot_file, names
 from otel_mlperf.analysis.profiles.recorded_windows import (
     find_unread,
     read_left_out,
@@ -156,7 +156,7 @@ def summarize(
         aggregates=aggregates,
         telemetry=telemetry,
         as_of=_as_of(run, store, processes, phase),
-        next=_next(run.short_id, processes.outcome, failure, slowest, telemetry),
+        next=_next(run, processes.outcome, failure, slowest, telemetry),
     )
 
 
@@ -196,13 +196,14 @@ def _telemetry(run: RunFolder, processes: Processes) -> Telemetry:
 
 
 def _next(
-    short_id: str,
+    run: RunFolder,
     outcome: str,
     failure: Failure | None,
     slowest: Slowest | None,
     telemetry: Telemetry,
 ) -> str:
     """The one command that is worth typing now."""
+    short_id = run.short_id
     if outcome == IMPORTED:
         return f"otel-mlperf kernels {short_id}"
     # First of all: figures of what was left after a loss may mislead.
@@ -213,4 +214,7 @@ def _next(
     if slowest is not None:
         kept = slowest.number if slowest.kept_number is None else slowest.kept_number
         return f"otel-mlperf show {short_id} --step {kept}"
+    # Without steps: who has profiled calls wants to see them.
+    if any((run.path / hot_file.FOLDER).glob("*.jsonl")):
+        return f"otel-mlperf hot {short_id}"
     return f"otel-mlperf {'summary' if outcome == RUNNING else 'doctor'} {short_id}"

@@ -170,10 +170,14 @@ def test_nothing_to_check_is_said(command, three):
     assert "--baseline" in said
 
 
-def called(tmp_path, name, number, **calls):
-    """A run without steps: calls of sections by name, in milliseconds, all alike."""
+def called(tmp_path, name, number, drift=0.0, pieces=1, **calls):
+    """A run without steps: calls of sections by name, in milliseconds, all alike in a piece."""
     run = RunFolderBuilder(tmp_path, name, f"{number}" * 16)
-    for section, (count, ms) in calls.items():
+    for section, count, ms in [
+        (section, count, ms * (1 + drift * (piece % 2)))
+        for section, (count, ms) in calls.items()
+        for piece in range(pieces)
+    ]:
         spread = [int((ms + n % 3 / 100) * MS) for n in range(count)]
         mean = sum(spread) / count
         buckets = ExponentialBuckets()
@@ -238,3 +242,17 @@ def test_the_trend_of_runs_without_steps_is_that_of_their_longest_section(comman
     assert code == 0
     assert [line.split()[-3:] for line in out.splitlines()[1:]][-1] == ["+100", "%", "slower"]
     assert "2.01 ms" in out.splitlines()[1]
+
+
+def test_calls_that_are_slow_for_a_while_are_not_as_many_pieces(command, tmp_path):
+    """A thousand calls of ten pieces, every other one a third longer: the mean is known roughly."""
+    called(tmp_path, "before", 1, drift=0.3, pieces=10, move=(100, 2.0))
+    called(tmp_path, "after", 2, drift=0.3, pieces=10, move=(100, 2.1))
+    called(tmp_path, "steady", 3, pieces=10, move=(100, 2.0))
+    called(tmp_path, "slower", 4, pieces=10, move=(100, 2.1))
+
+    found = [
+        json.loads(command("compare", *runs, "--json")[1])["calls"][0]["word"]
+        for runs in (("before", "after"), ("steady", "slower"))
+    ]
+    assert found == ["unclear", "slower"]

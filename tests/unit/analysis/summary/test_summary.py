@@ -209,3 +209,13 @@ def test_profiler_windows_are_counted_converted_or_not(tmp_path):
 
     assert (summarize(found).windows, summarize(found, rank=0).windows) == (4, 3)
     assert "profiled  4 windows · otel-mlperf kernels 3f2a" in closing_lines(summarize(found))
+
+
+def test_the_next_command_of_a_run_without_steps_shows_what_was_profiled(tmp_path):
+    """Calls that the program had profiled, as nothing else is to be shown."""
+    run = RunFolderBuilder(tmp_path)
+    run.outside("search", S)
+    run.process(2 * S)
+    run.profiled("search")
+
+    assert summary_of(run).next == "otel-mlperf hot 3f2a"
