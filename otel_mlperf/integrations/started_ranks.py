@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from otel_mlperf import names
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.integrations import ray_driver
 from otel_mlperf.integrations.after_import import after_import
@@ -51,6 +52,8 @@ class _Starts:
 
     are_told = False
     is_join_seen = False
+    processes = 0
+    """How many of the program's own it has started with ``multiprocessing``."""
 
 
 class _Gate:
@@ -125,14 +128,26 @@ def _told_workers() -> Autostart | None:
 
 
 def _of_fresh_process(process: Any) -> AbstractContextManager[object]:
-    return nullcontext() if _is_worker(process) else _telling("group")
+    if _is_worker(process):
+        return nullcontext()
+    _count_process()
+    return _telling("group")
 
 
 def _of_fork(join: Join, process: Any) -> AbstractContextManager[object]:
     # The child is inside, for all its life: nothing but what it inherits may be made here.
     if not _is_worker(process):
+        _count_process()
         _await_forks(join)
     return nullcontext()
+
+
+@harmless
+def _count_process() -> None:
+    recorder, metric = unreplaced(), names.STARTED_PROCESSES
+    if _Starts.are_told and recorder is not None and recorder.meta.pid == os.getpid():
+        _Starts.processes += 1
+        recorder.cells.set(metric.name, metric.unit, float(_Starts.processes))
 
 
 @harmless

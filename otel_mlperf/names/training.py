@@ -168,6 +168,25 @@ COLLECTIVES: Final = Metric(
     "Collectives for each update of an optimizer, those inside of DDP and FSDP too, as the process "
     "groups count them (Gloo, NCCL): mean from the 2nd update to the 20th, then to the 200th.",
 )
+OTHER_UPDATES: Final = Metric(
+    "pytorch.optimizer.other_updates",
+    "{update}",
+    "gauge",
+    "Steps of optimizers in threads and asyncio tasks other than the loop's: they are in no step.",
+)
+OTHER_LOOPS: Final = Metric(
+    "pytorch.optimizer.other_loops",
+    "{loop}",
+    "gauge",
+    "Threads and asyncio tasks that made these.",
+)
+STARTED_PROCESSES: Final = Metric(
+    "pytorch.multiprocessing.processes",
+    "{process}",
+    "gauge",
+    "Processes that the program started with multiprocessing, without workers of loaders and "
+    "pools.",
+)
 FINDING: Final = Metric(
     "ml.finding",
     "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.analysis.run.run_processes import FINISHED
@@ -20,28 +20,83 @@ _PARTS: Final = {
     names.OPTIMIZER: "optimizer step",
 }
 """What a turn of a loop is known by, and how it is called here."""
+_PROCESSES: Final = (
+    "Steps are inferred in the program's main thread and in ranks of a process group. Call "
+    "`om.start()` in the function that each process runs, and write `with om.step():` around one "
+    "turn of its loop."
+)
+
+
+class _Elsewhere(NamedTuple):
+    """What trained where no loop is looked for, on a rank at most."""
+
+    updates: int
+    loops: int
+    processes: int
+
+    def words(self, *, is_alone: bool) -> list[str]:
+        """One part of a sentence for each kind; processes only where they are all there is."""
+        said = []
+        if self.updates:
+            others = "other threads" if is_alone else "threads or asyncio tasks"
+            other = "another thread" if is_alone else "a thread or asyncio task"
+            loops = f"{self.loops:,} {others}" if self.loops > 1 else other
+            said.append(f"{_told(self.updates, _PARTS[names.OPTIMIZER])} in {loops}")
+        if self.processes and is_alone:
+            many = "es" if self.processes > 1 else ""
+            said.append(f"{self.processes:,} process{many} started with multiprocessing")
+        return said
 
 
 def find_unseen_steps(numbers: RunNumbers) -> list[Finding]:
-    """One finding, if torch was there, somebody else had to find the steps, and there are none."""
+    """One finding, if torch was there, and no step was found, or training outside of steps."""
     summary, row = numbers.summary, row_of("unseen_steps")
-    if summary.steps is not None or _TORCH not in summary.integrations:
+    if _TORCH not in summary.integrations:
         return []
+    elsewhere = _read_elsewhere(numbers)
+    if summary.steps is not None:
+        return _beside_steps(elsewhere)
     calls = _count_calls(numbers)
     # One that was stopped, or goes on, may not have come to its first update yet.
     if summary.outcome != FINISHED and not row.holds(calls[names.BACKWARD]):
         return []
-    is_training = calls[names.BACKWARD] or calls[names.OPTIMIZER]
-    seen = ", ".join(_told(calls[name], word) for name, word in _PARTS.items())
+    others = elsewhere.words(is_alone=True)
+    is_training = calls[names.BACKWARD] or calls[names.OPTIMIZER] or others
+    seen = ", ".join([*(_told(calls[name], word) for name, word in _PARTS.items()), *others])
     return [
         Finding(
             id=row.id,
             severity=row.severity if is_training else "info",
             summary=row.summary.format(seen=seen),
-            action=row.action,
-            evidence={name: float(count) for name, count in calls.items()},
+            action=_PROCESSES if elsewhere.processes and not elsewhere.updates else row.action,
+            evidence={name: float(count) for name, count in calls.items()}
+            | {name: float(count) for name, count in elsewhere._asdict().items() if count},
         )
     ]
+
+
+def _beside_steps(elsewhere: _Elsewhere) -> list[Finding]:
+    row = row_of("unseen_steps")
+    return [
+        Finding(
+            id=row.id,
+            severity="info",
+            summary=f"{said}, which no step contains",
+            action=row.action,
+            evidence={"updates": float(elsewhere.updates), "loops": float(elsewhere.loops)},
+        )
+        for said in elsewhere.words(is_alone=False)
+    ]
+
+
+def _read_elsewhere(numbers: RunNumbers) -> _Elsewhere:
+    known = (names.OTHER_UPDATES, names.OTHER_LOOPS, names.STARTED_PROCESSES)
+    rows = numbers.store.rows(
+        "SELECT name, max(value) FROM readings WHERE list_contains($names, name) GROUP BY name",
+        names=[metric.name for metric in known],
+    )
+    read = dict(rows)
+    return _Elsewhere(*(int(read.get(metric.name, 0)) for metric in known))
 
 
 def _count_calls(numbers: RunNumbers) -> dict[str, int]:

@@ -40,7 +40,7 @@ from otel_mlperf.pytorch.loop.transfers import Transfer
 from otel_mlperf.pytorch.loop.watched_calls import WATCHED_CALLS
 from otel_mlperf.pytorch.loop.weave import see, weave
 from otel_mlperf.recorder.api import start
-from otel_mlperf.recorder.api.span import watch_torch
+from otel_mlperf.recorder.api.span import active, watch_torch
 from otel_mlperf.recorder.core.forks import call_in_children
 
 if TYPE_CHECKING:
@@ -199,6 +199,9 @@ def _finish() -> None:
     if paused is not None:
         safely(paused.settle)
     safely(_loop.finish)
+    recorder = active()
+    if recorder is not None:
+        _update.others.record(recorder)
 
 
 def _switch(*, is_off: bool) -> None:

@@ -6,12 +6,15 @@ pass or the wait; an optimizer's closure is looked into.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import threading
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.few_updates import FewUpdates
 from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, WRAPPER, read_exchange
 from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, clock, safely
+from otel_mlperf.pytorch.loop.other_updates import OtherUpdates
+from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.instruments.graph_size import COUNTED, tell_size
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.pytorch.loop.loop_finder import Loop
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
+
+_get_ident: Final = threading.get_ident
 
 
 class Forward(LoopMoment):
@@ -80,6 +85,20 @@ class Update(LoopMoment):
         super().__init__(names.OPTIMIZER, loop)
         self._optimizers: list[Any] = []
         self._few = FewUpdates()
+        self.others = OtherUpdates()
+        """What is no part of the loop."""
+
+    def of(self, subject: Any = None) -> Any:
+        """The gate for a step of this optimizer."""
+        ident = _get_ident()
+        if ident == LoopThread.ident:
+            self._began_ns = clock()
+            self._subject = subject
+            return self
+        # While the loop's backward pass goes on, it is autograd's thread that updates.
+        if not self._loop.depth:
+            self.others.count(ident)
+        return UNSEEN
 
     def __enter__(self) -> None:
         optimizer, depth = self._subject, self._loop.depth
@@ -112,6 +131,8 @@ class Update(LoopMoment):
         self._loop.update_begins(subject)
         self._few.begins(self._recorder, subject)
         super()._begins(subject)
+        if self._recorder is not None and self._loop.step.is_open:
+            self.others.count_task(self._recorder)
 
 
 class WrappedUpdate(LoopMoment):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from run_folders import MS, RunFolderBuilder, S
+from run_folders import MS, START, RunFolderBuilder, S
 
+from otel_mlperf import names
 from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.findings.finding_table import row_of
 from otel_mlperf.report.summary_table import render_summary
@@ -105,3 +106,47 @@ def test_nothing_at_all_says_how_to_record_something(tmp_path):
 
     assert "nothing was recorded; use om.steps and om.span" in text
     assert "PyTorch" not in text
+
+
+def counted(run, **values):
+    """What was counted where no loop is looked for."""
+    for metric, value in values.items():
+        run.row("readings", rank=0, restart=0, name=getattr(names, metric).name, labels="{}",
+                time_ns=START + MS, value=float(value))  # fmt: skip
+    return run
+
+
+@pytest.mark.parametrize(
+    ("values", "said", "helps"),
+    [
+        (
+            {"OTHER_UPDATES": 80, "OTHER_LOOPS": 2},
+            "80 optimizer steps in 2 other threads",
+            "`with om.step():`",
+        ),
+        (
+            {"STARTED_PROCESSES": 2},
+            "2 processes started with multiprocessing",
+            "`om.start()` in the function",
+        ),
+    ],
+)
+def test_training_elsewhere_is_said(tmp_path, values, said, helps):
+    """In other threads, tasks and processes nothing is inferred: they are counted and named."""
+    (found,) = findings(counted(seen(tmp_path), **values))
+
+    assert found.summary.endswith(f", {said}")
+    assert found.severity == "warning"
+    assert helps in found.action
+
+
+def test_training_beside_steps_is_said(tmp_path):
+    """A second loop in turns with the first one is no part of the first one's steps."""
+    run = counted(seen(tmp_path), OTHER_UPDATES=40, OTHER_LOOPS=1, STARTED_PROCESSES=2)
+    run.step(0, 0, {"forward": MS})
+
+    (found,) = findings(run)
+    assert found.summary == (
+        "40 optimizer steps in a thread or asyncio task, which no step contains"
+    )
+    assert found.severity == "info"
