@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
 from otel_mlperf.pytorch.loop.weave import see, weave
+from otel_mlperf.recorder.core.thread_ident import get_ident
 
 _GATE: Final = "_otel_mlperf_capture"
 _WAIT_S: Final = 1.0
@@ -49,13 +50,13 @@ class CaptureMoment(AbstractContextManager[None]):
             return
         captures = self._captures
         has_lock = captures.lock.acquire(timeout=_WAIT_S)
-        captures.threads.add(threading.get_ident())
+        captures.threads.add(get_ident())
         if has_lock:
             captures.lock.release()
 
     def __exit__(self, kind: Any, *_failure: object) -> None:
         if not self._is_begin or kind is not None:
-            self._captures.threads.discard(threading.get_ident())
+            self._captures.threads.discard(get_ident())
 
 
 _captures: Captures | None = None

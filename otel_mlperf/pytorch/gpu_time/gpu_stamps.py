@@ -11,7 +11,6 @@ is put and nothing is asked. What gets no time is counted by the reason.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from itertools import count
@@ -25,6 +24,7 @@ from otel_mlperf.pytorch.gpu_time.captures import Captures
 from otel_mlperf.pytorch.gpu_time.device_clock import DeviceClock, Stamp, bounds_of
 from otel_mlperf.pytorch.gpu_time.event_pool import MOST_EVENTS, EventPool
 from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.sections.section_context import root_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class GpuStamps:
     ) -> None:
         self._recorder, self._cuda, self._clock = recorder, cuda, clock
         self._captures = captures or Captures()
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._is_off = False
         recorder.at_retire.append(self._switch_off)
         self._pool = EventPool(lambda: cuda.Event(enable_timing=True), most)
@@ -103,7 +103,7 @@ class GpuStamps:
 
     def begin(self) -> Stamp | None:
         """Puts a stamp here; None: not in this thread, or not now."""
-        if self._is_off or threading.get_ident() != self._thread:
+        if self._is_off or get_ident() != self._thread:
             return None
         try:
             return self._put()
@@ -147,7 +147,7 @@ class GpuStamps:
 
     def finish(self) -> None:
         """The run ends: what the device has passed is told, the rest is counted."""
-        if self._is_off or threading.get_ident() != self._thread:
+        if self._is_off or get_ident() != self._thread:
             return
         try:
             self._close(0)
@@ -197,7 +197,7 @@ class GpuStamps:
         """A stamp where ``begun`` has its end; None, and that one is dropped: there can be none."""
         if self._is_off:
             return None
-        ended = self._put() if threading.get_ident() == self._thread else None
+        ended = self._put() if get_ident() == self._thread else None
         if ended is not None and ended.place != begun.place:
             self._count("stream")
             self.drop(ended)

@@ -6,11 +6,11 @@ this is loaded, and sections are entered as if it did not exist.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.recorder.api.start import at_begin
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.core.used_so_far import loaded_cuda
 from otel_mlperf.recorder.sections.section_context import extra_of
 
@@ -38,12 +38,12 @@ class Switch:
         make: Callable[[Recorder, Any], GpuStamps] | None = None,
     ) -> None:
         self._recorder, self._find_cuda, self._make = recorder, find_cuda, make
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self.stamps: GpuStamps | None = None
 
     def look(self, now_ns: int = 0) -> None:
         """Switches them on if it is time to, for the step that has just begun too."""
-        if self.stamps is not None or threading.get_ident() != self._thread:
+        if self.stamps is not None or get_ident() != self._thread:
             return
         try:
             cuda = self._find_cuda()

@@ -10,7 +10,6 @@ thing that is done here, and all but writing its section down is done before it 
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
@@ -21,6 +20,7 @@ from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import implied_category
+from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from otel_mlperf.pytorch.loop.loop_finder import Loop
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
-_get_ident = threading.get_ident
+_get_ident = get_ident
 clock: Final = time.monotonic_ns
 """That moments are measured by."""
 _WATCH_TIME: Final = int(Word.WATCH_TIME)

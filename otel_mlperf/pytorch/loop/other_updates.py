@@ -23,13 +23,13 @@ class OtherUpdates:
         """Add one; each key has one thread that adds to it."""
         self._counts[key] = self._counts.get(key, 0) + 1
 
-    def count_task(self, recorder: Recorder) -> None:
-        """Add one if the running task of asyncio is not the one whose step is open."""
-        tasks: Any = sys.modules.get("asyncio.tasks")
-        if tasks is None or tasks.events._get_running_loop() is None:
+    def count_outside(self, recorder: Recorder) -> None:
+        """Add one if the open step is another task's, of asyncio or a greenlet."""
+        if recorder.parents.step_around(CURRENT.get()) is not None:
             return
-        if recorder.parents.step_around(CURRENT.get()) is None:
-            self.count(id(tasks.current_task()))
+        tasks: Any = sys.modules.get("asyncio.tasks")
+        is_running = tasks is not None and tasks.events._get_running_loop() is not None
+        self.count(id(tasks.current_task()) if is_running else 0)
 
     def record(self, recorder: Recorder) -> None:
         """Write what was counted since the last call into the run; never raises."""

@@ -6,7 +6,6 @@ pass or the wait; an optimizer's closure is looked into.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
@@ -16,6 +15,7 @@ from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, clock, safely
 from otel_mlperf.pytorch.loop.other_updates import OtherUpdates
 from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.core.interrupts import at_once
+from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.instruments.graph_size import COUNTED, tell_size
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_mlperf.pytorch.loop.loop_finder import Loop
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
-_get_ident: Final = threading.get_ident
+_get_ident: Final = get_ident
 
 
 class Forward(LoopMoment):
@@ -132,7 +132,7 @@ class Update(LoopMoment):
         self._few.begins(self._recorder, subject)
         super()._begins(subject)
         if self._recorder is not None and self._loop.step.is_open:
-            self.others.count_task(self._recorder)
+            self.others.count_outside(self._recorder)
 
 
 class WrappedUpdate(LoopMoment):

@@ -7,7 +7,6 @@ nothing of ours is seen, so of a compiled model the call from outside counts.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from contextlib import nullcontext
 from functools import partial
@@ -15,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.thread_ident import get_ident
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_get_ident = threading.get_ident
+_get_ident = get_ident
 _UNSEEN: Final = nullcontext()
 _NAME: Final = "_otel_mlperf_work"
 _MOST_FOUND: Final = 16

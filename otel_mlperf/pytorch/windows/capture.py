@@ -27,6 +27,7 @@ from otel_mlperf.pytorch.windows.profiler_devices import (
 from otel_mlperf.pytorch.windows.trace_file import has_begun, has_device_events, write_trace
 from otel_mlperf.recorder.core.faults import internal_error, log, say_once
 from otel_mlperf.recorder.core.interrupts import at_once
+from otel_mlperf.recorder.core.thread_ident import get_ident
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,7 +83,7 @@ class Capture:
 
     def prepare(self) -> Skipped | None:
         """Gets the profiler ready; why it cannot be, else None."""
-        self._thread, self._resident = threading.get_ident(), resident_bytes()
+        self._thread, self._resident = get_ident(), resident_bytes()
         if WindowGrowth.bytes > _GROWTH_BYTES:
             say_once("profiler windows have made the process grow by %d MiB: no more of them",
                      WindowGrowth.bytes >> 20)  # fmt: skip
@@ -153,7 +154,7 @@ class Capture:
         """The program starts a profiler of its own: this one stops before."""
         self.gave_way = True
         self._note(_GAVE_WAY)
-        if threading.get_ident() == self._thread:
+        if get_ident() == self._thread:
             self._end_now()
         else:
             # torch must be stopped by the thread that started it: the one that trains does so
@@ -165,7 +166,7 @@ class Capture:
 
     def finish(self, folder: Path, name: str) -> Path | None:
         """Stops the profiler and writes the trace; None if there is none."""
-        if self._profiler is None or threading.get_ident() != self._thread:
+        if self._profiler is None or get_ident() != self._thread:
             profiler_lock.release(self)
             return None
         with self._section(names.SPAN_PROFILER_EXPORT) as section:

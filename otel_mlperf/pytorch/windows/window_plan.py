@@ -7,7 +7,6 @@ profiler lets only one record at a time.
 from __future__ import annotations
 
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.journal.window_control import Answer
@@ -15,6 +14,7 @@ from otel_mlperf.pytorch.windows.capture import Capture
 from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
 from otel_mlperf.pytorch.windows.window_end import count_skipped, drop_window, end_window
 from otel_mlperf.recorder.core.faults import log, say_once
+from otel_mlperf.recorder.core.thread_ident import get_ident
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,11 +71,11 @@ class WindowPlan:
     def before(self) -> None:
         """A step is about to begin, outside any other."""
         if self._is_stopped:
-            if self._thread in (0, threading.get_ident()):
+            if self._thread in (0, get_ident()):
                 self.end()
             return
         if not self._is_followed(self._recorder.registry.phase):
-            if self._thread == threading.get_ident():
+            if self._thread == get_ident():
                 self._finish_before_its_time()  # a validation, which would fill it
             return
         self._restart_with_epoch()
@@ -150,8 +150,8 @@ class WindowPlan:
         if phase != self._schedule.phase:
             return False
         if not self._thread:
-            self._thread = threading.get_ident()
-        return self._thread == threading.get_ident()
+            self._thread = get_ident()
+        return self._thread == get_ident()
 
     def _restart_with_epoch(self) -> None:
         epoch = self._recorder.stepping.epoch
@@ -197,7 +197,7 @@ class WindowPlan:
 
     def _unmark(self) -> None:
         mark, self._mark = self._mark, None
-        if mark is not None and self._thread == threading.get_ident():
+        if mark is not None and self._thread == get_ident():
             mark.__exit__(None, None, None)
 
     def _skip(self, reason: Skipped) -> None:

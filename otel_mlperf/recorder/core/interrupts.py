@@ -12,10 +12,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from otel_mlperf.foreign_errors import note_raised_again
+from otel_mlperf.recorder.core.thread_ident import get_ident
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ _held_at_start: dict[int, BaseException] = {}
 _START: Final = ("start",)
 _STOP: Final = ("stop",)
 # Gives the caller's thread without a call of the interpreter's, after which it would look.
-_here: Final = iter(threading.get_ident, None)
+_here: Final = iter(get_ident, None)
 
 
 class _HeldError(BaseException):
@@ -80,7 +80,7 @@ class _HeldError(BaseException):
     def __new__(cls, *made: Any) -> Any:
         if made:  # the interpreter asks again where another exception is being handled
             return made[0]
-        thread = threading.get_ident()
+        thread = get_ident()
         error = _held[thread]
         del _held[thread]
         note_raised_again(error)  # CPython 3.11 takes its traceback away
@@ -138,6 +138,6 @@ def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
 
 def _raise_held() -> None:
     """Raises what came as the caller's collection began, if anything did."""
-    held = _held_at_start.pop(threading.get_ident(), None)
+    held = _held_at_start.pop(get_ident(), None)
     if held is not None:
         raise held

@@ -13,6 +13,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
+from otel_mlperf.recorder.core.thread_ident import get_ident
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,7 +67,7 @@ class CallerTracks:
             task = sys.modules["asyncio"].current_task()
             if task is not None:
                 return self._task_number(task)
-        ident = threading.get_ident()
+        ident = get_ident()
         # Thread-local: idents are used again for later threads.
         if getattr(self._known, "ident", None) != ident:
             self._known.ident = ident

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.core.tracks import is_in_task
 from otel_mlperf.recorder.instruments.added_up_in_step import AddedUpInStep
 from otel_mlperf.recorder.instruments.open_aggregate import AddUpCell, OpenAggregate, Place, cut
@@ -73,7 +74,7 @@ class AggregatedPlaces:
         self._memos: list[weakref.ref[_Memo]] = []
         self.local = ThreadMemo(self._memos)
         self._found: dict[int, _Surroundings] = {}
-        self._home = threading.get_ident()
+        self._home = get_ident()
         self._loops: set[int] = set()
         """Tracks on which phases began to have steps."""
         self._phases: set[str] = set()

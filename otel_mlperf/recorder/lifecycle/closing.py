@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 import sys
 import time
-from subprocess import DEVNULL, Popen, SubprocessError, TimeoutExpired
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.isolated_process import HOME
@@ -138,7 +138,7 @@ def await_end(recorder: Recorder, watch: AgentWatch | None, head: int, deadline:
         is_over = _is_agent_done(recorder, watch, head, deadline)
         _await_child(child, deadline + SUMMARY_PATIENCE_S - PATIENCE_S)
     except KeyboardInterrupt:
-        if isinstance(child, Popen):
+        if isinstance(child, subprocess.Popen):
             child.terminate()
             child.wait()
         raise
@@ -174,7 +174,7 @@ def _is_in_time(is_so: Callable[[], bool], deadline: float) -> bool:
 
 def _show_summary(
     run_folder: str, journal_path: str, head: int
-) -> Popen[bytes] | ClosingCell | None:
+) -> subprocess.Popen[bytes] | ClosingCell | None:
     """Starts the child that makes the run's summary once everything is stored.
 
     It prints it on stderr, or it is shown in the cell of a notebook.
@@ -185,41 +185,41 @@ def _show_summary(
     if cell := open_cell(run_folder, [*command, "--cell"], environ):
         return cell
     try:
-        return Popen(
+        return subprocess.Popen(
             [*command, "--closing"],
-            stdin=DEVNULL,
-            stdout=DEVNULL,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
             env=environ,
             process_group=0,  # Ctrl-C would print its traceback beside the program's
         )
-    except (OSError, ValueError, SubprocessError) as error:
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         internal_error(error)
         return None
 
 
-def _await_child(child: Popen[bytes] | ClosingCell | None, deadline: float) -> None:
+def _await_child(child: subprocess.Popen[bytes] | ClosingCell | None, deadline: float) -> None:
     """Waits for the summary. One that is late is not printed: something else is shown by then."""
     left_s = max(0.0, deadline - time.monotonic())
-    if isinstance(child, Popen):
+    if isinstance(child, subprocess.Popen):
         _end_by(child, left_s)
     elif child is not None:
         child.wait(left_s)
 
 
-def _end_by(child: Popen[bytes], left_s: float) -> None:
+def _end_by(child: subprocess.Popen[bytes], left_s: float) -> None:
     try:
         child.wait(left_s)
-    except TimeoutExpired:
+    except subprocess.TimeoutExpired:
         child.terminate()
         try:
             child.wait(_TERMINATE_S)
-        except TimeoutExpired:  # it is printing, and nobody reads
+        except subprocess.TimeoutExpired:  # it is printing, and nobody reads
             child.returncode = 0  # it goes on alone: no ResourceWarning for that
 
 
-def _name_command(child: Popen[bytes] | ClosingCell | None, run_folder: str) -> None:
+def _name_command(child: subprocess.Popen[bytes] | ClosingCell | None, run_folder: str) -> None:
     """Says how the summary is shown that was not printed."""
-    if isinstance(child, Popen) and child.returncode:
+    if isinstance(child, subprocess.Popen) and child.returncode:
         say(f"the summary was not ready in time: otel-mlperf summary {shlex.quote(run_folder)}")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.core import program_callbacks
 from otel_mlperf.recorder.core.faults import internal_error, log
+from otel_mlperf.recorder.core.thread_ident import get_ident
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +39,7 @@ class WarningWatch:
 
     def look(self, now_ns: int) -> None:
         """Looks once a second whether there is something new."""
-        if now_ns < self._due_ns or threading.get_ident() != threading.main_thread().ident:
+        if now_ns < self._due_ns or get_ident() != threading.main_thread().ident:
             return
         self._due_ns = now_ns + _LOOK_NS
         try:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-import threading
 import time
 from collections import Counter, defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from otel_mlperf.foreign_errors import is_foreign, raise_foreign
+from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.core.turns import current_turn, is_same_turn
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class CallProfile:
         self.left_out = ""
         self.has_begun = False
         self.duration_ns = self.kept_bytes = self.peak_bytes = 0
-        self._thread, self._turn = threading.get_ident(), current_turn()
+        self._thread, self._turn = get_ident(), current_turn()
         self._t0 = 0
 
     def begin(self) -> None:
@@ -78,7 +78,7 @@ class CallProfile:
                 self.left_out = CAME_BETWEEN
         finally:
             self.off()
-        if self._thread != threading.get_ident():
+        if self._thread != get_ident():
             self.left_out = OTHER_THREAD
         elif not is_same_turn(self._turn, current_turn()):
             self.left_out = GAVE_WAY
@@ -128,7 +128,7 @@ class FunctionProfile(CallProfile):
         if not _PER_THREAD or sys.getprofile() is self._profiler:
             self.off()
             return True
-        if self._thread == threading.get_ident():
+        if self._thread == get_ident():
             _replaced.append(self._profiler)
         return False
 
@@ -136,7 +136,7 @@ class FunctionProfile(CallProfile):
         """Before Python 3.12 in the thread in which it is on."""
         if not _PER_THREAD or sys.getprofile() is self._profiler:
             self._profiler.disable()
-        elif self._thread != threading.get_ident():
+        elif self._thread != get_ident():
             # No thread can end another's; that one does it by itself, at its next call.
             self._profiler.__init__(_end_here)
 

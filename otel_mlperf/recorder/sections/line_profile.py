@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.sections.call_profile import CallProfile, why_not_loaded
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class LineProfile(CallProfile):
 
     def in_place_of(self, function: Any) -> Any:
         """A copy, whose lines are seen; of any but the first function itself."""
-        if not self._is_on or self._thread != threading.get_ident():
+        if not self._is_on or self._thread != get_ident():
             return function
         if self._copy is None:
             copy = _copied(function)
@@ -66,7 +66,7 @@ class LineProfile(CallProfile):
 
     def off(self) -> None:
         """In the thread in which it is on; no other can, and that one does it as the call ends."""
-        if not self._is_on or self._thread != threading.get_ident():
+        if not self._is_on or self._thread != get_ident():
             return
         theirs = sys.gettrace()
         self._profiler.disable()

@@ -7,7 +7,6 @@ and which steps are open, because a section's trace is its step's.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +14,7 @@ from opentelemetry.trace.propagation import _SPAN_KEY
 
 from otel_mlperf import ids
 from otel_mlperf.journal.layout import Kind, Word
+from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
     PARENTS,
@@ -100,7 +100,7 @@ class Parents:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._home = threading.get_ident()
+        self._home = get_ident()
         """The thread in which the run was started: there everything belongs to the run."""
         self._foreign: dict[int, int] = {}
         """Trace ids of others to the keys that stand for them in rows."""
@@ -171,7 +171,7 @@ class Parents:
                 return self._recording.meta.run_span, self._recording.meta.run_span
             above = context_above(above)
         around = self._resolve_context(above, track) if above else None
-        if around is None and self.outer and threading.get_ident() == self._home:
+        if around is None and self.outer and get_ident() == self._home:
             return self.outer[-1]
         return around
 

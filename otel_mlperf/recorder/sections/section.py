@@ -19,7 +19,6 @@ in place of what the program has raised.
 from __future__ import annotations
 
 import struct
-import threading
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,6 +26,7 @@ from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import ROW, Flag, Kind, Word
 from otel_mlperf.recorder.core.faults import internal_error, try_again
 from otel_mlperf.recorder.core.interrupts import at_once
+from otel_mlperf.recorder.core.thread_ident import get_ident as thread_ident
 from otel_mlperf.recorder.core.tracks import find_running_loop
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
@@ -147,7 +147,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     entries, push = iter(journal.free.pop, None), journal.free.append
     put, put_open = _ROW.pack_into, OPEN_ENTRY.pack_into
     get_current, set_current, reset_current = CURRENT.get, CURRENT.set, CURRENT.reset
-    get_ident, clock, next_id = threading.get_ident, time.monotonic_ns, recording.next_id
+    get_ident, clock, next_id = thread_ident, time.monotonic_ns, recording.next_id
     renew, payload, place = slow_path.renew, slow_path.payload, parents.place
     running_loop = find_running_loop()  # None while asyncio is not imported
 

@@ -6,10 +6,10 @@ else meanwhile. Memory is its process's, whatever else went on in there.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.core.turns import current_turn, is_same_turn
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Usage:
         """Known once it has ended, but not where reading failed."""
         self.turn = current_turn()
         """Of the thread's event loop; ``MANY``: it is known that the thread does other work."""
-        self._counters, self._ident = counters, threading.get_ident()
+        self._counters, self._ident = counters, get_ident()
         # Last: what reading takes is not the section's.
         self._before: UsedSoFar = counters.before()
 
@@ -42,7 +42,7 @@ class Usage:
             before = self._before
             device = before.process.device
             after = self._counters.after(device.device if device else None)
-            same = self._ident == threading.get_ident() and is_same_turn(self.turn, current_turn())
+            same = self._ident == get_ident() and is_same_turn(self.turn, current_turn())
             self.figures = [
                 *map(_grown, before.of_thread if same else _UNKNOWN, after.of_thread),
                 *_of_process(before.process, after.process),

@@ -6,10 +6,10 @@ cannot see why: see ``abandoned_loops``.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING
 
+from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.core.tracks import is_in_task
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
@@ -47,7 +47,7 @@ class Stepping(OneStep):
             self.abandoned.settle(None)
         if self._sections.unfinished is not None:
             self._sections.finish_rest(time.monotonic_ns())
-        above, track = CURRENT.get(), threading.get_ident()
+        above, track = CURRENT.get(), get_ident()
         outer = self._parents.outer
         if outer and above is outer[-1] and above.at and above.track == track and not is_in_task():
             return self._open(number, above, None, track, above, at_ns)

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import LIMIT_S
+from kineto_recorded import needs_torch
+from runs import LIMIT_S, settle
 
 from otel_mlperf.cli.run import parse_arguments
 from otel_mlperf.errors import UsageError
 from otel_mlperf.integrations.program_start import ProgramRequest as Wanted
 from otel_mlperf.store.run_folders import list_runs
+from otel_mlperf.store.table_reader import Store
 
 SCRIPTS = {
     "who it is": """
@@ -241,6 +243,40 @@ def test_ranks_of_a_launching_script_are_recorded(execute, tmp_path):
 
     assert (done.returncode, done.stderr) == (0, "")
     assert names_of_runs(tmp_path) == ["launch", "rank"]
+
+
+PATCHED = """
+    import subprocess, _thread, threading
+
+    numbers = {}
+    number = lambda real=_thread.get_ident: numbers.setdefault(real(), 1 + len(numbers))
+    threading.get_ident = _thread.get_ident = number
+    threading.main_thread()._ident = number()
+    original = subprocess.Popen
+    subprocess.Popen = type("Popen", (original,), {"__init__": original.__init__})
+    original.__init__ = None
+
+    import torch
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for _ in range(8):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+"""
+
+
+@needs_torch
+def test_program_that_patches_threads_and_processes_is_recorded(execute, tmp_path):
+    """As gevent does once the run has started: each step is there, and no traceback at the end."""
+    write(tmp_path, "train.py", PATCHED)
+
+    done = execute("-m", "otel_mlperf", "run", "train.py", OTEL_MLPERF_CONSOLE="true")
+
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    (run,) = list_runs(tmp_path / "runs")
+    settle(run.path)
+    assert Store(run.path).rows("SELECT count(*) FROM steps") == [(8,)]
 
 
 WRAPPERS = {
