@@ -249,7 +249,7 @@ class Config:
     readings_interval_ms: int = set_by(
         "OTEL_MLPERF_READINGS_INTERVAL",
         0,
-        "Time between two readings; 0: 5 s, at level ``comprehensive`` 1 s.",
+        "Time between two readings, at least 100; 0: 5 s, at level ``comprehensive`` 1 s.",
     )
     integrations_off: str = set_by(
         "OTEL_MLPERF_INTEGRATIONS_OFF",

@@ -58,6 +58,11 @@ _MOST_SPANS: Final = 2_500
 """The same of spans, which take some ten times as much."""
 
 
+def look_interval_s(readings_s: float) -> float:
+    """Return the time between two looks: half a second, or what readings ask for, down to 0.1 s."""
+    return min(LOOK_S, max(GLANCE_S, readings_s))
+
+
 class Agent:
     """The agent of one run on one node."""
 
@@ -71,6 +76,7 @@ class Agent:
         self._folder, self._host = folder, folder.name
         self.run_folder = folder.parents[1]
         self._tail, self._options = tail, options
+        self._look_s = look_interval_s(options.readings_s)
         self._state_path = self._folder / "state"
         self._state: AgentState = load_or_begin(self.run_folder, self._folder)
         parts = make_node_parts(self.run_folder, self._folder, options, self._state)
@@ -156,7 +162,7 @@ class Agent:
 
     def _pause(self, began: float) -> None:
         """Until the time of the next look, or until a glance shows that it should come sooner."""
-        until = began + (LOOK_S if self._tail.fullness < _BUSY else _BUSY_POLL_S)
+        until = began + (self._look_s if self._tail.fullness < _BUSY else _BUSY_POLL_S)
         while (left_s := until - time.monotonic()) > 0:
             time.sleep(min(left_s, GLANCE_S))
             if self._tail.is_pressing or self._is_asked:

@@ -42,6 +42,8 @@ _QUICK_S: Final[Mapping[str, float]] = {"host": 0.4, "process": 0.4, GPUS: 0.9}
 says what a GPU did in its last second; others and disks keep to their interval."""
 _QUICK_FOR_S: Final = 10.0
 """Longer runs have two readings five seconds apart."""
+_SECOND_WITHIN_S: Final = 0.85
+"""After the first reading: what CPUs did is known from the second one on. GPUs say it at once."""
 
 
 class ReadingRounds:
@@ -61,6 +63,7 @@ class ReadingRounds:
         self._clock, self._proc = clock, proc
         self._due_s = clock()
         self._quick_until_s = self._due_s
+        self._is_first = True
         self._quick_due_s: dict[str, float] = {}
         self._stepping: set[str] = set()
         self._wanted: set[str] = set()
@@ -81,6 +84,8 @@ class ReadingRounds:
             self._stepping.update(stepping)
             self._quick_due_s, self._quick_until_s = {}, now_s + _QUICK_FOR_S
         if mains and now_s >= self._due_s:
+            if self._is_first:
+                self._is_first, self._quick_until_s = False, now_s + _SECOND_WITHIN_S
             self._due_s += self._interval_s
             # What a stopped machine has missed is not made up for.
             if self._due_s <= now_s:

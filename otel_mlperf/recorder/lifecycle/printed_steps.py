@@ -6,12 +6,14 @@ pays nothing.
 
 from __future__ import annotations
 
+import importlib
 import struct
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.journal.layout import ROW_BYTES, Kind
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.used_so_far import Counters
 from otel_mlperf.recorder.sections.section_context import PARENTS
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import OpenStep
 
 _ROW: Final = struct.Struct("<QQQ24sIIQ")
+_FLOAT: Final = struct.Struct("<d")
 _MOST_HOLES: Final = 64
 """Slots in a row that were drawn by other threads and are not written yet."""
 
@@ -37,6 +40,7 @@ class PrintedSteps:
     def __init__(self, recorder: Recorder, most: int, write: Callable[[str], object] = say) -> None:
         self._recorder, self._most, self._write = recorder, most, write
         self._slot = 1
+        self._counters = Counters()
         stepping = recorder.stepping
         stepping.after_step = [*stepping.after_step, self.after]
 
@@ -51,20 +55,29 @@ class PrintedSteps:
 
     def _line(self, step: OpenStep) -> str:
         spent: dict[str, int] = {}
+        logged: dict[str, float] = {}
         duration, sid = 0, step.section.sid
-        for start, end, own, chunk, entry in self._sections():
+        for kind, start, end, own, chunk, entry in self._rows():
             parent, root, track = PARENTS.unpack(chunk)
-            if own == sid:
+            if kind == Kind.VALUE:
+                if root == sid:
+                    logged[self._recorder.registry.about(entry)[0]] = _value(end)
+            elif own == sid:
                 duration = end - start - step.excluded
             elif parent == root == sid and track == step.section.track:
                 name = self._recorder.registry.about(entry)[0]
                 spent[name] = spent.get(name, 0) + end - start
         spent["not in a span"] = max(0, duration - sum(spent.values()))
         parts = ", ".join(f"{name} {ns / 1e6:.2f}" for name, ns in spent.items())
-        return f"{step.phase} step {step.number}: {duration / 1e6:.2f} ms: {parts}"
+        values = "".join(f"; {name} {value:.4g}" for name, value in logged.items())
+        time = f"{duration / 1e6:.2f} ms: {parts}"
+        return f"{step.phase} step {step.number}: {time}; {_memory(self._counters)}{values}"
 
-    def _sections(self) -> Iterator[tuple[int, int, int, bytes, int]]:
-        """Start, end, span, parents and name of the section rows since it was asked last."""
+    def _rows(self) -> Iterator[tuple[int, int, int, int, bytes, int]]:
+        """Kind, start, end, span, parents and name of rows since the last call.
+
+        Of a logged value the end is its bits, and the first of the parents its step's number.
+        """
         journal = self._recorder.journal
         rows, at, slot, holes = journal.shape.rows, journal.shape.ring_at, self._slot, 0
         while holes < _MOST_HOLES:
@@ -78,5 +91,21 @@ class PrintedSteps:
                 holes += 1
                 continue
             self._slot, holes = slot, 0
-            if row[5] & 15 == Kind.SECTION:
-                yield row[:5]
+            if (kind := row[5] & 15) in (Kind.SECTION, Kind.VALUE):
+                yield kind, *row[:5]
+
+
+def _value(bits: int) -> float:
+    value: float = _FLOAT.unpack(bits.to_bytes(8, "little"))[0]
+    return value
+
+
+def _memory(counters: Counters) -> str:
+    """Memory of the process and of its device, as of now."""
+    # By name: how sizes are written lies above the recorder.
+    size = importlib.import_module("otel_mlperf.report.quantities").size
+    now = counters.of_process()
+    words = f"memory {size(now.resident_bytes or 0)}"
+    if now.device is None:
+        return words
+    return f"{words}, cuda {size(now.device.allocated_bytes)}, peak {size(now.device.peak_bytes)}"

@@ -9,6 +9,7 @@ import time
 import pytest
 from by_hand import accounts, adds_up, table
 
+from otel_mlperf.agent.lifecycle.agent_loop import look_interval_s
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.store.parts import read_as_of
 
@@ -128,3 +129,9 @@ def test_rows_that_the_log_refused_are_read_again(program, agent_of, run_folder)
     assert freed == 1
     assert [s["n"] for s in table(run_folder, "steps")] == list(range(20))
     assert accounts(run_folder)["spans"]["store"]["created"] == program.sections
+
+
+@pytest.mark.parametrize(("readings_s", "look_s"), [(5.0, 0.5), (0.2, 0.2), (0.01, 0.1)])
+def test_readings_that_are_asked_for_often_are_looked_for_often(readings_s, look_s):
+    """An interval below half a second is kept to, down to a tenth."""
+    assert look_interval_s(readings_s) == look_s

@@ -61,8 +61,14 @@ def test_memory_of_a_device_is_told(capsys, monkeypatch):
     monkeypatch.setattr(memory, "_counters", Counters(find_cuda=lambda: Cuda([account])))
     with om.timed("move"):
         account.allocate(8_000_000)
+        account.allocate(-2_000_000)
+    with om.timed("again"):
+        account.allocate(1_000_000)
 
-    assert lines(capsys) == ["move TIME, cuda +8.00 MB"]
+    assert lines(capsys) == [
+        "move TIME, cuda +6.00 MB, cuda peak 9.00 MB",
+        "again TIME, cuda +1.00 MB",  # below the peak before
+    ]
 
 
 def test_functions_and_coroutines(capsys):

@@ -131,11 +131,15 @@ def test_first_steps_are_printed(start, capsys):
             pass
         with om.span("forward"):
             pass
+        om.log(loss=0.25)
 
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("train step 0: ")
     assert second.startswith("train step 1: ")
-    whole, _, parts = second.removeprefix("train step 1: ").partition(" ms: ")
+    spent_in, memory, loss = second.split("; ")
+    assert re.fullmatch(r"memory [\d.]+ [MG]B(, cuda .*)?", memory)
+    assert loss == "loss 0.25"
+    whole, _, parts = spent_in.removeprefix("train step 1: ").partition(" ms: ")
     spent = {part.rpartition(" ")[0]: float(part.rpartition(" ")[2]) for part in parts.split(", ")}
     assert list(spent) == ["data.load", "forward", "not in a span"]
     step = recording.sections("train.step")[1]
