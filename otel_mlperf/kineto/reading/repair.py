@@ -137,6 +137,9 @@ def _with_escaped_quotes(text: str, place: int) -> str | None:
     return None
 
 
+_COMPLETE: Final = "X"
+
+
 def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
     """An entry; the name of a phase that the format does not have; or None, if it is neither.
 
@@ -147,9 +150,8 @@ def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
         return None
     if not value:
         return None  # XLA ends its list with an empty entry.
-    phase = value.get("ph")
-    if not isinstance(phase, str):
-        damage["missing_field" if phase is None else "wrong_type"] = f"ph: {phase!r:.40}"
+    phase = _phase(value, damage)
+    if phase is None:
         return None
     if phase not in _PHASES:
         return clean_text(phase, damage)
@@ -168,6 +170,16 @@ def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
     elif args is not None:
         damage["wrong_type"] = f"args: {args!r:.40}"
     return msgspec.convert(fields, ENTRY)
+
+
+def _phase(value: dict[str, Any], damage: dict[str, str]) -> str | None:
+    """The ``ph`` of an entry; None if it has none, and no start and duration that say it."""
+    phase = value.get("ph")
+    if isinstance(phase, str):
+        return phase
+    damage["missing_field" if phase is None else "wrong_type"] = f"ph: {phase!r:.40}"
+    is_complete = phase is None and None not in (value.get("ts"), value.get("dur"))
+    return _COMPLETE if is_complete else None
 
 
 def _of_types(

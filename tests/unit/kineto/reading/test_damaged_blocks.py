@@ -105,6 +105,7 @@ KEPT = {
     ),
     "no process": (hurt(b'"pid": 4242,', b""), HURT, "missing_field"),
     "no thread": (hurt(b'"tid": 4242,', b""), HURT, "missing_field"),
+    "no phase": (hurt(b'"ph"', b'"hp"'), HURT, "missing_field"),
     "a negative duration": (hurt(b'"dur": 80', b'"dur": -80'), HURT, "negative_duration"),
 }
 LOST = {
@@ -116,7 +117,10 @@ LOST = {
     "a word for a time": (hurt(b": 1020.001", b': "soon"'), "wrong_type"),
     "no time": (hurt(b'"ts": 1020.001,', b""), "missing_field"),
     "no duration": (hurt(b'"dur": 80.999', b'"xyz": 1'), "missing_field"),
-    "no phase": (hurt(b'"ph"', b'"hp"'), "missing_field"),
+    "no phase and no duration": (
+        hurt(b'"ph"', b'"hp"').replace(b'"dur": 80.999', b'"xyz": 1'),
+        "missing_field",
+    ),
     "a phase that is no text": (hurt(b'"X"', b"7"), "wrong_type"),
     "100,000 brackets": (hurt(b": 12", b": " + b"[" * 100_000 + b"]" * 100_000), "too_deep"),
     "100,000 brackets that nothing closes": (hurt(b": 12", b": " + b"[" * 100_000), "too_deep"),
