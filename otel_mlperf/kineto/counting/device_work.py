@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf.intervals import union
-from otel_mlperf.kineto.linking.device_tracks import find_device_tracks
+from otel_mlperf.kineto.linking.device_numbers import find_device_numbers
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.reading.trace_reader import read_details
 from otel_mlperf.kineto.trace_events import NONE
@@ -99,12 +99,7 @@ def find_work(trace: Trace) -> Work:
     """
     events = trace.events
     rows = np.flatnonzero((find_roles(trace) == Role.DEVICE) & ~is_of(trace, _WAITS))
-    tracks = find_device_tracks(trace.tracks)
-    of_track = np.array([track[1:] for track in tracks] or [(NONE, NONE)], np.int64)
-    track = events.track[rows]
-    device = np.where(events.device[rows] != NONE, events.device[rows], of_track[track, 0])
-    stream = np.where(events.stream[rows] != NONE, events.stream[rows], of_track[track, 1])
-    device = _apart(device, np.array([track.pid for track in trace.tracks] or [""])[track])
+    device, stream = find_device_numbers(trace, rows)
     devices, of_device = np.unique(device, return_inverse=True)
     numbers, number = np.unique(stream, return_inverse=True)
     del device, stream
@@ -123,28 +118,6 @@ def find_work(trace: Trace) -> Work:
             for pair in pairs.tolist()
         ],
     )
-
-
-def _apart(device: NDArray[np.int64], process: NDArray[np.str_]) -> NDArray[np.int64]:
-    """Device numbers, each of one process: ranks that were merged into a file share theirs.
-
-    The first process keeps the number; the next one that has it gets the lowest that is free.
-    """
-    both, first, place = np.unique(
-        np.rec.fromarrays([device, process]), return_index=True, return_inverse=True
-    )
-    numbers = [int(number) for number, _ in both.tolist()]
-    if len(set(numbers)) == len(numbers):
-        return device
-    taken: set[int] = set()
-    renumbered = np.zeros(len(both), np.int64)
-    for at in np.argsort(first).tolist():
-        free = numbers[at]
-        while free in taken:
-            free += 1
-        taken.add(free)
-        renumbered[at] = free
-    return renumbered[place.reshape(-1)]
 
 
 def is_of(trace: Trace, categories: frozenset[str]) -> NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf.kineto.linking.arrows import find_forward
+from otel_mlperf.kineto.linking.device_numbers import set_device_numbers
 from otel_mlperf.kineto.linking.forest import find_parents
 from otel_mlperf.kineto.linking.host_parents import HostEvents
 from otel_mlperf.kineto.linking.instants import settle
@@ -37,9 +38,12 @@ if TYPE_CHECKING:
 def link(trace: Trace, sections: Sections | None = None) -> Links:
     """Finds where each event of a trace belongs, in the recorded sections too if there are any.
 
+    Gives work of devices the numbers of its rows, where the ``args`` have none of their own.
+
     Sections are left out where the trace does not tell Unix time: nothing says when it was.
     """
     roles = find_roles(trace)
+    set_device_numbers(trace, roles)
     trace = tell_apart(trace, roles)
     is_host = ~np.isin(roles, (*IS_DEVICE, Role.WINDOW))
     around = _nest(trace, roles, is_host)

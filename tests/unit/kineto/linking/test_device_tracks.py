@@ -10,6 +10,7 @@ from kineto_traces import event, named, operator, write_trace
 from otel_mlperf.kineto.counting.window_numbers import count
 from otel_mlperf.kineto.linking.link import link
 from otel_mlperf.kineto.reading.trace_reader import read_trace
+from otel_mlperf.kineto.trace_events import NONE
 
 
 def on(pid, tid, name, start_us, duration_us, **args):
@@ -91,6 +92,18 @@ NAMED_BY_LABEL = [
 def test_rows_of_streams_are_work_and_rows_that_repeat_them_are_none(tmp_path, entries, busy):
     """The device is busy for the union of its streams, once."""
     assert busy_us(numbers_of(tmp_path, entries)) == busy
+
+
+def test_events_get_the_numbers_of_their_row(tmp_path):
+    """As if the file gave them: spans, and what is counted from them, bear both."""
+    trace = read_trace(write_trace(tmp_path / "t.json", XLA_GPU, base_ns=None))
+
+    link(trace)
+
+    rows = zip(trace.events.name, trace.events.device, trace.events.stream, strict=True)
+    numbers = {trace.names[name]: (device, stream) for name, device, stream in rows}
+    assert numbers["gemm_fusion"] == numbers["MemcpyD2H"] == (1, 13)
+    assert numbers["dot.1"] == numbers["PjitFunction(f)"] == (NONE, NONE)
 
 
 def test_copies_and_collectives_of_xla_and_ascend_are_told_by_their_names(tmp_path):

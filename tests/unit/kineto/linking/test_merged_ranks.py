@@ -56,6 +56,9 @@ def test_each_rank_has_a_device_and_its_own_launches(tmp_path, rename, is_sorted
     on_gpu = {total.name: total.device_ns // 1000 for total in numbers.totals if total.device_ns}
     assert on_gpu == {f"op{rank}": 5 * (10 + rank) for rank in range(ranks)}
     assert trace.events.correlation.max() == 5
+    # Spans, and what is counted from them, bear the number of the device.
+    kernels = [name == "gemm" for name in map(trace.names.__getitem__, trace.events.name)]
+    assert set(trace.events.device[kernels].tolist()) == set(range(ranks))
 
 
 def test_a_second_process_with_calls_of_its_own_is_no_second_rank(tmp_path):
