@@ -27,6 +27,8 @@ _DEVICE: Final = re.compile(
 _STREAM: Final = re.compile(r"(?:gpu )?stream\W*(\d+)", re.IGNORECASE)
 """Beginnings of names of threads whose events are work of a device."""
 _NUMBER: Final = re.compile(r"(\d+)\s*$")
+_ENDING: Final = 16
+"""Characters of a name that its number is looked for in: a search of all may be quadratic."""
 _XLA: Final = re.compile(r"/device:", re.IGNORECASE)
 _XLA_WORK: Final = "XLA Ops"
 """The only row of work where a device has no streams: of a TPU."""
@@ -100,7 +102,10 @@ def _device_numbers(works: Sequence[TraceTrack]) -> dict[str, int]:
         pid: int(match[1])
         for pid, track in processes.items()
         if not _LIST.fullmatch(pid)
-        and (match := _NUMBER.search(track.process) or _NUMBER.search(track.labels))
+        and (
+            match := _NUMBER.search(track.process[-_ENDING:])
+            or _NUMBER.search(track.labels[-_ENDING:])
+        )
         and len(match[1]) < 5
     }
     if len(named) == len(processes) == len(set(named.values())):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _OFFSET: Final = 1 << 40
 """Between the numbers of two ranks: a profiler counts no further."""
 _MOST_RANKS: Final = 1 << 12
+_LONGEST_PID: Final = 256
 _LAST_NUMBER: Final = re.compile(r"-?\d+\W*$")
 
 
@@ -86,11 +87,16 @@ def _first_rows(trace: Trace, pids: list[str], wanted: NDArray[np.bool_]) -> dic
 
 def _by_tag(hosts: list[str], devices: list[str]) -> dict[str, int]:
     """By what stands before the last number; empty unless it tells all of them."""
-    tags = {_LAST_NUMBER.sub("", pid): at for at, pid in enumerate(hosts)}
+    tags = {_tag(pid): at for at, pid in enumerate(hosts)}
     if len(tags) < len(hosts):
         return {}
-    of = {pid: tags.get(_LAST_NUMBER.sub("", pid)) for pid in devices}
+    of = {pid: tags.get(_tag(pid)) for pid in devices}
     return {pid: at for pid, at in of.items() if at is not None} if None not in of.values() else {}
+
+
+def _tag(pid: str) -> str:
+    """What stands before the last number of a short process; longer ones are no tool's."""
+    return _LAST_NUMBER.sub("", pid) if len(pid) <= _LONGEST_PID else pid
 
 
 def _by_place(

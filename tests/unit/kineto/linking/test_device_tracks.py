@@ -174,3 +174,18 @@ def test_rows_that_may_be_a_device_s_are_counted(tmp_path, entries, expected):
 
     found = [(rows.process, rows.events, rows.is_device) for rows in numbers.unknown_rows]
     assert (found, numbers.devices) == (expected, [])
+
+
+def test_names_that_were_made_to_be_long_cost_no_more_than_their_length(tmp_path):
+    """A million digits, in names of processes, threads and labels, and as a process."""
+    long = "GPU " + "1" * 250_000 + "x"
+    entries = [
+        named("process_name", long, pid=long),
+        named("thread_name", "Stream " + long, pid=long, tid=1),
+        labels(long, pid=long),
+        on(long, 1, "op", 0, 10),
+        on("5" * 250_000 + "x", 1, "call", 0, 5, correlation=1) | {"cat": "cuda_runtime"},
+        on("6" * 250_000 + "x", 1, "call", 0, 5, correlation=1) | {"cat": "cuda_runtime"},
+    ]
+
+    assert sum(rows.events for rows in numbers_of(tmp_path, entries).unknown_rows) == 1
