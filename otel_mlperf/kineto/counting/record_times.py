@@ -104,8 +104,10 @@ def find_missing_durations(trace: Trace, work: Work) -> list[Loss]:
     roles, is_copy = find_roles(trace), work.kind == WorkKind.COPY
     losses = _zeros(trace, DEVICE_DURATION, work.rows[is_copy])
     losses += _zeros(trace, DEVICE_DURATION, work.rows[~is_copy])
-    for role in (Role.CALL, Role.OPERATOR):
-        losses += _zeros(trace, HOST_DURATION, np.flatnonzero(roles == role))
+    # Plugins write their counters as calls, which have no correlation and last no time.
+    calls = (roles == Role.CALL) & (trace.events.correlation > 0)
+    for of_host in (calls, roles == Role.OPERATOR):
+        losses += _zeros(trace, HOST_DURATION, np.flatnonzero(of_host))
     return losses
 
 

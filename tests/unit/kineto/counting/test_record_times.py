@@ -66,3 +66,13 @@ def test_kernels_that_took_no_time_have_lost_their_duration(tmp_path):
     for entry in [entry for entry in coarse if entry["cat"] == "kernel"][:4]:
         entry["dur"] = 0
     assert losses_of(tmp_path, coarse) == []
+
+
+def test_counters_that_are_written_as_calls_have_no_duration_to_lose(tmp_path):
+    """Plugins of the profiler write them so: without a correlation."""
+    counters = [
+        event("mlx5_0:1", 25.5 * at, 0, category="privateuse1_runtime", pid=99, tx_gbps=12.5)
+        for at in range(40)
+    ]
+
+    assert losses_of(tmp_path, [*work(), *counters]) == []
