@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.analysis.findings.cpu_shares import MAIN, read_cpu_shares
-from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding import WIDEST, Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ _TOO_MANY: Final = 1.5
 """Runnable threads for each CPU, from which on their number is it: some more is usual."""
 _FEWEST_TOO_MANY: Final = 1.5
 """Threads beyond the CPUs at least: one that waits for part of a CPU waits for the quota."""
+_VERY_MANY: Final = 8.0
+"""Runnable threads for each CPU from which on fewer of them win about half of the wait."""
 _OTHERS: Final = 0.1
 """Share of the host's CPUs from which on others are worth a word: the system itself uses some."""
 _UNSURE: Final = 0.2
@@ -92,9 +94,18 @@ def _oversubscription(rank: OfRank, short_id: str) -> Finding:
         action=action,
         evidence=_evidence(rank) | {"threads": rank.threads},
         where=Where(rank=rank.rank),
-        gain=Gain(low=low, high=high),
+        gain=_narrowed(low, high, is_very_many=rank.runnable >= _VERY_MANY * rank.cpus),
         command=f"otel-mlperf summary {short_id}",
     )
+
+
+def _narrowed(low: float, high: float, *, is_very_many: bool) -> Gain:
+    """Return the gain, no wider than can be acted on: its lower part where threads are very many.
+
+    Else its middle: neither end is likelier then.
+    """
+    least = low if is_very_many else max(low, (low + high - WIDEST) / 2)
+    return Gain(low=least, high=min(high, least + WIDEST))
 
 
 def _noisy_neighbour(rank: OfRank, shares: CpuShares, short_id: str) -> Finding:
