@@ -46,6 +46,19 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
             because="A run that is younger than the half hour that is looked at is not judged.",
         ),
     ),
+    FindingRow(
+        id="set_up",
+        name="SetUpShare",
+        severity="info",
+        threshold=0.4,
+        summary="set-up takes {value:.0%} of the run: {spent:.1f} s before the first step{longest}",
+        action=(
+            "Look at what is made anew each time (tables, indexes, tokenized or decoded data: keep "
+            "them in a file or make them once), loaded one after the other, or imported and not "
+            "used: python -X importtime, and `with om.span(...)` around its parts."
+        ),
+        of_ended=True,
+    ),
     Rule(
         id="requests_late",
         name="RequestsLate",

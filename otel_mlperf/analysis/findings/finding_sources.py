@@ -36,7 +36,11 @@ from otel_mlperf.analysis.findings.memory_growth import find_memory_growth
 from otel_mlperf.analysis.findings.periodic_stalls import find_periodic_stall
 from otel_mlperf.analysis.findings.recompilation import find_recompilation
 from otel_mlperf.analysis.findings.run_numbers import RunNumbers
-from otel_mlperf.analysis.findings.run_time import find_late_requests, find_low_goodput
+from otel_mlperf.analysis.findings.run_time import (
+    find_late_requests,
+    find_long_set_up,
+    find_low_goodput,
+)
 from otel_mlperf.analysis.findings.sampled_lines import find_sampled_lines
 from otel_mlperf.analysis.findings.small_operators import find_small_operators
 from otel_mlperf.analysis.findings.step_drift import find_step_drift
@@ -90,6 +94,7 @@ OWN: Final[tuple[Find, ...]] = (
     find_between_steps,
     find_memory_growth,
     find_low_goodput,
+    find_long_set_up,
     find_late_requests,
     find_losses,
     find_ended_rules,

@@ -1,11 +1,12 @@
-"""Did the run's time go into what it is for, and were its requests as fast as they are to be?"""
+"""Findings of a run's time: its goodput, its set-up, and requests beyond their bound."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.analysis.summary.goodput_shapes import PRODUCTIVE
+from otel_mlperf.analysis.steps.step_shares import shown
+from otel_mlperf.analysis.summary.goodput_shapes import PRODUCTIVE, SET_UP
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
@@ -14,6 +15,19 @@ if TYPE_CHECKING:
 
 _LEAST_NS: Final = 600_000_000_000
 """Of shorter runs imports and set-up are most: nothing is wrong with that."""
+_LEAST_SET_UP_NS: Final = 5_000_000_000
+"""Of set-up: importing a framework and making a model take some seconds in each program."""
+_LEAST_LONGEST: Final = 0.1
+"""Share of the set-up from which on a section of it is named."""
+_MOST_SET_UP: Final = 0.4
+"""Share of the run that can be saved at most, as far as anybody can tell: a model, data and
+libraries have to be loaded in any case."""
+_LONGEST: Final = """WITH first AS (SELECT rank, restart, min(start_ns) AS first_ns FROM steps
+    GROUP BY rank, restart)
+SELECT name, sum(self_ns) / count(DISTINCT s.rank) AS own_ns FROM sections s
+    JOIN first USING (rank, restart)
+WHERE n IS NULL AND NOT beside AND start_ns < first_ns AND category NOT IN (SELECT unnest($around))
+GROUP BY name ORDER BY own_ns DESC, name LIMIT 1"""
 _FEWEST: Final = 20
 """Requests from which on one that is late is no accident."""
 
@@ -37,6 +51,36 @@ def find_low_goodput(numbers: RunNumbers) -> list[Finding]:
             action=row.action.format(most=f"{most}, {share:.0%}"),
             evidence={"goodput": ledger.goodput, "wall_ns": ledger.wall_ns, "most": share},
             gain=Gain(low=0.0, high=share, of="run"),
+            command=f"otel-mlperf summary {numbers.summary.short_id}",
+        )
+    ]
+
+
+def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
+    """One finding, if more than the row's share of the run passes before its first step.
+
+    Of steps it is judged by: a run without them has no set-up that could be told from the rest.
+    """
+    ledger, row = numbers.summary.ledger, row_of("set_up")
+    if ledger is None or numbers.summary.steps is None:
+        return []
+    spent_ns = ledger.spent_ns[SET_UP] / len(ledger.ranks)
+    share = spent_ns / ledger.wall_ns if ledger.wall_ns else 0.0
+    if spent_ns < _LEAST_SET_UP_NS or not row.holds(share):
+        return []
+    longest = numbers.store.rows(_LONGEST, around=[names.RUN, names.EPOCH, names.PHASE])
+    name, own_ns = longest[0] if longest else ("", 0.0)
+    is_named = own_ns >= _LEAST_LONGEST * spent_ns
+    where = f", {own_ns / 1e9:.1f} s of it in {shown(name)}" if is_named else ""
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(value=share, spent=spent_ns / 1e9, longest=where),
+            action=row.action,
+            evidence={"share": share, "set_up_ns": spent_ns, "longest_ns": float(own_ns)},
+            where=Where(section=shown(name) if is_named else SET_UP),
+            gain=Gain(low=0.0, high=min(_MOST_SET_UP, share), of="run"),
             command=f"otel-mlperf summary {numbers.summary.short_id}",
         )
     ]

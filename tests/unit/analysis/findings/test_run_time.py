@@ -40,6 +40,38 @@ def test_goodput(tmp_path, lasts_s, works_s, is_low):
         assert one.gain.of == "run"
 
 
+@pytest.mark.parametrize(
+    ("before_s", "works_s", "is_long"),
+    [(12, 8, True), (12, 30, False), (4, 2, False)],
+)
+def test_a_set_up_that_takes_much_of_the_run_is_told(tmp_path, before_s, works_s, is_long):
+    """Not a short one, which loads a framework; with the section that takes most of it."""
+    run = RunFolderBuilder(tmp_path)
+    run.outside("build_table", 7 * S, start_ns=START + 2 * S)
+    run.step(0, before_s * S, {"forward": works_s * S})
+    run.process((before_s + works_s) * S)
+
+    found = found_in(run, "set_up")
+    assert bool(found) is is_long
+    if is_long:
+        (one,) = found
+        assert one.summary == (
+            "set-up takes 60% of the run: 12.0 s before the first step, 7.0 s of it in build_table"
+        )
+        assert (one.severity, one.where.section) == ("info", "build_table")
+        assert (one.gain.low, one.gain.high, one.gain.of) == (0.0, 0.4, "run")
+
+
+def test_a_set_up_of_which_nothing_is_in_a_section_is_told(tmp_path):
+    """As that of an untouched program."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 12 * S, {"forward": 8 * S})
+    run.process(20 * S)
+
+    (one,) = found_in(run, "set_up")
+    assert one.summary.endswith("12.0 s before the first step")
+
+
 def request(run, values_ns, name, category="request", bound_s=0.05):
     buckets = ExponentialBuckets()
     buckets.record(np.array(values_ns) / 1e9)
