@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.profile_schedule import Schedule, parse_schedule
-from otel_mlperf.recorder.api.start import at_begin
+from otel_mlperf.recorder.api.start import at_begin, at_takeover
 from otel_mlperf.recorder.core.faults import internal_error
 
 if TYPE_CHECKING:
+    from otel_mlperf.config import Config
     from otel_mlperf.journal.window_control import Answer
     from otel_mlperf.pytorch.windows.window_plan import WindowPlan
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
@@ -145,11 +146,24 @@ def _begin(run: Run) -> None:
     windows = RunWindows(recorder)
     recorder.kept[RunWindows] = windows
     run.before_end.append(windows.end)
-    schedule = parse_schedule(recorder.config.profile)
+    _plan(windows, recorder, recorder.config.profile)
+
+
+def _plan(windows: RunWindows, recorder: Recorder, profile: str) -> None:
+    schedule = parse_schedule(profile)
     if schedule is not None:
         from otel_mlperf.pytorch.windows.window_plan import WindowPlan
 
         windows.add(WindowPlan(recorder, schedule))
 
 
+def _take_over(run: Run, settings: Config) -> None:
+    """Follow the program's own schedule, unless the command line or the environment has one."""
+    recorder = run._recorder
+    windows = None if recorder is None else windows_of(recorder)
+    if recorder is not None and windows is not None and not recorder.config.profile:
+        _plan(windows, recorder, settings.profile)
+
+
 at_begin.append(_begin)
+at_takeover.append(_take_over)

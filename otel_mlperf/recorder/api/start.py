@@ -6,6 +6,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import ConfigError, JournalError, RunActive
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _current: Run | None = None
 at_begin: list[Callable[[Run], None]] = []
 """Called when a run has begun: what parts above the recorder add to it."""
+at_takeover: list[Callable[[Run, Config], None]] = []
+"""Called when the program goes on with a run that was begun for it, with its own settings."""
 
 
 def _install_provider(run: Run) -> None:
@@ -178,7 +181,8 @@ def _take_over(
 
     assert run._recorder is not None
     assert run._taken_over is not None
-    if settings != run._recorder.config:
+    # A schedule of profiler windows may still come: they are planned at steps.
+    if replace(settings, profile=run._recorder.config.profile) != run._recorder.config:
         say_once("settings given to start() come too late under 'otel-mlperf run': "
                  "set OTEL_MLPERF_* variables")  # fmt: skip
     run._recorder.stepping.set_next_number(step)
@@ -186,6 +190,8 @@ def _take_over(
         add_facts(run._recorder.meta.run_folder, params, tags)
     taken_over, run._taken_over = run._taken_over, None
     taken_over()
+    for call in at_takeover:
+        call(run, settings)
     return run
 
 

@@ -59,6 +59,21 @@ def test_windows_hold_the_steps_that_the_schedule_names(train, loop):
         assert not window.is_cut
 
 
+@pytest.mark.parametrize(
+    ("before", "steps"), [("", [2, 3]), ("wait=5,warmup=1,active=1,repeat=1", [6])]
+)
+def test_a_schedule_of_a_program_whose_run_was_begun_for_it(train, said, before, steps):
+    """It is followed, where the command line or a variable has none, and nothing is warned of."""
+    trained = train(before)
+    trained.run.lend(lambda: None)
+    train("wait=1,warmup=1,active=2,repeat=1")
+    by_steps(trained.work, 10)
+
+    (window,) = trained.windows
+    assert numbers(window) == steps
+    assert said() == []
+
+
 def test_past_runs_are_forgotten(tmp_path):
     """Nothing keeps a run that has ended once another one has begun: notebooks start many."""
 
