@@ -15,9 +15,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf import names
 from otel_mlperf.isolated_process import HOME
 from otel_mlperf.journal.layout import MAX_ENTRIES, OPEN, OPEN_BYTES, Flag, Kind, Word
-from otel_mlperf.recorder.core.faults import internal_error, say
+from otel_mlperf.recorder.core.faults import internal_error, say, say_once
 from otel_mlperf.recorder.lifecycle.closing_cell import ClosingCell, open_cell
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext, context_above
 
@@ -37,6 +38,13 @@ SUMMARY_PATIENCE_S = 5.0
 _ROOM_S = 1.0
 """Of the first, for room in a full ring."""
 _POLL_S = 0.01
+_ENDED_HERE = frozenset({names.EPOCH, names.STEP})
+"""Categories of sections that a run's end closes as a matter of course: their loop was left."""
+_LEFT_OPEN = (
+    "sections were still open when the run ended, and have the time until then: %s; "
+    "each needs its end: with om.span(...)"
+)
+_MOST_NAMES = 5
 _TERMINATE_S = 0.5
 """For a summary that is being printed at the deadline."""
 
@@ -63,12 +71,17 @@ def close_sections(
     recorder.sections.finish_rest(now)
     recorder.stepping.end_all(now, words)
     current: Any = CURRENT.get()
+    left_open: list[str] = []
     while isinstance(current, SectionContext) and current is not run:
         if current.adds_up:
             current.__exit__(None, None, None)
         elif current.recording is recorder:
+            name, category = recorder.registry.about(current.entry)
+            left_open += [name] if current.at and category not in _ENDED_HERE else []
             recorder.sections.close(current, now, words)
         current = context_above(current)
+    if left_open and words is None:
+        say_once(_LEFT_OPEN, ", ".join(left_open[:_MOST_NAMES]))
     for section in reversed(recorder.parents.outer):
         if section is not run:
             recorder.sections.close(section, now, words)

@@ -47,6 +47,21 @@ def test_run_that_ends_in_a_full_journal_waits_for_room(start, monkeypatch, erro
     assert row.is_error == bool(recording.word(Word.FAILED)) == bool(error)
 
 
+@pytest.mark.parametrize(
+    ("error", "warned"), [(None, ["lost, never_closed"]), (ValueError("nan"), [])]
+)
+def test_sections_that_nobody_closed_are_named(recording, said, error, warned):
+    """Their time goes on to the end of the run; where it failed they were interrupted."""
+    om.span("never_closed").__enter__()
+    for _ in om.steps(range(2)):
+        with om.span("forward"):
+            pass
+    om.span("lost").__enter__()
+    recording.run.__exit__(type(error), error, None)
+
+    assert [text.partition("then: ")[2].partition(";")[0] for text in said()] == warned
+
+
 def test_open_sections_at_stop(recording):
     """Sections that are open when the run stops end with it, of all threads."""
     go_on, is_open = threading.Event(), threading.Event()
