@@ -27,7 +27,7 @@ _Trend = Annotated[
 ]
 
 
-def runs(
+def runs(  # noqa: PLR0913, PLR0917 - one for each option
     as_json: JsonOption = False,
     every: Annotated[bool, typer.Option("--all", help="Not only the newest 20.")] = False,
     name: Annotated[str | None, typer.Option(help="Only runs of that name.")] = None,
@@ -36,6 +36,9 @@ def runs(
     sort: _Sort = None,
     ascending: Annotated[bool, typer.Option("--ascending", help="Smallest first.")] = False,
     trend: _Trend = None,
+    mean: Annotated[
+        bool, typer.Option("--mean", help="Also mean and standard deviation over these runs.")
+    ] = False,
 ) -> None:
     """List the runs, newest first; with columns of what was asked for, or the trend of a name.
 
@@ -56,8 +59,10 @@ def runs(
         if (trend or name) in (None, run.facts.name) and tags <= set(run.facts.tags)
     ]
     chosen = known if every else known[:20]
-    if columns is not None or sort is not None or trend is not None:
-        _print_columns(chosen, columns, sort, trend=trend, ascending=ascending, as_json=as_json)
+    if columns is not None or sort is not None or trend is not None or mean:
+        _print_columns(
+            chosen, columns, sort, trend=trend, ascending=ascending, mean=mean, as_json=as_json
+        )
         return
     shown = [overview(run) for run in chosen]
     draw = partial(render_runs, shown, str(folder), len(known) - len(shown), tuple(bad))
@@ -73,6 +78,7 @@ def _print_columns(
     *,
     trend: str | None,
     ascending: bool,
+    mean: bool,
     as_json: bool,
 ) -> None:
     from functools import partial
@@ -81,6 +87,7 @@ def _print_columns(
         USUAL,
         RunColumns,
         read_columns,
+        read_means,
         read_trend,
         sort_rows,
     )
@@ -95,5 +102,5 @@ def _print_columns(
     rows = read(chosen, wanted, () if columns else USUAL)
     if sort is not None:
         rows = sort_rows(rows, sort, ascending=ascending)
-    answer = RunColumns(runs=rows)
-    print_answer(answer, partial(render_columns, rows), as_json=as_json)
+    answer = RunColumns(runs=rows, means=(read_means(rows) or None) if mean else None)
+    print_answer(answer, partial(render_columns, rows, answer.means), as_json=as_json)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_mlperf.analysis.comparison.run_columns import Cell
 from otel_mlperf.analysis.comparison.run_measures import STEP
 from otel_mlperf.report.comparison_table import usual_note
 from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
 from otel_mlperf.report.quantities import duration, rate, signed, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from otel_mlperf.analysis.comparison.comparison_shapes import TimeChange, Word
-    from otel_mlperf.analysis.comparison.run_columns import Cell, RunRow
+    from otel_mlperf.analysis.comparison.run_columns import ColumnMean, RunRow
     from otel_mlperf.report.lines import Style
 
 _LONGEST_NAME: Final = 20
@@ -29,15 +30,27 @@ _STYLES: Final[dict[Word, Style]] = {
 
 
 def render_columns(
-    rows: Sequence[RunRow], *, width: int = WIDTH, color: bool = False, unicode: bool = True
+    rows: Sequence[RunRow],
+    means: Mapping[str, ColumnMean] | None = None,
+    *,
+    width: int = WIDTH,
+    color: bool = False,
+    unicode: bool = True,
 ) -> str:
-    """A line for each run; in a trend with what its step takes longer than the one before."""
+    """A line for each run; in a trend with what its step takes longer than the one before.
+
+    With ``means`` two more lines: mean and standard deviation of each column of numbers.
+    """
     if not rows:
         return text([[("no runs of that name and tag", "")]], color=color, unicode=unicode)
     name = min(max(4, *(columns(row.name) for row in rows)), _LONGEST_NAME)
     short_id = max(4, *(columns(row.short_id) for row in rows))
     wanted = list(rows[0].cells)
     shown = {column: [_shown(row.cells[column]) for row in rows] for column in wanted}
+    below = _mean_cells(wanted, means) if means is not None else {}
+    shown = {
+        column: [*told, *(of[column] for of in below.values())] for column, told in shown.items()
+    }
     widths = {
         column: max(columns(column), *(columns(told) for told in of)) + 2
         for column, of in shown.items()
@@ -56,7 +69,23 @@ def render_columns(
                 *_changed(row.change),
             ]
         )
+    for label, of in below.items():
+        cells = "".join(f"{of[column]:>{widths[column]}}" for column in wanted)
+        lines.append([(f"{left(label, short_id + name + 14)}  {cells}", "bold")])
     return text(lines, color=color, unicode=unicode)
+
+
+def _mean_cells(
+    wanted: Sequence[str], means: Mapping[str, ColumnMean]
+) -> dict[str, dict[str, str]]:
+    """Cells of the two lines below the runs, by label and column."""
+    count = max((mean.runs for mean in means.values()), default=0)
+    values = {column: Cell(mean.value, mean.unit) for column, mean in means.items()}
+    spread = {column: Cell(mean.sd, mean.unit) for column, mean in means.items()}
+    return {
+        label: {column: _shown(cells.get(column, Cell(None))) for column in wanted}
+        for label, cells in ((f"mean of {count}", values), ("standard deviation", spread))
+    }
 
 
 def _changed(change: TimeChange | None) -> Line:

@@ -6,6 +6,8 @@ result, or the last value of something logged; ``peak_memory`` is the GPU's wher
 
 from __future__ import annotations
 
+from math import isfinite
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -51,12 +53,43 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     steps that both have; None: there is nothing to compare."""
 
 
+class ColumnMean(msgspec.Struct, frozen=True, kw_only=True):
+    """The mean of a column over the runs that have a number there."""
+
+    value: float
+    sd: float | None
+    """Standard deviation of the runs (n - 1); None: there is one run."""
+    runs: int
+    unit: Literal["ns", "bytes", ""] = ""
+
+
 class RunColumns(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="run_columns/1"
 ):
     """Runs with what was asked for of each, in the order that was asked for."""
 
     runs: list[RunRow]
+    means: dict[str, ColumnMean] | None = None
+    """By column, where they were asked for."""
+
+
+def read_means(rows: Sequence[RunRow]) -> dict[str, ColumnMean]:
+    """Return the mean of each column of numbers; columns of texts are left out."""
+    means = {}
+    for column in rows[0].cells if rows else ():
+        cells = [row.cells[column] for row in rows]
+        known = [(float(c.value), c.unit) for c in cells if _is_number(c.value)]
+        if known:
+            values = [value for value, _ in known]
+            sd = stdev(values) if len(values) > 1 else None
+            means[column] = ColumnMean(
+                value=fmean(values), sd=sd, runs=len(values), unit=known[0][1]
+            )
+    return means
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def read_columns(

@@ -93,6 +93,20 @@ def test_the_trend_of_a_name_says_what_each_run_changed(command, sweep):
     assert words == ["same", "slower", "faster"]
 
 
+def test_the_mean_of_a_name_is_over_its_runs(command, sweep):
+    """With its standard deviation, for columns of numbers; JSON has both exactly."""
+    code, out, _ = command("--name", "net", "--mean", "--columns", "accuracy,width")
+    mean, sd = out.splitlines()[-2:]
+
+    assert code == 0
+    assert mean.split() == ["mean", "of", "4", "0.9275", "160"]
+    assert sd.split() == ["standard", "deviation", "0.03096", "82.62"]
+    _, out, _ = command("--name", "net", "--mean", "--columns", "accuracy", "--json")
+    assert json.loads(out)["means"]["accuracy"] == {
+        "value": pytest.approx(0.9275), "sd": pytest.approx(0.030957, rel=1e-4), "runs": 4, "unit": "",
+    }  # fmt: skip
+
+
 def test_a_trend_of_runs_whose_samples_nobody_knows(command, tmp_path):
     """Of the columns that nobody asked for those are left out that no run has."""
     for number in (0, 1):
