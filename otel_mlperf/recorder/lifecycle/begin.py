@@ -105,9 +105,9 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
         watch_garbage(recorder, recorder.cells)
     if config.reads("stacks"):
         _watch_stacks(recorder, at_once=config.readings != "basic")
-    watch.start()
     if config.console and recorder.shows_summary:
         say(f"recording {name} into {meta.run_folder}")
+    watch.start()
     return run
 
 
