@@ -166,7 +166,8 @@ COLLECTIVES: Final = Metric(
     "{collective}",
     "gauge",
     "Collectives for each update of an optimizer, those inside of DDP and FSDP too, as the process "
-    "groups count them (Gloo, NCCL): mean from the 2nd update to the 20th, then to the 200th.",
+    "groups count them (Gloo, NCCL): mean from the 2nd update to the 20th, then to the 200th; of "
+    "steps that the program reports itself, for each step.",
 )
 OTHER_UPDATES: Final = Metric(
     "pytorch.optimizer.other_updates",

@@ -1,9 +1,12 @@
-"""Do the ranks spend much of their steps in collectives: waiting for each other, or moving data?
+"""Findings of collectives that take much of a step: ranks wait for each other, or move data.
 
 Where a rank that is always late was found, the wait for it is that finding's; here is what is left.
 Whoever has no CPU is late now and then, and exchanges slowly: waits, and what DDP exchanges, count
 only where threads are known to have had one. The gradients have to be exchanged: that counts where
 it takes more than all else.
+
+A program that reports its steps itself has its collectives in its own sections. There many of them
+for each step, in which the main threads of all ranks stand still, are as sure a sign.
 """
 
 from __future__ import annotations
@@ -27,6 +30,10 @@ _LEAST_NS: Final = 5_000_000
 """Of a step: each collective has its latency, which is much of a step that does little."""
 _TOO_MUCH: Final = 0.5
 """Share of a step from which on the exchange of gradients is."""
+_MANY_UNSEEN: Final = 16.0
+"""Collectives for each step, from which on it is their number: DDP's buckets are a few."""
+_LEAST_OF_UNSEEN: Final = 0.7
+"""Part of the time of so many that fewer of them save at least: each costs its latency."""
 _MANY: Final = 4.0
 """Collectives for an update that are not of gradients, from which on they are worth a word."""
 _LAST: Final = """SELECT name, avg(value) FROM (
@@ -87,7 +94,7 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
         moving += exchanged
     share = min(1.0, waiting + moving)
     if not row.holds(share) or share * step_ns < _LEAST_NS:
-        return []
+        return _find_unseen(numbers, step_ns)
     counted = _read_counted(numbers)
     return [
         Finding(
@@ -109,6 +116,48 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
             command=f"otel-mlperf show {numbers.summary.short_id}",
         )
     ]
+
+
+def _find_unseen(numbers: RunNumbers, step_ns: float) -> list[Finding]:
+    """One, if main threads stand still for much of a step that has many collectives, all unseen."""
+    row, steps = row_of("collectives"), numbers.summary.steps
+    assert steps is not None
+    counted = _read_counted(numbers)
+    if numbers.uses_gpu or not counted.collectives or counted.collectives < _MANY_UNSEEN:
+        return []
+    if any(one.category == names.COMMUNICATION for one in steps.rows):
+        return []
+    share = _standing(numbers)
+    if not row.holds(share) or share * step_ns < _LEAST_NS:
+        return []
+    computing = [one for one in steps.rows if one.category != names.DATA_LOADING]
+    section = max(computing, key=lambda one: one.share).name
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(value=share)
+            + f": likely that of every rank, most of it in {section}{counted.words}",
+            action=row.action,
+            evidence={"share": share} | counted.evidence,
+            where=Where(section=section),
+            # To request each one costs the CPU as well, as part of what is left.
+            gain=Gain(low=_LEAST_OF_UNSEEN * share, high=(1 + share) / 2).narrowed(),
+            command=f"otel-mlperf show {numbers.summary.short_id}",
+        )
+    ]
+
+
+def _standing(numbers: RunNumbers) -> float:
+    """Share of a step in which no main thread ran or wanted a CPU; 0.0: not known of all ranks.
+
+    Without waits for data.
+    """
+    steps, ranks = numbers.summary.steps, read_cpu_shares(numbers).ranks
+    if steps is None or len(ranks) != len(read_rank_steps(numbers)) or not ranks:
+        return 0.0
+    waiting = sum(one.share for one in steps.rows if one.category == names.DATA_LOADING)
+    return min(1 - one.main_on_cpu - one.main_waits for one in ranks) - waiting
 
 
 def _read_counted(numbers: RunNumbers) -> _Counted:

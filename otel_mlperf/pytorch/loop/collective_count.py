@@ -1,4 +1,4 @@
-"""In how many collectives has this process taken part?
+"""Count of the collectives in which this process has taken part.
 
 Each process group numbers its own, wherever they are asked for: by the program, by DDP inside the
 backward pass, or by FSDP. Nothing is watched for it, and asking a group takes 0.2 µs.
@@ -7,8 +7,17 @@ backward pass, or by FSDP. Nothing is watched for it, and asking a group takes 0
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from otel_mlperf import names
+from otel_mlperf.recorder.api import start
+
+if TYPE_CHECKING:
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.run import Run
+
+_FEWEST: Final = 20
+"""Steps over which they are counted first; then over twice as many each time."""
 _GROUPS: Final = "torch.distributed.distributed_c10d"
 
 
@@ -23,3 +32,42 @@ def _of_group(group: Any) -> int:
         return int(group._get_sequence_number_for_group())
     except Exception:  # noqa: BLE001 - backends say in their own words that they do not
         return 0
+
+
+class StepCollectives:
+    """Collectives of each step that the program reports itself: nobody sees its updates there."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._first: tuple[int, int] | None = None
+        """Number of the step at which a process group was seen first, and the count then."""
+        self._due = 0
+
+    def look(self, _: int) -> None:
+        """Count them, if it is time: called now and then, at the start of a step."""
+        recorder = self._recorder
+        if _GROUPS not in sys.modules or recorder.kept.get(StepCollectives) is not self:
+            return
+        number = recorder.stepping.next_number()
+        if number < self._due:
+            return
+        count = count_collectives()
+        if self._first is None:
+            if count:
+                self._first, self._due = (number, count), number + _FEWEST
+            return
+        first, before = self._first
+        self._due = 2 * number - first
+        if count > before:
+            metric = names.COLLECTIVES
+            recorder.cells.set(metric.name, metric.unit, (count - before) / (number - first))
+
+
+def _begin(run: Run) -> None:
+    recorder = run._recorder
+    if recorder is not None:
+        counting = recorder.kept[StepCollectives] = StepCollectives(recorder)
+        recorder.stepping.now_and_then.append(counting.look)
+
+
+start.at_begin.append(_begin)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop.collective_count import count_collectives
+from otel_mlperf.pytorch.loop.collective_count import StepCollectives, count_collectives
 from otel_mlperf.pytorch.loop.optimizer_history import history_bytes
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class FewUpdates:
             self._recorder, self._updates = recorder, 0
         self._updates += 1
         if self._updates in ASKED and recorder is not None:
+            recorder.kept.pop(StepCollectives, None)  # by update it is known better
             _record(recorder, names.OPTIMIZER_HISTORY, history_bytes(optimizer))
             _record(recorder, names.COLLECTIVES, self._collectives_an_update())
 

@@ -153,3 +153,32 @@ def test_of_a_few_steps_nothing_is_said(tmp_path):
     part = WORK | {"all_reduce": 30}
 
     assert found_in(stepping(tmp_path, part, part, steps=9), *IDS) == {}
+
+
+def test_many_collectives_in_sections_of_the_program_itself_are_found(tmp_path):
+    """Gradients that are reduced one by one in its optimizer section: 64 for each step."""
+    parts = {"forward": 5, "backward": 15, "optimizer": 60}
+    run = stepping(tmp_path, parts, parts, steps=130)
+    on_cpus(run)
+    counted(run, names.COLLECTIVES, 64, 64)
+    one = found_in(run, *IDS)["collectives"]
+
+    assert one.summary == (
+        "collectives take 48% of a step: likely that of every rank, most of it in optimizer, "
+        "64 for each update"
+    )
+    assert one.where == Where(section="optimizer")
+    assert one.gain.low < 0.48 < one.gain.high
+    assert one.gain.high - one.gain.low <= 0.4
+
+
+@pytest.mark.parametrize(("many", "knows_threads"), [(3, True), (64, False)])
+def test_few_collectives_or_unknown_waits_are_no_finding(tmp_path, many, knows_threads):
+    """Two healthy ranks have a bucket or two."""
+    parts = {"forward": 5, "backward": 15, "optimizer": 60}
+    run = stepping(tmp_path, parts, parts, steps=130)
+    if knows_threads:
+        on_cpus(run)
+    counted(run, names.COLLECTIVES, many, many)
+
+    assert found_in(run, *IDS) == {}

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import distributed
 
+import otel_mlperf as om
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop.collective_count import count_collectives
+from otel_mlperf.pytorch.loop.collective_count import StepCollectives, count_collectives
 from otel_mlperf.pytorch.loop.few_updates import ASKED
 
 COLLECTIVES = names.COLLECTIVES.name
@@ -22,7 +23,7 @@ def group(tmp_path):
     distributed.destroy_process_group()
 
 
-def train(model, steps, also=lambda: None):
+def train_untouched(model, steps, also=lambda: None):
     """An untouched loop."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for _ in range(steps):
@@ -44,7 +45,7 @@ def test_collectives_are_counted_wherever_they_are_asked_for():
     alone = count_collectives()
     wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
     first = count_collectives()
-    train(wrapped, 5)
+    train_untouched(wrapped, 5)
 
     assert made - before >= 4
     assert alone - made == 1
@@ -60,16 +61,16 @@ def test_what_an_update_takes_is_recorded(watched):
         for _ in range(3):
             distributed.all_reduce(torch.ones(1))
 
-    train(model, ASKED[1] - 1, also)
+    train_untouched(model, ASKED[1] - 1, also)
     before = watched.counted(COLLECTIVES)
-    train(model, 1, also)
+    train_untouched(model, 1, also)
 
     assert (before, watched.counted(COLLECTIVES)) == (0.0, 4.0)
 
 
 def test_a_process_alone_has_none(watched):
     """Nothing is recorded of what there is none of."""
-    train(torch.nn.Linear(4, 1), ASKED[1] + 1)
+    train_untouched(torch.nn.Linear(4, 1), ASKED[1] + 1)
 
     assert count_collectives() == 0
     assert watched.counted(COLLECTIVES) == 0.0
@@ -93,3 +94,18 @@ def test_a_backend_that_does_not_number_them_is_left_out(group):
         assert count_collectives() == counted > 0
     finally:
         del world.pg_map[strange]
+
+
+@pytest.mark.usefixtures("group")
+def test_collectives_of_steps_that_the_program_reports_are_counted(train):
+    """Three for each of them, whatever its sections are."""
+    trained = train()
+    counting = trained.recorder.kept[StepCollectives]
+    distributed.barrier()
+    for _ in range(30):
+        with om.step():
+            counting.look(0)
+            for _ in range(3):
+                distributed.all_reduce(torch.ones(2))
+
+    assert trained.counted(COLLECTIVES) == 3.0
