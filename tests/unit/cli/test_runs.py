@@ -103,8 +103,11 @@ def test_the_mean_of_a_name_is_over_its_runs(command, sweep):
     assert sd.split() == ["standard", "deviation", "0.03096", "82.62"]
     _, out, _ = command("--name", "net", "--mean", "--columns", "accuracy", "--json")
     assert json.loads(out)["means"]["accuracy"] == {
-        "value": pytest.approx(0.9275), "sd": pytest.approx(0.030957, rel=1e-4), "runs": 4, "unit": "",
-    }  # fmt: skip
+        "value": pytest.approx(0.9275),
+        "sd": pytest.approx(0.030957, rel=1e-4),
+        "runs": 4,
+        "unit": "",
+    }
 
 
 def test_a_trend_of_runs_whose_samples_nobody_knows(command, tmp_path):
