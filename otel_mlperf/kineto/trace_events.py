@@ -162,5 +162,7 @@ class Trace:
     """How the profiler has numbered what torch recorded (``Ev Idx``), from 0 on."""
     silent_tracks: list[TraceTrack] = field(default_factory=list)
     """Rows of the timeline that the metadata names and nothing stands on."""
+    roles: NDArray[np.uint8] | None = None
+    """Of each event, once they were found where categories do not say them: that is slow."""
     digest: str = ""
     """SHA-256 of the uncompressed text: two imports of one file are one."""

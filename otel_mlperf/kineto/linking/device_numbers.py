@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from otel_mlperf.kineto.trace_events import Trace
 
+_MOST_DEVICES: Final = 1 << 12
+"""That processes are told apart by: each costs a look at all work."""
+
 
 def find_device_numbers(
     trace: Trace, rows: NDArray[np.intp]
@@ -26,7 +29,9 @@ def find_device_numbers(
     of_track = np.array([found[1:] for found in tracks] or [(NONE, NONE)], np.int64)
     device = np.where(events.device[rows] != NONE, events.device[rows], of_track[track, 0])
     stream = np.where(events.stream[rows] != NONE, events.stream[rows], of_track[track, 1])
-    process = np.array([found.pid for found in trace.tracks] or [""])[track]
+    # Numbers and not names: a column of names is as wide as the longest.
+    place = {found.pid: at for at, found in enumerate(trace.tracks)}
+    process = np.array([place[found.pid] for found in trace.tracks] or [0], np.int64)[track]
     return _apart(device, process), stream
 
 
@@ -53,23 +58,32 @@ def _changed(
     return narrowed(whole)
 
 
-def _apart(device: NDArray[np.int64], process: NDArray[np.str_]) -> NDArray[np.int64]:
+def _apart(device: NDArray[np.int64], process: NDArray[np.int64]) -> NDArray[np.int64]:
     """Device numbers, each of one process: ranks that were merged into a file share theirs.
 
     The first process keeps the number; the next one that has it gets the lowest that is free.
     """
-    both, first, place = np.unique(
-        np.rec.fromarrays([device, process]), return_index=True, return_inverse=True
-    )
-    numbers = [int(number) for number, _ in both.tolist()]
-    if len(set(numbers)) == len(numbers):
+    if len(np.unique(device)) == len(np.unique(process)) == 1:
         return device
-    taken: set[int] = set()
-    renumbered = np.zeros(len(both), np.int64)
+    both, first, place = np.unique(
+        np.stack([device, process]), axis=1, return_index=True, return_inverse=True
+    )
+    numbers = both[0].tolist()
+    if len(set(numbers)) == len(numbers) or len(numbers) > _MOST_DEVICES:
+        return device
+    after: dict[int, int] = {}
+    renumbered = np.zeros(len(numbers), np.int64)
     for at in np.argsort(first).tolist():
-        free = numbers[at]
-        while free in taken:
-            free += 1
-        taken.add(free)
-        renumbered[at] = free
+        renumbered[at] = _take_free(numbers[at], after)
     return renumbered[place.reshape(-1)]
+
+
+def _take_free(number: int, after: dict[int, int]) -> int:
+    """Take the lowest free number from ``number`` upward; ``after`` leads past those taken."""
+    passed = []
+    while number in after:
+        passed.append(number)
+        number = after[number]
+    # Each way is shortened, as a file may have a million processes.
+    after |= dict.fromkeys([*passed, number], number + 1)
+    return number

@@ -81,16 +81,28 @@ def find_roles(trace: Trace) -> NDArray[np.uint8]:
     Of a category that is not known here, an event with a stream is the device's (runtime calls and
     operators have none); otherwise its row of the timeline says what it is.
     """
-    events = trace.events
+    if trace.roles is not None:
+        return trace.roles
     known = np.array([_KNOWN.get(name, _UNKNOWN) for name in trace.categories] or [0], np.uint8)
-    roles = known[events.category]
+    roles = known[trace.events.category]
+    has_annotations = not _ROLES[Role.ANNOTATION].isdisjoint(trace.categories)
+    if has_annotations and not (roles == _UNKNOWN).any():
+        return roles
+    trace.roles = _guessed(trace, roles, has_annotations=has_annotations)
+    return trace.roles
+
+
+def _guessed(trace: Trace, roles: NDArray[np.uint8], *, has_annotations: bool) -> NDArray[np.uint8]:
+    """The roles with those that rows of the timeline and names say."""
     is_guessed = roles == _UNKNOWN
     if is_guessed.any():
-        guessed = np.where(events.stream != NONE, np.uint8(Role.DEVICE), _by_track(trace))
-        roles = np.where(is_guessed, guessed, roles)
+        has_stream = trace.events.stream != NONE
+        roles = np.where(
+            is_guessed, np.where(has_stream, np.uint8(Role.DEVICE), _by_track(trace)), roles
+        )
         waits = _of_names(trace, [_WAITS.match(name) is not None for name in trace.names])
         roles[is_guessed & waits & (roles == Role.DEVICE)] = Role.SUMMARY
-    if _ROLES[Role.ANNOTATION].isdisjoint(trace.categories):
+    if not has_annotations:
         # Where there are no categories of annotations, steps are among the operators.
         is_host = (roles == Role.OPERATOR) | (roles == Role.HOST)
         is_step = _of_names(trace, [name.startswith(_STEP) for name in trace.names])

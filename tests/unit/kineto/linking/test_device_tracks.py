@@ -189,3 +189,10 @@ def test_names_that_were_made_to_be_long_cost_no_more_than_their_length(tmp_path
     ]
 
     assert sum(rows.events for rows in numbers_of(tmp_path, entries).unknown_rows) == 1
+
+
+def test_a_long_process_widens_no_column(tmp_path):
+    """Thousands of records under one of a quarter of a million letters take no gigabytes."""
+    entries = [on("GPU" + "x" * 250_000, 1, "op", at, 1, stream=3) for at in range(40)]
+
+    assert busy_us(numbers_of(tmp_path, entries)) == {NONE: (40.0, 40)}
