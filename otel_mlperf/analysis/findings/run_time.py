@@ -22,6 +22,8 @@ _LEAST_LONGEST: Final = 0.1
 _MOST_SET_UP: Final = 0.4
 """Share of the run that can be saved at most, as far as anybody can tell: a model, data and
 libraries have to be loaded in any case."""
+_NO_SET_UP: Final = [names.RUN, names.EPOCH, names.PHASE, names.GARBAGE_COLLECTION]
+"""Categories that are no part of a set-up, or name nothing of it."""
 _LONGEST: Final = """WITH first AS (SELECT rank, restart, min(start_ns) AS first_ns FROM steps
     GROUP BY rank, restart)
 SELECT name, sum(self_ns) / count(DISTINCT s.rank) AS own_ns FROM sections s
@@ -68,7 +70,7 @@ def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
     share = spent_ns / ledger.wall_ns if ledger.wall_ns else 0.0
     if spent_ns < _LEAST_SET_UP_NS or not row.holds(share):
         return []
-    longest = numbers.store.rows(_LONGEST, around=[names.RUN, names.EPOCH, names.PHASE])
+    longest = numbers.store.rows(_LONGEST, around=_NO_SET_UP)
     name, own_ns = longest[0] if longest else ("", 0.0)
     is_named = own_ns >= _LEAST_LONGEST * spent_ns
     where = f", {own_ns / 1e9:.1f} s of it in {shown(name)}" if is_named else ""

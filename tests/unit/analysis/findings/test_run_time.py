@@ -65,6 +65,7 @@ def test_a_set_up_that_takes_much_of_the_run_is_told(tmp_path, before_s, works_s
 def test_a_set_up_of_which_nothing_is_in_a_section_is_told(tmp_path):
     """As that of an untouched program."""
     run = RunFolderBuilder(tmp_path)
+    run.outside("gc.collect", 2 * S, start_ns=START + S)  # says nothing of what is set up
     run.step(0, 12 * S, {"forward": 8 * S})
     run.process(20 * S)
 
