@@ -27,7 +27,7 @@ _FEWEST: Final = 10
 _FEWEST_COLLECTING: Final = 3
 _COLLECTED: Final = 0.8
 """Part of the time of collections that can be saved at least."""
-_LEAST_OF_LINES, _MOST_OF_LINES = 0.65, 1.1
+_LEAST_OF_LINES, _MOST_OF_LINES = 0.7, 1.2
 """Parts of what lines of the program take that can be saved."""
 _OF_LIBRARY: Final = "It computes with {library} on the CPU. "
 _GRAVE: Final = 0.3
