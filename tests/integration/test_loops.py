@@ -163,7 +163,7 @@ def test_the_line_that_is_advised_helps(tmp_path):
 
     assert finished == [{"forward": 1, "backward": 1}] * len(true.steps)
     assert failed == []
-    assert of_the_loop(ended).keys() <= {"uncovered"}
+    assert of_the_loop(ended).keys() <= {"uncovered", "costly_line"}
 
 
 @each_program
