@@ -117,7 +117,11 @@ class Counters:
 
     def before(self) -> UsedSoFar:
         """Read before what is measured: what reading takes is not in it."""
-        resident, device, (read, written, took) = self._resident(), self._device(None), self._io()
+        resident, device, (read, written, took) = (
+            self.resident_bytes(),
+            self._device(None),
+            self._io(),
+        )
         # Of the thread it has the peak of the process, which is one for all threads.
         usage = resource.getrusage(resource.RUSAGE_THREAD)
         process = _of_process(resident, usage.ru_maxrss << 10, device)
@@ -130,17 +134,13 @@ class Counters:
         """Read after what is measured; of a CUDA device, the current one if none is given."""
         cpu_ns = time.thread_time_ns()
         usage = resource.getrusage(resource.RUSAGE_THREAD)
-        (read, written, _), resident = self._io(), self._resident()
+        (read, written, _), resident = self._io(), self.resident_bytes()
         process = _of_process(resident, usage.ru_maxrss << 10, self._device(device))
         return UsedSoFar(cpu_ns, usage.ru_nvcsw, usage.ru_nivcsw, read, written, process)
 
     def of_process(self) -> OfProcess:
         """Memory alone."""
-        return _of_process(self._resident(), peak_bytes(), self._device(None))
-
-    def resident_bytes(self) -> int | None:
-        """Return the resident memory of the process."""
-        return self._resident()
+        return _of_process(self.resident_bytes(), peak_bytes(), self._device(None))
 
     def _io(self) -> tuple[int | None, int | None, int]:
         """Bytes read and written so far, and how many this reads itself."""
@@ -150,7 +150,8 @@ class Counters:
         known = (int(words[1]), int(words[3])) if len(words) > 3 else (None, None)
         return *known, len(text)
 
-    def _resident(self) -> int | None:
+    def resident_bytes(self) -> int | None:
+        """Return the resident memory of the process; None where it cannot be read."""
         words = self._memory.read().split(None, 2)
         return int(words[1]) * PAGE_BYTES if len(words) > 1 and words[1].isdigit() else None
 

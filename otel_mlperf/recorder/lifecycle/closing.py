@@ -9,7 +9,6 @@ The first process of a container waits up to 10 s until all is stored: its end i
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 import time
@@ -233,6 +232,8 @@ def _end_by(child: subprocess.Popen[bytes], left_s: float) -> None:
 def _name_command(child: subprocess.Popen[bytes] | ClosingCell | None, run_folder: str) -> None:
     """Says how the summary is shown that was not printed."""
     if isinstance(child, subprocess.Popen) and child.returncode:
+        import shlex
+
         say(f"the summary was not ready in time: otel-mlperf summary {shlex.quote(run_folder)}")
 
 

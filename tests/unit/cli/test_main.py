@@ -143,7 +143,7 @@ def test_runs_are_cut_at_twenty_unless_all_are_wanted(runs, command):
         (["show", "--step", "2", "--phase", "trian"], 66, "of run 3f2a: its steps are of train;"),
         (["summary", "--bogus"], 2, "No such option"),
         (["show", "--step", "x"], 2, "Invalid value for '--step'"),
-        (["run"], 2, "run: nothing to run; name a script, -m MODULE or -- COMMAND"),
+        (["run"], 2, "run: nothing to run; name a script, -m MODULE, -c TEXT or -- COMMAND"),
         (["run", "nowhere.py"], 66, "run: no script nowhere.py in "),
         (["summary", "nope"], 66, "otel-mlperf: looking for run 'nope' in "),
         (["show", "--step", "99"], 66, "the steps that ended are train 0 to 39 on 1 rank"),

@@ -45,9 +45,9 @@ def published(recorder):
 def test_account(recorder):
     """Memory, peaks, fragmentation, retries, failures and requests are as torch has them."""
     account = Account(split=3 << 20, retries=5, ooms=1, device_allocations=40)
+    allocator = Allocator(recorder, lambda: fake_torch(account))
     account.allocate(10 << 20)
     account.allocate(-4 << 20)
-    allocator = Allocator(recorder, lambda: fake_torch(account))
     allocator.look(0)
     account.retries, account.ooms, account.device_allocations = 7, 2, 70
     allocator.look(10_000 * MS)
@@ -82,6 +82,7 @@ def test_devices_that_are_not_used(recorder):
     faked = fake_torch(*accounts)
     accounts[1].allocate(100)
     allocator = Allocator(recorder, lambda: faked, clock=lambda: 0)
+    faked.cuda.read = 0
     allocator.look(0)
     first = faked.cuda.read
     for n in range(1, 10):
@@ -105,6 +106,7 @@ def test_cost_is_bounded(recorder, took_us, times):
         return now
 
     allocator = Allocator(recorder, lambda: faked, clock)
+    faked.cuda.read = 0
     for at in range(0, 10_000, 10):
         allocator.look(at * MS)
 
@@ -121,7 +123,7 @@ def test_cuda_is_never_initialised(recorder):
 
     Allocator(recorder, find).look(0)
 
-    assert found == [False]
+    assert found == [False, False]  # when it begins, and when it looks
     assert published(recorder) == {}
     if not torch.cuda.is_available():
         assert loaded_torch() is None
@@ -177,9 +179,9 @@ def test_time_limit_meanwhile(recorder):
     def end(number, frame):
         raise TimeoutError
 
-    faked.cuda.memory_stats_as_nested_dict = lambda device: signal.raise_signal(signal.SIGUSR1)
     before = signal.signal(signal.SIGUSR1, end)
     allocator = Allocator(recorder, lambda: faked)
+    faked.cuda.memory_stats_as_nested_dict = lambda device: signal.raise_signal(signal.SIGUSR1)
     try:
         with pytest.raises(TimeoutError):
             allocator.look(0)
