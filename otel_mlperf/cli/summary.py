@@ -67,10 +67,11 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
     drawn = render_summary(
         answer, width=width, color=color, unicode=unicode, calls=calls, epochs=epochs
     )
-    if closing:
-        # The program ends this process when it waits no longer: all of the text, or none of it.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    print(drawn, end="", file=stream)
+    # The program terminates this process when it waits no longer: print all of the text, or none.
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if closing else None
+    print(drawn, end="", file=stream, flush=True)
+    if before is not None:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _html(folder: RunFolder, answer: Summary, *, whole: bool = True) -> str:

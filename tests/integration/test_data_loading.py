@@ -94,6 +94,7 @@ def _told(lines, head):
     return wording([line for line in lines if line.startswith(head)])
 
 
+@pytest.mark.slow
 def test_what_happens_inside(folder):
     """Of an untouched program: each batch, each worker, each start of workers."""
     done = ours(folder, "run", "train.py")

@@ -101,6 +101,7 @@ def test_decorated_functions_are_steps_and_sections(train):
     assert parts_of_steps(folder) == ["Trainer.backward", "Trainer.forward", "optimizer"]
 
 
+@pytest.mark.slow
 def test_untouched_script_shows_its_steps(train):
     """Hooks find the steps, the data wait and the parts of a script that knows nothing of it."""
     _, folder = train(*LINES["untouched"])

@@ -115,6 +115,7 @@ def test_killed_and_restarted(tmp_path):
     assert spent["checkpoint"] >= 20 * MS
 
 
+@pytest.mark.slow
 def test_two_ranks(tmp_path):
     """Each rank's time is that of the run; who has done with it before the other is idle."""
     runs = tmp_path / "runs"

@@ -220,6 +220,7 @@ def fit_by_workers(tmp_path, **variables):
     return done.stdout.splitlines(), ended.settled()
 
 
+@pytest.mark.slow
 def test_workers_of_ray_train_are_ranks(tmp_path):
     """Each records its steps, in the driver's run; trainer and environment stay as they were."""
     said, ended = fit_by_workers(tmp_path)

@@ -76,6 +76,7 @@ def test_a_loader_that_is_not_to_be_looked_into(told):
     assert "storage" in causes(told(str(PROGRAM), "storage", "dataloader", **OFF))
 
 
+@pytest.mark.slow
 def test_a_program_that_asks_is_seen_once(told):
     """Each batch is counted one time, and each pass."""
     (loader,) = told(str(PROGRAM), "worker_startup", "dataloader")["loaders"]

@@ -45,6 +45,7 @@ def test_a_run_folder_is_its_owners_alone(tmp_path) -> None:
     assert open_to_others(ended.folder) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.fault("S20")
 def test_what_an_agent_in_a_thread_has_written_is_its_owners_alone(tmp_path) -> None:
     """The program's umask is not its own to change: each file is made so."""

@@ -196,6 +196,7 @@ def job(tmp_path_factory):
     assert running.end() == (0, "")
 
 
+@pytest.mark.slow
 def test_running_job_is_asked_for_a_window(job):
     """The command waits for it and names the trace, which holds so many steps."""
     before = len(windows(job.folder))

@@ -94,6 +94,7 @@ def in_step(runs, after):
     return wait_until(now, what="ranks in step, of which one waits for its data")
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.usefixtures("ranks")
 def test_ranks_are_seen_as_they_are_now(runs):

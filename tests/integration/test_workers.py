@@ -75,6 +75,7 @@ def told(ended, *words):
 pytestmark = needs_torch
 
 
+@pytest.mark.slow
 def test_sections_of_workers_have_rows_beside_the_steps(tmp_path):
     """Those inside others and those only added up too: what the tables have, over all steps."""
     ended = loaded(tmp_path, "steps")

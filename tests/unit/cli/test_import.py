@@ -187,6 +187,7 @@ def sent_spans(run, rank):
     )[0][0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("world_size", [2, 128, 4096])
 def test_ranks_that_are_imported_share_the_budget_of_a_trace(tmp_path, monkeypatch, world_size):
     """One of many sends what it would alone; the number of the others is no reason to send less."""

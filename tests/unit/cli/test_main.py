@@ -53,12 +53,13 @@ def test_summary_of_the_latest_run_is_plain_when_piped(runs, command):
 
 
 def test_the_closing_text_goes_to_stderr(runs, command):
-    """The program's output stays its own."""
-    path = digits(runs).write()
+    """The program's output stays its own; it cannot be terminated half-way, but before and after."""
+    path, before = digits(runs).write(), signal.getsignal(signal.SIGTERM)
 
     code, out, err = command("summary", str(path), "--closing", "--wait-stored", "/nowhere/0-1-0:9")
 
     assert (code, out) == (0, "")
+    assert signal.getsignal(signal.SIGTERM) is before
     assert err.endswith("next      otel-mlperf show 3f2a --step 23\n")
 
 

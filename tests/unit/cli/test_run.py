@@ -216,6 +216,7 @@ def test_nothing_is_watched_where_nothing_is_recorded(execute, tmp_path, switch)
     assert done.stdout == f"{switch == 'nothing'}\n"
 
 
+@pytest.mark.slow
 def test_programs_of_a_launcher_are_recorded(execute, tmp_path):
     """Behind a command each Python program is a run; the workers that it starts are not."""
     write(tmp_path, "prepare.py", "print('prepared')")
@@ -265,6 +266,7 @@ PATCHED = """
 """
 
 
+@pytest.mark.slow
 @needs_torch
 def test_program_that_patches_threads_and_processes_is_recorded(execute, tmp_path):
     """As gevent does once the run has started: each step is there, and no traceback at the end."""
@@ -285,6 +287,7 @@ WRAPPERS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("text", WRAPPERS.values(), ids=WRAPPERS.keys())
 @pytest.mark.parametrize("arguments", [("train.py", "--lr", "1"), ("-c", "print('text')")])
 def test_program_behind_a_wrapper_is_recorded(execute, tmp_path, text, arguments):
@@ -301,6 +304,7 @@ def test_program_behind_a_wrapper_is_recorded(execute, tmp_path, text, arguments
     assert names_of_runs(tmp_path) == ["train" if arguments[0] == "train.py" else "run"]
 
 
+@pytest.mark.slow
 def test_program_that_starts_itself_again_is_recorded(execute, tmp_path):
     """With another variable, say: what it does then is one run, and its variables are its own."""
     text = f"""

@@ -67,6 +67,7 @@ def test_columns_are_numbers_sections_parameters_and_results(command, sweep):
     assert newest.split()[-5:] == ["1,060", "9.60", "ms", "256", "0.9"]
 
 
+@pytest.mark.slow
 def test_runs_are_sorted_by_a_column(command, sweep):
     """The largest first, or the smallest; those that have none come last."""
     _, largest, _ = command("--name", "net", "--columns", "width", "--sort", "accuracy")

@@ -141,6 +141,7 @@ def test_spans_that_are_refused_are_not_counted_as_sent(tmp_path, server, capsys
     assert capsys.readouterr().out.startswith("1 of 3 kept spans")
 
 
+@pytest.mark.slow
 def test_a_dead_server_is_unreachable(tmp_path, server):
     """After a few tries, with exit code 69."""
     path = build(tmp_path)
@@ -151,6 +152,7 @@ def test_a_dead_server_is_unreachable(tmp_path, server):
     assert error.value.exit_code == 69
 
 
+@pytest.mark.slow
 def test_the_port_of_grpc_is_pointed_out(tmp_path, capsys):
     """What everybody gets wrong first."""
     with pytest.raises(Unreachable) as error:

@@ -120,6 +120,7 @@ def test_installed_integration_is_switched_on_by_run(execute, tmp_path):
     assert_recorded(summary(execute))
 
 
+@pytest.mark.slow
 def test_integration_that_is_off_sees_nothing(execute, tmp_path):
     """A name in the settings is not switched on by `run`; the program may still ask for it."""
     (tmp_path / "train.py").write_text(FIT)

@@ -165,6 +165,7 @@ def test_finding_is_a_text_at_the_step_where_it_began(program, agent_of, run_fol
     assert b"Make room" in text
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F27")
 def test_killed_at_any_moment_it_has_each_point_once(tmp_path):
     """What was half written when it was killed is cut off, and what was not acknowledged comes."""

@@ -419,6 +419,7 @@ def test_neither_process_nor_thread(start, monkeypatch, said):
     assert any("otel-mlperf recover" in text for text in said())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.fault("F24")
 @pytest.mark.parametrize("how", ["stopped", "never there"])
 def test_end_is_bounded(start, monkeypatch, how):
