@@ -35,7 +35,7 @@ FIXTURES: Final = {
     "browser": {"browser", "ui"},
 }  # fmt: skip
 """A test that requests one of these fixtures has the marker."""
-_QUICK_EXAMPLES: Final = 20
+_QUICK_EXAMPLES: Final = 10
 
 
 class _Tier:

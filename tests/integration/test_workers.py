@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+import pytest
 import warm_python
 from kineto_recorded import needs_torch
 from runs import LIMIT_S, Ended, environment

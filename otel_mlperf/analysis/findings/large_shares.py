@@ -41,10 +41,6 @@ _LINE: Final = (
     "Do what that line does more seldom, or for the whole batch at once; `with om.span(...)` "
     "around it says what it takes."
 )
-_QUEUE: Final = (
-    "The loop waits for data that another thread or process puts into a queue: prepare them "
-    "faster, or by more of these. om.steps(iter(queue.get, None)) shows the wait as data wait."
-)
 _SHORTEST_NS: Final = 10_000_000_000
 """A run must last so long before a share of it tells anything: set-up and end are as long."""
 _SHORTEST_OF_MANY_NS: Final = 5_000_000_000
@@ -125,7 +121,7 @@ def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
     return replace(
         finding,
         summary=finding.summary + costliest.words,
-        action=_QUEUE if costliest.is_queue else _LINE,
+        action=_LINE,
         gain=Gain(low=0.0, high=min(costliest.share, numbers.uncovered)),
     )
 

@@ -76,11 +76,11 @@ CAUSES: Final = (
     ),
     Cause(
         "blocked_loop",
-        "waiting for a lock, a queue or another thread",
+        "waiting for a lock or another thread",
         "Let the other side hold the lock for less time, copy what is shared under it and work on "
         "the copy, or hand results over by a queue that is emptied every so many steps.",
         _names("acquire flock lockf lock with"),
-        frozenset({"threading", "queue", "filelock", "portalocker", "fasteners"}),
+        frozenset({"threading", "filelock", "portalocker", "fasteners"}),
     ),
     Cause(
         "blocked_loop",
@@ -97,6 +97,15 @@ CAUSES: Final = (
         _names("urlopen sendall recv connect getaddrinfo create_connection"),
         frozenset({"requests", "urllib", "urllib3", "http", "socket", "ssl", "aiohttp", "httpx",
                    "boto3", "botocore", "redis", "psycopg2", "pymongo", "smtplib"}),
+    ),
+    Cause(
+        "blocked_loop",
+        "waiting for data from a queue",
+        "Prepare the data faster that another thread or process puts into that queue, or by more "
+        "of these. om.steps(iter(queue.get, None)) records the wait as data wait.",
+        # SimpleQueue.get is written in C: its package is not known. No other `get` takes long.
+        _names("get get_nowait popleft"),
+        frozenset({"queue", "_queue"}),
     ),
     Cause(
         "sync_in_loop",

@@ -27,9 +27,6 @@ _INLINE: Final = re.compile(
     r"(?:(?:\.<locals>)?(?:\.|^)<(?:listcomp|setcomp|dictcomp|genexpr|lambda)>)+$"
 )
 _MOSTLY: Final = 0.5
-_TAKING: Final = frozenset({"get", "get_nowait", "recv", "popleft"})
-_QUEUES: Final = frozenset({"queue", "_queue", "multiprocessing", "asyncio", "torch", ""})
-"""Packages of queues; empty: a call in C, of which none but a queue's ``get`` lasts."""
 _TEXT: Final = frozenset({"print", "str", "repr", "format", "write"})
 """Calls of Python's own that have torch write a tensor out."""
 # A process that begins anew counts from zero again: the lives add up.
@@ -153,11 +150,6 @@ class Costliest(NamedTuple):
     def words(self) -> str:
         """The end of a summary: the share and the line that has most of it."""
         return f"; {self.share:.0%} of the time likely by {self.place}"
-
-    @property
-    def is_queue(self) -> bool:
-        """Whether that line takes something from a queue."""
-        return self.call.name in _TAKING and self.call.package in _QUEUES
 
 
 @once_a_run

@@ -53,7 +53,7 @@ def test_summary_of_the_latest_run_is_plain_when_piped(runs, command):
 
 
 def test_the_closing_text_goes_to_stderr(runs, command):
-    """The program's output stays its own; it cannot be terminated half-way, but before and after."""
+    """The program's output stays its own; afterwards the process can be terminated as before."""
     path, before = digits(runs).write(), signal.getsignal(signal.SIGTERM)
 
     code, out, err = command("summary", str(path), "--closing", "--wait-stored", "/nowhere/0-1-0:9")
