@@ -97,11 +97,13 @@ _SAID = {"TRUE", "AGAIN", "UNSEEN", "UNMARKED", "STYLE"}
 
 
 def packages_of(name: str) -> list[str]:
-    """The packages that a program imports at its top, but for its own modules."""
+    """The packages that a program and its own modules import at their tops."""
     imports = [node for node in ast.parse(_PATHS[name].read_text()).body if type(node) in _IMPORTS]
     modules = [node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
                for node in imports]  # fmt: skip
     packages = {(module or "").partition(".")[0] for module in modules}
+    for own in packages & set(_PATHS):
+        packages.update(packages_of(own))
     return sorted(packages - set(_PATHS) - {MARKS.stem})
 
 

@@ -84,14 +84,17 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("quick" if config.option.tests == "quick" else "all")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Gives a test the markers of the fixtures that it requests."""
+    requested = set(getattr(item, "fixturenames", ()))
+    for marker, fixtures in FIXTURES.items():
+        if fixtures & requested:
+            item.add_marker(marker)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects what is not of the tier."""
-    for item in items:
-        requested = set(getattr(item, "fixturenames", ()))
-        for marker, fixtures in FIXTURES.items():
-            if fixtures & requested:
-                item.add_marker(marker)
     tier, counts = config.option.tests, config.stash[_COUNTS]
     if tier == "all":
         return

@@ -6,9 +6,12 @@ a fork of a server process, which has loaded those packages and none of ours. Th
 the program's own ``import torch`` passes through import hooks as in a new interpreter, but is free.
 A program that replaces itself by another Python program (``exec``) stays in its process.
 
+A warm program has the caller's folder, environment, umask and standard streams. It does not have
+the caller's limits (`ulimit`), nor what is read once at a start: ``TZ``, ``OMP_NUM_THREADS`` (1).
+
 Every other command, and Python with options or variables that are not emulated here, is started by
-`subprocess`. So is what a test does on purpose with an interpreter's start or end: closed
-descriptors, limits of memory, signals during imports, figures of what imports cost.
+`subprocess`. A test that is about an interpreter's start or end must call `subprocess` itself:
+closed descriptors, limits of memory, signals during imports, figures of what imports cost.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
             super()._execute_child(args, *rest)  # type: ignore[misc]
             return
         request = {"argv": command, "cwd": os.path.abspath(cwd or "."), "environ": environ,
-                   "new_session": new_session}  # fmt: skip
+                   "new_session": new_session, "umask": _umask()}  # fmt: skip
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.connect(server_address())
         # Standard input, output and errors; -1 stands for this process's own.
@@ -92,6 +95,12 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         if len(received) < 4:
             raise RuntimeError("the process that forks the programs of tests has ended")
         return int.from_bytes(received, "little")
+
+
+def _umask() -> int:
+    """The umask of this process; ``os.umask`` reads it by changing it, for all threads."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("Umask:")[2].split(None, 1)[0], 8)
 
 
 def run(

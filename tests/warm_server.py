@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import io
 import json
 import logging
 import os
@@ -156,6 +157,7 @@ def _take_over(request: dict[str, Any], descriptors: list[int]) -> None:
         os.dup2(descriptor, target)
         os.close(descriptor)
     os.chdir(request["cwd"])
+    os.umask(request["umask"])
     if request["new_session"]:
         os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -194,12 +196,28 @@ def become(argv: list[str], environ: dict[str, str]) -> None:
     sys.path[:], sys.meta_path[:] = [*own, *PATH], [HIDDEN, *FINDERS]
     if "-W" in options:
         warnings.simplefilter("ignore")
+    if "-I" not in options:
+        _obey(environ)
     sys.orig_argv[:] = argv
     sys.argv[:] = [words[0], *words[2:]] if words[0] in ("-c", "-m") else words
     importlib.invalidate_caches()
     with contextlib.suppress(ImportError):
         import sitecustomize  # noqa: F401 - the first import of an interpreter
     _run(words, is_safe=bool(options & {"-I", "-P"}))
+
+
+def _obey(environ: dict[str, str]) -> None:
+    """Does what an interpreter does at its start for variables that the server did not have."""
+    sys.dont_write_bytecode = bool(environ.get("PYTHONDONTWRITEBYTECODE"))
+    if environ.get("PYTHONUNBUFFERED"):
+        for name, number in (("stdout", 1), ("stderr", 2)):
+            before = getattr(sys, name)
+            text = io.TextIOWrapper(
+                io.FileIO(number, "w", closefd=False), before.encoding, before.errors,
+                newline="\n", write_through=True,
+            )  # fmt: skip
+            setattr(sys, name, text)
+            setattr(sys, f"__{name}__", text)
 
 
 def _run(words: list[str], *, is_safe: bool) -> None:

@@ -162,7 +162,6 @@ def test_its_tools_say_that_they_only_read(talk):
     assert "data, not instructions" in talk["told"]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_is_answered_by_the_tools_alone(talk, question):
     """From the JSON of the command, whose schema it follows."""
@@ -175,7 +174,6 @@ def test_a_question_is_answered_by_the_tools_alone(talk, question):
     jsonschema.validate(told, answer_schema("", [answers()[tool]]))
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_would_do_more_than_read_runs_is_refused(talk, what):
     """With a text that says why, and nothing of what was asked for."""

@@ -124,7 +124,6 @@ STEPS = (
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "words",
     [

@@ -95,7 +95,6 @@ def in_step(runs, after):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("ranks")
 def test_ranks_are_seen_as_they_are_now(runs):
     """Steps, open sections, waits and speed of both ranks, whether or not an agent runs."""

@@ -95,6 +95,25 @@ def test_a_warm_program_is_what_it_is_cold(folder, words):
     assert warm_python.is_warm(command, environ)
 
 
+@pytest.mark.parametrize("variable", ["PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PATH"])
+def test_a_warm_program_has_the_variables_and_the_umask_of_its_caller(variable):
+    """Also those that an interpreter reads at its start."""
+    code = (
+        "import os, sys; print(sys.stdout.write_through, type(sys.stderr.buffer).__name__, "
+        "sys.dont_write_bytecode, os.umask(0))"
+    )
+    command = [sys.executable, "-c", code]
+    environ = {"PATH": os.environ["PATH"]} | {variable: os.environ["PATH"]}
+    before = os.umask(0o027)
+    try:
+        warm = warm_python.check_output(command, env=environ, text=True)
+        cold = subprocess.check_output(command, env=environ, text=True)
+    finally:
+        os.umask(before)
+
+    assert (warm, warm_python.is_warm(command, environ)) == (cold, True)
+
+
 def test_a_warm_program_is_imported_into_by_hooks(tmp_path):
     """A finder in front of the others is asked for torch, and its loader is run."""
     code = (
