@@ -75,13 +75,14 @@ def test_the_ranks_of_a_batch_script_are_one_run(number, tasks, tmp_path):
     script = guides.blocks((guides.DOCS / "slurm.md").read_text(), "sh")[number]
     smaller = script.replace("--nproc-per-node 4", "--nproc-per-node 2")
     program = page_programs.files((guides.DOCS / "start-here.md").read_text())
-    job = {"SLURM_JOB_ID": "77", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "localhost"}
     (port,) = free_ports(1)
+    # Another session of tests on this machine has another job.
+    job = {"SLURM_JOB_ID": f"{port}", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "localhost"}
     summary = page_programs.run(
         program | SLURM, smaller.replace("29500", str(port)), tmp_path,
         SLURM_SUBMIT_DIR=str(tmp_path), TASKS=tasks, OTEL_MLPERF_DRAIN_S="0", **job,
     )  # fmt: skip
 
     assert script.startswith("#!/bin/bash\n#SBATCH")
-    assert page_programs.told(summary)["head"] == "finished · 2 ranks, 1 node"
-    assert [run.name for run in (tmp_path / "otel-runs").iterdir()] == ["train-slurm-77.0"]
+    assert page_programs.told(summary)["head"] == "finished · 2 ranks, 1 node", summary
+    assert [run.name for run in (tmp_path / "otel-runs").iterdir()] == [f"train-slurm-{port}.0"]

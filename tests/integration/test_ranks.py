@@ -149,7 +149,10 @@ def test_one_agent_serves_all_ranks(launched):
 
 
 def test_summary_counts_the_ranks_once(launched):
-    """The summary is of two ranks, counts a step of both once, and one rank prints it."""
+    """The summary is of two ranks, counts a step of both once, and one rank shows it.
+
+    On a busy machine that rank prints the command in its place.
+    """
     done = warm_python.run(
         [sys.executable, "-m", "otel_mlperf", "summary", str(launched.folder), "--json"],
         capture_output=True, text=True, check=True, timeout=LIMIT_S, env=environment(launched.runs),
@@ -159,7 +162,10 @@ def test_summary_counts_the_ranks_once(launched):
     assert (summary["ranks"], summary["world_size"], summary["nodes"]) == (RANKS, RANKS, 1)
     assert summary["steps"]["count"] == STEPS
     assert summary["outcome"] == "finished"
-    assert len(re.findall(r"^ranks · ", launched.errors, re.MULTILINE)) == 1
+    shown = re.findall(
+        r"^ranks · |^otel_mlperf: the summary was not", launched.errors, re.MULTILINE
+    )
+    assert len(shown) == 1
 
 
 def test_processes_without_a_launcher_are_runs_of_their_own(tmp_path):
