@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from otel_mlperf.kineto.linking.device_tracks import find_device_tracks
+from otel_mlperf.kineto.linking.device_tracks import find_device_tracks, process_numbers
 from otel_mlperf.kineto.linking.linked_events import Role, is_category_known
 from otel_mlperf.kineto.reading.value_columns import narrowed
 from otel_mlperf.kineto.trace_events import NONE
@@ -29,10 +29,7 @@ def find_device_numbers(
     of_track = np.array([found[1:] for found in tracks] or [(NONE, NONE)], np.int64)
     device = np.where(events.device[rows] != NONE, events.device[rows], of_track[track, 0])
     stream = np.where(events.stream[rows] != NONE, events.stream[rows], of_track[track, 1])
-    # Numbers and not names: a column of names is as wide as the longest.
-    place = {found.pid: at for at, found in enumerate(trace.tracks)}
-    process = np.array([place[found.pid] for found in trace.tracks] or [0], np.int64)[track]
-    return _apart(device, process), stream
+    return _apart(device, process_numbers(trace.tracks)[track]), stream
 
 
 def set_device_numbers(trace: Trace, roles: NDArray[np.uint8]) -> None:

@@ -11,10 +11,14 @@ import re
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from otel_mlperf.kineto.trace_events import TraceTrack
 
@@ -58,6 +62,15 @@ class DeviceTrack(NamedTuple):
     kind: TrackKind
     device: int
     stream: int
+
+
+def process_numbers(tracks: Sequence[TraceTrack]) -> NDArray[np.int64]:
+    """Return the number of each track's process, the same for all tracks of a process.
+
+    Numbers and not names: a column of names is as wide as the longest.
+    """
+    number_of = {track.pid: at for at, track in enumerate(tracks)}
+    return np.array([number_of[track.pid] for track in tracks] or [0], np.int64)
 
 
 def find_device_tracks(tracks: Sequence[TraceTrack]) -> list[DeviceTrack]:

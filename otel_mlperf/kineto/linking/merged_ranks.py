@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from otel_mlperf.kineto.linking.device_tracks import process_numbers
 from otel_mlperf.kineto.linking.linked_events import IS_DEVICE, Role
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _ranks_of_tracks(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int64
     pids = [track.pid for track in trace.tracks]
     calls = (roles == Role.CALL) & (trace.events.correlation > 0)
     hosts = _first_rows(trace, pids, calls)
-    if not 1 < len(hosts) <= _MOST_RANKS or not _share_numbers(trace, pids, calls):
+    if not 1 < len(hosts) <= _MOST_RANKS or not _share_numbers(trace, calls):
         return None
     devices = _first_rows(trace, pids, np.isin(roles, IS_DEVICE))
     devices = {pid: row for pid, row in devices.items() if pid not in hosts}
@@ -66,10 +67,9 @@ def _ranks_of_tracks(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int64
     return np.array([rank_of.get(pid, 0) for pid in pids], np.int64)
 
 
-def _share_numbers(trace: Trace, pids: list[str], calls: NDArray[np.bool_]) -> bool:
+def _share_numbers(trace: Trace, calls: NDArray[np.bool_]) -> bool:
     """Whether calls of different processes bear the same correlation."""
-    place = {pid: at for at, pid in enumerate(pids)}
-    process = np.array([place[pid] for pid in pids], np.int64)[trace.events.track[calls]]
+    process = process_numbers(trace.tracks)[trace.events.track[calls]]
     number = trace.events.correlation[calls].astype(np.int64)
     both = np.unique(np.stack([number, process]), axis=1)
     return bool((np.diff(both[0]) == 0).any())
@@ -103,9 +103,9 @@ def _by_place(
     trace: Trace, pids: list[str], hosts: dict[str, int], devices: dict[str, int]
 ) -> dict[str, int]:
     """By the host's events around them in the file; where these are mixed, in their order."""
-    place = {pid: at for at, pid in enumerate(pids)}
-    codes = np.array([place[pid] for pid in pids], np.int64)[trace.events.track]
-    rows = {pid: np.flatnonzero(codes == place[pid]) for pid in (*hosts, *devices)}
+    numbers = process_numbers(trace.tracks)
+    codes, number_of = numbers[trace.events.track], dict(zip(pids, numbers.tolist(), strict=True))
+    rows = {pid: np.flatnonzero(codes == number_of[pid]) for pid in (*hosts, *devices)}
     ends = [(int(rows[pid][0]), int(rows[pid][-1])) for pid in hosts]
     is_apart = all(before[1] < after[0] for before, after in pairwise(ends))
     if is_apart:

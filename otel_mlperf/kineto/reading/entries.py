@@ -80,8 +80,8 @@ class End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
     ts: Any = None
 
 
-class AsyncBegin(msgspec.Struct, gc=False, tag_field="ph", tag="b"):
-    """The first half of an event that is in no thread's stack."""
+class _AsyncHalf(msgspec.Struct, gc=False):
+    """What both halves of an event have that is in no thread's stack."""
 
     cat: str = ""
     name: str = ""
@@ -90,19 +90,16 @@ class AsyncBegin(msgspec.Struct, gc=False, tag_field="ph", tag="b"):
     scope: str = ""
     pid: Whole = None
     ts: Any = None
+
+
+class AsyncBegin(_AsyncHalf, gc=False, tag_field="ph", tag="b"):
+    """The first half of such an event."""
+
     args: Args | None = None
 
 
-class AsyncEnd(msgspec.Struct, gc=False, tag_field="ph", tag="e"):
+class AsyncEnd(_AsyncHalf, gc=False, tag_field="ph", tag="e"):
     """The second half of what began under the same category, scope and id."""
-
-    cat: str = ""
-    name: str = ""
-    id: Whole = None
-    id2: dict[str, Any] | None = None
-    scope: str = ""
-    pid: Whole = None
-    ts: Any = None
 
 
 class OldAsyncBegin(AsyncBegin, tag_field="ph", tag="S"):
