@@ -148,10 +148,7 @@ def open_private(path: str, flags: int) -> int:
     Raises:
         OSError: the place refuses.
     """
-    # O_NONBLOCK: otherwise opening a pipe would wait for its other end.
-    safely = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    with _folder_of(path) as folder:
-        fd = os.open(os.path.basename(path), flags | safely, 0o600, dir_fd=folder)
+    fd = open_at_once(path, flags, 0o600)
     try:
         _check_regular(fd, path)
         os.fchmod(fd, 0o600)  # it may have been there
@@ -188,11 +185,12 @@ def _check_regular(fd: int, path: str | Path) -> int:
     return about.st_size
 
 
-def open_at_once(path: str, flags: int) -> int:
+def open_at_once(path: str, flags: int, mode: int = 0o777) -> int:
     """An opener that follows no link, and waits for nobody where the file is a pipe."""
+    # O_NONBLOCK: otherwise opening a pipe would wait for its other end.
     safely = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     with _folder_of(path) as folder:
-        return os.open(os.path.basename(path), flags | safely, dir_fd=folder)
+        return os.open(os.path.basename(path), flags | safely, mode, dir_fd=folder)
 
 
 def make_folder(path: str | Path) -> None:
@@ -208,14 +206,10 @@ def make_folder(path: str | Path) -> None:
         try:
             os.mkdir(os.path.basename(path), 0o700, dir_fd=folder)
         except FileExistsError:
-            is_in_run = _is_in_run(os.path.dirname(path))
+            is_in_run = _run_around(os.path.dirname(path)) is not None
             about = os.stat(os.path.basename(path), dir_fd=folder, follow_symlinks=not is_in_run)
             if not stat.S_ISDIR(about.st_mode):
                 raise
-
-
-def _is_in_run(folder: str) -> bool:
-    return _run_around(folder) is not None
 
 
 def _run_around(folder: str) -> str | None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.isolated_process import command
-from otel_mlperf.whole_file import open_private
+from otel_mlperf.whole_file import make_folder, open_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +76,7 @@ class Upload:
         if time.monotonic() < self._again_s:
             return
         try:
-            self._log_file.with_name("wandb").mkdir(exist_ok=True, mode=0o700)
+            make_folder(self._log_file.with_name("wandb"))
             # In place of a folder, into which it would write a line each second, for days.
             self._log_file.with_name("wandb").joinpath("logs").touch()
             with open(self._log_file, "ab", opener=open_private) as log:
