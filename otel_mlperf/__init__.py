@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunActive
+from otel_mlperf.integrations import backward_pass as _backward_pass  # noqa: F401 - looks at each run
 from otel_mlperf.integrations import torch_compiler as _torch_compiler  # noqa: F401 - looks at each run
 from otel_mlperf.integrations.switch import integrate
 from otel_mlperf.pytorch.gpu_time import switch as _gpu_time  # noqa: F401 - looks at each run

@@ -105,8 +105,7 @@ GRAPH_NODES: Final = Metric(
     "pytorch.autograd.graph.nodes",
     "{node}",
     "gauge",
-    "Operations in the graph of a backward pass, or behind a loss that is logged: of the 2nd, 20th "
-    "and 200th; 20,000 at most.",
+    "Operations in the graph of a backward pass: of the 2nd, 20th and 200th; 20,000 at most.",
 )
 GRAPH_SELECTS: Final = Metric(
     "pytorch.autograd.graph.selects",

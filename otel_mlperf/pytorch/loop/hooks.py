@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
+from otel_mlperf.pytorch.loop.backward_gate import BACKWARD_GATE
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait, IteratorMade
 from otel_mlperf.pytorch.loop.checkpoints import Checkpoint
 from otel_mlperf.pytorch.loop.collectives import COLLECTIVES, Collective
@@ -99,7 +100,7 @@ def _install() -> None:
     evaluation = EvaluationMode("eval", _loop)
     _moments.append(evaluation)
     see("evaluation mode", lambda: _weave(torch.nn.Module.eval, evaluation))
-    see("backward", lambda: _weave(torch.autograd.backward, backward, subject="tensors"))
+    BACKWARD_GATE.lead_to(backward)
     see("steps", lambda: _weave_optimizers(optimizer, update))
     scaled = torch.amp if hasattr(torch.amp, "GradScaler") else torch.cuda.amp  # before torch 2.3
     see("scaled steps", lambda: _weave(scaled.GradScaler.step, update, subject="optimizer"))

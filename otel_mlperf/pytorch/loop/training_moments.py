@@ -16,7 +16,7 @@ from otel_mlperf.pytorch.loop.other_updates import OtherUpdates
 from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
-from otel_mlperf.recorder.instruments.graph_size import COUNTED, tell_size
+from otel_mlperf.recorder.instruments.graph_size import look_at_pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,13 +68,10 @@ class Forward(LoopMoment):
 class Backward(LoopMoment):
     """The backward pass; of a few it is counted how many operations they go through."""
 
-    _passes = 0
-
     def _begins(self, subject: Any) -> None:
         self._loop.backward_begins()
-        self._passes += 1
-        if self._passes in COUNTED and self._recorder is not None:
-            tell_size(subject, self._recorder.cells)
+        if self._recorder is not None:
+            look_at_pass(self._recorder.kept, self._recorder.cells, subject)
         super()._begins(subject)
 
 

@@ -77,7 +77,7 @@ def weave(
     if code.co_freevars:
         tree = _in_class(tree)
     woven = _compile(tree, code)
-    _hide(gate, torch)
+    hide(gate, torch)
     # The gate comes first: another thread may call the function between these two lines.
     function.__globals__[name] = gate
     before, function.__code__ = code, woven
@@ -120,8 +120,8 @@ def _compiling(torch: object) -> str:
     raise TypeError("this torch does not say when it compiles")
 
 
-def _hide(gate: Gate, torch: object) -> None:
-    """Keeps ``torch.compile`` from looking into the gate's ``of``, and what that calls.
+def hide(gate: Gate, torch: object) -> None:
+    """Keep ``torch.compile`` from looking into the gate's ``of``, and what that calls.
 
     A woven function of torch's is not always compiled itself, but what it calls is tried, if it is
     told of a module or a tensor: with ``fullgraph=True`` that would be an error of the program's.

@@ -15,7 +15,6 @@ from otel_mlperf.recorder.api.span import active, is_compiling, note_unrecorded
 from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.scrub import is_failure
-from otel_mlperf.recorder.instruments.graph_size import look_behind_loss
 from otel_mlperf.recorder.sections.slow_path import EXPECTED
 
 if TYPE_CHECKING:
@@ -189,9 +188,7 @@ def log(*more: Mapping[str, Any], **values: Any) -> None:
     try:
         recorder = None if is_compiling() else active()
         if recorder is not None:
-            given = _joined(values, more)
-            recorder.values.log(given)
-            look_behind_loss(recorder.kept, recorder.cells, given)
+            recorder.values.log(_joined(values, more))
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
 

@@ -91,13 +91,29 @@ def _count_looped_weights(nodes: set[Any]) -> int:
     return sum(count >= _OFTEN for node, count in uses.items() if node.name() == _WEIGHT)
 
 
-def tell_size(tensors: Any, cells: Cells, *, at_pass: bool = True) -> None:
+def look_at_pass(kept: dict[type, Any], cells: Cells, tensors: Any) -> None:
+    """Count the operations of the backward pass that is about to start, if it is its turn.
+
+    Args:
+        kept: of the recorder.
+        cells: of the recorder.
+        tensors: that the pass starts at.
+    """
+    passes = kept[_Passes] = kept.get(_Passes, 0) + 1
+    if passes in COUNTED:
+        tell_size(tensors, cells)
+
+
+class _Passes:
+    """The key of the number of passes of one recording."""
+
+
+def tell_size(tensors: Any, cells: Cells) -> None:
     """Counts them, and writes the numbers for the agent to read, with what makes the pass longer.
 
     Args:
         tensors: that the pass begins at.
         cells: of the recorder.
-        at_pass: whether it is about to begin. Behind it anomaly detection may be off again.
     """
     nodes = nodes_behind(tensors)
     _tell(count_operations(nodes), cells)
@@ -107,47 +123,9 @@ def tell_size(tensors: Any, cells: Cells, *, at_pass: bool = True) -> None:
         raise_foreign(error)
         internal_error(error)
         return
-    if not at_pass and not settings.get(names.AUTOGRAD_ANOMALY):
-        settings.pop(names.AUTOGRAD_ANOMALY, None)
     _tell(settings, cells)
 
 
 def _tell(values: Mapping[names.Metric, int], cells: Cells) -> None:
     for metric, value in values.items():
         cells.set(metric.name, metric.unit, value)
-
-
-def look_behind_loss(kept: dict[type, Any], cells: Cells, values: Mapping[str, Any]) -> None:
-    """Called with what is logged: of the loss among it operations are counted now and then.
-
-    It is the first name under which a tensor with a graph comes. That is still to be seen after the
-    backward pass, though no more can be gone through.
-    """
-    losses = kept.get(_Losses)
-    if losses is None:
-        losses = kept[_Losses] = _Losses()
-    losses.look(cells, values)
-
-
-class _Losses:
-    """Those of one recording."""
-
-    def __init__(self) -> None:
-        self._name = ""
-        self._passes = 0
-
-    def look(self, cells: Cells, values: Mapping[str, Any]) -> None:
-        """Counts what is behind the loss, if it is its turn."""
-        if self._passes >= COUNTED[-1]:
-            return
-        if not self._name:
-            self._name = next((name for name, one in values.items() if _has_graph(one)), "")
-        loss = values.get(self._name)
-        if _has_graph(loss):
-            self._passes += 1
-            if self._passes in COUNTED:
-                tell_size(loss, cells, at_pass=False)
-
-
-def _has_graph(value: Any) -> bool:
-    return type(value).__name__ == "Tensor" and value.requires_grad

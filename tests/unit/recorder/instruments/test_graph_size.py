@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cell_values import series
 
-import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.recorder.instruments.graph_size import MOST, count_operations, nodes_behind
 
@@ -106,17 +104,3 @@ def test_a_huge_graph_is_counted_up_to_a_limit():
         y = y + 1
 
     assert counted(y)[names.GRAPH_NODES] == MOST
-
-
-def test_operations_behind_a_loss(recording):
-    """Of the one logged first, after its backward pass too: of the 2nd, and as yet of no other."""
-    weight = torch.ones(3, requires_grad=True)
-    for n in range(1, 4):
-        loss = sum((weight[i] * n for i in range(n)), start=weight.sum())
-        loss.backward()
-        om.log(loss=loss, other=loss * 2, plain=loss.detach())
-
-    found = {name: value for (name, _), value in series(recording, "gauge").items()}
-    # The weight, its sum, and an element, a product and a sum for each of two.
-    assert found[names.GRAPH_NODES.name] == 8
-    assert found[names.GRAPH_SELECTS.name] == 2

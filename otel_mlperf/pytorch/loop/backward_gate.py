@@ -1,0 +1,60 @@
+"""The gate of ``torch.autograd.backward``: one for loops that are inferred and programs by the API.
+
+Of an inferred loop the pass is a moment. In a program that reports its steps itself it is no
+section; the operations of a few passes are counted.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, safely
+from otel_mlperf.pytorch.loop.weave import hide, see, weave
+from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.instruments.graph_size import look_at_pass
+
+_NAME: Final = "_otel_mlperf_backward"
+
+
+class BackwardGate:
+    """What backward passes run in."""
+
+    def __init__(self) -> None:
+        self.busy = False
+        """Whether a pass is open: one inside it, such as that of a checkpoint, is a part of it."""
+        self._moment: LoopMoment | None = None
+        self._is_woven = False
+
+    def weave(self) -> None:
+        """See passes from now on; torch has been imported. Never raises."""
+        # A function that is woven twice has the later gate alone.
+        if not self._is_woven:
+            self._is_woven = True
+            torch = importlib.import_module("torch")
+            see("backward", lambda: weave(torch.autograd.backward, self, _NAME, subject="tensors"))
+
+    def lead_to(self, moment: LoopMoment) -> None:
+        """Let passes run in ``moment`` while moments are seen."""
+        self.weave()
+        hide(moment, importlib.import_module("torch"))
+        self._moment, self.busy = moment, False
+
+    def of(self, tensors: Any) -> Any:
+        """The gate for a pass that starts at these tensors."""
+        if self._moment is not None and not LoopMoment.is_off:
+            return UNSEEN if self._moment.busy else self._moment.of(tensors)
+        recorder = active()
+        if recorder is None:
+            return UNSEEN
+        safely(look_at_pass, recorder.kept, recorder.cells, tensors)
+        return self
+
+    def __enter__(self) -> None:
+        self.busy = True
+
+    def __exit__(self, *_: object) -> None:
+        self.busy = False
+
+
+BACKWARD_GATE: Final = BackwardGate()
