@@ -42,9 +42,13 @@ _REUSED: Final = 40.0
 """Operations for each weight, from which on layers are called in a loop; three to ten are usual."""
 _LEAST_COMPUTING: Final = 0.1
 """Share of a step that the passes take, below which there is little to be won by them."""
+_LEAST_OF_SINGLE: Final = 0.75
+"""Part of the passes that is saved at least where single items are computed."""
+_LEAST_OF_SMALL: Final = 0.85
+"""The same of the begin and end of small operations: some of them remain."""
 _PASSES: Final = """SELECT rank, spent / backwards, coalesce(forwards, 0) / backwards FROM (
-    SELECT rank, sum(sum_ns) FILTER (name = $backward) AS spent,
-        sum(count) FILTER (name = $backward) AS backwards,
+    SELECT rank, sum(sum_ns) FILTER (category = $backward) AS spent,
+        sum(count) FILTER (category = $backward) AS backwards,
         sum(count) FILTER (name = $forward) AS forwards
     FROM sections WHERE phase = $phase AND n > 0 GROUP BY rank)
     WHERE backwards > 0"""
@@ -88,15 +92,10 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         return find_launches(numbers)
     if steps is None or steps.count < _FEWEST:
         return []
-    computing = share_of_passes(steps)
+    computing = _share_of_passes(numbers)
     if computing < _LEAST_COMPUTING:
         return []
-    passes = {
-        rank: (each_ns, calls)
-        for rank, each_ns, calls in numbers.store.rows(
-            _PASSES, backward=names.BACKWARD, forward=names.FORWARD, phase=steps.phase
-        )
-    }
+    passes = _read_passes(numbers)
     shares = read_cpu_shares(numbers)
     # Where others have the CPU an operation takes longer, whatever its size.
     running = {
@@ -106,7 +105,7 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
     }
     selects, weights = numbers.latest(names.GRAPH_SELECTS), numbers.latest(names.GRAPH_WEIGHTS)
     for rank, nodes in numbers.latest(names.GRAPH_NODES).items():
-        pass_ns, calls = passes.get(rank, (0.0, 0.0))
+        pass_ns, calls = passes.get(rank, (computing * steps.mean_ns, 0.0))
         each_ns = pass_ns / nodes if nodes >= _MANY else 0.0
         each_ns *= running.get(rank, 1.0)
         share = min(1.0, _EACH_NS / each_ns) if each_ns else 0.0
@@ -117,6 +116,38 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         if is_small or share >= single.least:
             return [_finding(numbers, rank, nodes, each_ns, share, single, computing)]
     return []
+
+
+def _is_backward_seen(numbers: RunNumbers) -> bool:
+    steps = numbers.summary.steps
+    return steps is not None and any(row.category == names.BACKWARD for row in steps.rows)
+
+
+def _share_of_passes(numbers: RunNumbers) -> float:
+    """Share of a step that forward and backward cost.
+
+    Of a program that has no section around its backward pass: at most, what is in no section and
+    was not found in other lines of the program.
+    """
+    steps = numbers.summary.steps
+    assert steps is not None
+    share = share_of_passes(steps)
+    if _is_backward_seen(numbers):
+        return share
+    own = max((one.share(one.own_lines()) for one in read_stack_lines(numbers.store)), default=0.0)
+    return share + max(0.0, numbers.uncovered - own)
+
+
+def _read_passes(numbers: RunNumbers) -> dict[int, tuple[float, float]]:
+    """By rank the time of a backward pass, and the calls of the model for each."""
+    steps = numbers.summary.steps
+    assert steps is not None
+    return {
+        rank: (each_ns, calls)
+        for rank, each_ns, calls in numbers.store.rows(
+            _PASSES, backward=names.BACKWARD, forward=names.FORWARD, phase=steps.phase
+        )
+    }
 
 
 def _finding(
@@ -133,10 +164,12 @@ def _finding(
         f"{nodes:,.0f} operations of {each_ns / 1e3:.1f} µs each in a backward pass, {share:.0%} "
         "of it their begin and end"
     )
+    if not _is_backward_seen(numbers):
+        how = (
+            f"{nodes:,.0f} operations in a backward pass, of {each_ns / 1e3:.1f} µs each where it "
+            "is the whole step"
+        )
     where = _line(numbers, rank)
-    # Single items have most of it from being single; else what is left is what they compute, which
-    # larger operations do faster, too.
-    kept = 1.0 if single.words else share
     return Finding(
         id=row.id,
         severity=row.severity,
@@ -154,9 +187,20 @@ def _finding(
             "reuse": single.reuse,
         },
         where=Where(section=where or names.BACKWARD, rank=rank),
-        gain=Gain(low=kept * computing * 0.75, high=computing),
+        gain=_gain(share, computing, is_single=bool(single.words)),
         command=f"otel-mlperf show {numbers.summary.short_id}",
     )
+
+
+def _gain(share: float, computing: float, *, is_single: bool) -> Gain:
+    """Return what larger operations save of the passes.
+
+    Single items have most of their time from being single. Else it is what operations begin and end
+    with, and some of what they compute, which larger ones do faster.
+    """
+    if is_single:
+        return Gain(low=_LEAST_OF_SINGLE * computing, high=computing)
+    return Gain(low=_LEAST_OF_SMALL * share * computing, high=(1 + share) / 2 * computing)
 
 
 def _line(numbers: RunNumbers, rank: int) -> str:

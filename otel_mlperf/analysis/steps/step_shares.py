@@ -51,7 +51,7 @@ def shown_around(name: str, phase: str) -> str:
 def share_of_passes(steps: StepFigures) -> float:
     """Share of a step that forward and backward take, 0.0 to 1.0; what runs beside it is none."""
     passes = (names.FORWARD, names.BACKWARD)
-    return sum(row.share for row in steps.rows if row.name in passes and not row.beside)
+    return sum(row.share for row in steps.rows if row.category in passes and not row.beside)
 
 
 def main_phase(store: Store) -> str | None:

@@ -9,6 +9,7 @@ from run_folders import MS, START, RunFolderBuilder, S
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.findings.finding import WIDEST
 from otel_mlperf.store.run_folders import read_run
 
 
@@ -55,7 +56,55 @@ def test_many_operations_of_a_few_microseconds_are_found(tmp_path):
 
     assert "1,000 operations of 8.0 µs each in a backward pass, 62%" in one.summary
     assert one.evidence["dispatch_share"] == pytest.approx(5 / 8)
-    assert one.gain.high == pytest.approx(14 / 20)
+    assert one.gain.low == pytest.approx(0.85 * 5 / 8 * 14 / 20)
+    assert one.gain.high == pytest.approx((1 + 5 / 8) / 2 * 14 / 20)
+
+
+@pytest.mark.parametrize("each_us", [5, 7, 9, 14])
+def test_the_gain_is_narrow_enough_to_act_on(tmp_path, each_us):
+    """Of operations that take all of a step, from half of their time upward."""
+    (one,) = judged(tmp_path, 18_000 // each_us, backward_ns=18 * MS)
+
+    assert 0 < one.gain.high - one.gain.low <= WIDEST
+
+
+def test_a_program_without_sections_in_its_steps_is_told(tmp_path):
+    """Of its steps at most all is the pass: 1,000 operations of 20 µs at most, and 10 weights.
+
+    What its own lines take is no part of it.
+    """
+    (one,) = found_without_sections(tmp_path)
+    (less,) = found_without_sections(tmp_path / "own", own_samples=30)
+
+    assert (
+        "1,000 operations in a backward pass, of 20.0 µs each where it is the whole" in one.summary
+    )
+    assert (one.gain.low, one.gain.high) == pytest.approx((0.75, 1.0))
+    assert less.gain.high == pytest.approx(0.7)
+
+
+def found_without_sections(tmp_path, own_samples=0):
+    """Findings of steps of 20 ms; so many of a hundred samples are in a line of the program."""
+    run = RunFolderBuilder(tmp_path)
+    for n in range(400):
+        run.step(n, n * 20 * MS, {}, own=20 * MS)
+    for metric, value in ((names.GRAPH_NODES, 1000.0), (names.GRAPH_WEIGHTS, 10.0)):
+        run.row(
+            "readings", rank=0, restart=0, name=metric.name, labels="{}",
+            time_ns=START + S, value=value,
+        )  # fmt: skip
+    for line, call, samples in ((9, "torch", 100 - own_samples), (12, "", own_samples)):
+        told = {
+            names.CODE_FILE: "train.py", names.CODE_FUNCTION: "train", names.CODE_LINE: str(line),
+            names.STACK_CALL: "model", names.STACK_PACKAGE: call, names.STACK_WITHIN: "",
+        }  # fmt: skip
+        run.row(
+            "readings", rank=0, restart=0, name=names.STACK_SAMPLES.name, labels=json.dumps(told),
+            time_ns=START + S, value=float(samples),
+        )  # fmt: skip
+    run.process(9 * S)
+    found = judge_run(read_run(run.write())).findings
+    return [one for one in found if one.id == "small_operators"]
 
 
 def test_small_operations_that_take_little_of_a_step_are_no_finding(tmp_path):
