@@ -63,14 +63,16 @@ def _is_rnn(nodes: set[Any], kinds: list[str]) -> bool:
     """Return whether the only loop in the graph is that of torch's own RNN.
 
     It multiplies the whole sequence at once and takes the parts of that product, or slices packed
-    sequences; at each time it uses the weights of the state alone. A cell in a loop of Python uses
-    those of the input there, too.
+    sequences; at each time it uses the weights of the state alone, half of those that it has. A
+    cell in a loop of Python uses those of the input there, too.
     """
-    products = kinds.count(_PRODUCT)
-    if 2 * kinds.count(_SLICE) >= products > 0:
+    looped = _count_looped_weights(nodes)
+    if not looped:
+        return False
+    if 2 * kinds.count(_SLICE) >= kinds.count(_PRODUCT) and 2 * looped <= kinds.count(_WEIGHT):
         return True
     parts = sum(_is_of_product(node) for node in nodes if node.name() == _PART)
-    return parts > 0 and 0 < _count_looped_weights(nodes) <= _LOOPED_WEIGHTS * parts
+    return 0 < looped <= _LOOPED_WEIGHTS * parts
 
 
 def _is_of_product(part: Any) -> bool:

@@ -51,6 +51,24 @@ def test_a_loop_of_torch_itself_tells_no_weights(kind, both_ways):
     assert counted(rnn(packed)[0].data.sum()).get(names.GRAPH_WEIGHTS) is None
 
 
+@pytest.mark.parametrize("take", [lambda x, t: x[:, t : t + 1].squeeze(1), lambda x, t: x[:, t]])
+def test_a_cell_that_takes_slices_of_a_sequence_tells_its_weights(take):
+    """Torch's own RNN slices packed sequences, but uses half of its weights at each time."""
+    cell, x, h = torch.nn.GRUCell(3, 4), torch.randn(2, 20, 3, requires_grad=True), None
+    for t in range(20):
+        h = cell(take(x, t), h)
+
+    assert counted(h.sum())[names.GRAPH_WEIGHTS] == 5
+
+
+def test_heads_that_are_sliced_one_by_one_tell_their_weights():
+    """An attention without a loop over time: its weights are used once."""
+    layer, x = torch.nn.Linear(8, 8), torch.randn(2, 5, 8)
+    heads = [layer(x)[..., 2 * n : 2 * n + 2] for n in range(4)]
+
+    assert counted(torch.cat(heads).sum())[names.GRAPH_WEIGHTS] == 2
+
+
 @pytest.mark.parametrize("kind", [torch.nn.GRUCell, torch.nn.RNNCell])
 def test_a_cell_in_a_loop_of_python_tells_its_weights(kind):
     """Two matrices and two vectors."""
