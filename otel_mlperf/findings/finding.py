@@ -102,9 +102,19 @@ class FindingList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
 
 
 def worst_findings_first(findings: Iterable[Finding]) -> list[Finding]:
-    """The gravest first, of these what would win most; else in the given order."""
+    """The gravest first, of these what would win most; else in the given order.
+
+    What other programs on the machine cost comes behind the program's own causes.
+    """
     return sorted(findings, key=_rank)
 
 
-def _rank(finding: Finding) -> tuple[int, float]:
-    return SEVERITIES.index(finding.severity), -(finding.gain.high if finding.gain else 0.0)
+_OF_OTHERS: Final = frozenset({"noisy_neighbour"})
+_LEAST_OWN: Final = 0.1
+"""Gain from which on an own cause comes first: it is won beside other programs, too."""
+
+
+def _rank(finding: Finding) -> tuple[int, bool, float]:
+    gain = finding.gain.high if finding.gain else 0.0
+    is_behind = finding.id in _OF_OTHERS or gain < _LEAST_OWN
+    return SEVERITIES.index(finding.severity), is_behind, -gain

@@ -68,3 +68,15 @@ def test_the_worst_finding_comes_first():
     ]
 
     assert [one.id for one in worst_findings_first(findings)] == ["3", "2", "1", "4", "0"]
+
+
+def test_what_other_programs_cost_comes_behind_own_causes():
+    """On a busy machine the own cause saves its part all the same; a small one is no reason."""
+    gains = {"noisy_neighbour": 0.6, "small_operators": 0.4, "sync_in_loop": 0.05}
+    findings = [
+        Finding(id=name, severity="warning", summary="", action="", gain=Gain(low=0, high=high))
+        for name, high in gains.items()
+    ]
+
+    order = [one.id for one in worst_findings_first(findings)]
+    assert order == ["small_operators", "noisy_neighbour", "sync_in_loop"]
