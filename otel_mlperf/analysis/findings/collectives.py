@@ -30,9 +30,9 @@ _LEAST_NS: Final = 5_000_000
 """Of a step: each collective has its latency, which is much of a step that does little."""
 _TOO_MUCH: Final = 0.5
 """Share of a step from which on the exchange of gradients is."""
-_MANY_UNSEEN: Final = 16.0
+_VERY_MANY: Final = 16.0
 """Collectives for each step, from which on it is their number: DDP's buckets are a few."""
-_LEAST_OF_UNSEEN: Final = 0.7
+_LEAST_OF_VERY_MANY: Final = 0.7
 """Part of the time of so many that fewer of them save at least: each costs its latency."""
 _MANY: Final = 4.0
 """Collectives for an update that are not of gradients, from which on they are worth a word."""
@@ -111,11 +111,21 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
             }
             | counted.evidence,
             where=Where(section=_largest(numbers) if 2 * apart >= share else names.BACKWARD),
-            # Ranks have to agree somewhere: only what is asked for without need can all be won.
-            gain=Gain(low=0.0, high=share),
+            gain=_gain(share, moving, counted),
             command=f"otel-mlperf show {numbers.summary.short_id}",
         )
     ]
+
+
+def _gain(share: float, moving: float, counted: _Counted) -> Gain:
+    """Return what fewer collectives save.
+
+    Ranks have to agree somewhere: only what is requested without need can all be saved. Of very
+    many each costs its latency, which fewer ones do not.
+    """
+    are_many = (counted.collectives or 0.0) >= _VERY_MANY
+    low = _LEAST_OF_VERY_MANY * moving if are_many else 0.0
+    return Gain(low=low, high=share)
 
 
 def _find_unseen(numbers: RunNumbers, step_ns: float) -> list[Finding]:
@@ -123,7 +133,7 @@ def _find_unseen(numbers: RunNumbers, step_ns: float) -> list[Finding]:
     row, steps = row_of("collectives"), numbers.summary.steps
     assert steps is not None
     counted = _read_counted(numbers)
-    if numbers.uses_gpu or not counted.collectives or counted.collectives < _MANY_UNSEEN:
+    if numbers.uses_gpu or not counted.collectives or counted.collectives < _VERY_MANY:
         return []
     if any(one.category == names.COMMUNICATION for one in steps.rows):
         return []
@@ -142,7 +152,7 @@ def _find_unseen(numbers: RunNumbers, step_ns: float) -> list[Finding]:
             evidence={"share": share} | counted.evidence,
             where=Where(section=section),
             # To request each one costs the CPU as well, as part of what is left.
-            gain=Gain(low=_LEAST_OF_UNSEEN * share, high=(1 + share) / 2).narrowed(),
+            gain=Gain(low=_LEAST_OF_VERY_MANY * share, high=(1 + share) / 2).narrowed(),
             command=f"otel-mlperf show {numbers.summary.short_id}",
         )
     ]

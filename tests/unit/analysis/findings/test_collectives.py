@@ -45,6 +45,16 @@ def test_collectives_that_move_much(tmp_path):
     assert one.command == "otel-mlperf show 3f2a"
 
 
+def test_very_many_collectives_have_a_gain_to_act_on(tmp_path):
+    """Gradients that an untouched loop reduces one by one: fewer ones save their latency."""
+    part = {"forward": 10, "backward": 20, "all_reduce": 90}
+    run = stepping(tmp_path, part, part, steps=130)
+    counted(run, names.COLLECTIVES, 28, 28)
+    one = found_in(run, *IDS)["collectives"]
+
+    assert one.gain == Gain(low=pytest.approx(0.7 * 0.75), high=pytest.approx(0.75))
+
+
 def test_ranks_that_are_late_by_turns(tmp_path):
     """No rank is the slow one: in each step another one is waited for."""
     run = by_turns(tmp_path)
