@@ -51,6 +51,14 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
         """
         return msgspec.structs.replace(self, low=max(self.low, self.high - WIDEST))
 
+    def centered(self) -> Gain:
+        """Return the interval cut at both ends until it is not too wide to act on.
+
+        For gains of which neither end is likelier than the other.
+        """
+        low = max(self.low, (self.low + self.high - WIDEST) / 2)
+        return msgspec.structs.replace(self, low=low, high=min(self.high, low + WIDEST))
+
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):
     """A time in which it was warned of while the run went on."""

@@ -100,12 +100,10 @@ def _oversubscription(rank: OfRank, short_id: str) -> Finding:
 
 
 def _narrowed(low: float, high: float, *, is_very_many: bool) -> Gain:
-    """Return the gain, no wider than can be acted on: its lower part where threads are very many.
-
-    Else its middle: neither end is likelier then.
-    """
-    least = low if is_very_many else max(low, (low + high - WIDEST) / 2)
-    return Gain(low=least, high=min(high, least + WIDEST))
+    """Return a gain to act on: the lower part of the interval where threads are very many."""
+    if is_very_many:
+        return Gain(low=low, high=min(high, low + WIDEST))
+    return Gain(low=low, high=high).centered()
 
 
 def _noisy_neighbour(rank: OfRank, shares: CpuShares, short_id: str) -> Finding:

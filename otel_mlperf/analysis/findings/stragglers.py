@@ -58,21 +58,30 @@ def find_stragglers(numbers: RunNumbers) -> list[Finding]:
 
 
 class _CpuExcess(NamedTuple):
-    """Share of a step by which the main thread of a rank exceeds that of the least busy rank."""
+    """Shares of a step by which the main thread of a rank exceeds that of the median rank."""
 
-    on_cpu: float
+    work: float
+    """In which it ran, or had no CPU as often as any rank that works as much."""
     waits: float
-    """In which it was ready to run and had no CPU."""
+    """In which it had no CPU beyond that."""
 
 
 def _cpu_excess(numbers: RunNumbers) -> dict[int, _CpuExcess]:
-    """By rank; empty where it is not known of all of them."""
+    """By rank; empty where it is not known of all of them.
+
+    Who works longer waits longer for a CPU, too: for each second of work as long as the rank that
+    waits least.
+    """
     steps, ranks = numbers.summary.steps, read_cpu_shares(numbers).ranks
-    if steps is None or len(ranks) != len(steps.ranks):
+    if steps is None or not ranks or len(ranks) != len(steps.ranks):
         return {}
-    on_cpu = min((one.main_on_cpu for one in ranks), default=0.0)
-    waits = min((one.main_waits for one in ranks), default=0.0)
-    return {one.rank: _CpuExcess(one.main_on_cpu - on_cpu, one.main_waits - waits) for one in ranks}
+    least = min(one.main_waits / one.main_on_cpu if one.main_on_cpu else 0.0 for one in ranks)
+    work = {one.rank: (1 + least) * one.main_on_cpu for one in ranks}
+    usual = median_low(work.values())
+    return {
+        one.rank: _CpuExcess(work[one.rank] - usual, one.main_waits - least * one.main_on_cpu)
+        for one in ranks
+    }
 
 
 def _is_work(
@@ -85,7 +94,7 @@ def _is_work(
     categories = {section.name: section.category for section in steps.rows}
     if not is_ddp or categories.get(_longest(more_ns)) != names.FORWARD:
         return True
-    is_computing = moved is not None and moved.on_cpu >= more / 2
+    is_computing = moved is not None and moved.work >= more / 2
     return is_computing or sum(more_ns.values()) >= _LEAST_FORWARD_NS
 
 
@@ -169,16 +178,18 @@ def _straggler(
 def _gain(
     rank: int, more_ns: Mapping[str, float], steps: StepFigures, moved: _CpuExcess | None
 ) -> Gain:
-    """What the rank takes longer; with the same in its backward pass where its forward pass does.
+    """Return what the other ranks do not wait for any more if this one is as fast as the median.
 
-    How much of that it is follows from how much longer its main thread had a CPU, if that is known:
-    ranks that wait for another one have none.
+    Steps of all ranks take as long: what a rank takes longer in its own sections the others wait in
+    their backward passes. As much as it is slower in its own backward pass they wait in addition.
+    That is between nothing and the part by which its forward pass is slower; how much follows
+    from the work of its main thread, if that is known: ranks that wait have none.
     """
-    seen = sum(more_ns.values()) / steps.mean_ns
-    most = seen + _hidden_ns(rank, more_ns, steps) / steps.mean_ns
-    if moved is not None and moved.on_cpu > seen:
-        seen = most = min(moved.on_cpu, max(most, seen / _LEAST_GAIN))
-    return Gain(low=_LEAST_GAIN * seen, high=min(1.0, _MOST_GAIN * most)).narrowed()
+    least = most = sum(more_ns.values()) / steps.mean_ns
+    most += _hidden_ns(rank, more_ns, steps) / steps.mean_ns
+    if moved is not None:
+        least = most = min(most, max(least, moved.work))
+    return Gain(low=_LEAST_GAIN * least, high=min(1.0, _MOST_GAIN * most)).centered()
 
 
 def _hidden_ns(rank: int, more_ns: Mapping[str, float], steps: StepFigures) -> float:

@@ -49,8 +49,8 @@ def test_a_rank_that_takes_longer_for_itself(tmp_path):
     assert found.where == Where(section="forward", rank=1)
     assert found.evidence == {"forward more_ns": 15 * MS}
     # As slow as in the forward pass it may be in the backward pass, too: 20 · 15 / 25 more.
-    most = 1.2 * (15 + 12) / 35
-    assert found.gain == Gain(low=pytest.approx(most - 0.4), high=pytest.approx(most))
+    middle = (0.7 * 15 / 35 + 1.2 * (15 + 12) / 35) / 2
+    assert found.gain == Gain(low=pytest.approx(middle - 0.2), high=pytest.approx(middle + 0.2))
     assert found.summary == "rank 1 likely holds up the others: its forward takes 2.5 × theirs"
     assert found.command == "otel-mlperf summary 3f2a --rank 1"
 
@@ -138,6 +138,29 @@ def test_the_gain_of_a_rank_that_is_slow_in_forward_and_backward(tmp_path):
     assert found.where == Where(section="forward", rank=1)
     assert found.gain.low < 0.3 < found.gain.high
     assert found.gain.high - found.gain.low <= 0.4
+
+
+@pytest.mark.parametrize(
+    ("parts", "work", "gain"),
+    [
+        # More work in its augmentation alone, whatever else its thread did.
+        (({"augment": 0, "backward": 80}, {"augment": 30, "backward": 50}), 0.55, 30 / 80),
+        # Its forward pass alone.
+        (({"forward": 10, "backward": 70}, {"forward": 40, "backward": 40}), 0.30, 30 / 80),
+        # Its backward pass as well: at most as slow as the forward pass.
+        (({"forward": 10, "backward": 70}, {"forward": 20, "backward": 60}), 0.45, 0.45),
+        (({"forward": 10, "backward": 70}, {"forward": 20, "backward": 60}), 0.70, 0.5),
+    ],
+)
+@pytest.mark.parametrize("others", [0.0, 1.0])
+def test_the_gain_is_what_the_others_wait(tmp_path, parts, work, gain, others):
+    """By the work of the main threads, which wait for CPUs in proportion where others have them."""
+    scale = 1 + others
+    threads = [(0.2 / scale, 0.2 - 0.2 / scale)]
+    threads.append(((0.2 + work) / scale, (0.2 + work) * (1 - 1 / scale)))
+    (found,) = judged(tmp_path, *parts, threads=threads)
+
+    assert (found.gain.low, found.gain.high) == pytest.approx((0.7 * gain, 1.2 * gain), abs=0.01)
 
 
 def test_a_rank_that_waits_for_a_cpu_is_no_straggler(tmp_path):
