@@ -62,6 +62,13 @@ STACK_SAMPLES_BETWEEN: Final = Metric(
     "The same between the steps of the training, where 15 % of the time are in no section.",
     _PLACE,
 )
+STACK_SAMPLES_SET_UP: Final = Metric(
+    "ml.process.stack_samples.set_up",
+    "{sample}",
+    "counter",
+    "The same before the first step (detailed only).",
+    _PLACE,
+)
 CUDA_MEMORY: Final = Metric(
     "pytorch.cuda.memory.usage",
     "By",

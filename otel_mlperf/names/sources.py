@@ -149,6 +149,7 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
     },
     "stacks": {
         "basic": (runtime.STACK_SAMPLES, runtime.STACK_SAMPLES_BETWEEN),
+        "detailed": (runtime.STACK_SAMPLES_SET_UP,),
     },
     "agent": {
         "basic": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
+from otel_mlperf.analysis.findings.stack_lines import costliest_outside
 from otel_mlperf.analysis.steps.step_shares import shown
 from otel_mlperf.analysis.summary.goodput_shapes import PRODUCTIVE, SET_UP
 from otel_mlperf.findings.finding import Finding, Gain, Where
@@ -22,6 +23,7 @@ _LEAST_LONGEST: Final = 0.1
 _MOST_SET_UP: Final = 0.4
 """Share of the run that can be saved at most, as far as anybody can tell: a model, data and
 libraries have to be loaded in any case."""
+_NO_LINE: Final = "With OTEL_MLPERF_READINGS=detailed a line is named."
 _NO_SET_UP: Final = [names.RUN, names.EPOCH, names.PHASE, names.GARBAGE_COLLECTION]
 """Categories that are no part of a set-up, or name nothing of it."""
 _LONGEST: Final = """WITH first AS (SELECT rank, restart, min(start_ns) AS first_ns FROM steps
@@ -70,19 +72,22 @@ def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
     share = spent_ns / ledger.wall_ns if ledger.wall_ns else 0.0
     if spent_ns < _LEAST_SET_UP_NS or not row.holds(share):
         return []
+    of_line, line = costliest_outside(numbers, names.STACK_SAMPLES_SET_UP)
     longest = numbers.store.rows(_LONGEST, around=_NO_SET_UP)
     name, own_ns = longest[0] if longest else ("", 0.0)
     is_named = own_ns >= _LEAST_LONGEST * spent_ns
     where = f", {own_ns / 1e9:.1f} s of it in {shown(name)}" if is_named else ""
+    where += f"; {of_line:.0%} of that likely by {line}" if line else ""
+    most = min(_MOST_SET_UP, share * of_line if line else share)
     return [
         Finding(
             id=row.id,
             severity=row.severity,
             summary=row.summary.format(value=share, spent=spent_ns / 1e9, longest=where),
-            action=row.action,
+            action=row.action if line else f"{row.action} {_NO_LINE}",
             evidence={"share": share, "set_up_ns": spent_ns, "longest_ns": float(own_ns)},
-            where=Where(section=shown(name) if is_named else SET_UP),
-            gain=Gain(low=0.0, high=min(_MOST_SET_UP, share), of="run"),
+            where=Where(section=line or (shown(name) if is_named else SET_UP)),
+            gain=Gain(low=0.0, high=most, of="run"),
             command=f"otel-mlperf summary {numbers.summary.short_id}",
         )
     ]

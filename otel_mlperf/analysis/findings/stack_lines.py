@@ -169,14 +169,17 @@ def most_uncovered(numbers: RunNumbers) -> Costliest | None:
     return Costliest(share, of_named, rank.rank, line, call)
 
 
-def costliest_between(numbers: RunNumbers) -> str:
-    """The line at which most of the time between steps likely goes, to end a text; or empty."""
-    for lines in read_stack_lines(numbers.store, metric=names.STACK_SAMPLES_BETWEEN):
+def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float, str]:
+    """The share and the line at which most of the time between or before steps likely goes.
+
+    Without one that has over a quarter: 0.0 and nothing.
+    """
+    for lines in read_stack_lines(numbers.store, metric=metric):
         parts = lines.own_parts()
         most = max(parts, key=lines.share, default=None)
         if most is not None and lines.share(most) > _MOSTLY / 2:
-            return f"; {lines.share(most):.0%} of that likely by {_place(lines, most)}"
-    return ""
+            return lines.share(most), _place(lines, most)
+    return 0.0, ""
 
 
 def _place(rank: StackLines, lines: Iterable[Line]) -> str:

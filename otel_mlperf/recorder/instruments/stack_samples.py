@@ -1,7 +1,8 @@
 """What does the thread of the loop do in its steps and between them, by lines of the program?
 
 A thread of ours looks at its stack ten times a second, at uneven distances so that no loop keeps
-pace with it; what it finds while no step is open is counted apart. It counts the line of the
+pace with it; what it finds while no step is open is counted apart, before the first step as
+set-up. It counts the line of the
 program that it finds innermost, and what that calls. A look takes 12 µs, for which the interpreter
 lets the loop wait, and two changes of threads: less than 0.1 % of the time. It waits until the
 loop's thread gives up the GIL, which one does at the end of a call that holds it; so the line of
@@ -35,7 +36,7 @@ INTERVAL_S: Final = 0.1
 _GOLDEN: Final = 0.618033988749895
 """Parts of its multiples are spread evenly, without a random stream."""
 _MOST_PLACES: Final = 200
-"""Label sets; what comes later is counted without a place."""
+"""Label sets of each metric; what comes later is counted without a place."""
 _MOST_FRAMES: Final = 200
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _STDLIB: Final = os.path.join(sysconfig.get_paths()["stdlib"], "")
@@ -62,12 +63,23 @@ class StackSamples:
         is_in_step: Callable[[], bool],
         is_training: Callable[[], bool],
         ident: int,
+        *,
+        is_from_start: bool = False,
     ) -> None:
-        """``ident`` is the thread's that is looked at, the loop's."""
+        """Take the callables that describe the current moment, and the loop's thread.
+
+        Args:
+            cells: that looks are counted in.
+            is_in_step: whether a step is open.
+            is_training: whether the phase is that of the training.
+            ident: of the thread that is looked at.
+            is_from_start: whether the run has just started: all before the first step is set-up.
+        """
+        self._before = names.STACK_SAMPLES_SET_UP if is_from_start else None
         self._cells, self._is_in_step, self._ident = cells, is_in_step, ident
         self._is_training, self._has_begun = is_training, False
-        self._labels: dict[_Place, Labels] = {}
-        self._known: set[Labels] = set()
+        self._labels: dict[tuple[Metric, _Place], Labels] = {}
+        self._known: dict[Metric, set[Labels]] = {}
         self._packages: dict[str, str] = {}
         self._end = threading.Event()
 
@@ -92,19 +104,20 @@ class StackSamples:
             internal_error(error)
 
     def _counted_as(self) -> Metric | None:
-        """What a look is one of now; None: of nothing, before the first step that was met."""
+        """What a look is one of now; None: of nothing, outside the training."""
         if self._is_in_step():
             self._has_begun = True
             return names.STACK_SAMPLES
-        is_between = self._has_begun and self._is_training()
-        return names.STACK_SAMPLES_BETWEEN if is_between else None
+        if not self._is_training():
+            return None
+        return names.STACK_SAMPLES_BETWEEN if self._has_begun else self._before
 
     def look(self, metric: Metric) -> None:
         """Counts where the thread is."""
         place = self._find(sys._current_frames().get(self._ident))
-        labels = self._labels.get(place) if place is not None else ()
+        labels = self._labels.get((metric, place)) if place is not None else ()
         if labels is None and place is not None:
-            labels = self._labels[place] = self._told(place)
+            labels = self._labels[metric, place] = self._told(place, metric)
         self._cells.add(metric.name, metric.unit, 1, labels or ())
 
     def _find(self, frame: FrameType | None) -> _Place | None:
@@ -131,7 +144,7 @@ class StackSamples:
             package = self._packages[path] = package_of(path)
         return package
 
-    def _told(self, place: _Place) -> Labels:
+    def _told(self, place: _Place, metric: Metric) -> Labels:
         code = place.code
         line, call = called_name(code, place.instruction)
         labels = (
@@ -142,10 +155,11 @@ class StackSamples:
             (names.STACK_PACKAGE, place.package),
             (names.STACK_WITHIN, place.within),
         )
-        if labels not in self._known:
-            if len(self._known) >= _MOST_PLACES:
+        known = self._known.setdefault(metric, set())
+        if labels not in known:
+            if len(known) >= _MOST_PLACES:
                 return ()
-            self._known.add(labels)
+            known.add(labels)
         return labels
 
 
@@ -174,8 +188,11 @@ def watch_stacks(
     cells: Cells,
     is_in_step: Callable[[], bool],
     is_training: Callable[[], bool],
+    *,
+    is_from_start: bool,
 ) -> None:
     """Samples this thread, the loop's, from now on, until the recording is retired."""
-    samples = StackSamples(cells, is_in_step, is_training, threading.get_ident())
+    ident = threading.get_ident()
+    samples = StackSamples(cells, is_in_step, is_training, ident, is_from_start=is_from_start)
     recording.at_retire.append(samples.end)
     samples.start()

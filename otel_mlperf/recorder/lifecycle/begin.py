@@ -124,6 +124,7 @@ def _watch_stacks(recorder: Recorder, *, at_once: bool) -> None:
             recorder.cells,
             lambda: bool(stepping.open),
             lambda: registry.phase == names.TRAIN,
+            is_from_start=at_once,
         )
 
     if at_once:

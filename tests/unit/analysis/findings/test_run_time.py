@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from run_folders import MS, START, RunFolderBuilder, S
 
+from otel_mlperf import names
 from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.otlp.histogram import ExponentialBuckets
 from otel_mlperf.store.run_folders import read_run
@@ -58,6 +59,7 @@ def test_a_set_up_that_takes_much_of_the_run_is_told(tmp_path, before_s, works_s
         assert one.summary == (
             "set-up takes 60% of the run: 12.0 s before the first step, 7.0 s of it in build_table"
         )
+        assert one.action.endswith("With OTEL_MLPERF_READINGS=detailed a line is named.")
         assert (one.severity, one.where.section) == ("info", "build_table")
         assert (one.gain.low, one.gain.high, one.gain.of) == (0.0, 0.4, "run")
 
@@ -71,6 +73,29 @@ def test_a_set_up_of_which_nothing_is_in_a_section_is_told(tmp_path):
 
     (one,) = found_in(run, "set_up")
     assert one.summary.endswith("12.0 s before the first step")
+
+
+def test_the_line_that_takes_most_of_a_set_up_is_named(tmp_path):
+    """Where it was looked for: three quarters of what is before the first step."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 13 * S, {"forward": 17 * S})
+    for line, samples in ((9, 90), (31, 30)):
+        told = {
+            names.CODE_FILE: "train.py", names.CODE_FUNCTION: f"make_{line}",
+            names.CODE_LINE: str(line), names.STACK_CALL: "hash", names.STACK_PACKAGE: "",
+            names.STACK_WITHIN: "",
+        }  # fmt: skip
+        run.row(
+            "readings", rank=0, restart=0, name=names.STACK_SAMPLES_SET_UP.name,
+            labels=json.dumps(told), time_ns=START + 12 * S, value=float(samples),
+        )  # fmt: skip
+    run.process(30 * S)
+
+    (one,) = found_in(run, "set_up")
+    assert one.summary.endswith("75% of that likely by hash() at train.py:9 in make_9")
+    assert "detailed" not in one.action
+    assert one.where.section == "hash() at train.py:9 in make_9"
+    assert one.gain.high == pytest.approx(13 / 30 * 0.75)
 
 
 def request(run, values_ns, name, category="request", bound_s=0.05):

@@ -87,6 +87,23 @@ def test_looks_between_steps_are_counted_apart(waiting):
     assert cells.names == {names.STACK_SAMPLES.name: 1, names.STACK_SAMPLES_BETWEEN.name: 2}
 
 
+def test_looks_before_the_first_step_are_those_of_the_set_up(waiting):
+    """Where they begin with the run; in a step, and behind it, they are not."""
+    moments = iter([False, False, True, False])
+    cells, looked = Counted(), threading.Event()
+
+    def is_in_step():
+        return next(moments, None) or (looked.set() if cells.total() >= 4 else False)
+
+    samples = StackSamples(cells, is_in_step, lambda: True, waiting.ident, is_from_start=True)
+    samples.start()
+    assert looked.wait(60)
+    samples.end()
+
+    assert cells.names[names.STACK_SAMPLES_SET_UP.name] == 2
+    assert cells.names[names.STACK_SAMPLES.name] == 1
+
+
 @pytest.mark.parametrize(
     ("path", "library"),
     [
