@@ -23,6 +23,7 @@ from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunAc
 from otel_mlperf.integrations import backward_pass as _backward_pass  # noqa: F401 - looks at each run
 from otel_mlperf.integrations import torch_compiler as _torch_compiler  # noqa: F401 - looks at each run
 from otel_mlperf.integrations.switch import integrate
+from otel_mlperf.names import VERSION as _VERSION
 from otel_mlperf.pytorch.gpu_time import switch as _gpu_time  # noqa: F401 - looks at each run
 from otel_mlperf.pytorch.loop import collective_count as _collectives  # noqa: F401 - looks at each run
 from otel_mlperf.pytorch.memory import out_of_memory as _out_of_memory  # noqa: F401 - looks at each run
@@ -114,7 +115,7 @@ __all__ = [
     "trace_handler",
     "watch_files",
 ]
-__version__ = "0.1.0"
+__version__ = _VERSION
 
 
 def __dir__() -> list[str]:

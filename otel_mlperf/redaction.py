@@ -9,6 +9,7 @@ it. A text is looked through once for each of the two, in time that grows with i
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -228,6 +229,10 @@ class Redactor:
         if isinstance(value, str):
             is_secret = is_secret_key(key) or _is_named_in_prose(key, value)
             return self._hide(value) if is_secret else self.text(value)
+        if isinstance(value, dict) and value.keys() == {"base64"}:
+            text = b64decode(value["base64"]).decode("latin-1")
+            shown = self.value(key, text)
+            return value if shown == text else shown
         if isinstance(value, dict):
             return self.values(value, key if is_secret_key(key) else "")
         if isinstance(value, list):

@@ -179,6 +179,15 @@ def plain_spans(body: bytes) -> list[dict[str, Any]]:
             ],
             "events_left_out": span.dropped_events_count,
             "error": span.status.message if span.status.code == 2 else None,
+            "status": [span.status.code, span.status.message],
+            "kind": span.kind,
+            "flags": span.flags,
+            "trace_state": span.trace_state,
+            "scope": [scope.scope.name, scope.scope.version, scope.schema_url],
+            "link_fields": [
+                [link.trace_id.hex(), link.flags, plain_attributes(link.attributes)]
+                for link in span.links
+            ],
             "resource": plain_attributes(group.resource.attributes),
         }
         for group in ExportTraceServiceRequest.FromString(body).resource_spans

@@ -237,15 +237,19 @@ def _span(trace: str) -> bytes:
         tail=np.zeros(1, np.int32),
         tails=[span_tail(names.SPAN_DOCTOR)],
     )
-    return encode_spans(_resource(), wire.encode_scope(names.SCOPE), columns, names.SCHEMA_URL)
+    return encode_spans(
+        _resource(), wire.encode_scope(names.SCOPE, names.VERSION), columns, names.SCHEMA_URL
+    )
 
 
 def _metric(value: float) -> bytes:
     point = NumberPoint(attributes={}, time_ns=time.time_ns(), value=value)
     metric = names.DOCTOR_CHECK
     data = MetricData(metric.name, metric.unit, metric.meaning, GaugePoints([point]))
-    return encode_metrics(_resource(), wire.encode_scope(names.SCOPE), [data], names.SCHEMA_URL)
+    return encode_metrics(
+        _resource(), wire.encode_scope(names.SCOPE, names.VERSION), [data], names.SCHEMA_URL
+    )
 
 
 def _resource() -> bytes:
-    return wire.encode_resource({names.SERVICE_NAME: names.SERVICE_DOCTOR})
+    return wire.encode_resource(names.SDK | {names.SERVICE_NAME: names.SERVICE_DOCTOR})

@@ -16,9 +16,10 @@ from otel_mlperf.journal.device_times import DeviceTimes  # noqa: TC001 - msgspe
 _Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Used = Annotated[int, msgspec.Meta(ge=-(1 << 56), le=1 << 56)]
 _Id = Annotated[int, msgspec.Meta(ge=0)]
-_Link = Annotated[list[_Id], msgspec.Meta(min_length=3, max_length=3)]
-_Value = str | int | float | bool | None
+_Value = str | int | float | bool | None | dict[str, str]
 _Attributes = dict[str, _Value | list[_Value]]
+_Link = tuple[_Id, _Id, _Id, _Id, _Attributes]
+_Event = tuple[_Size, str, _Attributes]
 _SHAPES: Final[dict[tuple[str, ...], Any]] = {
     ("section",): tuple[str, str, str, str, _Attributes],
     ("track",): tuple[str, _Size, int, str, bool],
@@ -39,7 +40,15 @@ class Payload(TypedDict, total=False):
     e: list[str]
     """Of an exception its type, its words and where it was."""
     l: list[_Link]  # noqa: E741 - as it is written
-    """Links to other spans: high and low half of the trace id, span id."""
+    """Links to other spans: high and low half of the trace id, span id, flags, attributes."""
+    s: tuple[int, str]
+    """Code and description of the status that was set through OpenTelemetry."""
+    v: list[_Event]
+    """Events that were added through it: monotonic time in ns, name, attributes."""
+    w: _Size
+    """Events for which there was no room."""
+    r: bool
+    """Whether the parent is a span of another process."""
     n: _Value
     """Samples of a step."""
     t: _Value
@@ -54,6 +63,8 @@ class Payload(TypedDict, total=False):
     """What a section used: one number for each of ``names.MEASURES``."""
     g: list[list[_Size]]
     """What aggregated sections came to in a step."""
+    c: str
+    """Of somebody else's trace its tracestate."""
     d: DeviceTimes
     """When a device was in sections: of no row."""
 

@@ -260,7 +260,7 @@ def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
 
 def requests(conversion: Conversion, resource: Mapping[str, object]) -> Iterator[tuple[int, bytes]]:
     """The requests for a server, each with its number of events: roll-ups do not count."""
-    who, scope = wire.encode_resource(resource), wire.encode_scope(names.SCOPE)
+    who, scope = wire.encode_resource(resource), wire.encode_scope(names.SCOPE, names.VERSION)
     pieces = [(columns, True) for columns in conversion.spans.kept()]
     pieces.append((conversion.spans.roll_ups(), False))
     waiting, items = b"", 0

@@ -39,9 +39,6 @@ from otel_mlperf.names.spans import *  # noqa: F403
 from otel_mlperf.names.training import *  # noqa: F403
 from otel_mlperf.names.work import *  # noqa: F403
 
-SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
-SCOPE: Final = "otel_mlperf"
-
 METRICS: Final[tuple[Metric, ...]] = tuple(
     value
     for module in (

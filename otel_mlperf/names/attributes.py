@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
+# Of the software that sends.
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+SCOPE: Final = "otel_mlperf"
+VERSION: Final = "0.1.0"
+USER_AGENT: Final = f"{SCOPE}/{VERSION} OTel-OTLP-Exporter-Python/{VERSION}"
+"""In the form that the specification of OTLP exporters asks for."""
+SDK: Final = {
+    "telemetry.sdk.name": SCOPE,
+    "telemetry.sdk.language": "python",
+    "telemetry.sdk.version": VERSION,
+}
+"""Attributes of every resource."""
+
 # Of the resource: which process, on which rank, of which run.
 SERVICE_NAME: Final = "service.name"
 SERVICE_INSTANCE_ID: Final = "service.instance.id"
 HOST_NAME: Final = "host.name"
+PROCESS_PID: Final = "process.pid"
+OS_TYPE: Final = "os.type"
 RUN_ID: Final = "ml.run.id"
 RUN_NAME: Final = "ml.run.name"
 RANK: Final = "ml.distributed.rank"
@@ -56,6 +71,18 @@ CHECKPOINT_READ: Final = "read"
 THREAD_ID: Final = "thread.id"
 THREAD_NAME: Final = "thread.name"
 ERROR_TYPE: Final = "error.type"
+SPAN_KIND: Final = "span.kind"
+"""Of a span that is not internal: ``server``, ``client``, ``producer`` or ``consumer``."""
+SCOPE_NAME: Final = "otel.scope.name"
+SCOPE_VERSION: Final = "otel.scope.version"
+SCOPE_SCHEMA_URL: Final = "otel.scope.schema_url"
+STATUS_DESCRIPTION: Final = "otel.status_description"
+"""What somebody set as the status of a span that failed."""
+DROPPED_EVENTS: Final = "otel.dropped_events_count"
+TRACE_STATE: Final = "w3c.tracestate"
+"""The tracestate of a caller's trace, as it came."""
+REMOTE_PARENT: Final = "otel_mlperf.parent.remote"
+"""True where the parent of a span is in another process."""
 EXCEPTION_TYPE: Final = "exception.type"
 EXCEPTION_MESSAGE: Final = "exception.message"
 EXCEPTION_STACKTRACE: Final = "exception.stacktrace"

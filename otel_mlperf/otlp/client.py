@@ -14,6 +14,7 @@ from enum import StrEnum
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf import names
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.exchange_words import WORDS_MOST, Words, retry_after
 from otel_mlperf.otlp.transport import Reply, Transport
@@ -83,7 +84,7 @@ class Client:
         self._transport = Transport(settings)
         self._headers = settings.headers | {
             "content-type": "application/x-protobuf",
-            "user-agent": "otel-mlperf",
+            "user-agent": names.USER_AGENT,
         }
         if settings.gzip:
             self._headers["content-encoding"] = "gzip"

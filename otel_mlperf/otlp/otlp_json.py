@@ -1,4 +1,4 @@
-"""How do spans become lines of OTLP/JSON, as the Collector's file exporter writes them?
+"""Spans as lines of OTLP/JSON, as the Collector's file exporter writes them.
 
 One line is one ``ExportTraceServiceRequest``: ids in hexadecimal, 64-bit integers as text, which
 the Collector's ``otlpjsonfile`` receiver and other readers take back.
@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.span_content import own_fields, shared_attributes
+from otel_mlperf.otlp.span_content import group_by_scope, shared_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from otel_mlperf.otlp.span_content import SpanEvent, SpanLink
+    from otel_mlperf.otlp.span_content import OwnFields, Scope, SpanEvent, SpanLink
 
 LINE_BYTES: Final = 1 << 20
 """As long as a line may be for the Collector to read it, unless it is told otherwise."""
 _DEEPEST: Final = 16
-_INTERNAL: Final = 1
+_OK: Final = 1
 _ERROR: Final = 2
-_FLAGS: Final = 0x101
 _Json = dict[str, Any]
 
 
@@ -38,12 +38,17 @@ def encode_lines(
     ``rows`` have the columns of the run folder's table ``spans``; ``resource`` its attributes. A
     line takes ``LINE_BYTES`` at most, or holds one span alone.
     """
-    before, after = _envelope(resource)
+    for scope, spans in group_by_scope(rows).items():
+        yield from _lines(_envelope(resource, scope), starmap(_span, spans))
+
+
+def _lines(envelope: tuple[bytes, bytes], found: Iterable[_Json]) -> Iterator[bytes]:
+    before, after = envelope
     room = LINE_BYTES - len(before) - len(after)
     spans: list[bytes] = []
     used = 0
-    for row in rows:
-        span = msgspec.json.encode(_span(row))
+    for fields in found:
+        span = msgspec.json.encode(fields)
         used += len(span) + 1
         if used > room and spans:
             yield before + b",".join(spans) + after
@@ -53,7 +58,7 @@ def encode_lines(
         yield before + b",".join(spans) + after
 
 
-def _envelope(resource: Mapping[str, object]) -> tuple[bytes, bytes]:
+def _envelope(resource: Mapping[str, object], scope: Scope) -> tuple[bytes, bytes]:
     """What stands before and after the spans of a line."""
     empty: list[_Json] = []
     line = {
@@ -63,8 +68,8 @@ def _envelope(resource: Mapping[str, object]) -> tuple[bytes, bytes]:
                 "resource": {"attributes": _attributes(resource)},
                 "scopeSpans": [
                     {
-                        "schemaUrl": names.SCHEMA_URL,
-                        "scope": {"name": names.SCOPE},
+                        "schemaUrl": scope.schema_url,
+                        "scope": {"name": scope.name, "version": scope.version},
                         "spans": empty,
                     }
                 ],
@@ -77,21 +82,24 @@ def _envelope(resource: Mapping[str, object]) -> tuple[bytes, bytes]:
     return encoded[:-end], encoded[-end:] + b"\n"
 
 
-def _span(row: Mapping[str, Any]) -> _Json:
-    own = own_fields(row)
+def _span(row: Mapping[str, Any], own: OwnFields) -> _Json:
     span: _Json = {
         "traceId": row["trace_id"],
         "spanId": row["span_id"],
         "parentSpanId": row["parent_id"] or "",
-        "flags": _FLAGS,
+        "flags": wire.REMOTE if own.is_parent_remote else wire.LOCAL,
         "name": _text(row["name"]),
-        "kind": _INTERNAL,
+        "kind": own.kind,
         "startTimeUnixNano": str(row["start_ns"]),
         "endTimeUnixNano": str(row["end_ns"]),
-        "attributes": _attributes(shared_attributes(row) | own.attributes),
+        "attributes": _attributes({**shared_attributes(row), **own.attributes}),
     }
     if own.error is not None:
         span["status"] = {"message": _text(own.error), "code": _ERROR}
+    elif own.is_ok:
+        span["status"] = {"code": _OK}
+    if own.trace_state:
+        span["traceState"] = own.trace_state
     if own.events:
         span["events"] = [_event(event) for event in own.events]
     if own.events_left_out:
@@ -114,7 +122,7 @@ def _link(link: SpanLink) -> _Json:
         "traceId": link.trace_id.hex(),
         "spanId": f"{link.span_id:016x}",
         "attributes": _attributes(link.attributes),
-        "flags": _FLAGS,
+        "flags": link.flags,
     }
 
 
@@ -133,6 +141,8 @@ def _value(value: object, depth: int) -> _Json:
             return encode(value)
     if isinstance(value, list) and depth < _DEEPEST:
         return {"arrayValue": {"values": [_value(item, depth + 1) for item in value]}}
+    if isinstance(value, Mapping) and value.keys() == {wire.BASE64}:
+        return {"bytesValue": value[wire.BASE64]}
     if isinstance(value, Mapping) and depth < _DEEPEST:
         return {"kvlistValue": {"values": _attributes(value, depth + 1)}}
     return {"stringValue": type(value).__qualname__}

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _INTERNAL = 1
-_FLAGS = 0x101
-"""Sampled; and the parent is known not to be remote."""
 _SPAN_ID = b"\x12\x08"
 _PARENT_ID = b"\x22\x08"
 _PREFIX = 4
@@ -120,7 +118,7 @@ def head_layout(columns: SpanColumns) -> HeadLayout:
     layout.slot("start_ns", "<u8")
     layout.template += wire.tag(8, wire.FIXED64)
     layout.slot("end_ns", "<u8")
-    layout.template += wire.fixed32(16, _FLAGS)
+    layout.template += wire.fixed32(16, wire.LOCAL)
     for key, column in columns.ints.items():
         # One width for the whole column, that of its longest number.
         width = _width(column)

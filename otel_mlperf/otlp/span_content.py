@@ -1,7 +1,9 @@
-"""What does a span say beside its ids and times, in OTLP's terms and as bytes?
+"""What a span holds beside its ids and times, in OTLP's terms and as bytes.
 
 Live spans and rows of the run folder's table ``spans``, written as protobuf or as JSON: all of them
-come by here, so that a replay says what was sent the first time.
+come by here, so that a replay says what was sent the first time. The table has no columns for what
+few spans have: there an attribute stands for a field of OTLP, by the name that OpenTelemetry gives
+it for formats without that field.
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ from otel_mlperf import names
 from otel_mlperf.otlp import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+_OK: Final = 1
 _ERROR: Final = 2
-"""The status code of a span that failed."""
-_LINK_FLAGS: Final = 0x101
+"""Status codes."""
+INTERNAL: Final = 1
+_KINDS: Final = {"server": 2, "client": 3, "producer": 4, "consumer": 5}
+_SCOPE_FIELDS: Final = (names.SCOPE_NAME, names.SCOPE_VERSION, names.SCOPE_SCHEMA_URL)
 MOST_MARKS: Final = 128
 """Told of one run: as many events as a span may have where OpenTelemetry's own limits hold."""
 
@@ -32,12 +37,24 @@ EXCEPTION: Final = (
 )
 
 
+class Scope(NamedTuple):
+    """An instrumentation scope: the library that made a span."""
+
+    name: str = names.SCOPE
+    version: str = names.VERSION
+    schema_url: str = names.SCHEMA_URL
+
+
+OWN_SCOPE: Final = Scope()
+
+
 class SpanLink(NamedTuple):
     """A reference to a span elsewhere."""
 
     trace_id: bytes
     span_id: int
     attributes: Mapping[str, object] = {}
+    flags: int = wire.LOCAL
 
 
 class SpanEvent(NamedTuple):
@@ -51,13 +68,19 @@ class SpanEvent(NamedTuple):
 class OwnFields(NamedTuple):
     """What one span has on top of what it shares with others of its name and thread."""
 
-    attributes: dict[str, Any]
-    events: list[SpanEvent]
-    links: list[SpanLink]
-    error: str | None
+    attributes: Mapping[str, Any] = {}
+    events: Sequence[SpanEvent] = ()
+    links: Sequence[SpanLink] = ()
+    error: str | None = None
     """The words of an error, maybe none; None: there was no error."""
-    events_left_out: int
+    events_left_out: int = 0
     """How many there were beside ``events``."""
+    is_ok: bool = False
+    """Whether the program has set the status OK."""
+    is_parent_remote: bool = False
+    trace_state: str = ""
+    kind: int = INTERNAL
+    scope: Scope = OWN_SCOPE
 
 
 def shared_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,41 +112,72 @@ def own_fields(row: Mapping[str, Any]) -> OwnFields:
 
     That of a run has ``marks`` besides, each the arguments of ``mark_event``.
     """
-    attributes = json.loads(row["attributes"] or "{}")
+    attributes = _load(row["attributes"], {})
     words = {key: attributes.pop(key) for key in EXCEPTION if key in attributes}
     events = exception_events(row["end_ns"], words)
+    events += [SpanEvent(*event) for event in _load(row.get("events"), [])]
     events += [mark_event(*mark) for mark in row.get("marks", ())]
     links = [
-        SpanLink(bytes.fromhex(trace), int(span, 16))
-        for trace, span in json.loads(row["links"] or "[]")
+        SpanLink(bytes.fromhex(trace), int(span, 16), *more)
+        for trace, span, *more in _load(row["links"], [])
     ]
+    description = attributes.pop(names.STATUS_DESCRIPTION, "")
     error = None
     if row["status"] == "error":
-        told = str(words.get(names.EXCEPTION_MESSAGE, ""))
+        told = str(words.get(names.EXCEPTION_MESSAGE, "")) or description
         error = names.INTERRUPTED_WORDS if row["interrupted"] else told
-    return OwnFields(attributes, events, links, error, row.get("marks_left_out", 0))
+    left_out = attributes.pop(names.DROPPED_EVENTS, 0) + row.get("marks_left_out", 0)
+    is_remote = attributes.pop(names.REMOTE_PARENT, False)
+    kind, scope = take_kind_and_scope(attributes)
+    state = attributes.pop(names.TRACE_STATE, "")
+    is_ok = row["status"] == "ok"
+    return OwnFields(
+        attributes, events, links, error, left_out, is_ok, is_remote, state, kind, scope
+    )
 
 
-def span_tail(name: str, attributes: Mapping[str, object] = {}) -> bytes:
-    """Name and constant attributes, ready to be shared by any number of spans."""
-    return wire.text(5, name) + wire.encode_attributes(attributes)
+def group_by_scope(
+    rows: Iterable[Mapping[str, Any]],
+) -> dict[Scope, list[tuple[Mapping[str, Any], OwnFields]]]:
+    """Rows of table ``spans`` by the library that made them, in order, with their own fields."""
+    groups: dict[Scope, list[tuple[Mapping[str, Any], OwnFields]]] = {}
+    for row in rows:
+        own = own_fields(row)
+        groups.setdefault(own.scope, []).append((row, own))
+    return groups
 
 
-def span_extra(
-    attributes: Mapping[str, object] = {},
-    links: Iterable[SpanLink] = (),
-    events: Iterable[SpanEvent] = (),
-    error: str | None = None,
-    events_left_out: int = 0,
-) -> bytes:
-    """What one span has on top of its tail; ``error`` (``""``: without words) sets the status."""
-    parts = [wire.encode_attributes(attributes)]
-    parts += [wire.block(11, _event(event)) for event in events]
-    if events_left_out:
-        parts.append(wire.number(12, events_left_out))
-    parts += [wire.block(13, _link(link)) for link in links]
-    if error is not None:
-        parts.append(wire.block(15, wire.text(2, error) + wire.number(3, _ERROR)))
+def _load(text: str | None, default: object) -> Any:
+    return json.loads(text) if text else default
+
+
+def take_kind_and_scope(attributes: dict[str, Any]) -> tuple[int, Scope]:
+    """Remove the attributes that stand for a span's kind and scope, and return what they say."""
+    kind = _KINDS.get(str(attributes.pop(names.SPAN_KIND, "")), INTERNAL)
+    given = [str(attributes.pop(name, "")) for name in _SCOPE_FIELDS]
+    return kind, Scope(*given) if given[0] else OWN_SCOPE
+
+
+def span_tail(name: str, attributes: Mapping[str, object] = {}, kind: int = INTERNAL) -> bytes:
+    """Name, kind and constant attributes, ready to be shared by any number of spans."""
+    # The kind is stated a second time, after the head's: protobuf takes the last.
+    kind_field = b"" if kind == INTERNAL else wire.number(6, kind)
+    return wire.text(5, name) + kind_field + wire.encode_attributes(attributes)
+
+
+def span_extra(own: OwnFields) -> bytes:
+    """What one span has on top of its tail; empty for most."""
+    parts = [wire.text(3, own.trace_state), wire.encode_attributes(own.attributes)]
+    parts += [wire.block(11, _event(event)) for event in own.events]
+    if own.events_left_out:
+        parts.append(wire.number(12, own.events_left_out))
+    parts += [wire.block(13, _link(link)) for link in own.links]
+    if own.error is not None:
+        parts.append(wire.block(15, wire.text(2, own.error) + wire.number(3, _ERROR)))
+    elif own.is_ok:
+        parts.append(wire.block(15, wire.number(3, _OK)))
+    if own.is_parent_remote:
+        parts.append(wire.fixed32(16, wire.REMOTE))
     return b"".join(parts)
 
 
@@ -147,4 +201,4 @@ def _event(event: SpanEvent) -> bytes:
 
 def _link(link: SpanLink) -> bytes:
     ids = wire.block(1, link.trace_id) + wire.block(2, link.span_id.to_bytes(8, "big"))
-    return ids + wire.encode_attributes(link.attributes, 4) + wire.fixed32(6, _LINK_FLAGS)
+    return ids + wire.encode_attributes(link.attributes, 4) + wire.fixed32(6, link.flags)

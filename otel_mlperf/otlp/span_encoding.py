@@ -24,12 +24,19 @@ if TYPE_CHECKING:
 
 
 def encode_spans(
-    resource: bytes, scope: bytes, columns: SpanColumns, schema_url: str = ""
+    resource: bytes,
+    scope: bytes,
+    columns: SpanColumns,
+    schema_url: str = "",
+    scope_schema_url: str | None = None,
 ) -> bytes:
-    """A whole request; ``resource`` and ``scope`` come from ``wire``. The order is not kept."""
+    """A whole request; the arguments beside ``columns`` are those of ``wire.envelope``.
+
+    The order of the spans is not kept.
+    """
     sizes = span_sizes(columns)
     total = int(sizes.sum())
-    before, after = wire.envelope(resource, scope, total, schema_url)
+    before, after = wire.envelope(resource, scope, total, schema_url, scope_schema_url)
     # Written where it stays: a copy of megabytes costs more in page faults than the encoding.
     request = io.BytesIO(bytes(len(before) + total + len(after)))
     request.write(before)

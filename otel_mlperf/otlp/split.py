@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.client import Outcome, ServerAnswer
@@ -56,18 +56,16 @@ def halves(body: bytes) -> tuple[bytes, bytes] | None:
     ``body`` is a request as ``encode_spans`` and ``encode_metrics`` make it: one resource, one
     scope.
     """
-    resource, scope, items, schema = _parts(body)
+    about, items = _parts(body)
     if len(items) < 2:
         return None
     middle = len(items) // 2
-    return _whole(resource, scope, items[:middle], schema), _whole(
-        resource, scope, items[middle:], schema
-    )
+    return _whole(about, items[:middle]), _whole(about, items[middle:])
 
 
 def count_items(body: bytes, signal: str) -> int:
     """Spans, or metric points, in a request."""
-    items = _parts(body)[2]
+    _, items = _parts(body)
     return len(items) if signal == "traces" else sum(map(_points, items))
 
 
@@ -82,28 +80,47 @@ def _points(metric: bytes) -> int:
     )
 
 
-def _parts(body: bytes) -> tuple[bytes, bytes, list[bytes], str]:
+class _Envelope(NamedTuple):
+    """What the spans or metrics of a request have in common."""
+
+    resource: bytes
+    scope: bytes
+    schema_url: str
+    scope_schema_url: str
+
+
+def _parts(body: bytes) -> tuple[_Envelope, list[bytes]]:
     # The fields that ``wire.envelope`` writes; a stranger's body never comes here.
-    resource, scope, schema = b"", b"", ""
+    about = _Envelope(b"", b"", "", "")
     items: list[bytes] = []
     for _, _, outer in wire.fields(body):
         for field, _, value in wire.fields(_bytes(outer)):
+            content = _bytes(value)
             if field == 1:
-                resource = _bytes(value)
+                about = about._replace(resource=content)
             elif field == 3:
-                schema = _bytes(value).decode()
+                about = about._replace(schema_url=content.decode())
             else:
-                for inner, _, content in wire.fields(_bytes(value)):
-                    if inner == 1:
-                        scope = _bytes(content)
-                    elif inner == 2:
-                        items.append(_bytes(content))
-    return resource, scope, items, schema
+                about = _scope_parts(about, content, items)
+    return about, items
 
 
-def _whole(resource: bytes, scope: bytes, items: list[bytes], schema: str) -> bytes:
+def _scope_parts(about: _Envelope, content: bytes, items: list[bytes]) -> _Envelope:
+    """Adds a scope's spans or metrics to ``items``."""
+    for field, _, value in wire.fields(content):
+        if field == 1:
+            about = about._replace(scope=_bytes(value))
+        elif field == 2:
+            items.append(_bytes(value))
+        else:
+            about = about._replace(scope_schema_url=_bytes(value).decode())
+    return about
+
+
+def _whole(about: _Envelope, items: list[bytes]) -> bytes:
     blocks = b"".join(wire.block(2, item) for item in items)
-    before, after = wire.envelope(resource, scope, len(blocks), schema)
+    resource, scope, *schemas = about
+    before, after = wire.envelope(resource, scope, len(blocks), *schemas)
     return before + blocks + after
 
 

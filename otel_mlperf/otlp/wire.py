@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from base64 import b64decode
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,12 @@ VARINT = 0
 FIXED64 = 1
 BYTES = 2
 FIXED32 = 5
+LOCAL: Final = 0x101
+"""Flags of a span or link: sampled; and its parent, or target, is known to be in this process."""
+REMOTE: Final = 0x301
+"""The same of one in another process."""
+BASE64: Final = "base64"
+"""The key of a mapping that stands for bytes, in journals and tables: neither can hold them."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _MASK64 = (1 << 64) - 1
@@ -105,6 +112,8 @@ def any_value(value: object, depth: int = 0) -> bytes:
     # The depth is bounded because a value may hold itself; what is deeper leaves its type's name.
     if isinstance(value, list | tuple) and depth < _DEEPEST:
         return block(5, b"".join(block(1, any_value(item, depth + 1)) for item in value))
+    if isinstance(value, Mapping) and value.keys() == {BASE64}:
+        return block(7, b64decode(value[BASE64]))
     if isinstance(value, Mapping) and depth < _DEEPEST:
         return block(6, encode_attributes(value, 1, depth + 1))
     return block(1, utf8(type(value).__qualname__))
@@ -151,19 +160,26 @@ def encode_scope(name: str, version: str = "") -> bytes:
 
 
 def envelope(
-    resource: bytes, scope: bytes, items: int, schema_url: str = ""
+    resource: bytes,
+    scope: bytes,
+    items: int,
+    schema_url: str = "",
+    scope_schema_url: str | None = None,
 ) -> tuple[bytes, bytes]:
     """What stands before and after ``items`` bytes of spans or metrics in an export request.
 
+    ``schema_url`` is the resource's, and the scope's unless that has one of its own.
+
     Traces and metrics agree in these fields: request.1 = resource block {1 resource, 2 scope block
-    {1 scope, 2 items}, 3 schema}. Requests may be concatenated, which merges them.
+    {1 scope, 2 items, 3 schema}, 3 schema}. Requests may be concatenated, which merges them.
     """
     head = block(1, scope)
     schema = text(3, schema_url)
-    scoped = len(head) + items + len(schema)
+    of_scope = schema if scope_schema_url is None else text(3, scope_schema_url)
+    scoped = len(head) + items + len(of_scope)
     before = block(1, resource) + tag(2, BYTES) + varint(scoped)
     whole = len(before) + scoped + len(schema)
-    return tag(1, BYTES) + varint(whole) + before + head, schema + schema
+    return tag(1, BYTES) + varint(whole) + before + head, of_scope + schema
 
 
 def packed_varints(values: Iterable[int]) -> bytes:

@@ -1,4 +1,4 @@
-"""How do a run folder's spans become requests again, as the agent would have sent them?
+"""A run folder's spans as requests again, as the agent would have sent them.
 
 Ids are those of the first time, so that a server which has a span already has it once.
 """
@@ -16,7 +16,7 @@ from otel_mlperf.otlp.otlp_json import encode_lines
 from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import (
     MOST_MARKS,
-    own_fields,
+    group_by_scope,
     shared_attributes,
     span_extra,
     span_tail,
@@ -25,8 +25,9 @@ from otel_mlperf.otlp.span_encoding import cut, encode_spans
 from otel_mlperf.store.table_reader import time_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from otel_mlperf.otlp.span_content import OwnFields
     from otel_mlperf.store.run_folders import RunFolder
     from otel_mlperf.store.table_reader import Store
 
@@ -49,11 +50,13 @@ def count_spans(store: Store) -> int:
 
 def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
     """The requests of a run, each with its number of spans: by rank, then by time."""
-    scope = wire.encode_scope(names.SCOPE)
     for attributes, rows in _pages(Selected(run, store)):
         resource = wire.encode_resource(attributes)
-        for piece in cut(_columns(rows), REQUEST_BYTES):
-            yield len(piece), encode_spans(resource, scope, piece, names.SCHEMA_URL)
+        for scope, spans in group_by_scope(rows).items():
+            about = wire.encode_scope(scope.name, scope.version)
+            for piece in cut(_columns(spans), REQUEST_BYTES):
+                body = encode_spans(resource, about, piece, names.SCHEMA_URL, scope.schema_url)
+                yield len(piece), body
 
 
 def lines(selected: Selected) -> Iterator[tuple[int, bytes]]:
@@ -93,7 +96,7 @@ def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[s
         rank=rank,
         restart=restart,
     )
-    attributes = {
+    attributes = names.SDK | {
         names.SERVICE_NAME: run.facts.name,
         names.RUN_ID: run.facts.id,
         names.RUN_NAME: run.facts.name,
@@ -105,16 +108,18 @@ def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[s
             names.SERVICE_NAME: process["service"],
             names.SERVICE_INSTANCE_ID: process["instance_id"],
             names.HOST_NAME: process["host"],
+            names.PROCESS_PID: process["pid"],
             names.LOCAL_RANK: process["local_rank"],
             names.WORLD_SIZE: process["world_size"],
         }
     return attributes
 
 
-def _columns(rows: list[_Row]) -> SpanColumns:
+def _columns(spans: list[tuple[Mapping[str, Any], OwnFields]]) -> SpanColumns:
     # Spans of one name and thread share these bytes, encoded once: most of what a request costs.
     tails: dict[bytes, int] = {}
-    tail = [tails.setdefault(_tail(row), len(tails)) for row in rows]
+    tail = [tails.setdefault(_tail(*span), len(tails)) for span in spans]
+    rows = [row for row, _ in spans]
     return SpanColumns(
         trace_id=np.frombuffer(
             b"".join(bytes.fromhex(row["trace_id"]) for row in rows), np.uint8
@@ -125,16 +130,9 @@ def _columns(rows: list[_Row]) -> SpanColumns:
         end_ns=np.array([row["end_ns"] for row in rows], np.uint64),
         tail=np.array(tail, np.int32),
         tails=list(tails),
-        extra={at: more for at, row in enumerate(rows) if (more := _extra(row))},
+        extra={at: more for at, (_, own) in enumerate(spans) if (more := span_extra(own))},
     )
 
 
-def _tail(row: _Row) -> bytes:
-    return span_tail(row["name"], shared_attributes(row))
-
-
-def _extra(row: _Row) -> bytes:
-    own = own_fields(row)
-    if not (own.attributes or own.events or own.links) and own.error is None:
-        return b""
-    return span_extra(own.attributes, own.links, own.events, own.error, own.events_left_out)
+def _tail(row: Mapping[str, Any], own: OwnFields) -> bytes:
+    return span_tail(row["name"], shared_attributes(row), own.kind)

@@ -175,7 +175,10 @@ SPANS: Final = (
     Column("epoch", "int64", null=True),
     Column("kept", "word"),
     Column("attributes", "text"),  # JSON
-    Column("links", "text"),  # JSON: [[trace id, span id], ...]
+    # JSON: [[trace id, span id], ...]; attributes and flags of those that have them follow.
+    Column("links", "text"),
+    # JSON: [[time in ns, name, {attributes}], ...]
+    Column("events", "text", null=True, added=True),
     Column("kind", "word"),  # event: of a profiler; event_rollup: several events, rows as well
 )
 """One row for each span of the traces that were kept; of profilers each event and roll-up."""

@@ -52,7 +52,7 @@ def measure(blocks: int = BLOCKS) -> dict[str, float]:
     """Median nanoseconds a step by row."""
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(Null()))
-    ours = JournalTracer().start_as_current_span
+    ours = JournalTracer({}).start_as_current_span
     rows = {
         OURS: ours,
         AGAIN: ours,

@@ -1,4 +1,4 @@
-"""How does what was worked out look in a batch, and how does a batch wait on disk?"""
+"""Spans and points as destinations see them, and batches as they wait on disk."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from otel_mlperf import names
 from otel_mlperf.agent.delivery.destination import Batch, PointItem, SpanItem
 from otel_mlperf.agent.model.scalar_item import ScalarItem
+from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.metric_encoding import GaugePoints, NumberPoint
 from otel_mlperf.otlp.span_content import EXCEPTION
 
@@ -34,8 +36,14 @@ def span_items(spans: Iterable[Kept]) -> list[SpanItem]:
 def _span_item(kept: Kept) -> SpanItem:
     meta, (name, category, phase, constant) = kept.journal.meta, kept.entry
     attributes = constant | kept.attributes()
-    if kept.error_words:
-        attributes |= dict(zip(EXCEPTION, kept.error_words, strict=False))
+    attributes |= dict(zip(EXCEPTION, kept.error_words, strict=False))
+    others = {
+        names.STATUS_DESCRIPTION: "" if kept.error_words else kept.status_description,
+        names.DROPPED_EVENTS: kept.dropped_events,
+        names.REMOTE_PARENT: kept.is_parent_remote,
+        names.TRACE_STATE: kept.trace_state,
+    }
+    attributes |= {key: value for key, value in others.items() if value}
     return SpanItem(
         rank=meta.rank,
         restart=meta.restart,
@@ -51,7 +59,7 @@ def _span_item(kept: Kept) -> SpanItem:
         thread_id=kept.thread[0] if kept.thread[0] >= 0 else None,
         start_ns=kept.unix(kept.start),
         end_ns=kept.unix(kept.end),
-        status="error" if kept.error or kept.interrupted else "unset",
+        status=kept.status,
         interrupted=kept.interrupted,
         root_id=_hex(kept.root),
         n=kept.n,
@@ -59,9 +67,15 @@ def _span_item(kept: Kept) -> SpanItem:
         epoch=kept.epoch,
         kept=kept.reason,
         attributes=attributes,
-        links=[(trace.hex(), _hex(span)) for trace, span in kept.all_links()],
+        links=[_link_item(*link) for link in kept.all_links()],
+        events=kept.events,
         kind=kept.kind,
     )
+
+
+def _link_item(trace: bytes, span: int, *more: Any) -> tuple[Any, ...]:
+    """A link: attributes and flags are left out of one within this process without any."""
+    return (trace.hex(), _hex(span), *(more if more != ({}, wire.LOCAL) else ()))
 
 
 def _hex(span: int) -> str:

@@ -53,7 +53,7 @@ class SpanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Unix time."""
     end_ns: int
     status: str = "unset"
-    """Or ``error``."""
+    """Or ``ok``, ``error``."""
     interrupted: bool = False
     """Whether its process died in it."""
     root_id: str = ""
@@ -65,8 +65,10 @@ class SpanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kept: str = ""
     """Why it is a span and not only measured."""
     attributes: dict[str, Any] = {}
-    links: list[tuple[str, str]] = []
-    """Trace and span ids."""
+    links: list[tuple[Any, ...]] = []
+    """Trace and span id of each; of one with attributes, or to another process, these and flags."""
+    events: list[tuple[int, str, dict[str, Any]]] = []
+    """Unix time, name and attributes of each; an exception that left the span is in attributes."""
     kind: SpanKind = "section"
     """Only sections are items of the accounts."""
 

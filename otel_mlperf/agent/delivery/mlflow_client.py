@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from otel_mlperf import names
 from otel_mlperf.otlp.exchange_words import Words, retry_after
 from otel_mlperf.otlp.transport import Transport
 
@@ -58,7 +59,7 @@ class MlflowClient:
         self._endpoint = settings.endpoint
         self._path = urlsplit(settings.endpoint).path
         self._transport = Transport(settings, _ANSWER_MOST)
-        self._headers = settings.headers | {"user-agent": "otel-mlperf"}
+        self._headers = settings.headers | {"user-agent": f"{names.SCOPE}/{names.VERSION}"}
         self._words = Words(settings)
 
     def get(self, call: str, **asked: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How do batches get to an OTLP server: with what encoding, and what if it refuses some of them?
+"""The destination of spans and metrics that is an OTLP server.
 
 What a server cannot read is halved until the one span, or metric, is alone; that one is counted as
 lost, and all others arrive.
@@ -22,12 +22,17 @@ from otel_mlperf.otlp.metric_encoding import encode_metrics
 from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import (
     EXCEPTION,
+    OWN_SCOPE,
+    OwnFields,
+    Scope,
+    SpanEvent,
     SpanLink,
     exception_events,
     mark_event,
     shared_attributes,
     span_extra,
     span_tail,
+    take_kind_and_scope,
 )
 from otel_mlperf.otlp.span_encoding import cut, encode_spans
 from otel_mlperf.otlp.split import post_in_parts
@@ -42,7 +47,7 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.metric_encoding import MetricData
 
 _log = logging.getLogger("otel_mlperf.agent")
-_SCOPE_BYTES: Final = wire.encode_scope(names.SCOPE)
+_SCOPE_BYTES: Final = wire.encode_scope(OWN_SCOPE.name, OWN_SCOPE.version)
 _MOST_BYTES: Final = 2 << 20
 """Of a request's spans: below the 4 MiB that gRPC servers behind the Collector accept."""
 _LOG_EVERY_S: Final = 60.0
@@ -112,11 +117,26 @@ def span_requests(
 ) -> Iterator[tuple[int, bytes]]:
     """Requests with all spans of one rank, and how many items each has."""
     encoded = wire.encode_resource(resource)
-    at = 0
-    for columns in cut(span_columns(spans), _MOST_BYTES):
-        items = count_items(spans[at : at + len(columns)])
-        at += len(columns)
-        yield items, encode_spans(encoded, _SCOPE_BYTES, columns, names.SCHEMA_URL)
+    for scope, of_scope in _by_scope(spans).items():
+        about = wire.encode_scope(scope.name, scope.version)
+        at = 0
+        for columns in cut(span_columns(of_scope), _MOST_BYTES):
+            items = count_items(of_scope[at : at + len(columns)])
+            at += len(columns)
+            body = encode_spans(encoded, about, columns, names.SCHEMA_URL, scope.schema_url)
+            yield items, body
+
+
+def _by_scope(spans: Sequence[Kept]) -> dict[Scope, list[Kept]]:
+    """The spans by the library that made them."""
+    known: dict[tuple[int, int], Scope] = {}
+    groups: dict[Scope, list[Kept]] = {}
+    for kept in spans:
+        key = (id(kept.journal), kept.name)
+        if key not in known:
+            known[key] = take_kind_and_scope(dict(kept.entry[3]))[1]
+        groups.setdefault(known[key], []).append(kept)
+    return groups
 
 
 def metric_request(resource: Mapping[str, object], metrics: Sequence[MetricData]) -> bytes:
@@ -157,17 +177,25 @@ def _tail(kept: Kept) -> bytes:
         "thread_id": native if native >= 0 else None,
         "thread": thread,
     }
-    return span_tail(name, shared_attributes(about) | constant)
+    attributes = shared_attributes(about) | constant
+    kind, _ = take_kind_and_scope(attributes)
+    return span_tail(name, attributes, kind)
 
 
 def _extra(kept: Kept) -> bytes:
-    attributes, linked = kept.attributes(), kept.all_links()
-    own = attributes or linked or kept.marks
-    if not (own or kept.error or kept.interrupted or kept.rolled_up):
-        return b""
-    words = kept.error_words
-    events = exception_events(kept.unix(kept.end), dict(zip(EXCEPTION, words, strict=False)))
+    words = dict(zip(EXCEPTION, kept.error_words, strict=False))
+    events = exception_events(kept.unix(kept.end), words)
+    events += [SpanEvent(*event) for event in kept.events]
     events += [mark_event(*mark) for mark in kept.marks]
-    error = names.INTERRUPTED_WORDS if kept.interrupted else words[1] if words else None
-    links = [SpanLink(trace, span) for trace, span in linked]
-    return span_extra(attributes, links, events, error, kept.marks_left_out)
+    return span_extra(
+        OwnFields(
+            kept.attributes(),
+            events,
+            [SpanLink(*link) for link in kept.all_links()],
+            error=kept.status_description if kept.status == "error" else None,
+            events_left_out=kept.marks_left_out + kept.dropped_events,
+            is_ok=kept.status == "ok",
+            is_parent_remote=kept.is_parent_remote,
+            trace_state=kept.trace_state,
+        )
+    )

@@ -90,6 +90,6 @@ def span_columns_of(spans: Sequence[SpanItem]) -> Columns:
 
 def _cell(span: SpanItem, name: str) -> Any:
     value = getattr(span, name)
-    if name in ("attributes", "links"):
+    if name in ("attributes", "links", "events"):
         return json.dumps(value, default=str, ensure_ascii=False)
     return value

@@ -80,10 +80,14 @@ class NewRows:
         if not isinstance(recorded, dict):
             return {}
         # Here and not where they are given: the training process has no time for it.
+        redactor = Redactor()
         if given := recorded.get("a"):
-            redactor = Redactor()
             recorded["a"] = redactor.values(given)
-            self.journal.redacted += redactor.hidden
+        if events := recorded.get("v"):
+            recorded["v"] = [[at, name, redactor.values(about)] for at, name, about in events]
+        if links := recorded.get("l"):
+            recorded["l"] = [[*link, redactor.values(about)] for *link, about in links]
+        self.journal.redacted += redactor.hidden
         return recorded
 
     def peek(self, span: int) -> dict[str, Any]:
@@ -133,7 +137,9 @@ class NewRows:
             )
         for row in rows_of_kind(fresh, Kind.FOREIGN):
             trace = int(row["start"]).to_bytes(8, "big") + int(row["end"]).to_bytes(8, "big")
-            journal.roots[int(row["span"])] = Root(kind="foreign", trace=trace)
+            key = int(row["span"])
+            state = self.peek(key).get("c", "")
+            journal.roots[key] = Root(kind="foreign", trace=trace, trace_state=state)
 
     def _note_stale(self, sections: Rows) -> None:
         """A row is published before its table entry is cleared: a kill in between leaves both."""

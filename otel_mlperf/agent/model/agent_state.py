@@ -6,6 +6,7 @@ that came after.
 
 from __future__ import annotations
 
+import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,7 @@ class RankState(msgspec.Struct):
         """Who speaks in its requests: the same for all its processes, whichever agent sends."""
         meta = self.meta
         return _resource(meta, self.instance) | {
+            names.PROCESS_PID: meta.pid,
             names.RANK: meta.rank,
             names.LOCAL_RANK: meta.local_rank,
             names.WORLD_SIZE: meta.world_size,
@@ -163,13 +165,18 @@ class AgentState(msgspec.Struct):
 
 
 def _resource(meta: JournalMeta, instance: str) -> dict[str, Any]:
-    return dict(meta.resource) | {
-        names.SERVICE_NAME: meta.service,
-        names.SERVICE_INSTANCE_ID: instance,
-        names.HOST_NAME: meta.host,
-        names.RUN_ID: meta.run_id,
-        names.RUN_NAME: meta.run_name,
-    }
+    return (
+        {names.OS_TYPE: sys.platform}
+        | dict(meta.resource)
+        | names.SDK
+        | {
+            names.SERVICE_NAME: meta.service,
+            names.SERVICE_INSTANCE_ID: instance,
+            names.HOST_NAME: meta.host,
+            names.RUN_ID: meta.run_id,
+            names.RUN_NAME: meta.run_name,
+        }
+    )
 
 
 def load_state(path: Path) -> AgentState:

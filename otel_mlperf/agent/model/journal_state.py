@@ -36,6 +36,8 @@ class Root(msgspec.Struct):
     start: int = 0
     name: int = 0
     track: int = 0
+    trace_state: str = ""
+    """Of somebody else's trace."""
 
 
 class RecentStep(msgspec.Struct, array_like=True):

@@ -1,15 +1,18 @@
-"""What is known of a section that is kept as a span?"""
+"""A section that is kept as a span."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_mlperf import names
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.model.journal_state import JournalState
+
+_HAS_REMOTE: Final = 0x100
+_LOCAL: Final = 0x101
 
 
 @dataclass(slots=True)
@@ -77,22 +80,64 @@ class Kept:
             for key, name in given.items():
                 if self.payload.get(key) is not None:
                     own[name] = self.payload[key]
-        if self.error_words:
-            own[names.ERROR_TYPE] = self.error_words[0]
+        if self.error_words and self.status == "error":
+            own.setdefault(names.ERROR_TYPE, self.error_words[0])
         if self.interrupted:
             own[names.INTERRUPTED] = True
         return own
 
-    def all_links(self) -> list[tuple[bytes, int]]:
-        """Trace and span of what it is linked to: by the agent, and by the program itself."""
+    def all_links(self) -> list[tuple[bytes, int, dict[str, Any], int]]:
+        """Trace, span, attributes and flags (of OTLP) of what it is linked to.
+
+        The agent's links come first, then those that the program gave.
+        """
         said = self.payload.get("l") or ()
-        own = [((high << 64 | low).to_bytes(16, "big"), span) for high, low, span in said]
-        return [*self.links, *own]
+        given = [
+            ((high << 64 | low).to_bytes(16, "big"), span, attributes, flags | _HAS_REMOTE)
+            for high, low, span, flags, attributes in said
+        ]
+        return [*((trace, span, {}, _LOCAL) for trace, span in self.links), *given]
 
     @property
     def error_words(self) -> list[str]:
         """Type, message and stack of the exception that crossed it; empty without one."""
-        return self.payload.get("e") or (["error", "", ""] if self.error else [])
+        return self.payload.get("e") or []
+
+    @property
+    def status(self) -> Literal["unset", "ok", "error"]:
+        """The status that somebody set, else ``error`` if an exception crossed it."""
+        if self.error or self.interrupted:
+            return "error"
+        return "ok" if self.payload.get("s") else "unset"
+
+    @property
+    def status_description(self) -> str:
+        """The words of an error: those of the exception that crossed it, else what was set."""
+        if self.interrupted:
+            return names.INTERRUPTED_WORDS
+        words = self.error_words
+        return (words[1] if words else "") or (self.payload.get("s") or [0, ""])[1]
+
+    @property
+    def events(self) -> list[tuple[int, str, dict[str, Any]]]:
+        """Unix time, name and attributes of what others recorded in it."""
+        return [(self.unix(at), name, more) for at, name, more in self.payload.get("v") or ()]
+
+    @property
+    def is_parent_remote(self) -> bool:
+        """Whether its parent is a span of another process."""
+        return bool(self.payload.get("r"))
+
+    @property
+    def trace_state(self) -> str:
+        """The tracestate of the trace of somebody else that it is in."""
+        root = self.journal.roots.get(self.root)
+        return root.trace_state if root is not None else ""
+
+    @property
+    def dropped_events(self) -> int:
+        """How many events there was no room for."""
+        return int(self.payload.get("w") or 0)
 
 
 def made_id(text: str) -> int:

@@ -20,6 +20,7 @@ from otel_mlperf.kineto.spans.trace_assignment import roll_up_ids, span_ids
 from otel_mlperf.kineto.trace_events import NONE
 from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import (
+    OwnFields,
     SpanLink,
     link_blocks,
     shared_attributes,
@@ -140,7 +141,7 @@ class Spans:
             return extra
         for place, row in enumerate(rows.tolist()):
             if own := self.own.get(row, {}) | self.launch_of(row):
-                extra[place] = span_extra(own) + extra.get(place, b"")
+                extra[place] = span_extra(OwnFields(own)) + extra.get(place, b"")
         return extra
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How do spans that other libraries make through the OpenTelemetry API become sections?
+"""Spans that other libraries make through the OpenTelemetry API, recorded as sections.
 
 Most are opened, made current and ended by one ``with``, on one thread: such a span is a section of
 ours with a face, at little more than a section's cost. Its trace id, say, is worked out when
@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
-from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, Span, Tracer, TracerProvider
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    NonRecordingSpan,
+    Span,
+    SpanKind,
+    Tracer,
+    TracerProvider,
+)
 from opentelemetry.util._decorator import _agnosticcontextmanager
 
+from otel_mlperf import names
 from otel_mlperf.recorder.api.span import active, is_compiling
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error, say_once
 from otel_mlperf.recorder.sections.section_context import CURRENT, Attributes
-from otel_mlperf.recorder.sections.section_span import SectionSpan
+from otel_mlperf.recorder.sections.section_span import SectionSpan, monotonic_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,16 +39,34 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.section import Section
 
 
+_SCOPE_FIELDS: Final = (names.SCOPE_NAME, names.SCOPE_VERSION, names.SCOPE_SCHEMA_URL)
+
+
 class JournalTracerProvider(TracerProvider):
     """Hands out tracers that write to the active run's journal."""
 
-    def get_tracer(self, *names: Any, **more: Any) -> Tracer:
-        """A tracer; libraries are not told apart."""
-        return JournalTracer()
+    def get_tracer(
+        self,
+        instrumenting_module_name: str,
+        instrumenting_library_version: str | None = None,
+        schema_url: str | None = None,
+        attributes: Any = None,
+    ) -> Tracer:
+        """A tracer whose spans keep the library's name, version and schema."""
+        given = (instrumenting_module_name, instrumenting_library_version, schema_url)
+        fields = zip(_SCOPE_FIELDS, given, strict=True)
+        return JournalTracer({key: safe_name_text(value) for key, value in fields if value})
 
 
 class JournalTracer(Tracer):
-    """Makes sections of spans."""
+    """Makes sections of spans.
+
+    Args:
+        scope: the instrumentation scope of its spans, as constant attributes.
+    """
+
+    def __init__(self, scope: Mapping[str, str]) -> None:
+        self._scope, self._key = scope, tuple(scope.values())
 
     def start_span(
         self,
@@ -61,7 +87,7 @@ class JournalTracer(Tracer):
             recorder = active()
             if recorder is None or is_compiling():
                 return NonRecordingSpan(trace.get_current_span(context).get_span_context())
-            section = _section(recorder, name, attributes)
+            section = self._section(recorder, name, kind, attributes)
             _open(recorder, section, context, start_time)
             span = OpenedSpan(section)
             for link in links or ():
@@ -89,7 +115,8 @@ class JournalTracer(Tracer):
             try:
                 recorder = active()
                 if recorder is not None and not is_compiling():
-                    return BlockSpan(_section(recorder, name, attributes), self, name, attributes)
+                    section = self._section(recorder, name, kind, attributes)
+                    return BlockSpan(section, self, name, kind, attributes)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
         return self.make_current(
@@ -102,6 +129,29 @@ class JournalTracer(Tracer):
         """Opens a section only when it is entered, anew for each call of what it decorates."""
         with trace.use_span(span := self.start_span(*about), *how):
             yield span
+
+    def _section(self, recorder: Recorder, name: str, kind: Any, attributes: Any) -> Section:
+        text = name if type(name) is str else safe_name_text(name)
+        key = (text, kind, self._key)
+        entry = recorder.registry.known.get(key)
+        if entry is None:
+            constant = {**self._scope, **_kind_attribute(kind)}
+            entry = recorder.registry.entry(key, text, None, constant)
+        section = recorder.sections.make(entry)
+        section.at = 0  # it is asked before it is entered, perhaps
+        if attributes:
+            if isinstance(attributes, Mapping):
+                extra = section.extra = Attributes()
+                extra.attributes = safe_attributes(attributes)
+            else:
+                what = type(attributes).__name__
+                say_once(f"the span {text!r}: attributes are a {what}, left out")
+        return section
+
+
+def _kind_attribute(kind: Any) -> dict[str, str]:
+    is_told = isinstance(kind, SpanKind) and kind is not SpanKind.INTERNAL
+    return {names.SPAN_KIND: kind.name.lower()} if is_told else {}
 
 
 class ForeignSpan(SectionSpan):
@@ -125,7 +175,7 @@ class ForeignSpan(SectionSpan):
         try:
             section, now = self.section, time.monotonic_ns()
             recorder: Any = section.recording
-            t1 = now if end_time is None else _monotonic(recorder, end_time, now)
+            t1 = now if end_time is None else monotonic_time(recorder, end_time, now)
             recorder.sections.close(section, max(t1, getattr(section, "t0", 0)))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
@@ -165,38 +215,15 @@ class BlockSpan(ForeignSpan):
 
     def __call__(self, function: Callable[..., Any]) -> Any:
         """Decorates a function or coroutine: each call is a span of its own."""
-        tracer, name, attributes = self._about
+        tracer, name, kind, attributes = self._about
         return tracer.make_current(
-            (name, None, None, attributes, None, None), True, True, True
+            (name, None, kind, attributes, None, None), True, True, True
         )(function)  # fmt: skip
-
-
-def _section(recorder: Recorder, name: str, attributes: Any) -> Section:
-    text = name if type(name) is str else safe_name_text(name)
-    entry = recorder.registry.known.get(text) or recorder.registry.entry(text, text)
-    section = recorder.sections.make(entry)
-    section.at = 0  # it is asked before it is entered, perhaps
-    if attributes:
-        if isinstance(attributes, Mapping):
-            extra = section.extra = Attributes()
-            extra.attributes = safe_attributes(attributes)
-        else:
-            say_once(f"the span {text!r}: attributes are a {type(attributes).__name__}, left out")
-    return section
 
 
 def _open(recorder: Recorder, section: Section, context: Any, start_time: int | None) -> None:
     sid, now = recorder.next_id(), time.monotonic_ns()
     around = CURRENT.get() if context is None else context
     chunk, track = recorder.parents.place(around, sid, section)
-    t0 = 0 if start_time is None else _monotonic(recorder, start_time, now)
+    t0 = 0 if start_time is None else monotonic_time(recorder, start_time, now)
     recorder.sections.open(section, sid, chunk, track, t0)
-
-
-def _monotonic(recorder: Any, unix_ns: int, now: int) -> int:
-    """A time that a library gave, at most now; not before the run, which knows no such time."""
-    if not isinstance(unix_ns, int | float) or unix_ns != unix_ns:  # noqa: PLR0124 - nan
-        say_once(f"a span's time is a {type(unix_ns).__name__}, nanoseconds were expected")
-        return now
-    meta = recorder.meta
-    return int(max(meta.monotonic_ns, min(now, unix_ns - meta.shift_ns)))

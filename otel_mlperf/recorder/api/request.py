@@ -1,8 +1,8 @@
-"""What does ``request`` do: work that is asked for again and again, many at once?"""
+"""``request``: work that is asked for again and again, many at once."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from otel_mlperf import names
 from otel_mlperf.recorder.api.block import Invisible
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.recorder.api.block import Decorator
 
+RequestKind = Literal["server", "consumer", "internal"]
+_KINDS = get_args(RequestKind)
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
@@ -28,6 +30,7 @@ def request(
     *,
     id: object = None,
     within_s: float | None = None,
+    kind: RequestKind = "server",
     **attributes: Any,
 ) -> Decorator: ...
 def request(
@@ -36,6 +39,7 @@ def request(
     *,
     id: object = None,
     within_s: float | None = None,
+    kind: RequestKind = "server",
     **attributes: Any,
 ) -> Any:
     """Records a request, or whatever else is done again and again, many at once.
@@ -54,6 +58,7 @@ def request(
         name: what is asked for; one name for all of a kind.
         id: of this one, recorded with its span.
         within_s: how long it is to take at most: it is counted how many take longer, or fail.
+        kind: the kind of its span: ``server``, ``consumer`` (taken from a queue) or ``internal``.
         **attributes: recorded with the span.
     """
     if is_compiling():
@@ -61,7 +66,7 @@ def request(
     try:
         if id is not None:
             attributes[names.REQUEST_ID] = id if isinstance(id, int | str) else str(id)
-        recorder, constant = active(), _bound(within_s)
+        recorder, constant = active(), {**_bound(within_s), **_kind_attribute(kind)}
         if recorder is None or name is None or callable(name):
             return while_idle(name, names.REQUEST, False, {**constant, **attributes})
         text = name if type(name) is str else safe_name_text(name)
@@ -75,6 +80,16 @@ def request(
         internal_error(error)
         return name if callable(name) else Invisible()
     return section
+
+
+def _kind_attribute(kind: Any) -> Mapping[str, Any]:
+    """The kind of span as a constant attribute; none of an internal one, or of what is no kind."""
+    if kind == "internal":
+        return {}
+    if kind not in _KINDS:
+        say_once("request(): kind is %r, expected one of %s; 'server' is recorded", kind, _KINDS)
+        return {names.SPAN_KIND: "server"}
+    return {names.SPAN_KIND: kind}
 
 
 def _bound(within_s: Any) -> Mapping[str, Any]:

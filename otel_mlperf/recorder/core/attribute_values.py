@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from base64 import b64encode
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ def safe_name_text(name: Any) -> str:
 
 
 def safe_value(value: Any) -> Any:
-    """One value as a bool, int, float, text or list of those."""
+    """One value as a bool, int, float, text or list of those; bytes as ``{"base64": text}``."""
     kind = type(value)
     if kind is bool or kind is float:
         return value
@@ -82,7 +83,7 @@ def _other_value(value: Any) -> Any:
         plain = next(kind for kind in (bool, int, float, str) if isinstance(value, kind))
         return safe_value(plain(value))
     if isinstance(value, bytes):
-        return clean(value[:TEXT_BYTES].decode("utf-8", "replace"), TEXT_BYTES)
+        return {"base64": b64encode(value[:TEXT_BYTES]).decode()}
     if isinstance(value, os.PathLike):
         return clean(str(os.fspath(value)), TEXT_BYTES)
     if isinstance(value, _LISTS):

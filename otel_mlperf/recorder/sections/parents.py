@@ -8,7 +8,7 @@ and which steps are open, because a section's trace is its step's.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from opentelemetry.trace.propagation import _SPAN_KEY
 
@@ -32,10 +32,32 @@ from otel_mlperf.recorder.sections.section_span import SectionSpan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from opentelemetry.trace import SpanContext, TraceState
+
     from otel_mlperf.recorder.core.recording import Recording
 
 _REMEMBERED = 2048
 _MASK = (1 << 64) - 1
+_SAMPLED: Final = 1
+
+
+class TraceContext(NamedTuple):
+    """What of a trace goes into the headers of requests that are made in it."""
+
+    trace_id: int
+    flags: int
+    """Of W3C Trace Context: bit 0 is set where the trace is kept, or its caller has sampled it."""
+    state: TraceState | None = None
+    """Of whoever began the trace, handed on as it came."""
+
+
+class OtherParent(NamedTuple):
+    """A span of somebody else that a section is in."""
+
+    span_id: int
+    root: int
+    """The key of its trace in rows."""
+    is_remote: bool
 
 
 class AddedUp(Protocol):
@@ -102,8 +124,10 @@ class Parents:
         self._recording = recording
         self._home = get_ident()
         """The thread in which the run was started: there everything belongs to the run."""
-        self._foreign: dict[int, int] = {}
-        """Trace ids of others to the keys that stand for them in rows."""
+        self._foreign: dict[int, TraceContext] = {}
+        """Traces of others, as seen last, by the keys that stand for them in rows."""
+        self._foreign_keys: dict[int, int] = {}
+        """These keys by trace id."""
         self.outer: list[SectionContext] = []
         """Open run, epochs and phases: what sections without a context belong to."""
         self.steps: dict[int, OpenStep] = {}
@@ -148,11 +172,13 @@ class Parents:
                 return around.inner or inner_of(around), track
             return PARENTS.pack(around.sid, root_of(around), track), track
         if around is not None:
-            return PARENTS.pack(*around, track), track
+            if around.is_remote and section is not None:
+                extra_of(section).is_parent_remote = True
+            return PARENTS.pack(around.span_id, around.root, track), track
         return PARENTS.pack(0, sid, track), track
 
-    def resolve(self, above: Any, track: int) -> SectionContext | tuple[int, int] | None:
-        """The open section around, or parent and root where the parent is somebody else's span.
+    def resolve(self, above: Any, track: int) -> SectionContext | OtherParent | None:
+        """The open section around, or the span of somebody else.
 
         None: neither; the section is a trace of its own.
         """
@@ -168,7 +194,8 @@ class Parents:
                     return later
             elif self._recording.meta.is_child:
                 # Inherited through a fork: its journal belongs to the parent process.
-                return self._recording.meta.run_span, self._recording.meta.run_span
+                run = self._recording.meta.run_span
+                return OtherParent(run, run, is_remote=False)
             above = context_above(above)
         around = self._resolve_context(above, track) if above else None
         if around is None and self.outer and get_ident() == self._home:
@@ -177,7 +204,7 @@ class Parents:
 
     def _resolve_context(
         self, context: Mapping[str, Any], track: int
-    ) -> SectionContext | tuple[int, int] | None:
+    ) -> SectionContext | OtherParent | None:
         """The same for a context that others made, perhaps out of one of ours."""
         ours = context.get(SECTION_KEY)
         inside = self.resolve(ours, track) if ours is not None else None
@@ -193,20 +220,28 @@ class Parents:
         if not theirs.is_valid:
             return inside
         if isinstance(inside, SectionContext) and self.trace_of(inside)[0] == theirs.trace_id:
-            return theirs.span_id, root_of(inside)
-        return theirs.span_id, self._foreign_root(theirs.trace_id)
+            return OtherParent(theirs.span_id, root_of(inside), theirs.is_remote)
+        return OtherParent(theirs.span_id, self._foreign_root(theirs), theirs.is_remote)
 
-    def _foreign_root(self, trace_id: int) -> int:
-        key = self._foreign.get(trace_id)
+    def _foreign_root(self, theirs: SpanContext) -> int:
+        trace_id = theirs.trace_id
+        key = self._foreign_keys.get(trace_id)
         if key is None:
             # Traces of requests that a server takes part in: without an end to them this grows.
-            while len(self._foreign) >= _REMEMBERED:
-                self._foreign.pop(next(iter(self._foreign)), None)
-            key = self._foreign[trace_id] = self._recording.next_id()
+            while len(self._foreign_keys) >= _REMEMBERED:
+                self._forget_foreign()
+            key = self._foreign_keys[trace_id] = self._recording.next_id()
+            if theirs.trace_state:
+                self._recording.journal.payload(key, {"c": theirs.trace_state.to_header()})
             self._recording.journal.put(
                 trace_id >> 64, trace_id & _MASK, key, 0, 0, 0, 0, Kind.FOREIGN, Word.LOST_FRAME
             )
+        self._foreign[key] = TraceContext(trace_id, theirs.trace_flags, theirs.trace_state)
         return key
+
+    def _forget_foreign(self) -> None:
+        oldest = self._foreign_keys.pop(next(iter(self._foreign_keys)), None)
+        self._foreign.pop(oldest or 0, None)
 
     def section_around(self, above: Any, track: int) -> SectionContext | None:
         """The open section of ours that a context is in, also through spans of others."""
@@ -228,20 +263,19 @@ class Parents:
         around = self.resolve(CURRENT.get(), track)
         return (around if isinstance(around, SectionContext) else None), track
 
-    def trace_of(self, section: SectionContext) -> tuple[int, bool]:
-        """The section's trace id, and whether that trace is among those that are always kept."""
+    def trace_of(self, section: SectionContext) -> TraceContext:
+        """The section's trace; a caller's flags and state are handed on as they came."""
         root, meta, config = root_of(section), self._recording.meta, self._recording.config
         if root == meta.run_span:
-            return ids.run_trace_id(meta.run_id, meta.restart), True
+            return TraceContext(ids.run_trace_id(meta.run_id, meta.restart), _SAMPLED)
         step = self._step_of_root(root)
         if step is not None:
             phase, n = step
-            kept = n < config.first_steps or n % config.keep_every == 0
-            return ids.trace_id(meta.run_id, meta.restart, phase, n), kept
-        for trace_id, key in list(self._foreign.items()):
-            if key == root:
-                return trace_id, True
-        return ids.lone_trace_id(meta.run_id, root), True
+            is_kept = n < config.first_steps or n % config.keep_every == 0
+            trace_id = ids.trace_id(meta.run_id, meta.restart, phase, n)
+            return TraceContext(trace_id, _SAMPLED if is_kept else 0)
+        of_others = self._foreign.get(root)
+        return of_others or TraceContext(ids.lone_trace_id(meta.run_id, root), _SAMPLED)
 
 
 def successor_of(section: SectionContext) -> SectionContext | None:

@@ -53,8 +53,15 @@ class Extra:
 
     # Defaults of the class, not set one by one: most sections that have one have attributes only.
     attributes: dict[str, Any] | None = None
-    error: list[str] | None = None
-    links: list[list[int]] | None = None
+    links: list[list[Any]] | None = None
+    """High and low half of the trace id, span id, flags and attributes of each."""
+    status: list[Any] | None = None
+    """Code and description that somebody set through OpenTelemetry; OK is final."""
+    events: list[list[Any]] | None = None
+    """Monotonic time in ns, name and attributes of each."""
+    dropped_events = 0
+    is_parent_remote = False
+    """Whether its parent is a span of another process."""
     span: Span | None = None
     again: list[Any] | None = None
     """Sections made by entering this one while it was open."""

@@ -1,11 +1,14 @@
-"""How do other OpenTelemetry instrumentations see an open section, and what may they set on it?
+"""An open section as a span of the OpenTelemetry API.
 
-``get_current_span()`` makes a ``SectionSpan`` on demand; what is set on it lands in the section.
+``get_current_span()`` makes a ``SectionSpan`` on demand; what is set on it is recorded with the
+section, by the rules of the specification.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.trace import (
     INVALID_SPAN,
@@ -17,8 +20,8 @@ from opentelemetry.trace import (
 )
 
 from otel_mlperf import names
-from otel_mlperf.recorder.core.attribute_values import NAME_BYTES, safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
+from otel_mlperf.recorder.core.faults import internal_error, say_once
 from otel_mlperf.recorder.core.scrub import (
     MESSAGE_BYTES,
     STACK_BYTES,
@@ -36,27 +39,47 @@ from otel_mlperf.redaction import IN_PROCESS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from otel_mlperf.recorder.core.recording import Recording
+    from otel_mlperf.recorder.sections.parents import TraceContext
+
+MOST_EVENTS: Final = 8
+"""Of a section; a journal has room for sections, not for a log."""
+_MOST_EVENT_ATTRIBUTES: Final = 16
+_REMOTE: Final = 0x200
+"""The bit of a link's flags in OTLP that says that its target is in another process."""
 _EXCEPTION_FIELDS = (
     names.EXCEPTION_TYPE,
     names.EXCEPTION_MESSAGE,
     names.EXCEPTION_STACKTRACE,
 )
+_EXCEPTION_TEXTS: Final = {
+    names.EXCEPTION_MESSAGE: MESSAGE_BYTES,
+    names.EXCEPTION_STACKTRACE: STACK_BYTES,
+}
+"""What of an exception is text of the program, and how many bytes of it are kept."""
 
 
-def span_of(
-    section: SectionContext, trace_of: Callable[[SectionContext], tuple[int, bool]]
-) -> Span:
+def span_of(section: SectionContext, trace_of: Callable[[SectionContext], TraceContext]) -> Span:
     """The section as a span of the OpenTelemetry API; the same object as long as it is open."""
     try:
         extra = extra_of(section) if section.at else section.extra or Extra()
         if extra.span is None:
-            trace_id, sampled = trace_of(section)
-            flags = TraceFlags(TraceFlags.SAMPLED if sampled else TraceFlags.DEFAULT)
-            extra.span = SectionSpan(section, SpanContext(trace_id, section.sid, False, flags))
+            trace_id, flags, state = trace_of(section)
+            own = SpanContext(trace_id, section.sid, False, TraceFlags(flags), state)
+            extra.span = SectionSpan(section, own)
         return extra.span
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
         return INVALID_SPAN
+
+
+def monotonic_time(recording: Recording, unix_ns: Any, now: int) -> int:
+    """A time that a library gave, at most now; not before the run, which knows no such time."""
+    if not isinstance(unix_ns, int | float) or unix_ns != unix_ns:  # noqa: PLR0124 - nan
+        say_once(f"a span's time is a {type(unix_ns).__name__}, nanoseconds were expected")
+        return now
+    meta = recording.meta
+    return int(max(meta.monotonic_ns, min(now, unix_ns - meta.shift_ns)))
 
 
 def _rename(section: SectionContext, name: str) -> None:
@@ -98,20 +121,22 @@ class SectionSpan(Span):
         set_safely(self.section, attributes)
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
-        """Kept only for exceptions: a journal has room for sections, not for a log."""
+        """Record an event; a section keeps its first eight and counts the others."""
         try:
-            if name == "exception" and attributes:
-                self._fail(*(str(attributes.get(key) or "") for key in _EXCEPTION_FIELDS))
+            if self.section.at:
+                _add_event(self.section, safe_name_text(name), attributes, timestamp)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
     def add_link(self, context: SpanContext, attributes: Any = None) -> None:
-        """Records a link to another span."""
+        """Record a link to another span."""
         try:
             if self.section.at and context.is_valid:
                 extra = extra_of(self.section)
                 high, low = context.trace_id >> 64, context.trace_id & (1 << 64) - 1
-                extra.links = [*(extra.links or []), [high, low, context.span_id]]
+                flags = context.trace_flags | (_REMOTE if context.is_remote else 0)
+                link = [high, low, context.span_id, flags, safe_attributes(attributes or {})]
+                extra.links = [*(extra.links or []), link]
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
@@ -124,16 +149,14 @@ class SectionSpan(Span):
             internal_error(error)
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        """ERROR marks the section failed; OK takes that back."""
+        """Set the status, as the API's own spans do: ERROR fails the section, OK is final."""
         if isinstance(status, Status):
             code, text = status.status_code, status.description
         else:
             code, text = status, description
         try:
-            if code is StatusCode.ERROR:
-                self._fail("error", str(text or ""))
-            elif code is StatusCode.OK and self.section.extra is not None:
-                self.section.extra.error = None
+            if self.section.at and code is not StatusCode.UNSET:
+                _set_status(self.section, code, text)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
@@ -144,28 +167,56 @@ class SectionSpan(Span):
         timestamp: int | None = None,
         escaped: bool = False,
     ) -> None:
-        """Records an exception's type, message and stack."""
+        """Record an event with an exception's type, message and stack; the section has not failed.
+
+        The program may have handled the exception: `set_status` says that the section failed.
+        """
         try:
-            with_text = self.section.recording.config.exception_text
-            self._set_error(describe_exception(exception, with_text=with_text))
+            if self.section.at:
+                with_text = self.section.recording.config.exception_text
+                words = describe_exception(exception, with_text=with_text)
+                told = dict(zip(_EXCEPTION_FIELDS, words, strict=True)) | dict(attributes or {})
+                _add_event(self.section, "exception", told, timestamp)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
     def end(self, end_time: int | None = None) -> None:
         """Nothing: the ``with`` block or function that opened the section ends it."""
 
-    def _fail(self, kind: str, message: str, stack: str = "") -> None:
-        """Marks the section failed in the words of others, as far as text may be recorded."""
-        if not self.section.recording.config.exception_text:
-            message = stack = ""
-        words = ((kind, NAME_BYTES), (message, MESSAGE_BYTES), (stack, STACK_BYTES))
-        # More than the limit is read, so that a secret at the cut is recognised.
-        self._set_error(
-            [clean(IN_PROCESS.text(clean(word, 2 * most)), most) for word, most in words]
-        )
 
-    def _set_error(self, words: list[str]) -> None:
-        if self.section.at:
-            extra = extra_of(self.section)
-            if extra.error is None or extra.error[0] == "error":
-                extra.error = words
+def _set_status(section: SectionContext, code: StatusCode, description: Any) -> None:
+    extra = extra_of(section)
+    if extra.status is not None and extra.status[0] == StatusCode.OK.value:
+        return
+    text = ""
+    if code is StatusCode.ERROR and section.recording.config.exception_text:
+        text = _scrub(str(description or ""), MESSAGE_BYTES)
+    extra.status = [code.value, text]
+
+
+def _add_event(section: SectionContext, name: str, attributes: Any, timestamp: int | None) -> None:
+    extra = extra_of(section)
+    extra.events = extra.events or []
+    if len(extra.events) >= MOST_EVENTS:
+        extra.dropped_events += 1
+        return
+    now = time.monotonic_ns()
+    when = now if timestamp is None else monotonic_time(section.recording, timestamp, now)
+    with_text = section.recording.config.exception_text
+    extra.events.append([when, name, _event_attributes(attributes or {}, with_text)])
+
+
+def _event_attributes(given: Mapping[Any, Any], with_text: bool) -> dict[str, Any]:
+    """The attributes of an event, without an exception's text where that may not be recorded."""
+    first = dict(islice(given.items(), _MOST_EVENT_ATTRIBUTES))
+    texts = {key: str(first.pop(key) or "") for key in _EXCEPTION_TEXTS if key in first}
+    attributes = safe_attributes(first)
+    if with_text:
+        found = {key: _scrub(text, _EXCEPTION_TEXTS[key]) for key, text in texts.items()}
+        attributes |= {key: text for key, text in found.items() if text}
+    return attributes
+
+
+def _scrub(text: str, most_bytes: int) -> str:
+    # More than the limit is read, so that a secret at the cut is recognised.
+    return clean(IN_PROCESS.text(clean(text, 2 * most_bytes)), most_bytes)

@@ -13,6 +13,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from opentelemetry.trace import StatusCode
+
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import OPEN, Flag, Kind, Word
 from otel_mlperf.recorder.core.faults import internal_error, try_again
@@ -42,6 +44,12 @@ _OPEN_START = 4
 EXPECTED = (RecursionError, IndexError, AttributeError, ValueError, RuntimeError)
 """What leaving is expected to fail with: a stack that is too short, NO_ENTRY as an index, an exit
 without an entering, a token of another context. Anything else is a fault of ours."""
+_OK = StatusCode.OK.value
+_RECORDED = (
+    ("l", "links"), ("x", "excluded_ns"), ("s", "status"), ("v", "events"), ("w", "dropped_events"),
+    ("r", "is_parent_remote"),
+)  # fmt: skip
+"""Keys of a payload, and the fields of ``Extra`` that they hold; 0.3 µs for all of them."""
 BY_SLOW_PATH = -1
 """Instead of a slot: the slow path leaves the section, and has left it when it raises."""
 
@@ -135,13 +143,14 @@ class SlowPath:
         extra, flags = section.extra, 0
         if extra is not None:
             _add_recorded(content, extra, t1 - section.t0)
-            error, flags = error or extra.error, extra.flags
+            flags = extra.flags
             self.drop_stamp(extra)  # of a section that others end
             within, extra.within = extra.within, None
             if within is not None:
                 within.covered_ns += t1 - section.t0
         if error is not None:
             content["e"] = error
+        if has_failed(error, extra):
             flags |= Flag.ERROR
         if content and self._journal.payload(section.sid, content):
             flags |= Flag.HAS_PAYLOAD | (Flag.MEASURED if "u" in content else 0)
@@ -324,6 +333,13 @@ def kind_of(error: BaseException | None) -> list[str] | None:
     return None if error is None else [type(error).__name__, "", ""]
 
 
+def has_failed(error: list[str] | None, extra: Extra | None) -> bool:
+    """Whether a section failed: by the status that was set on it, else by what crossed it."""
+    if extra is not None and extra.status is not None and extra.status[0] == _OK:
+        return False
+    return error is not None or (extra is not None and extra.status is not None)
+
+
 def switch_off(section: SectionContext) -> None:
     """Leaves no profiler on that was on the section."""
     extra = section.extra
@@ -336,10 +352,9 @@ def _add_recorded(content: dict[str, Any], extra: Extra, duration_ns: int) -> No
         content["a"] = {**extra.attributes, **content.get("a", {})}
     if extra.profiled is not None and (told := extra.profiled.attributes()):
         content["a"] = {**content.get("a", {}), **told}
-    if extra.links:
-        content["l"] = extra.links
-    if extra.excluded_ns:
-        content["x"] = extra.excluded_ns
+    for key, field in _RECORDED:
+        if value := getattr(extra, field):
+            content[key] = value
     if extra.usage is not None:
         extra.usage.end()  # of a section that others end
         extra.usage.limit_cpu(duration_ns)

@@ -7,6 +7,7 @@ import json
 import pytest
 from run_folders import MS, START, RunFolderBuilder, S
 
+import otel_mlperf as om
 from otel_mlperf.cli.send import send
 from otel_mlperf.errors import ConfigError, Unreachable
 
@@ -71,6 +72,12 @@ def test_spans_arrive_with_all_that_they_had(tmp_path, server, capsys):
         ],
         "events_left_out": 0,
         "error": "shape mismatch",
+        "status": [2, "shape mismatch"],
+        "kind": 1,
+        "flags": 0x101,
+        "trace_state": "",
+        "scope": ["otel_mlperf", om.__version__, "https://opentelemetry.io/schemas/1.44.0"],
+        "link_fields": [["0000000000000000000000000000abcd", 0x101, {}]],
         "resource": {
             "service.name": "digits-service",
             "service.instance.id": "instance-0",

@@ -97,7 +97,14 @@ def spans_of(message):
 def test_a_line_and_a_request_say_the_same(tmp_path):
     """Names, ids, times, attributes, events, links and status are those that are sent."""
     run = RunFolderBuilder(tmp_path)
-    given = {"note": "x", "count": 2**60, "loss": 0.5, "shape": [1, 2], "is_first": True}
+    given = {
+        "note": "x",
+        "count": 2**60,
+        "loss": 0.5,
+        "shape": [1, 2],
+        "is_first": True,
+        "body": {"base64": "AP8="},
+    }
     failed = {names.EXCEPTION_TYPE: "ValueError", names.EXCEPTION_MESSAGE: "bad", "epoch": 1}
     root = run.span(
         2, "train.step", 0, 50 * MS, attributes=json.dumps(given),

@@ -13,7 +13,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.span_columns import SpanColumns
-from otel_mlperf.otlp.span_content import SpanEvent, SpanLink, link_blocks, span_extra, span_tail
+from otel_mlperf.otlp.span_content import (
+    OwnFields,
+    SpanEvent,
+    SpanLink,
+    link_blocks,
+    span_extra,
+    span_tail,
+)
 from otel_mlperf.otlp.span_encoding import cut, encode_spans, span_sizes
 
 U64 = st.integers(1, 2**64 - 1)
@@ -68,7 +75,7 @@ def columns(
         trace_id=np.frombuffer(ids, np.uint8).reshape(-1, 16),
         tail=np.array([row["tail"] for row in rows], np.int32),
         tails=tails,
-        extra={place: span_extra(**extra) for place, extra in extras.items() if extra},
+        extra={place: span_extra(OwnFields(**extra)) for place, extra in extras.items() if extra},
         ints={key: np.array(values, np.int64) for key, values in (ints or {}).items()},
         **column,
     )
@@ -262,4 +269,4 @@ def test_many_links_are_what_single_ones_are(found):
 
     blocks = link_blocks(traces, spans)
 
-    assert blocks == [span_extra(links=[SpanLink(trace, span)]) for trace, span in found]
+    assert blocks == [span_extra(OwnFields(links=[SpanLink(trace, span)])) for trace, span in found]

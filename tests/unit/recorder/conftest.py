@@ -52,6 +52,10 @@ class Row:
     def error(self) -> list[str]:
         return self.payload.get("e", [])
 
+    @property
+    def events(self) -> list[tuple[str, dict[str, Any]]]:
+        return [(name, attributes) for _, name, attributes in self.payload.get("v", [])]
+
 
 class Recording:
     """A run under test; what it wrote is read through the writer's own mapping."""

@@ -50,16 +50,17 @@ def test_failed_section_without_words_is_sent_as_failed(
 
 def test_links_of_the_program_are_sent(program, agent_of, run_folder, server) -> None:
     """What a section was linked to through the OpenTelemetry API stands in both places."""
-    linked = {"l": [[5, (1 << 64) - 1, 1 << 63]]}
+    linked = {"l": [[5, (1 << 64) - 1, 1 << 63, 0x200, {"why": "batch"}]]}
     program.section("forward", 2, 5, payload=linked)
     program.stop(20)
     agent_of(program, traces=read_settings({}, "traces", server.url)[0]).run()
 
-    expected = [["0000000000000005ffffffffffffffff", "8000000000000000"]]
+    expected = ["0000000000000005ffffffffffffffff", "8000000000000000"]
     stored = {span["name"]: json.loads(span["links"]) for span in table(run_folder, "spans")}
-    sent = {span["name"]: span["links"] for span in server.spans()}
-    assert stored == {"forward": expected, "run": []}
-    assert sent == stored
+    sent = {span["name"]: span for span in server.spans()}
+    assert stored == {"forward": [[*expected, {"why": "batch"}, 0x300]], "run": []}
+    assert sent["forward"]["links"] == [expected]
+    assert sent["forward"]["link_fields"] == [[expected[0], 0x300, {"why": "batch"}]]
 
 
 def mark(program, at, name, number=103):

@@ -182,3 +182,24 @@ def test_without_a_run_nothing_happens():
         request.set(rows=3)
 
     assert om.request(len)([1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "recorded"),
+    [({}, "server"), ({"kind": "consumer"}, "consumer"), ({"kind": "internal"}, None)],
+)
+def test_request_has_the_kind_that_is_said(recording, given, recorded):
+    """It is a server's unless the program says otherwise."""
+    with om.request("predict", **given):
+        pass
+
+    assert recording.one("predict").constant.get("span.kind") == recorded
+
+
+def test_kind_that_is_none_is_said(recording, caplog):
+    """A kind that OpenTelemetry does not know changes nothing for the program."""
+    with om.request("predict", kind="odd"):
+        pass
+
+    assert recording.one("predict").constant["span.kind"] == "server"
+    assert "kind is 'odd'" in caplog.text

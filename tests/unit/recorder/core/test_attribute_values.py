@@ -51,7 +51,7 @@ class Hostile:
         (math.inf, math.inf),
         ("text", "text"),
         ("a\ud800b\0", "a?b\ufffd"),
-        (b"raw\xff", "raw\ufffd"),
+        (b"raw\xff", {"base64": "cmF3/w=="}),
         (Path("/a/b"), "/a/b"),
         (Color.RED, "red"),
         ([1, 2], [1, 2]),

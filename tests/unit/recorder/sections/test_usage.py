@@ -427,7 +427,7 @@ def test_steps_interrupted_at_every_moment(start):
 def test_spans_of_opentelemetry(start):
     """One that a block holds is measured like a section, one that is only opened is not."""
     recording = start(resources_of="all")
-    tracer = JournalTracer()
+    tracer = JournalTracer({})
     with tracer.start_as_current_span("block"):
         move(KIB)
     tracer.start_span("opened").end()
