@@ -35,6 +35,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     params: dict[str, Any] = {}
     tags: list[str] = []
     host: str = ""
+    os: str = "linux"
+    """As OpenTelemetry's ``os.type`` names it."""
     world_size: int = 1
     integrations: list[str] = []
     """Those that see the program from outside, by name: it need not say its steps itself."""

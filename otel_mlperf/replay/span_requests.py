@@ -97,6 +97,7 @@ def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[s
         restart=restart,
     )
     attributes = names.SDK | {
+        names.OS_TYPE: run.facts.os,
         names.SERVICE_NAME: run.facts.name,
         names.RUN_ID: run.facts.id,
         names.RUN_NAME: run.facts.name,

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import stat
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +55,9 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
         raise JournalError(
             f"creating a run folder in {parent}: the working directory is gone; set OTEL_MLPERF_DIR"
         ) from error
-    about = plain({"id": run_id, "name": name, "started_ns": start_time_ns(),
-                   "host": os.uname().nodename}) | IN_PROCESS.values(plain(facts))  # fmt: skip
+    own = {"id": run_id, "name": name, "started_ns": start_time_ns(),
+           "host": os.uname().nodename, "os": sys.platform}  # fmt: skip
+    about = plain(own) | IN_PROCESS.values(plain(facts))
     for short in short_ids(run_id):
         folder = os.path.join(parent, f"{safe_name(name)}-{short}")
         try:
