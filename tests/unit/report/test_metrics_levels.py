@@ -61,6 +61,7 @@ JOB = {
 }
 TRAINING = {
     "stat": f"{PID} (python) S 1 0 0 0 0 50 0 5 0 10 10 0 0 20 0 3 0 1000 9000 100 0 0\n",
+    "statm": "900 100 0 0 0 0 0\n",
     "cmdline": "python\0train.py\0",
     "status": "Cpus_allowed_list:\t0-3\n",
     "cgroup": "0::/job\n",

@@ -33,15 +33,16 @@ sys.stdin.read()
 """
 
 
-def stat(pid, command, parent, user, system, resident, start=1000, waited=(0, 0)):
+def stat(pid, command, parent, user, system, start=1000, waited=(0, 0)):
     times = f"{user} {system} {waited[0] * TICK} {waited[1] * TICK}"
-    numbers = f"0 0 0 0 0 50 0 5 0 {times} 20 0 3 0 {int(start * TICK)} 9000 {resident}"
+    numbers = f"0 0 0 0 0 50 0 5 0 {times} 20 0 3 0 {int(start * TICK)} 0 0"
     return f"{pid} ({command}) S {parent} {numbers} 0 0\n"
 
 
 def process(pid, parent, *, command="python", cmdline="python\0train.py\0", user=0, resident=10):
     return {
-        f"proc/{pid}/stat": stat(pid, command, parent, user * TICK, 0, resident),
+        f"proc/{pid}/stat": stat(pid, command, parent, user * TICK, 0),
+        f"proc/{pid}/statm": f"{9 * resident} {resident} 0 0 0 0 0\n",
         f"proc/{pid}/cmdline": cmdline,
         f"proc/{pid}/status": "Cpus_allowed_list:\t0-3\n",
         f"proc/{pid}/io": "rchar: 9\nread_bytes: 4096\nwrite_bytes: 512\n",
@@ -140,7 +141,7 @@ def test_utilization_is_of_the_cpus_that_the_process_may_use(follow, tree, clock
     sensor = follow()
     sensor.read()
     clock.now_s += 2
-    write_files(tree, {f"proc/{TRAIN}/stat": stat(TRAIN, "python", 1, 16 * TICK, 0, 100)})
+    write_files(tree, {f"proc/{TRAIN}/stat": stat(TRAIN, "python", 1, 16 * TICK, 0)})
 
     assert of(names.PROCESS_CPU_UTILIZATION, sensor.read()) == {
         ("main",): 0.75,
@@ -177,7 +178,7 @@ def test_what_no_reading_saw_of_children_that_ended_is_counted_once(follow, tree
             tree,
             {
                 f"proc/{WORKER}/stat": "",
-                f"proc/{TRAIN}/stat": stat(TRAIN, "python", 1, 10 * TICK, 0, 100, waited=waited),
+                f"proc/{TRAIN}/stat": stat(TRAIN, "python", 1, 10 * TICK, 0, waited=waited),
                 f"proc/{TRAIN}/task/{TRAIN}/children": f"{TOOL} ",
             },
         )
@@ -222,14 +223,14 @@ def test_a_training_process_that_another_waited_for_is_counted_in_its_own_family
     sensor = follow(pids=(TRAIN, WORKER))
     write_files(
         tree,
-        {f"proc/{WORKER}/stat": stat(WORKER, "python", TRAIN, 20 * TICK, 0, 50, waited=(4, 1))},
+        {f"proc/{WORKER}/stat": stat(WORKER, "python", TRAIN, 20 * TICK, 0, waited=(4, 1))},
     )
     sensor.read()
     write_files(
         tree,
         {
             f"proc/{WORKER}/stat": "",
-            f"proc/{TRAIN}/stat": stat(TRAIN, "python", 1, 10 * TICK, 0, 100, waited=(24, 1)),
+            f"proc/{TRAIN}/stat": stat(TRAIN, "python", 1, 10 * TICK, 0, waited=(24, 1)),
             f"proc/{TRAIN}/task/{TRAIN}/children": f"{TOOL} ",
         },
     )
@@ -241,7 +242,7 @@ def test_a_training_process_that_another_waited_for_is_counted_in_its_own_family
 
 def test_a_child_that_has_just_begun_is_not_judged_yet(follow, tree):
     """It may be about to become another program."""
-    young = stat(WORKER, "python", TRAIN, 0, 0, 1, start=1999.5)
+    young = stat(WORKER, "python", TRAIN, 0, 0, start=1999.5)
     write_files(tree, {f"proc/{WORKER}/stat": young})
     sensor = follow()
     assert of(names.PROCESS_COUNT, sensor.read()) == {("other",): 1}
