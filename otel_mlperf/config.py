@@ -28,6 +28,16 @@ _NOT_SETTINGS = (
 )
 
 
+def _standard_bool(given: Any) -> bool:
+    """True for ``true`` alone, as OpenTelemetry's specification asks of its variables."""
+    if isinstance(given, bool):
+        return given
+    text = str(given).strip().lower()
+    if text not in ("true", "false"):
+        raise ValueError
+    return text == "true"
+
+
 def _words_text(given: Any) -> str:
     """Words, each once, separated by commas."""
     words = given.split(",") if isinstance(given, str) else map(str, given)
@@ -275,6 +285,7 @@ class Config:
         "OTEL_SDK_DISABLED",
         False,
         "Whether nothing is recorded at all.",
+        parse=_standard_bool,
     )
 
     def __post_init__(self) -> None:

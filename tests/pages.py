@@ -22,12 +22,14 @@ from otel_mlperf.levels import LEVELS as LEVELS_OF
 from otel_mlperf.names.sources import levels_of
 from otel_mlperf.redaction import ENDINGS, KEY_WORDS, SHAPES, URL_PARAMETERS
 from otel_mlperf.sensors.measurement import LEVELS
+from otel_mlperf.standard_variables import STANDARD
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 ALERT_RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
 THRESHOLD = re.compile(r" ([<>]) ([\d.]+)$")
 GIB = 1 << 30
+TWINS = ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_METRICS_")
 
 
 def table(*rows):
@@ -220,8 +222,20 @@ def shapes():
     return table(*rows)
 
 
+def standard_variables():
+    """Each variable of OpenTelemetry's specification."""
+    rows = [("variable", "used", "meaning, or what to use instead")]
+    for variable in STANDARD:
+        # Twins of one signal are told of below the table.
+        told = [name for name in variable.names if not name.startswith(TWINS)] or variable.names
+        named = ", ".join(f"`{name}`" for name in told)
+        rows.append((named, "yes" if variable.is_used else "no", variable.meaning))
+    return table(*rows)
+
+
 TABLES = {
     ("configuration.md", "settings"): settings,
+    ("configuration.md", "standard variables"): standard_variables,
     ("configuration.md", "levels"): levels,
     ("warnings.md", "warnings"): warnings,
     ("warnings.md", "alerts"): alerts_alone,

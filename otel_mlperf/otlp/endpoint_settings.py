@@ -181,17 +181,25 @@ class _SettingReader:
         return url._replace(path=f"{url.path.rstrip('/')}/v1/{self._signal}")
 
     def _exporter(self) -> str:
-        """What OTEL_TRACES_EXPORTER or its twin says: otlp, none, or nothing."""
+        """What OTEL_TRACES_EXPORTER or its twin says: otlp, none, or nothing.
+
+        Nothing is sent by OTLP where exporters are listed and it is none of them.
+        """
         variable = f"OTEL_{self._signal.upper()}_EXPORTER"
-        value = self._environ.get(variable, "").strip().lower()
-        if value in ("", "none", "otlp"):
-            return value
-        self.warnings.append(f"{variable}={value} is not known: use otlp or none")
-        return ""
+        listed = [word.strip() for word in self._environ.get(variable, "").lower().split(",")]
+        listed = [word for word in listed if word]
+        others = [word for word in listed if word not in ("none", "otlp")]
+        if others:
+            sent = (
+                "" if "otlp" in listed else f": {self._signal} are not sent; add otlp to send them"
+            )
+            self.warnings.append(f"{variable}: {', '.join(others)} is not available here{sent}")
+        return "otlp" if "otlp" in listed else "none" if listed else ""
 
     def _speaking_http(self, variable: str, url: SplitResult) -> SplitResult:
         """The URL, off the port of gRPC where gRPC was asked for, which nobody speaks here."""
         chooser, protocol = self._find("PROTOCOL")
+        protocol = protocol.lower()
         if protocol not in ("", "http/protobuf"):
             moved = url.port == _GRPC_PORT and protocol == "grpc"
             other = _at_port(url, _HTTP_PORT) if moved else url
@@ -256,9 +264,9 @@ class _SettingReader:
     def gzip(self) -> bool:
         """Whether bodies are compressed; so they are unless somebody says no."""
         variable, value = self._find("COMPRESSION")
-        if value not in ("", "gzip", "none"):
+        if value.lower() not in ("", "gzip", "none"):
             self.warnings.append(f"{variable}={value} is not known: gzip is used")
-        return value != "none"
+        return value.lower() != "none"
 
     def file(self, name: str, *, private: bool = False) -> str | None:
         """A file's path, kept even if it cannot be read: then nothing is sent, not less safely."""

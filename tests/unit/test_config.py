@@ -117,7 +117,7 @@ def test_wrong_arguments(key, value, expected):
 @pytest.mark.parametrize(
     ("variable", "text", "field"),
     [("OTEL_MLPERF_JOURNAL_ROWS", "many", "rows"), ("OTEL_METRIC_EXPORT_INTERVAL", "-5",
-     "metric_interval_ms"), ("OTEL_SDK_DISABLED", "perhaps", "disabled"),
+     "metric_interval_ms"), ("OTEL_SDK_DISABLED", "1", "disabled"),
      ("OTEL_MLPERF_AGENT", "pigeon", "agent")],
 )  # fmt: skip
 def test_bad_variables(caplog, variable, text, field):
@@ -141,9 +141,9 @@ def test_bad_variable_beside_a_file(caplog, tmp_path):
     assert record.getMessage().endswith("; 7 is used")
 
 
-@pytest.mark.parametrize("text", ["true", "TRUE", "1", "yes", " on "])
+@pytest.mark.parametrize("text", ["true", "TRUE", " True "])
 def test_disabled(text):
-    """``OTEL_SDK_DISABLED`` is read as people write it."""
+    """``OTEL_SDK_DISABLED`` is read as the specification asks: in any case."""
     assert load_config(environ={"OTEL_SDK_DISABLED": text}).disabled
 
 

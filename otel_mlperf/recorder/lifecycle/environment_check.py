@@ -10,6 +10,7 @@ from otel_mlperf.config import DESTINATIONS, ENDPOINT, PREFIX, known_variables
 from otel_mlperf.declared_config import declare
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.standard_variables import describe_unused
 from otel_mlperf.tracker_list import unusable
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def check_environ(environ: Mapping[str, str], endpoint: str, destinations: str) 
     _check_names(environ)
     _check_trackers(environ, destinations)
     environ, warnings = declare(environ)
-    for warning in warnings:
+    for warning in filter(None, [*warnings, describe_unused(environ)]):
         say_once(warning)
     given = {name: environ.get(name, "").strip() for name in (ENDPOINT, *_OF_SIGNALS)}
     argument = endpoint if endpoint and endpoint != given[ENDPOINT] else None

@@ -163,12 +163,26 @@ def test_a_bad_value_warns_and_the_default_holds(name, bad, field, default, own)
     assert CANARY not in warning
 
 
-def test_an_unknown_exporter_warns():
-    """An exporter that is not ours to replace is named; an endpoint still counts."""
+def test_nothing_is_sent_by_otlp_that_was_not_asked_for():
+    """Where exporters are listed, OTLP among them or not, the list decides."""
     settings, warning = warned(OTEL_TRACES_EXPORTER="zipkin")
+    assert settings is None
+    assert warning == (
+        "OTEL_TRACES_EXPORTER: zipkin is not available here: traces are not sent; add otlp to "
+        "send them"
+    )
 
+    settings, warning = warned(OTEL_TRACES_EXPORTER="OTLP, console")
     assert settings is not None
-    assert warning == "OTEL_TRACES_EXPORTER=zipkin is not known: use otlp or none"
+    assert warning == "OTEL_TRACES_EXPORTER: console is not available here"
+
+
+def test_words_are_read_in_any_case():
+    """As the specification asks of values that name one of several."""
+    found = traces(
+        OTEL_EXPORTER_OTLP_COMPRESSION="NONE", OTEL_EXPORTER_OTLP_PROTOCOL="HTTP/Protobuf"
+    )
+    assert not found.gzip
 
 
 def test_the_signals_own_variables_win(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 import otel_mlperf as om
 from otel_mlperf.recorder.core import faults
+from otel_mlperf.standard_variables import STANDARD, describe_unused
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
@@ -102,3 +103,30 @@ def test_standard_variable_that_the_agent_cannot_use(
     assert message.startswith(variable)
     assert warning in message
     assert "secret" not in message
+
+
+def test_standard_variables_that_are_not_used_are_named_in_one_warning(start, monkeypatch, said):
+    """Each with what to use instead; those that are obeyed are not among them."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "service")
+    start()
+
+    (message,) = said()
+    assert message.startswith("set, but not used here: OTEL_TRACES_SAMPLER (first_steps and")
+    assert "OTEL_BSP_SCHEDULE_DELAY (" in message
+    assert "OTEL_SERVICE_NAME" not in message
+
+
+@pytest.mark.parametrize(
+    "name", [n for variable in STANDARD if not variable.is_used for n in variable.names]
+)
+def test_each_unused_variable_is_named(name):
+    """It is said that it means nothing, and what to use."""
+    assert describe_unused({name: "1"}).startswith(f"set, but not used here: {name} (")
+
+
+def test_variables_that_are_used_are_not_said_to_be_unused():
+    """Nor is an empty one."""
+    used = {n: "1" for variable in STANDARD if variable.is_used for n in variable.names}
+    assert describe_unused(used | {"OTEL_TRACES_SAMPLER": ""}) == ""

@@ -1,0 +1,100 @@
+"""The variables of OpenTelemetry's specification, and what each means here.
+
+Specification 1.60: general and SDK variables, OTLP exporter, Prometheus and Zipkin exporters. One
+that is set and not used is named in a warning when a run starts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class StandardVariable(NamedTuple):
+    """One variable, or several that go together."""
+
+    names: tuple[str, ...]
+    meaning: str
+    """What it does here; of one that is not used, what to use instead."""
+    is_used: bool = True
+
+
+def _used(meaning: str, *names: str) -> StandardVariable:
+    return StandardVariable(names, meaning)
+
+
+def _otlp(ending: str, meaning: str) -> StandardVariable:
+    middles = ("", "TRACES_", "METRICS_")
+    return _used(meaning, *(f"OTEL_EXPORTER_OTLP_{middle}{ending}" for middle in middles))
+
+
+def _unused(instead: str, *names: str) -> StandardVariable:
+    return StandardVariable(names, instead, is_used=False)
+
+
+_STEPS: Final = "`first_steps` and `keep_every` say which steps are traced"
+_BATCHES: Final = (
+    "the agent sends what has been recorded, at most 2 MiB at once; it keeps up by itself"
+)
+_LIMITS: Final = "limits are fixed: 64 attributes of 4,096 bytes, 8 events of 16 attributes"
+_LOGS: Final = "logs stay the program's: `om.log_ids()` puts trace and span ids into them"
+
+STANDARD: Final = (
+    _used("`true`: nothing is recorded; any other word means `false`.", "OTEL_SDK_DISABLED"),
+    _used("`service.name`; without it the run's name.", "OTEL_SERVICE_NAME"),
+    _used("Further resource attributes, `name=value` by commas.", "OTEL_RESOURCE_ATTRIBUTES"),
+    _used("Formats of trace headers, by the API itself.", "OTEL_PROPAGATORS"),
+    _used("A file of OpenTelemetry's declarative configuration.",
+          "OTEL_CONFIG_FILE", "OTEL_EXPERIMENTAL_CONFIG_FILE"),
+    _used("A list: with `otlp` the signal is sent, without it is not; `none`: not. Other exporters are "
+          "named in a warning.", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
+    _used("Milliseconds between two deliveries of metrics.", "OTEL_METRIC_EXPORT_INTERVAL"),
+    _otlp("ENDPOINT", "Where to send; of one signal the whole URL."),
+    _otlp("PROTOCOL", "`http/protobuf`; there is no other."),
+    _otlp("HEADERS", "Headers of each request, `name=value` by commas."),
+    _otlp("TIMEOUT", "Milliseconds for a request (10000)."),
+    _otlp("COMPRESSION", "`gzip`, or `none`."),
+    _otlp("INSECURE", "`true`: headers are sent over plain http to other machines, too."),
+    _otlp("CERTIFICATE", "File with the authorities to trust, in place of the system's."),
+    _otlp("CLIENT_CERTIFICATE", "File by which the sender shows who it is."),
+    _otlp("CLIENT_KEY", "The private key of that."),
+    _used("`cumulative`; there is no other.", "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"),
+    _used("`explicit_bucket_histogram`, in place of `base2_exponential_bucket_histogram`.",
+          "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"),
+    _unused(_STEPS, "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"),
+    _unused(_BATCHES, "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT",
+            "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+            "OTEL_METRIC_EXPORT_TIMEOUT"),
+    _unused(_LIMITS, "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT",
+            "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
+            "OTEL_SPAN_EVENT_COUNT_LIMIT", "OTEL_SPAN_LINK_COUNT_LIMIT",
+            "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"),
+    _unused("exemplars are spans that are kept", "OTEL_METRICS_EXEMPLAR_FILTER"),
+    _unused("metrics are sent by OTLP, which Prometheus receives",
+            "OTEL_EXPORTER_PROMETHEUS_HOST", "OTEL_EXPORTER_PROMETHEUS_PORT"),
+    _unused("spans are sent by OTLP, from which a Collector exports to Zipkin",
+            "OTEL_EXPORTER_ZIPKIN_ENDPOINT", "OTEL_EXPORTER_ZIPKIN_TIMEOUT"),
+    _unused(_LOGS, "OTEL_LOGS_EXPORTER", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
+            "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
+            "OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION",
+            "OTEL_BLRP_SCHEDULE_DELAY", "OTEL_BLRP_EXPORT_TIMEOUT", "OTEL_BLRP_MAX_QUEUE_SIZE",
+            "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", "OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+            "OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT"),
+    _unused("`OTEL_RESOURCE_ATTRIBUTES` adds what is to be in the resource",
+            "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "OTEL_ENTITIES"),
+    _unused("ids follow from run, phase and step, so that all ranks share a trace",
+            "OTEL_PYTHON_ID_GENERATOR"),
+    _unused("warnings go to the logger `otel_mlperf`", "OTEL_LOG_LEVEL"),
+)  # fmt: skip
+
+
+def describe_unused(environ: Mapping[str, str]) -> str:
+    """One sentence that names the standard variables which are set and not used; else empty."""
+    told = [
+        f"{', '.join(names)} ({variable.meaning.replace('`', '')})"
+        for variable in STANDARD
+        if not variable.is_used and (names := [n for n in variable.names if environ.get(n)])
+    ]
+    return f"set, but not used here: {'; '.join(told)}" if told else ""
