@@ -48,8 +48,8 @@ STANDARD: Final = (
     _used("Formats of trace headers, by the API itself.", "OTEL_PROPAGATORS"),
     _used("A file of OpenTelemetry's declarative configuration.",
           "OTEL_CONFIG_FILE", "OTEL_EXPERIMENTAL_CONFIG_FILE"),
-    _used("A list: with `otlp` the signal is sent, without it is not; `none`: not. Other exporters are "
-          "named in a warning.", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
+    _used("A list: with `otlp` the signal is sent, without it is not; `none`: not. Other exporters "
+          "are named in a warning.", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
     _used("Milliseconds between two deliveries of metrics.", "OTEL_METRIC_EXPORT_INTERVAL"),
     _otlp("ENDPOINT", "Where to send; of one signal the whole URL."),
     _otlp("PROTOCOL", "`http/protobuf`; there is no other."),
