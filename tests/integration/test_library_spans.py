@@ -12,6 +12,7 @@ import json
 import pytest
 from fault_server import plain_spans
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -42,7 +43,7 @@ def of_sdk(library_spans):
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    headers = library_spans.play(provider)
+    headers = library_spans.play(provider, NoOpMeterProvider())
     body = encode_spans(exporter.get_finished_spans()).SerializeToString()
     return {span["name"]: span for span in plain_spans(body)}, headers
 
@@ -54,7 +55,8 @@ def ours(server, tmp_path):
     ended = run_program(tmp_path / "runs", program=PROGRAM, **endpoint).settled()
     assert ended.code == 0, ended.errors
     assert _replayed(ended.folder) == sorted(server.spans(), key=str)
-    return {span["name"]: span for span in server.spans()}, ast.literal_eval(ended.output)
+    spans = {span["name"]: span for span in server.spans()}
+    return spans, ast.literal_eval(ended.output), server.points()
 
 
 def test_fields_are_those_of_the_sdk(of_sdk, ours):
@@ -87,6 +89,20 @@ def test_callers_headers_are_handed_on(of_sdk, ours, library_spans):
     headers = ours[1]
     assert headers["tracestate"] == of_sdk[1]["tracestate"] == library_spans.CALLER["tracestate"]
     assert headers["traceparent"].split("-")[1::2] == ["ab" * 16, "01"]
+
+
+def test_exemplars_lead_to_the_spans_in_which_was_measured(ours):
+    """Also to one of a caller's trace, and to one that is told by a context."""
+    spans, _, points = ours
+    found = {
+        tuple(exemplar)
+        for point in points
+        if point["name"] == "library.duration"
+        for exemplar in point["exemplars"]
+    }
+    assert found == {
+        (spans[name]["trace_id"], spans[name]["span_id"]) for name in ("inside", "measured")
+    }
 
 
 def _links(span):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 
-from opentelemetry import propagate, trace
+from opentelemetry import metrics, propagate, trace
+from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 CALLER = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01", "tracestate": "vendor=1,ot=th:8"}
 ELSEWHERE = SpanContext(5 << 64 | 6, 7, is_remote=True, trace_flags=TraceFlags(1))
 
 
-def play(tracers: trace.TracerProvider) -> dict[str, str]:
+def play(tracers: trace.TracerProvider, meters: metrics.MeterProvider) -> dict[str, str]:
     """Spans of two libraries; returns the headers of a request that one of them makes."""
+    duration = meters.get_meter("library").create_histogram("library.duration", "s")
     library = tracers.get_tracer("library", "1.2.3", "https://example.org/schema/1")
     plain = tracers.get_tracer("plain")
     with library.start_as_current_span("GET", kind=SpanKind.CLIENT) as span:
@@ -39,6 +41,9 @@ def play(tracers: trace.TracerProvider) -> dict[str, str]:
     served = library.start_as_current_span("served", context=caller, kind=SpanKind.SERVER)
     with served, plain.start_as_current_span("inside"):
         propagate.inject(headers)
+        duration.record(0.25)
+    with plain.start_as_current_span("measured") as span:
+        duration.record(0.5, {"by": "context"}, context=trace.set_span_in_context(span, Context()))
     return headers
 
 
@@ -46,5 +51,5 @@ if __name__ == "__main__":
     import otel_mlperf as om
 
     with om.start("library-spans", provider="install", console=False):
-        print(play(trace.get_tracer_provider()))
+        print(play(trace.get_tracer_provider(), metrics.get_meter_provider()))
     sys.exit()

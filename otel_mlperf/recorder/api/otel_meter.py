@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from opentelemetry import metrics
 from opentelemetry.metrics import Meter, MeterProvider
+from opentelemetry.trace import get_current_span
 
 from otel_mlperf import names
 from otel_mlperf.recorder.api.instruments import one_of
@@ -30,6 +31,7 @@ from otel_mlperf.recorder.instruments.series_methods import (
     HistogramSeries,
     UpDownSeries,
 )
+from otel_mlperf.recorder.sections.section_context import CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,8 +102,16 @@ class JournalHistogram(_Labelled, metrics.Histogram):
     series = HistogramSeries
 
     def record(self, amount: float, attributes: Any = None, context: Any = None) -> None:
-        """Counts ``amount``, which must not be negative."""
-        self.of(attributes).record(amount)
+        """Count ``amount``, which must not be negative, in the span of ``context`` if given."""
+        section = _section_of(context)
+        if section is None:
+            self.of(attributes).record(amount)
+            return
+        token = CURRENT.set(section)
+        try:
+            self.of(attributes).record(amount)
+        finally:
+            CURRENT.reset(token)
 
 
 class JournalMeterProvider(MeterProvider):
@@ -150,6 +160,17 @@ class JournalMeter(Meter):
     ) -> Any:
         """Makes a gauge whose value is asked for."""
         return _observed(ObservedGauge, name, unit, callbacks)
+
+
+def _section_of(context: Any) -> Any:
+    """The section whose span a context has as the current one; None without a context."""
+    if context is None:
+        return None
+    try:
+        return getattr(get_current_span(context), "section", None)
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+        return None
 
 
 def _made(kind: type[Any], name: Any, unit: Any) -> Any:

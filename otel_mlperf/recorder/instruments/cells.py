@@ -235,7 +235,7 @@ class HistogramCells(dict[float, int]):
             config = recording.config
             if step.n >= config.first_steps and step.n % config.keep_every:
                 return
-        elif root != recording.meta.run_span:
+        elif root != recording.meta.run_span and not self._parents.is_foreign(root):
             return
         self._store(value, section.sid, root)
 

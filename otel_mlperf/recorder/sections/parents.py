@@ -239,6 +239,10 @@ class Parents:
         self._foreign[key] = TraceContext(trace_id, theirs.trace_flags, theirs.trace_state)
         return key
 
+    def is_foreign(self, root: int) -> bool:
+        """Whether a section's trace is that of somebody else."""
+        return root in self._foreign
+
     def _forget_foreign(self) -> None:
         oldest = self._foreign_keys.pop(next(iter(self._foreign_keys)), None)
         self._foreign.pop(oldest or 0, None)
