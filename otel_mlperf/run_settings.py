@@ -1,20 +1,23 @@
-"""With which settings did a run record, so that what it left is later read and sent as it was?
+"""Settings of a run, stored in its folder, with which commands read later what the run left.
 
-They are stored in the run folder as variables. Secrets are not: headers and logins are those of
-whoever delivers later, and go only to servers that this user names too. A run folder may come from
-somebody else, with the address of that person's server in it.
+They are stored as environment variables, without secrets. A run folder may come from somebody else.
+Destinations therefore always come from the caller of a command; a destination that the folder names
+is only a hint for messages.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 # Not the standard library's: a ``json.py`` beside the program would be imported in its place.
 import msgspec
 
+from otel_mlperf.config import DESTINATIONS, ENDPOINT, Config
+from otel_mlperf.declared_config import declare
 from otel_mlperf.redaction import is_secret_key
-from otel_mlperf.tracker_list import MLFLOW_URI, OFFLINE, TRACKIO_DIR, WANDB, WANDB_MODE
+from otel_mlperf.tracker_list import HF_HOME, MLFLOW_URI, OFFLINE, TRACKIO_DIR, WANDB, WANDB_MODE
 from otel_mlperf.whole_file import read_regular, write_whole
 
 if TYPE_CHECKING:
@@ -23,28 +26,31 @@ if TYPE_CHECKING:
 
 FILE: Final = "settings.json"
 _OURS: Final = "OTEL_"
-_EXPORTER: Final = "OTEL_EXPORTER_"
-_DESTINATIONS: Final = "OTEL_MLPERF_DESTINATIONS"
 _ATTRIBUTES: Final = "OTEL_RESOURCE_ATTRIBUTES"
-_OF_MLFLOW: Final = (
-    MLFLOW_URI,
-    "MLFLOW_EXPERIMENT_NAME",
-    "MLFLOW_EXPERIMENT_ID",
-    "MLFLOW_RUN_ID",
-    "MLFLOW_TRACKING_INSECURE_TLS",
-    "MLFLOW_TRACKING_SERVER_CERT_PATH",
-    "MLFLOW_TRACKING_CLIENT_CERT_PATH",
+_EXPORTERS: Final = ("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER")
+_ENCODING: Final = (
+    "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
+    "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
 )
-_UNPROTECTED: Final = (
-    "INSECURE", "INSECURE_TLS", "CERTIFICATE", "CLIENT_KEY", "SERVER_CERT_PATH", "CLIENT_CERT_PATH",
-)  # fmt: skip
-"""How variables end that turn off the check of a server's certificate, say which authorities are
-trusted, or present a certificate of this user: a run folder must not decide that."""
-_OF_WANDB: Final = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_RUN_GROUP")
-_OF_TRACKIO: Final = (TRACKIO_DIR, "TRACKIO_PROJECT", "HF_HOME")
-_OF_TRACKERS: Final = _OF_MLFLOW + _OF_WANDB + _OF_TRACKIO
-_MLFLOW_LOGIN: Final = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME",
-                        "MLFLOW_TRACKING_PASSWORD")  # fmt: skip
+_OF_CALLER: Final = (ENDPOINT, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_MLPERF_DIR")
+_OF_RUN: Final = {
+    variable for item in fields(Config) if (variable := item.metadata["variable"]) not in _OF_CALLER
+}.union(_ENCODING)
+"""Settings of the run. All others in its folder are ignored: they could name a proxy, authorities
+to trust, a certificate of this user, or the destination of another package."""
+_IN_MLFLOW: Final = ("MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_ID")
+_OF_PROJECTS: Final = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_RUN_GROUP", "TRACKIO_PROJECT")
+_PLACES: Final = (MLFLOW_URI, TRACKIO_DIR, HF_HOME)
+_OF_TRACKERS: Final = _IN_MLFLOW + _OF_PROJECTS + _PLACES
+
+
+class StoredSettings(NamedTuple):
+    """Settings with which a command reads what a run left."""
+
+    environ: dict[str, str]
+    """Environment variables: destinations of the caller, everything else as the run had it."""
+    recorded_destinations: dict[str, str]
+    """Environment variables by which the run named its destinations; nothing is sent there."""
 
 
 def write_settings(folder: str, environ: Mapping[str, str]) -> None:
@@ -87,39 +93,56 @@ def _without_login(uri: str) -> str:
     return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
 
 
-def as_recorded(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` with the settings that the run in ``folder`` recorded with, in place of its own.
+def with_endpoint(environ: Mapping[str, str], endpoint: str | None) -> Mapping[str, str]:
+    """Return ``environ`` with ``endpoint``, if one is given, as its only OTLP endpoint."""
+    if endpoint is None:
+        return environ
+    named, _ = declare(environ)
+    rest = {name: value for name, value in named.items() if not _is_endpoint(name)}
+    return rest | {ENDPOINT: endpoint}
 
-    It says itself where to send, where the run did not. Its headers and logins are used where it
-    names every server that the run names, and nothing that the run has recorded turns off the
-    protection of a connection.
+
+def read_stored(folder: Path, environ: Mapping[str, str]) -> StoredSettings:
+    """Combine the settings that the run in ``folder`` recorded with the destinations of a caller.
+
+    Args:
+        folder: a run folder, maybe somebody else's.
+        environ: the caller's environment variables.
     """
     try:
         recorded = msgspec.json.decode(read_regular(folder / FILE), type=dict[str, str])
     except (OSError, ValueError, msgspec.MsgspecError):  # recorded by an earlier version
-        return dict(environ)
-    rest = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
-    exporter = {name: value for name, value in environ.items() if name.startswith(_EXPORTER)}
-    recorded = {
-        name: value
-        for name, value in recorded.items()
-        if not name.endswith(_UNPROTECTED) or environ.get(name) == value
-    }
-    if servers := {name: value for name, value in recorded.items() if _is_endpoint(name)}:
-        is_same = servers.items() <= exporter.items()
-        exporter = {
-            name: value for name, value in exporter.items() if is_same and name.endswith("HEADERS")
-        }
-    if meant := recorded.get(MLFLOW_URI):
-        if _without_login(rest.get(MLFLOW_URI, "")) == meant:
-            recorded |= {MLFLOW_URI: rest[MLFLOW_URI]}  # with the login that it may have
-        else:
-            rest = {name: value for name, value in rest.items() if name not in _MLFLOW_LOGIN}
-    if WANDB in recorded.get(_DESTINATIONS, ""):
-        # The file is made whole, by whoever has no login too; then ``wandb sync`` uploads it.
-        recorded[WANDB_MODE] = OFFLINE
-    return rest | exporter | recorded
+        return StoredSettings(dict(environ), {})
+    named, _ = declare(environ)
+    left_out = {"OTEL_MLPERF_CONFIG", "OTEL_MLPERF_DIR", _ATTRIBUTES} | _OF_RUN
+    caller = {name: value for name, value in named.items() if name not in left_out}
+    run = {name: value for name, value in recorded.items() if _is_of_run(name, value)}
+    if _is_same_server(recorded, caller):
+        run |= {name: recorded[name] for name in _IN_MLFLOW if name in recorded}
+    if WANDB in run.get(DESTINATIONS, ""):
+        # The file is completed without a login; ``wandb sync`` uploads it.
+        run[WANDB_MODE] = OFFLINE
+    places = {name: value for name, value in recorded.items() if _is_destination(name, value)}
+    return StoredSettings(caller | run, places)
+
+
+def _is_of_run(name: str, value: str) -> bool:
+    # "otlp" without an endpoint would be a destination: the server of this machine.
+    is_switched_off = name in _EXPORTERS and value.strip().lower() == "none"
+    return name in _OF_RUN or name in _OF_PROJECTS or is_switched_off
+
+
+def _is_same_server(recorded: Mapping[str, str], caller: Mapping[str, str]) -> bool:
+    """Whether experiments and runs of the recorded MLflow server exist on the caller's."""
+    server = _without_login(caller.get(MLFLOW_URI, ""))
+    return bool(server) and server == _without_login(recorded.get(MLFLOW_URI, ""))
+
+
+def _is_destination(name: str, value: str) -> bool:
+    # Messages show the value: it must not command a terminal.
+    is_named = _is_endpoint(name) or name in _EXPORTERS or name in _PLACES
+    return is_named and value.isprintable()
 
 
 def _is_endpoint(name: str) -> bool:
-    return name.startswith(_EXPORTER) and name.endswith("ENDPOINT")
+    return name.startswith("OTEL_EXPORTER_OTLP_") and name.endswith("ENDPOINT")

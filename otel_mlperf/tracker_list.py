@@ -5,6 +5,7 @@ Asked in the training process too, which loads none of them: the agent does.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -19,8 +20,16 @@ MLFLOW_URI: Final = "MLFLOW_TRACKING_URI"
 """One of those that MLflow itself reads."""
 WANDB_MODE: Final = "WANDB_MODE"
 TRACKIO_DIR: Final = "TRACKIO_DIR"
+HF_HOME: Final = "HF_HOME"
 OFFLINE: Final = "offline"
 """A mode of W&B: a file is written, and nobody uploads it."""
+
+
+def trackio_folder(environ: Mapping[str, str]) -> str:
+    """Return the folder that trackio itself would use."""
+    cache = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    home = os.path.expanduser(environ.get(HF_HOME) or f"{cache}/huggingface")
+    return environ.get(TRACKIO_DIR) or f"{home}/trackio"
 
 
 def unusable(names: str, environ: Mapping[str, str]) -> list[str]:

@@ -70,6 +70,7 @@ def _live_beside(journal: Path, lock: OnlyOne | None, take_over: Callable[[], No
         remove_if_empty,
         serve,
     )
+    from otel_mlperf.agent.model.agent_options import read_options
     from otel_mlperf.ids import safe_name
 
     meta = first_meta(journal.parent)
@@ -83,7 +84,9 @@ def _live_beside(journal: Path, lock: OnlyOne | None, take_over: Callable[[], No
     quieten = partial(lower_priority, os.getpriority(os.PRIO_PROCESS, 0))
     code = 0
     if lock is not None:
-        code = serve(journal.parent, os.environ, lock, take_over=take_over, quieten=quieten)
+        code = serve(
+            journal.parent, read_options(os.environ), lock, take_over=take_over, quieten=quieten
+        )
     if journal.exists():
         from otel_mlperf.agent.readings.gpu_sidecar import sample
 

@@ -143,7 +143,7 @@ class WindowQueue:
             run_folder=str(self._run_folder),
             result=str(self._result(wanted.name)),
             resource=state.ranks[wanted.instance].resource,
-            is_sent=self._options.traces is not None,
+            is_sent=self._options.sends_spans,
             spans=spans,
             by_trace=by_trace,
             limit_s=LIMIT_S,

@@ -28,9 +28,11 @@ def agent(
     """
     from otel_mlperf.agent.lifecycle.agent_process import serve
     from otel_mlperf.agent.lifecycle.run_recovery import folders_to_read
+    from otel_mlperf.agent.model.agent_options import read_options
     from otel_mlperf.journal.folder_lock import is_served
     from otel_mlperf.store.run_folders import find_run
 
+    options = read_options(os.environ)
     threads: dict[Path, threading.Thread] = {}
     while True:
         # A run may come back after its agent has ended: it is served anew.
@@ -38,7 +40,7 @@ def agent(
         for folder in folders_to_read(None if run is None else find_run(run)):
             if folder not in threads and not is_served(folder):
                 typer.echo(f"serving {folder.name}")
-                thread = threading.Thread(target=serve, args=(folder, os.environ), daemon=True)
+                thread = threading.Thread(target=serve, args=(folder, options), daemon=True)
                 threads[folder] = thread
                 thread.start()
         if once and not threads:

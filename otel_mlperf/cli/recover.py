@@ -1,25 +1,38 @@
-"""``otel-mlperf recover``: what is to be done with what killed processes left behind?"""
+"""``otel-mlperf recover``: reads and delivers what killed processes left."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import shlex
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from otel_mlperf.cli.arguments import OneRunArgument  # noqa: TC001 - typer reads it
-from otel_mlperf.config import DESTINATIONS, ENDPOINT
+from otel_mlperf.cli.output import say
+from otel_mlperf.config import ENDPOINT
 from otel_mlperf.errors import JournalError, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from otel_mlperf.store.run_folders import RunFolder
 
-def recover(run: OneRunArgument = None) -> None:
+
+def recover(
+    run: OneRunArgument = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="OTLP endpoint to send to, e.g. http://localhost:4318 (default: "
+            "OTEL_EXPORTER_OTLP_ENDPOINT).",
+        ),
+    ] = None,
+) -> None:
     """Read journals that killed processes left; with RUN, only its, and deliver what waits.
 
-    Without RUN the journals of all runs of this user on this node are read. The settings are those
-    that each run had, its server too; headers are this shell's, where it names that server too.
+    Without RUN the journals of all runs of this user on this node are read. Nothing is sent to a
+    destination that only the run folder names: it stays there, and a message shows how to send it.
     """
     from otel_mlperf.agent.lifecycle.run_recovery import (
         deliver_rest,
@@ -27,11 +40,12 @@ def recover(run: OneRunArgument = None) -> None:
         recover_journals,
     )
     from otel_mlperf.report.quantities import plural
-    from otel_mlperf.run_settings import as_recorded
+    from otel_mlperf.run_settings import with_endpoint
     from otel_mlperf.store.run_folders import find_run
 
+    environ = with_endpoint(os.environ, endpoint)
     meant = None if run is None else find_run(run)
-    journals = recover_journals(os.environ, folders_to_read(meant))
+    journals = recover_journals(environ, folders_to_read(meant))
     typer.echo(f"{plural(journals.read, 'journal')} read to the end")
     if journals.in_use:
         typer.echo(f"{plural(journals.in_use, 'journal')} left alone: the program still runs; "
@@ -43,25 +57,47 @@ def recover(run: OneRunArgument = None) -> None:
         )
     if meant is None:
         return
-    rest = deliver_rest(meant, os.environ)
+    rest = deliver_rest(meant, environ)
     if rest.windows:
         typer.echo(f"{plural(rest.windows, 'profiler window')} converted")
-    typer.echo(f"{plural(rest.delivered, 'request')} delivered, {rest.waiting:,} still waiting")
+    typer.echo(
+        f"{plural(rest.delivered, 'request')} delivered, "
+        f"{rest.waiting + rest.withheld:,} still waiting"
+    )
+    if rest.withheld:
+        say(_hint(meant, environ, plural(rest.withheld, "request")))
     if rest.waiting:
-        remedy = _remedy(as_recorded(meant.path, os.environ), meant.short_id)
         what = plural(rest.waiting, "request")
-        raise Unreachable(f"delivering what waits of run {run}: {what} {remedy}")
+        raise Unreachable(f"delivering what waits of run {run}: {what} {_remedy(meant, environ)}")
 
 
-def _remedy(settings: Mapping[str, str], run: str) -> str:
-    from otel_mlperf.otlp.endpoint_settings import read_settings
+def _hint(run: RunFolder, environ: Mapping[str, str], what: str) -> str:
+    """Return a sentence about requests for which the caller names no destination."""
+    from otel_mlperf.run_settings import read_stored
 
-    server, _ = read_settings(settings, "traces")
-    if server:
+    settings, recorded = read_stored(run.path, environ)
+    unsent = {name: value for name, value in recorded.items() if name not in settings}
+    if not unsent:
+        return f"{what} not sent: you name no destination; --endpoint URL names one"
+    named = " and ".join(unsent.values())
+    if [*unsent] == [ENDPOINT]:
+        command = f"otel-mlperf recover {run.short_id} --endpoint {shlex.quote(unsent[ENDPOINT])}"
+    else:
+        variables = (f"{name}={shlex.quote(value)}" for name, value in unsent.items())
+        command = f"{' '.join(variables)} otel-mlperf recover {run.short_id}"
+    return (
+        f"{what} not sent: only the run folder names a destination ({named}), and it may be "
+        f"somebody else's; to send there: {command}"
+    )
+
+
+def _remedy(run: RunFolder, environ: Mapping[str, str]) -> str:
+    from otel_mlperf.agent.model.agent_options import read_stored_options
+
+    options = read_stored_options(run.path, environ)
+    if server := options.traces or options.metrics:
         return (
-            f"not taken by {server.endpoint}; start that server (headers go to it where {ENDPOINT} "
-            f"names it too), or send its spans to another: otel-mlperf send {run} --endpoint URL"
+            f"not taken by {server.endpoint}; start that server, or send its spans to another: "
+            f"otel-mlperf send {run.short_id} --endpoint URL"
         )
-    if trackers := settings.get(DESTINATIONS):
-        return f"not taken by {trackers} yet; try again once it answers"
-    return f"kept, for no server is named here; set {ENDPOINT}, and try again"
+    return f"not taken by {','.join(sorted(options.trackers))} yet; try again once it answers"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from contextlib import closing
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 
 from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.cli.output import say, warn
+from otel_mlperf.config import ENDPOINT
 from otel_mlperf.errors import Unreachable
 
 
@@ -30,11 +32,13 @@ def send(
     from otel_mlperf.otlp.client import Client
     from otel_mlperf.replay.span_delivery import deliver, traces_settings
     from otel_mlperf.replay.span_requests import count_spans, requests
+    from otel_mlperf.run_settings import read_stored
     from otel_mlperf.store.run_folders import find_run
     from otel_mlperf.store.table_reader import Store
 
     chosen = find_run(run)
-    settings = traces_settings(endpoint, os.environ, warn)
+    recorded = read_stored(chosen.path, os.environ).recorded_destinations.get(ENDPOINT, "")
+    settings = traces_settings(endpoint, os.environ, warn, recorded and shlex.quote(recorded))
     store = Store(chosen.path)
     wanted, sent, refused = count_spans(store), 0, 0
     with closing(Client(settings)) as client:

@@ -19,11 +19,15 @@ _TRIES: Final = 3
 
 
 def traces_settings(
-    endpoint: str | None, environ: Mapping[str, str], warn: Callable[[str], None]
+    endpoint: str | None,
+    environ: Mapping[str, str],
+    warn: Callable[[str], None],
+    recorded: str = "",
 ) -> SignalSettings:
     """Where spans go, by an option of the command line or by ``environ``.
 
     What is wrong with variables and does not keep spans from going there is told to ``warn``.
+    ``recorded`` is the endpoint that the run folder names: a hint for the message of the error.
 
     Raises:
         ConfigError: nowhere, or a variable cannot be understood.
@@ -33,8 +37,9 @@ def traces_settings(
     settings, warnings = read_settings(environ, "traces", endpoint)
     if settings is None:
         why = "; ".join(warnings) or (
-            "no endpoint is set; give --endpoint http://localhost:4318 "
+            f"no endpoint is set; give --endpoint {recorded or 'http://localhost:4318'} "
             "or set OTEL_EXPORTER_OTLP_ENDPOINT"
+            + (": the run folder names that one, and may be somebody else's" if recorded else "")
         )
         raise ConfigError(f"sending: {why}")
     for warning in warnings:

@@ -45,9 +45,9 @@ def wait_for_load(one) -> None:
     wait_until(lambda: one.counted > third, what="spans to be made")
 
 
-def recovered(runs) -> bool:
+def recovered(runs, endpoint: str) -> bool:
     """Whether ``otel-mlperf recover`` has delivered all."""
-    recover = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
+    recover = [sys.executable, "-m", "otel_mlperf", "recover", "latest", "--endpoint", endpoint]
     done = subprocess.run(recover, env=environment(runs), capture_output=True, check=False)
     return done.returncode == 0
 
@@ -107,7 +107,9 @@ def test_what_waits_for_a_gateway_is_kept(chain, told):
         told("gateway gone", recorded, stored_spans(chain.opensearch.url, sent.service_of(one)))
         chain.gateways[0].start()
         # The node's Collector connects again when gRPC has waited: some wait until then.
-        wait_until(lambda: recovered(one.runs), what="all that waits to be delivered")
+        wait_until(
+            lambda: recovered(one.runs, chain.node.otlp_http), what="all that waits to be delivered"
+        )
         found = arrived(chain, one, send_later(chain))
         told("the same, back and recovered", recorded, found)
 

@@ -53,20 +53,20 @@ def test_journal_of_a_program_that_runs_is_left_alone(tmp_path) -> None:
 
 
 def test_a_run_is_recovered_with_the_settings_that_it_had(tmp_path) -> None:
-    """Kept steps, server and attributes are the run's, whatever the shell of ``recover`` says."""
+    """Sampling and attributes are the run's, the server is that of whoever recovers it."""
     runs = tmp_path / "runs"
     with FaultServer(tmp_path) as server:
         of_run = {
             "OTEL_MLPERF_KEEP_EVERY": "1",
             "OTEL_RESOURCE_ATTRIBUTES": "team=vision",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": server.url,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
         }
         ended = run_program(runs, "--end", "kill", OTEL_MLPERF_AGENT="none", **of_run)
         of_shell = {
             "OTEL_MLPERF_KEEP_EVERY": "1000",
             "OTEL_MLPERF_FIRST_STEPS": "0",
             "OTEL_RESOURCE_ATTRIBUTES": "team=somebody",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": server.url,
         }
         done = command(runs, "recover", "latest", **of_shell)
         spans = server.spans()
@@ -76,6 +76,29 @@ def test_a_run_is_recovered_with_the_settings_that_it_had(tmp_path) -> None:
     assert account["unselected"] == 0
     assert {span["resource"]["team"] for span in spans} == {"vision"}
     assert account["delivered"] == len(spans) == ended.counted[0] + 3
+
+
+def test_recovery_sends_nothing_to_a_server_that_only_the_run_folder_names(tmp_path) -> None:
+    """All is stored and counted, the rest waits, and the command that sends it is shown."""
+    runs = tmp_path / "runs"
+    with FaultServer(tmp_path) as server:
+        where = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_MLPERF_KEEP_EVERY": "1"}
+        ended = run_program(runs, "--end", "kill", OTEL_MLPERF_AGENT="none", **where)
+        done = command(runs, "recover", "latest")
+        before = ended.accounts()["spans"]
+        asked = server.requests()
+        again = command(runs, "recover", "latest", "--endpoint", server.url)
+        spans = server.spans()
+
+    assert done.returncode == 0, done.stderr
+    assert asked == []
+    assert f"recover {ended.folder.name[-4:]} --endpoint {server.url}" in done.stdout
+    items = ended.counted[0] + 3
+    assert before["store"]["delivered"] == before["otlp"]["pending"] == items
+    assert again.returncode == 0, again.stderr
+    after = ended.accounts()["spans"]["otlp"]
+    assert after["delivered"] == len(spans) == items
+    assert adds_up(after)
 
 
 @pytest.mark.slow
@@ -89,7 +112,7 @@ def test_what_no_server_took_is_delivered_later(tmp_path) -> None:
         waiting = ended.accounts()["spans"]["otlp"]["pending"]
         refused = command(runs, "recover", "latest", **where)
         server.start()
-        done = command(runs, "recover", "latest")
+        done = command(runs, "recover", "latest", "--endpoint", server.url)
         arrived = [span["span_id"] for span in server.spans()]
 
     assert waiting > 0

@@ -1,29 +1,29 @@
-"""Is what a run left read and sent with the settings that the run had?"""
+"""Settings of a run that commands read later, and destinations that they take from nobody else."""
 
 from __future__ import annotations
 
 import json
 
-from otel_mlperf.run_settings import FILE, as_recorded, write_settings
+import pytest
 
-RUN = {
-    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
-    "OTEL_MLPERF_KEEP_EVERY": "1",
-}
+from otel_mlperf.run_settings import FILE, read_stored, with_endpoint, write_settings
+
+SERVER = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+QUIET = {"OTEL_MLPERF_KEEP_EVERY": "1"}
+RUN = SERVER | QUIET
 
 
-def test_the_runs_settings_are_in_force_and_not_the_shells(tmp_path):
-    """Sampling and server are the run's; what is no setting is the shell's."""
+def test_settings_are_the_runs_and_destinations_the_callers(tmp_path):
+    """Sampling is as the run had it; where to send only the caller decides."""
     write_settings(str(tmp_path), RUN | {"PATH": "/of/the/run"})
-    shell = {
-        "PATH": "/bin",
-        "OTEL_MLPERF_KEEP_EVERY": "1000",
-        "OTEL_MLPERF_SLOW_RATIO": "7",
+    there = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://elsewhere:4318",
         "OTEL_EXPORTER_OTLP_HEADERS": "key=of-elsewhere",
+        "PATH": "/bin",
     }
+    shell = there | {"OTEL_MLPERF_KEEP_EVERY": "1000", "OTEL_MLPERF_SLOW_RATIO": "7"}
 
-    assert as_recorded(tmp_path, shell) == RUN | {"PATH": "/bin"}
+    assert read_stored(tmp_path, shell) == (QUIET | there, SERVER)
 
 
 def test_no_secret_is_kept(tmp_path):
@@ -41,108 +41,126 @@ def test_no_secret_is_kept(tmp_path):
     assert json.loads((tmp_path / FILE).read_text()) == RUN
 
 
-def test_headers_of_the_shell_go_to_the_runs_server_alone(tmp_path):
-    """They are used where the shell names that server: the run folder may be somebody else's."""
-    write_settings(str(tmp_path), RUN)
-    headers = {"OTEL_EXPORTER_OTLP_HEADERS": "key=word"}
-    same = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://stranger:4318"},
+        {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://stranger:4318/v1/traces"},
+        {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://stranger:4318/v1/metrics"},
+        {"OTEL_TRACES_EXPORTER": "otlp"},
+        {"OTEL_METRICS_EXPORTER": "otlp"},
+        {"MLFLOW_TRACKING_URI": "http://stranger:5000"},
+        {"TRACKIO_DIR": "/stranger"},
+        {"HF_HOME": "/stranger"},
+    ],
+    ids=lambda named: next(iter(named)),
+)
+def test_a_destination_that_only_the_run_folder_names_gets_nothing(tmp_path, named):
+    """It is a hint for messages."""
+    (tmp_path / FILE).write_text(json.dumps(named))
 
-    assert as_recorded(tmp_path, headers | same) == RUN | headers
-    assert as_recorded(tmp_path, headers) == RUN
-
-
-def test_headers_go_to_no_second_server_that_a_run_folder_names(tmp_path):
-    """The server of all signals is the shell's, that of one signal is somebody else's."""
-    other = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://elsewhere:4318/v1/traces"}
-    write_settings(str(tmp_path), RUN | other)
-    shell = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
-        "OTEL_EXPORTER_OTLP_HEADERS": "key=word",
-    }
-
-    assert as_recorded(tmp_path, shell) == RUN | other
-
-
-def test_a_run_folder_turns_off_no_protection(tmp_path):
-    """Only who delivers decides whether a server's certificate is looked at."""
-    unsafe = {"OTEL_EXPORTER_OTLP_INSECURE": "true", "MLFLOW_TRACKING_INSECURE_TLS": "true"}
-    write_settings(str(tmp_path), RUN | unsafe)
-
-    assert as_recorded(tmp_path, {}) == RUN
-    assert as_recorded(tmp_path, unsafe) == RUN | unsafe
+    assert read_stored(tmp_path, {"PATH": "/bin"}) == ({"PATH": "/bin"}, named)
 
 
-def test_a_run_without_a_server_is_sent_where_the_shell_says(tmp_path):
-    """Nothing was said by the run; so was nothing by one of an earlier version."""
-    quiet = {"OTEL_MLPERF_KEEP_EVERY": "1"}
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"OTEL_EXPORTER_OTLP_HEADERS": "key=word"},
+        {"OTEL_EXPORTER_OTLP_INSECURE": "true"},
+        {"OTEL_EXPORTER_OTLP_CERTIFICATE": "/ca.pem"},
+        {"OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE": "/me.pem"},
+        {"OTEL_EXPORTER_OTLP_CLIENT_KEY": "/me.key"},
+        {"OTEL_CONFIG_FILE": "/otel.yaml"},
+        {"OTEL_MLPERF_CONFIG": "/settings.yaml"},
+        {"OTEL_MLPERF_ARCHIVE": "http://stranger"},
+        {"MLFLOW_TRACKING_INSECURE_TLS": "true"},
+        {"MLFLOW_TRACKING_TOKEN": "abc"},
+        {"WANDB_BASE_URL": "http://stranger"},
+        {"HTTPS_PROXY": "http://stranger"},
+        {"LD_PRELOAD": "/stranger.so"},
+    ],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_a_run_folder_decides_nothing_else_about_connections(tmp_path, setting):
+    """Logins, certificates, proxies and destinations of other packages are the caller's."""
+    (tmp_path / FILE).write_text(json.dumps(setting))
+
+    assert read_stored(tmp_path, {"PATH": "/bin"}) == ({"PATH": "/bin"}, {})
+
+
+def test_a_signal_that_the_run_did_not_send_stays_unsent(tmp_path):
+    """A run folder may switch a signal off, not on."""
+    none = {"OTEL_METRICS_EXPORTER": "none"}
+    write_settings(str(tmp_path), QUIET | none)
+
+    assert read_stored(tmp_path, SERVER).environ == RUN | none
+
+
+def test_a_destination_that_would_command_a_terminal_is_no_hint(tmp_path):
+    """Messages show hints, and the folder may be somebody else's."""
+    (tmp_path / FILE).write_text(json.dumps({"MLFLOW_TRACKING_URI": "http://x/\x1b[2J"}))
+
+    assert read_stored(tmp_path, {}) == ({}, {})
+
+
+def test_an_endpoint_of_the_command_line_replaces_those_of_the_environment():
+    """Otherwise one of a signal would still be used."""
+    own = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://other:4318", "PATH": "/bin"}
+
+    assert with_endpoint(own, "http://collector:4318") == SERVER | {"PATH": "/bin"}
+    assert with_endpoint(own, None) == own
+
+
+def test_a_run_without_a_server_is_sent_where_the_caller_says(tmp_path):
+    """The run named none; neither did one of an earlier version."""
     shell = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://elsewhere:4318",
         "OTEL_EXPORTER_OTLP_HEADERS": "key=word",
     }
-    before = as_recorded(tmp_path, shell)
-    write_settings(str(tmp_path), quiet)
+    before = read_stored(tmp_path, shell)
+    write_settings(str(tmp_path), QUIET)
 
-    assert before == shell
-    assert as_recorded(tmp_path, shell) == quiet | shell
+    assert before == (shell, {})
+    assert read_stored(tmp_path, shell) == (QUIET | shell, {})
 
 
-def test_a_tracking_server_is_kept_without_its_login(tmp_path):
-    """What waits for it later goes there, with the login of whoever delivers."""
+def test_experiment_and_run_of_mlflow_are_the_runs_on_the_callers_server_alone(tmp_path):
+    """Their names mean something else on another server."""
     experiment = {"MLFLOW_EXPERIMENT_NAME": "digits", "MLFLOW_EXPERIMENT_ID": "7"}
-    experiment |= {"MLFLOW_TRACKING_CLIENT_CERT_PATH": "/me.pem"}
     address = {"MLFLOW_TRACKING_URI": "https://me:word@mlflow/path?key=abc"}
     write_settings(str(tmp_path), experiment | address | {"MLFLOW_TRACKING_TOKEN": "abc"})
+    kept = {"MLFLOW_TRACKING_URI": "https://mlflow/path"}
+    same = {"MLFLOW_TRACKING_URI": "https://you:now@mlflow/path", "MLFLOW_TRACKING_TOKEN": "of-now"}
+    other = {"MLFLOW_TRACKING_URI": "https://elsewhere", "MLFLOW_TRACKING_PASSWORD": "abc"}
 
-    kept = experiment | {"MLFLOW_TRACKING_URI": "https://mlflow/path"}
-    assert json.loads((tmp_path / FILE).read_text()) == kept
-    del kept["MLFLOW_TRACKING_CLIENT_CERT_PATH"]  # whoever delivers names one
-    token = {"MLFLOW_TRACKING_TOKEN": "of-now"}
-    same = {"MLFLOW_TRACKING_URI": "https://you:now@mlflow/path"}
-    assert as_recorded(tmp_path, token) == kept
-    assert as_recorded(tmp_path, same | token) == kept | same | token
-
-
-def test_a_login_goes_to_no_other_tracking_server(tmp_path):
-    """It is that of the server that the shell names."""
-    write_settings(str(tmp_path), {"MLFLOW_TRACKING_URI": "https://mlflow"})
-    shell = {"MLFLOW_TRACKING_URI": "https://elsewhere", "MLFLOW_TRACKING_PASSWORD": "abc"}
-
-    assert as_recorded(tmp_path, shell) == {"MLFLOW_TRACKING_URI": "https://mlflow"}
+    assert json.loads((tmp_path / FILE).read_text()) == kept | experiment
+    assert read_stored(tmp_path, {}) == ({}, kept)
+    assert read_stored(tmp_path, same).environ == same | experiment
+    assert read_stored(tmp_path, other).environ == other
 
 
 def test_file_of_weights_and_biases_is_completed_without_a_login(tmp_path):
-    """Whoever delivers later uploads it himself; its project is that of the run."""
+    """The caller uploads it; its project is that of the run."""
     run = {"OTEL_MLPERF_DESTINATIONS": "wandb", "WANDB_PROJECT": "digits"}
     write_settings(str(tmp_path), run | {"WANDB_API_KEY": "abc", "WANDB_MODE": "online"})
 
     assert json.loads((tmp_path / FILE).read_text()) == run
-    assert as_recorded(tmp_path, {"WANDB_MODE": "online"}) == run | {"WANDB_MODE": "offline"}
+    assert read_stored(tmp_path, {"WANDB_MODE": "online"}) == (run | {"WANDB_MODE": "offline"}, {})
 
 
-def test_inbox_of_trackio_is_the_runs(tmp_path):
-    """Whoever delivers later puts the rest beside what is there."""
-    run = {"OTEL_MLPERF_DESTINATIONS": "trackio", "TRACKIO_DIR": "/all", "HF_HOME": "/hub"}
-    write_settings(str(tmp_path), run | {"HF_TOKEN": "abc"})
+def test_inbox_of_trackio_is_the_callers(tmp_path):
+    """The run's own is a hint: a folder of somebody else's could name any place."""
+    run = {"OTEL_MLPERF_DESTINATIONS": "trackio", "TRACKIO_PROJECT": "digits"}
+    places = {"TRACKIO_DIR": "/all", "HF_HOME": "/hub"}
+    write_settings(str(tmp_path), run | places | {"HF_TOKEN": "abc"})
+    mine = {"TRACKIO_DIR": "/mine"}
 
-    assert json.loads((tmp_path / FILE).read_text()) == run
-    assert as_recorded(tmp_path, {"TRACKIO_DIR": "/mine"}) == run
+    assert json.loads((tmp_path / FILE).read_text()) == run | places
+    assert read_stored(tmp_path, mine) == (run | mine, places)
 
 
 def test_a_variable_may_have_any_bytes(tmp_path):
     """What JSON cannot carry is left out: the run begins all the same."""
     write_settings(str(tmp_path), RUN | {"OTEL_SERVICE_NAME": "a\udcff", "OTEL_\udcfe": "b"})
 
-    assert as_recorded(tmp_path, {}) == RUN
-
-
-def test_certificates_are_those_of_who_delivers(tmp_path):
-    """A folder of somebody else must not present this user's certificate, nor say whom to trust."""
-    certificates = {
-        "OTEL_EXPORTER_OTLP_CERTIFICATE": "/ca.pem",
-        "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE": "/me.pem",
-        "OTEL_EXPORTER_OTLP_CLIENT_KEY": "/me.key",
-    }
-    write_settings(str(tmp_path), RUN | certificates)
-
-    assert as_recorded(tmp_path, {}) == RUN
-    assert as_recorded(tmp_path, RUN | certificates) == RUN | certificates
+    assert read_stored(tmp_path, {}) == (QUIET, SERVER)

@@ -15,7 +15,13 @@ from otel_mlperf.agent.delivery import (
     trackio_destination,
     wandb_destination,
 )
-from otel_mlperf.agent.delivery.destination import Destination, Refused, Signal
+from otel_mlperf.agent.delivery.destination import (
+    Destination,
+    Refused,
+    Signal,
+    TryLater,
+    account_of,
+)
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.tracker_list import MLFLOW, TENSORBOARD, TRACKIO, WANDB, unusable
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.metadata import EntryPoint
 
-    from otel_mlperf.agent.delivery.destination import Batch, Site
+    from otel_mlperf.agent.delivery.destination import Batch, Form, Site
 
 _log = logging.getLogger("otel_mlperf.agent")
 BUILT_IN: Final = (store_destination.make, otlp_destination.make)
@@ -55,9 +61,30 @@ class NotLoaded(Destination):
         return Refused(NOT_LOADED)
 
 
+class Withheld(Destination):
+    """Placeholder of a destination that only the run folder names.
+
+    Its batches are made and counted, and stay in the outbox until the caller names a destination.
+    """
+
+    def __init__(self, name: str, signals: tuple[Signal, ...], form: Form) -> None:
+        self.name, self.signals, self.form = name, signals, form
+
+    def accept(self, batch: Batch) -> TryLater:
+        """Keep the batch."""
+        return TryLater(
+            f"the caller names no destination for {account_of(batch.signal, self.name)}"
+        )
+
+
 def make_destinations(site: Site) -> list[Destination]:
     """Those that are asked for: ours, then those of other packages by the names of entry points."""
     made: list[Destination] = [new for make in BUILT_IN if (new := make(site)) is not None]
+    made += [
+        Withheld("otlp", (signal,), "otlp")
+        for signal in ("spans", "metrics")
+        if account_of(signal, "otlp") in site.options.withheld
+    ]
     made += [
         _tracker(name, make, site)
         for name, make in TRACKERS.items()
@@ -72,6 +99,8 @@ def make_destinations(site: Site) -> list[Destination]:
 
 
 def _tracker(name: str, make: Callable[[Site], Destination], site: Site) -> Destination:
+    if account_of("scalars", name) in site.options.withheld:
+        return Withheld(name, ("scalars",), "items")
     try:
         if lacks := unusable(name, site.options.environ):
             raise ConfigError(*lacks)

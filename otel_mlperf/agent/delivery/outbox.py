@@ -124,6 +124,11 @@ class Outbox:
         """Whether a request of ``account`` waits; for holders of ``changed``."""
         return any(r.account == account for r in self._waiting.values())
 
+    def requests_of(self, accounts: list[str]) -> int:
+        """Return the number of waiting requests of ``accounts``."""
+        with self._lock:
+            return sum(r.account in accounts for r in self._waiting.values())
+
     def settle(self, request: WaitingRequest, delivered: int, lost: dict[str, int]) -> None:
         """Records what became of a request; its file is removed."""
         with self.changed:

@@ -41,6 +41,11 @@ class Sender:
             for signal in destination.signals
         ]
 
+    @property
+    def accounts(self) -> list[str]:
+        """The accounts whose batches it offers to a destination."""
+        return [channel.account for channel in self._channels]
+
     def start(self) -> None:
         """Starts a thread for each signal of each destination."""
         for channel in self._channels:
@@ -49,9 +54,8 @@ class Sender:
     def drain(self, most_s: float) -> bool:
         """Waits until nothing is left to send, ``most_s`` at most; whether that came."""
         until = time.monotonic() + most_s
-        accounts = [channel.account for channel in self._channels]
         with self._outbox.changed:
-            while any(map(self._outbox.has, accounts)):
+            while any(map(self._outbox.has, self.accounts)):
                 left = until - time.monotonic()
                 if left <= 0:
                     return False

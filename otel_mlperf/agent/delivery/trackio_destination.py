@@ -22,7 +22,7 @@ from otel_mlperf.agent.delivery.tracker_tags import curve_of, rank_of
 from otel_mlperf.errors import StoreError
 from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.run_file import read_run_file
-from otel_mlperf.tracker_list import TRACKIO, TRACKIO_DIR
+from otel_mlperf.tracker_list import TRACKIO, trackio_folder
 from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -166,8 +166,4 @@ def _put(path: Path, content: bytes) -> None:
 
 def make(site: Site) -> TrackioDestination:
     """In trackio's folder, which its own variables name."""
-    given = site.options.environ
-    cache = given.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    home = given.get("HF_HOME") or Path(cache) / "huggingface"
-    folder = given.get(TRACKIO_DIR) or Path(home).expanduser() / "trackio"
-    return TrackioDestination(site, Path(folder))
+    return TrackioDestination(site, Path(trackio_folder(site.options.environ)))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from otel_mlperf.agent.lifecycle.agent_loop import Agent
+    from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.journal.journal_writer import Journal
     from otel_mlperf.journal.meta import JournalMeta
 
@@ -45,7 +46,7 @@ _LOG_BYTES: Final = 1 << 20
 
 def serve(
     folder: Path,
-    environ: Mapping[str, str],
+    options: Options,
     lock: OnlyOne | None = None,
     *,
     take_over: Callable[[], None] = lambda: None,
@@ -58,7 +59,7 @@ def serve(
 
     Args:
         folder: where the journals lie.
-        environ: what the agent is to do.
+        options: what the agent is to do.
         lock: the folder's, if it is held already.
         take_over: ends whoever has made room in the journals until now.
         quieten: called with the thread that goes on doing so (see ``Agent.run``).
@@ -70,7 +71,7 @@ def serve(
         with (lock := lock or OnlyOne(folder)) as is_mine:
             if not is_mine:
                 return 0
-            _serve_locked(folder, environ, lock, take_over, quieten)
+            _serve_locked(folder, options, lock, take_over, quieten)
         # A process may have come while the lock was still ours, and found an agent; or the disk
         # was full and its journal could not be stored.
         if not journals_in(folder) or first_meta(folder) is None:
@@ -83,7 +84,7 @@ def serve(
 
 def _serve_locked(
     folder: Path,
-    environ: Mapping[str, str],
+    options: Options,
     lock: OnlyOne,
     take_over: Callable[[], None],
     quieten: Callable[[int], None],
@@ -91,7 +92,7 @@ def _serve_locked(
     meta = first_meta(folder)
     if meta is None:
         return
-    with _claimed_agent(meta, folder, environ, take_over=take_over) as agent:
+    with _claimed_agent(meta, folder, options, take_over=take_over) as agent:
         try:
             agent.run(lock.keeps, quieten)
         except Exception:
@@ -139,7 +140,7 @@ def _run_thread(journal: Journal, meta: JournalMeta, environ: Mapping[str, str])
                 if is_mine and os.path.exists(journal.path):
                     # On its own mapping: to open the file again would drop the program's lock.
                     own = {journal.path: journal.buffer}
-                    with _claimed_agent(meta, folder, environ, own) as agent:
+                    with _claimed_agent(meta, folder, read_options(environ), own) as agent:
                         agent.run(lock.keeps)
         remove_if_empty(folder)
     except Exception:  # noqa: BLE001 - nobody above a thread
@@ -150,7 +151,7 @@ def _run_thread(journal: Journal, meta: JournalMeta, environ: Mapping[str, str])
 def _claimed_agent(
     meta: JournalMeta,
     folder: Path,
-    environ: Mapping[str, str],
+    options: Options,
     own: dict[str, mmap.mmap] | None = None,
     take_over: Callable[[], None] = lambda: None,
 ) -> Iterator[Agent]:
@@ -161,7 +162,7 @@ def _claimed_agent(
 
     _make_run_folder(meta)
     with claim_folder(Path(meta.run_folder), meta.host, folder) as place:
-        yield Agent(place, Tail(folder, own, take_over), read_options(environ))
+        yield Agent(place, Tail(folder, own, take_over), options)
 
 
 def first_meta(folder: Path) -> JournalMeta | None:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf.agent.delivery.destination import Destination, Site
-from otel_mlperf.agent.delivery.destination_list import make_destinations
+from otel_mlperf.agent.delivery.destination_list import Withheld, make_destinations
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.agent.intake.write_ahead_log import Log
@@ -67,4 +67,5 @@ def make_node_parts(
     destinations = make_destinations(site)
     windows = WindowQueue(run_folder, folder, options)
     processor = EventProcessor(state, rows, options, outbox, destinations, windows.results)
-    return NodeParts(rows, outbox, destinations, windows, processor, Sender(outbox, destinations))
+    sender = Sender(outbox, [each for each in destinations if not isinstance(each, Withheld)])
+    return NodeParts(rows, outbox, destinations, windows, processor, sender)

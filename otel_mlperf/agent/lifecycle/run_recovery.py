@@ -21,7 +21,7 @@ from otel_mlperf.agent.lifecycle.agent_process import first_meta, serve
 from otel_mlperf.agent.lifecycle.ended_run import is_page_due, queue_page
 from otel_mlperf.agent.lifecycle.node_folder import claim_left_folder
 from otel_mlperf.agent.lifecycle.node_parts import load_or_begin, make_node_parts
-from otel_mlperf.agent.model.agent_options import Options, read_options
+from otel_mlperf.agent.model.agent_options import Options, read_options, read_stored_options
 from otel_mlperf.agent.model.agent_state import AgentState, write_state
 from otel_mlperf.agent.readings.sensor_set import SensorSet
 from otel_mlperf.errors import JournalError, RunServed, StoreError
@@ -35,7 +35,6 @@ from otel_mlperf.journal.journal_folder import (
 )
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.stored_wait import is_written
-from otel_mlperf.run_settings import as_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,12 +49,12 @@ PATIENCE_S = 5.0
 class Recovered(NamedTuple):
     """What was found and done."""
 
-    journals: int
-    """Journals read to their end."""
     delivered: int
     """Requests that a server took now."""
     waiting: int
-    """Requests that still wait: there is no server, or it does not answer."""
+    """Requests that still wait: the server that the caller names has not taken them."""
+    withheld: int
+    """Requests that still wait: the caller names no destination for them."""
     windows: int
     """Profiler windows that were converted now."""
 
@@ -82,8 +81,7 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journal
             in_use += len(there)
             continue
         try:
-            settings = _settings_of(folder, environ)
-            serve(folder, settings | {"OTEL_MLPERF_DRAIN_S": str(PATIENCE_S)})
+            serve(folder, replace(_options_for(folder, environ), drain_s=PATIENCE_S))
         except Exception as error:  # noqa: BLE001 - whatever it is, the others are read
             failed.append(f"{folder}: {type(error).__name__}: {error}")
         left = [path for path in there if path.exists()]
@@ -101,10 +99,12 @@ def _trouble(path: Path) -> str:
     return ""
 
 
-def _settings_of(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def _options_for(folder: Path, environ: Mapping[str, str]) -> Options:
     # A journal of somebody else's could name any folder; such a one is not served anyway.
     meta = first_meta(folder) if is_own(folder) else None
-    return dict(environ) if meta is None else as_recorded(Path(meta.run_folder), environ)
+    if meta is None:
+        return read_options(environ)
+    return read_stored_options(Path(meta.run_folder), environ)
 
 
 def folders_to_read(run: RunFolder | None) -> list[Path]:
@@ -134,7 +134,7 @@ def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
             f"delivering what waits of run {run.short_id}: its agent still runs on this node and "
             "delivers by itself; try again when it has ended"
         )
-    options = read_options(as_recorded(run_folder, environ))
+    options = read_stored_options(run_folder, environ)
     done = [_deliver(run_folder, place, options) for place in _folders_of_agents(run_folder)]
     return Recovered(*map(sum, zip(*done, strict=True))) if done else Recovered(0, 0, 0, 0)
 
@@ -197,9 +197,11 @@ def _deliver_left(run_folder: Path, place: Path, options: Options, state: AgentS
     # After settling, which takes outcomes out of it; before the state, which the next reader
     # believes.
     state.pending = parts.outbox.pending
+    delivered = before - len(state.pending)
+    waiting = parts.outbox.requests_of(parts.sender.accounts)
     write_state(place / "state", state)
     parts.outbox.forget()
     parts.windows.forget(state)
-    waiting = parts.processor.emitter.waiting
-    write_report(run_folder, place.name, parts.processor.accounts.report(waiting))
-    return Recovered(0, before - len(state.pending), len(state.pending), converted)
+    pending = parts.processor.emitter.waiting
+    write_report(run_folder, place.name, parts.processor.accounts.report(pending))
+    return Recovered(delivered, waiting, len(state.pending) - waiting, converted)

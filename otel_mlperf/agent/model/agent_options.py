@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.load_config import load_config
 from otel_mlperf.otlp.endpoint_settings import SignalSettings, read_metric_settings, read_settings
+from otel_mlperf.run_settings import read_stored
+from otel_mlperf.tracker_list import MLFLOW, MLFLOW_URI, TRACKIO, TRACKIO_DIR, trackio_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from otel_mlperf.config import Config
     from otel_mlperf.sensors.measurement import Level
 
 _log = logging.getLogger("otel_mlperf.agent")
 _OFTEN_NS = 5 * 10**9
+SPANS_TO_OTLP = "spans/otlp"
+METRICS_TO_OTLP = "metrics/otlp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,14 @@ class Options:
     """Between two readings."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     """As given: destinations of other packages have variables of their own. It may hold secrets."""
+    withheld: frozenset[str] = frozenset()
+    """Accounts (``signal/destination``) whose destination only the run folder names: their requests
+    are made and wait, until somebody names one."""
+
+    @property
+    def sends_spans(self) -> bool:
+        """Whether spans are encoded for a server, now or later."""
+        return self.traces is not None or SPANS_TO_OTLP in self.withheld
 
 
 def read_options(environ: Mapping[str, str]) -> Options:
@@ -80,6 +93,33 @@ def read_options(environ: Mapping[str, str]) -> Options:
         readings_s=_readings_s(config),
         environ=dict(environ),
     )
+
+
+def read_stored_options(folder: Path, environ: Mapping[str, str]) -> Options:
+    """Return the options with which a caller reads what the run in ``folder`` left.
+
+    Args:
+        folder: the run folder, maybe somebody else's.
+        environ: the caller's environment variables, the only ones that name a destination.
+    """
+    stored = read_stored(folder, environ)
+    options = read_options(stored.environ)
+    return replace(options, withheld=_withheld(options, stored.recorded_destinations))
+
+
+def _withheld(options: Options, recorded: Mapping[str, str]) -> frozenset[str]:
+    """Return the accounts of destinations that the run had, and the caller does not name."""
+    environ, accounts = options.environ, set()
+    if options.traces is None and read_settings(recorded, "traces")[0]:
+        accounts.add(SPANS_TO_OTLP)
+    if options.metrics is None and read_settings(recorded, "metrics")[0]:
+        accounts.add(METRICS_TO_OTLP)
+    if MLFLOW in options.trackers and MLFLOW_URI in recorded and not environ.get(MLFLOW_URI):
+        accounts.add(f"scalars/{MLFLOW}")
+    is_elsewhere = trackio_folder({**environ, **recorded}) != trackio_folder(environ)
+    if TRACKIO in options.trackers and is_elsewhere and not environ.get(TRACKIO_DIR):
+        accounts.add(f"scalars/{TRACKIO}")
+    return frozenset(accounts)
 
 
 def _readings_s(config: Config) -> float:

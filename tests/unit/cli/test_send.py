@@ -10,6 +10,7 @@ from run_folders import MS, START, RunFolderBuilder, S
 import otel_mlperf as om
 from otel_mlperf.cli.send import send
 from otel_mlperf.errors import ConfigError, Unreachable
+from otel_mlperf.run_settings import write_settings
 
 
 def build(tmp_path, spans=3):
@@ -175,3 +176,12 @@ def test_without_an_endpoint_nothing_is_sent(tmp_path, monkeypatch):
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
     with pytest.raises(ConfigError, match="sending: no endpoint is set"):
         send(str(build(tmp_path)), None)
+
+
+def test_an_endpoint_that_only_the_run_folder_names_is_a_hint(tmp_path, monkeypatch):
+    """Nothing is sent there: the folder may be somebody else's."""
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    folder = build(tmp_path)
+    write_settings(str(folder), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9/$(x)"})
+    with pytest.raises(ConfigError, match=r"give --endpoint 'http://127.0.0.1:9/\$\(x\)' or"):
+        send(str(folder), None)

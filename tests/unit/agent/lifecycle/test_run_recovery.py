@@ -15,6 +15,7 @@ from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.lifecycle.agent_process import serve
 from otel_mlperf.agent.lifecycle.node_folder import claim_folder
 from otel_mlperf.agent.lifecycle.run_recovery import deliver_rest, folders_to_read, recover_journals
+from otel_mlperf.agent.model.agent_options import read_options, read_stored_options
 from otel_mlperf.errors import RunServed, StoreError
 from otel_mlperf.journal.bulletin import FILE, read_readings
 from otel_mlperf.journal.folder_lock import LOCK, OnlyOne, is_served
@@ -69,6 +70,44 @@ def test_garbled_and_foreign_files_stop_no_recovery(run, server):
     assert (place / "state.bad").read_bytes() == b"\xc1"
     assert (place / "requests" / "note.batch").read_text() == "not ours"
     assert (place / "wal-00000001.bak").exists()
+
+
+STRANGER = "http://127.0.0.1:9"
+NAMED_BY_THE_FOLDER = {
+    "traces": ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": STRANGER}, {"spans/otlp"}),
+    "metrics": ({"OTEL_METRICS_EXPORTER": "otlp"}, {"metrics/otlp"}),
+    "otlp": ({"OTEL_EXPORTER_OTLP_ENDPOINT": STRANGER}, {"spans/otlp", "metrics/otlp"}),
+    "mlflow": (
+        {"OTEL_MLPERF_DESTINATIONS": "mlflow", "MLFLOW_TRACKING_URI": STRANGER},
+        {"scalars/mlflow"},
+    ),
+    "trackio": ({"OTEL_MLPERF_DESTINATIONS": "trackio", "HF_HOME": "/x"}, {"scalars/trackio"}),
+}
+
+
+@pytest.mark.fault("S20")
+@pytest.mark.parametrize("named", NAMED_BY_THE_FOLDER.values(), ids=NAMED_BY_THE_FOLDER)
+def test_what_only_the_run_folder_names_is_withheld(run, named):
+    """Until the caller names a destination of that kind, which then gets it."""
+    settings, accounts = named
+    (run.path / "settings.json").write_text(json.dumps(settings))
+    own = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://mine:4318",
+        "MLFLOW_TRACKING_URI": "http://mine:5000",
+        "TRACKIO_DIR": "/mine",
+    }
+
+    assert read_stored_options(run.path, {}).withheld == accounts
+    assert read_stored_options(run.path, own).withheld == set()
+
+
+def test_requests_without_a_destination_wait_and_are_counted(run):
+    """Nothing is sent, removed or lost."""
+    (run.path / "agent" / "node" / "state").write_bytes(b"\xc1")  # the request is older than it
+    rest = deliver_rest(run, {})
+
+    assert (rest.delivered, rest.waiting, rest.withheld) == (0, 0, 1)
+    assert len([*run.path.glob("agent/node/requests/*.batch")]) == 1
 
 
 @pytest.mark.fault("F12")
@@ -129,7 +168,7 @@ def test_journals_that_others_could_have_put_there_are_left(tmp_path):
     folder.parent.chmod(0o777)
 
     assert recover_journals({}, [folder]) == (0, 0, [])
-    assert serve(folder, {}) == 1
+    assert serve(folder, read_options({})) == 1
     assert [path.suffix for path in folder.iterdir()] == [".journal"]
     assert not any((tmp_path / "runs" / "planted").iterdir())
 
