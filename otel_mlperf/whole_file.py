@@ -33,6 +33,7 @@ _MARK: Final = "run.json"
 """Of a run folder (``otel_mlperf.run_file``, which is above this module)."""
 _DEPTH: Final = 6
 """Folders between a file and its run folder, at most."""
+_NO_FOLDER: Final = "a link, or no folder; links in a run folder are not followed"
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -193,6 +194,29 @@ def open_at_once(path: str, flags: int, mode: int = 0o777) -> int:
         return os.open(os.path.basename(path), flags | safely, mode, dir_fd=folder)
 
 
+def open_to_read(path: str | Path) -> int:
+    """A descriptor for a file that a user names: links are followed, but for those in a run folder.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    # O_NONBLOCK: otherwise opening a pipe would wait for its other end.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    if _run_around(os.path.dirname(os.path.abspath(path))) is None:
+        return os.open(path, flags)
+    return open_at_once(str(path), flags)
+
+
+def regular_files(folder: str | Path) -> list[str]:
+    """Names of the regular files in a folder; in a run folder no link has led there.
+
+    Raises:
+        OSError: it cannot be listed, or a link has led there.
+    """
+    with _folder_of(os.path.join(folder, _MARK)) as fd, os.scandir(f"/proc/self/fd/{fd}") as files:
+        return [file.name for file in files if file.is_file(follow_symlinks=False)]
+
+
 def make_folder(path: str | Path) -> None:
     """Creates a folder, and those above it that are missing, each for its owner alone.
 
@@ -209,7 +233,8 @@ def make_folder(path: str | Path) -> None:
             is_in_run = _run_around(os.path.dirname(path)) is not None
             about = os.stat(os.path.basename(path), dir_fd=folder, follow_symlinks=not is_in_run)
             if not stat.S_ISDIR(about.st_mode):
-                raise
+                why = _NO_FOLDER if is_in_run else os.strerror(errno.EEXIST)
+                raise FileExistsError(errno.EEXIST, why, path) from None
 
 
 def _run_around(folder: str) -> str | None:
@@ -235,7 +260,10 @@ def _folder_of(path: str) -> Iterator[int]:
         if top != folder:
             os.stat(_MARK, dir_fd=fd, follow_symlinks=False)  # it may be another one by now
             for name in os.path.relpath(folder, top).split(os.sep):
-                below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+                try:
+                    below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+                except NotADirectoryError:
+                    raise NotADirectoryError(errno.ENOTDIR, _NO_FOLDER, folder) from None
                 os.close(fd)
                 fd = below
         yield fd

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from otel_mlperf.isolated_process import command
+from otel_mlperf.whole_file import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +50,7 @@ def make_page(
             )
             status = _status_of(child, is_wanted)
             if status == 0:
-                return place.read_bytes()
+                return read_regular(place)
             said.seek(0)
             words = said.read()[-_MOST_WORDS:].decode(errors="replace").strip()
     except OSError as error:

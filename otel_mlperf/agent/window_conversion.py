@@ -21,7 +21,7 @@ from otel_mlperf.errors import JournalError
 from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, Window, read_window
 from otel_mlperf.kineto.job import Job, read_result
-from otel_mlperf.whole_file import make_folder, open_private
+from otel_mlperf.whole_file import make_folder, open_at_once, open_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,7 +196,7 @@ class WindowQueue:
 
 def bodies(event: WindowConverted, folder: Path) -> Iterator[tuple[int, bytes | None]]:
     """The requests of a converted window with their items; None for one that is gone."""
-    path, at = folder / event.file, event.begin
+    path, at = folder / os.path.basename(event.file), event.begin
     # The file may be that of another conversion by now, whose parts lie elsewhere.
     left = _read(path)
     is_intact = left is not None and left[2] == event.check
@@ -214,7 +214,7 @@ def _read(path: Path) -> tuple[Result, int, int] | None:
 
 def _part(path: Path, at: int, size: int) -> bytes | None:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_at_once) as file:
             file.seek(at)
             body = file.read(size)
     except OSError:
@@ -245,7 +245,7 @@ def _count_events(trace: Path) -> int:
     # A trace that cannot be read has no number of events: its words are counted.
     count, rest = 0, b""
     try:
-        with trace.open("rb") as file:
+        with open(trace, "rb", opener=open_at_once) as file:
             while block := file.read(_TEXT_BLOCK):
                 text = rest + block
                 count += text.count(_EVENT)

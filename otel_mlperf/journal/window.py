@@ -6,6 +6,7 @@ whole: where it is there, the trace is complete and can be converted by whoever 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -76,7 +77,11 @@ def read_window(path: Path) -> Window:
         JournalError: the file cannot be read or is none.
     """
     try:
-        return msgspec.json.decode(read_regular(path), type=Window)
+        window = msgspec.json.decode(read_regular(path), type=Window)
+        # A path could lead out of the run folder, which may be somebody else's.
+        if window.trace != os.path.basename(window.trace) or window.trace in ("", ".", ".."):
+            raise ValueError(f"{window.trace!r} is no name of a file beside it")
+        return window
     except (OSError, ValueError) as error:  # no JSON, no such shape, or no text
         raise JournalError(
             f"reading the profiler window {path}: {error}; delete it to leave that window out"

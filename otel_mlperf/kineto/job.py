@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_mlperf.whole_file import replacing
+from otel_mlperf.whole_file import open_at_once, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,7 +67,7 @@ def read_result(path: Path) -> tuple[Result, int, int]:
         msgspec.MsgspecError: it is none.
     """
     check = 0
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_at_once) as file:
         line = file.readline()
         check = zlib.crc32(line)
         # In pieces: the agent, which reads it, has a bound of memory.

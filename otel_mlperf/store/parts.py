@@ -8,17 +8,20 @@ the tables ``<host>.json`` says up to when those of a host are complete.
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path  # noqa: TC003 - NamedTuple reads its annotations
 from typing import NamedTuple
 
+from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.whole_file import make_folder, read_regular, write_whole
+from otel_mlperf.whole_file import make_folder, read_regular, regular_files, write_whole
 
 SUFFIX = ".parquet"
 _AS_OF = "as_of_ns"
-_NAME = re.compile(r"(?P<host>.+)-(?P<first>\d{6,})(?:_(?P<last>\d{6,}))?\.parquet")
+# As ``safe_name`` makes it: DuckDB takes a name with ``*``, ``?`` or ``[`` for a pattern.
+_NAME = re.compile(
+    r"(?P<host>[A-Za-z0-9_][A-Za-z0-9._-]*)-(?P<first>\d{6,})(?:_(?P<last>\d{6,}))?\.parquet"
+)
 _LISTINGS = 100
 
 
@@ -60,6 +63,9 @@ def live_parts(folder: Path, host: str | None = None) -> list[TablePart]:
     """The parts of a table folder that count, by host and number; none if it does not exist.
 
     With a ``host``, its own alone: of those of hundreds of others not more than the name is read.
+
+    Raises:
+        StoreError: a link leads there.
     """
     found = _parsed(folder, _stable_names(folder, host), host)
     parts = sorted(found, key=lambda part: (part.host, part.first, -part.last))
@@ -124,15 +130,14 @@ def _stable_names(folder: Path, host: str | None) -> list[str]:
 def _names(folder: Path, host: str | None) -> list[str]:
     begin = "" if host is None else f"{safe_name(host)}-"
     try:
-        with os.scandir(folder) as entries:
-            # Opening a pipe that somebody has put there would wait for its other end.
-            return sorted(
-                entry.name
-                for entry in entries
-                if entry.name.startswith(begin) and entry.is_file(follow_symlinks=False)
-            )
+        # Opening a pipe that somebody has put there would wait for its other end.
+        return sorted(name for name in regular_files(folder) if name.startswith(begin))
     except FileNotFoundError:
         return []
+    except NotADirectoryError as error:
+        raise StoreError(
+            f"reading {folder}: {error.strerror}; put the folder itself there"
+        ) from error
 
 
 def _parsed(folder: Path, names: list[str], host: str | None) -> list[TablePart]:

@@ -6,6 +6,7 @@ DuckDB is loaded here, when a store is opened, and nowhere else.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +27,7 @@ from otel_mlperf.store.scattered_tables import (
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import duckdb
     import pyarrow as pa
@@ -45,6 +46,8 @@ _TYPES = {
     "word": "VARCHAR",
 }
 _TRIES = 50
+_PATTERN: Final = re.compile(r"[*?\[]")
+"""What makes DuckDB take a path for a pattern, unless it is in brackets."""
 
 
 def label_path(name: str) -> str:
@@ -234,9 +237,13 @@ def _empty(table: str) -> str:
     return f"(SELECT {columns} LIMIT 0)"
 
 
+def _list_of(texts: Iterable[str]) -> str:
+    return "[" + ", ".join("'" + text.replace("'", "''") + "'" for text in texts) + "]"
+
+
 def _selection(table: str, files: list[str]) -> str:
     columns = ", ".join(column.name for column in TABLES[table])
-    listed = "[" + ", ".join("'" + file.replace("'", "''") + "'" for file in files) + "]"
+    listed = _list_of(_PATTERN.sub(r"[\g<0>]", file) for file in files)
     if any(column.added for column in TABLES[table]):
         # To open every part at once takes longer: only where they may differ.
         parts = f"SELECT * FROM read_parquet({listed}, union_by_name = true)"
@@ -246,5 +253,5 @@ def _selection(table: str, files: list[str]) -> str:
     return (
         f"SELECT {columns} FROM read_parquet({listed}, filename = true, file_row_number = true) "
         "QUALIFY row_number() OVER (PARTITION BY rank, restart, pid ORDER BY "
-        f"list_position({listed}, filename) DESC, file_row_number DESC) = 1"
+        f"list_position({_list_of(files)}, filename) DESC, file_row_number DESC) = 1"
     )

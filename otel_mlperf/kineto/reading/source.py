@@ -13,6 +13,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import TraceError
+from otel_mlperf.whole_file import open_to_read
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -184,8 +185,7 @@ def _before_error(inflate: zlib._Decompress, waiting: bytes) -> tuple[bytes, byt
 def _open_regular(path: Path) -> int:
     """A file descriptor, never of something that blocks or never ends."""
     try:
-        # Without O_NONBLOCK a FIFO that nobody writes would hold us here.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = open_to_read(path)
     except OSError as error:
         raise TraceError(
             f"cannot read the trace {path}: {error.strerror}; name a .json or .json.gz file"

@@ -31,3 +31,14 @@ def test_damaged_description_is_named(tmp_path, damage):
 
     with pytest.raises(JournalError, match=r"rank1\.3\.window\.json: .*; delete it to leave"):
         read_window(place)
+
+
+@pytest.mark.fault("S20")
+@pytest.mark.parametrize("trace", ["../elsewhere.json", "/etc/passwd", "", ".."])
+def test_a_trace_outside_of_its_folder_is_refused(tmp_path, trace):
+    """Its content would be stored in tables that somebody else reads."""
+    place = write_window(tmp_path, WINDOW)
+    place.write_bytes(place.read_bytes().replace(WINDOW.trace.encode(), trace.encode()))
+
+    with pytest.raises(JournalError, match="is no name of a file"):
+        read_window(place)
