@@ -100,6 +100,42 @@ def _replacing_private(path: str, beside: str, *, is_durable: bool) -> Iterator[
             raise
 
 
+@contextmanager
+def replacing_by_name(path: str | Path) -> Iterator[str]:
+    """Like ``replacing``, for a library that opens the file, and others beside it, by name.
+
+    They are in a new folder that nobody else may write to, so nobody can put a link there.
+
+    Raises:
+        OSError: the place refuses, or the library has written no regular file.
+    """
+    with _folder_of(str(path)) as folder, _private_folder(folder) as private:
+        name = f"{private}/{os.path.basename(path)}"
+        yield name
+        os.close(open_private(name, os.O_RDONLY))
+        os.replace(name, os.path.basename(path), dst_dir_fd=folder)
+
+
+@contextmanager
+def _private_folder(around: int) -> Iterator[str]:
+    """The path, by its descriptor, of a new folder; removed at the end with what is in it."""
+    name = f".{os.getpid()}-{os.urandom(8).hex()}"
+    os.mkdir(name, 0o700, dir_fd=around)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(name, flags, dir_fd=around)
+    try:
+        about = os.fstat(fd)  # somebody may have put another one there
+        if about.st_uid != os.geteuid() or about.st_mode & 0o022:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        with suppress(OSError):
+            for left in os.listdir(fd):
+                os.unlink(left, dir_fd=fd)
+            os.rmdir(name, dir_fd=around)
+        os.close(fd)
+
+
 def write_whole(
     path: str | Path, content: bytes, *, is_durable: bool = False, temporary: str | Path = ""
 ) -> None:

@@ -78,7 +78,8 @@ class Upload:
         try:
             make_folder(self._log_file.with_name("wandb"))
             # In place of a folder, into which it would write a line each second, for days.
-            self._log_file.with_name("wandb").joinpath("logs").touch()
+            logs = self._log_file.with_name("wandb") / "logs"
+            os.close(open_private(str(logs), os.O_WRONLY | os.O_CREAT))
             with open(self._log_file, "ab", opener=open_private) as log:
                 self._child = subprocess.Popen(
                     command("otel_mlperf.agent.delivery.wandb_upload", str(path)),

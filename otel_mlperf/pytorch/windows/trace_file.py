@@ -19,7 +19,7 @@ from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX
 from otel_mlperf.load_config import load_config
 from otel_mlperf.recorder.core.faults import log
 from otel_mlperf.recorder.lifecycle.run_identity import script_name
-from otel_mlperf.whole_file import make_folder, replacing
+from otel_mlperf.whole_file import make_folder, replacing_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,9 +72,6 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
         place = folder / f"{name}{TRACE_SUFFIX}"
         if place.exists():
             place = folder / f"{name.replace('.', f'-{os.getpid()}.', 1)}{TRACE_SUFFIX}"
-        # Made here, because torch would say on stderr that it cannot.
-        temporary = folder / f".{os.getpid()}-{place.name.removesuffix(TRACE_SUFFIX)}.json"
-        temporary.touch(mode=0o600)
     except OSError as error:
         raise StoreError(
             f"writing a profiler trace to {folder}: {error.strerror}; make room there, or make it "
@@ -82,21 +79,15 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
         ) from error
     try:
         # Not synced: the training process waits, and a trace has hundreds of megabytes.
-        with replacing(place, temporary=temporary):
-            export(str(temporary))
-            temporary.chmod(0o600)  # Kineto puts a file of its own there
-            _check(temporary)
+        with replacing_by_name(place) as written:
+            export(written)
+            _check(Path(written), folder)
     except OSError as error:
         if is_foreign(error):
             raise  # a time limit of the program, which is an OSError too
         raise StoreError(
             f"writing the profiler trace {place}: {error.strerror}; make room there"
         ) from error
-    finally:
-        # Kineto writes beside the place that it is given, and leaves that where the disk is full.
-        kinetos = temporary.with_name(f"{temporary.name}.tmp")
-        with suppress(OSError):
-            kinetos.unlink(missing_ok=True)
     return place
 
 
@@ -132,7 +123,7 @@ def tell_place(trace: Path, *, console: bool) -> None:
         sys.stderr.write(f"otel_mlperf: profiler trace: {trace}\n")
 
 
-def _check(trace: Path) -> None:
+def _check(trace: Path, folder: Path) -> None:
     """Raises where the file does not begin and end as one JSON object does."""
     # torch writes from the front: a trace that was cut lacks its end. Reading all of it would keep
     # the training waiting for seconds.
@@ -142,9 +133,9 @@ def _check(trace: Path) -> None:
         file.seek(max(0, size - 64))
         tail = file.read().rstrip()[-1:]
     if (head, tail) != (b"{", b"}"):
-        room = os.statvfs(trace.parent)
+        room = os.statvfs(folder)
         free = room.f_bavail * room.f_frsize
         raise StoreError(
-            f"writing a profiler trace to {trace.parent}: torch left {size:,} bytes that are no "
+            f"writing a profiler trace to {folder}: torch left {size:,} bytes that are no "
             f"whole trace, {free:,} bytes are free there; make room"
         )

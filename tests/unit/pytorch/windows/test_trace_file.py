@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -81,6 +82,43 @@ def test_time_limit_is_the_programs(tmp_path):
         signal.signal(signal.SIGUSR1, before)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def as_kineto(path):
+    """Writes beside the place that it is given, and renames that."""
+    beside = Path(f"{path}.tmp")
+    beside.write_text(WHOLE)
+    beside.rename(path)
+
+
+@pytest.mark.fault("S20")
+@pytest.mark.parametrize("name", [".{}-rank0.3.json", ".{}-rank0.3.json.tmp"])
+def test_a_link_in_the_folder_is_not_written_through(tmp_path, name):
+    """Another user has put it there, under a name that the profiler was known to use."""
+    outside, folder = tmp_path / "outside", tmp_path / "profiles"
+    folder.mkdir()
+    (folder / name.format(os.getpid())).symlink_to(outside)
+    path = write_trace(as_kineto, folder, "rank0.3")
+
+    assert path.read_text() == WHOLE
+    assert not outside.exists()
+
+
+@pytest.mark.fault("S20")
+def test_a_folder_that_becomes_a_link_is_not_written_through(tmp_path):
+    """Another user exchanges it while the profiler writes."""
+    outside, folder = tmp_path / "outside", tmp_path / "profiles"
+    outside.mkdir()
+
+    def exchanged(path):
+        folder.rename(tmp_path / "before")
+        folder.symlink_to(outside)
+        as_kineto(path)
+
+    write_trace(exchanged, folder, "rank0.3")
+
+    assert not any(outside.iterdir())
+    assert [path.name for path in (tmp_path / "before").iterdir()] == ["rank0.3.pt.trace.json"]
 
 
 @pytest.mark.fault("F84")
