@@ -40,6 +40,10 @@ class StoreError(OtelMlperfError):
     exit_code = 65
 
 
+class SharedRunFolderWarning(UserWarning):
+    """Other users can change the run folder that is read."""
+
+
 class JournalError(OtelMlperfError):
     """A journal cannot be created, or is not one; names the file."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from typing import TYPE_CHECKING, Any, Final
 
 # Not the standard library's: a ``json.py`` beside the program would be imported in its place.
@@ -62,6 +63,22 @@ def read_run_file(folder: Path) -> RunFile:
             "upgrade otel-mlperf"
         )
     return facts
+
+
+def describe_sharing(folder: str | Path) -> str:
+    """Return a sentence if other users can change what a run folder contains, else an empty one."""
+    path = os.path.abspath(folder)
+    for place in (os.path.dirname(path), path):
+        with contextlib.suppress(OSError):
+            about = os.stat(place)
+            is_shared = about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX
+            if is_shared or about.st_uid not in (0, os.geteuid()):
+                return (
+                    f"other users can change the run folder {folder}: {place} belongs to user "
+                    f"{about.st_uid} and has mode {stat.S_IMODE(about.st_mode):03o}; use a folder "
+                    "of your own with mode 700 if they should not"
+                )
+    return ""
 
 
 def write_run_file(folder: str, facts: Mapping[str, Any]) -> bool:

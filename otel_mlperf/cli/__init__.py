@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from contextlib import suppress
-from typing import NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from otel_mlperf.errors import NoRoom, OtelMlperfError
+from otel_mlperf.errors import NoRoom, OtelMlperfError, SharedRunFolderWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _INTERRUPTED = 130
 _NOT_WRITTEN = 74
@@ -59,6 +64,15 @@ def _say(message: str) -> None:
         warn(message)
 
 
+def _show_warning(
+    default: Callable[..., None], message: Warning | str, category: type[Warning], *rest: Any
+) -> None:
+    if issubclass(category, SharedRunFolderWarning):
+        _say(str(message))
+    else:
+        default(message, category, *rest)
+
+
 def _forget_output() -> None:
     """What could not be written goes nowhere; Python must not find that out again at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -78,7 +92,10 @@ def _dispatch(arguments: list[str]) -> None:
     _make_room()
     from otel_mlperf.cli.commands import call
 
-    call(arguments)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("default", category=SharedRunFolderWarning)
+        warnings.showwarning = partial(_show_warning, warnings.showwarning)
+        call(arguments)
 
 
 def _make_room() -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_mlperf.errors import NoSuchRun, StoreError
+from otel_mlperf.errors import NoSuchRun, SharedRunFolderWarning, StoreError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.run_file import RUN_FILE, RunFile, read_run_file
+from otel_mlperf.run_file import RUN_FILE, RunFile, describe_sharing, read_run_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,12 +82,19 @@ def read_run(path: Path) -> RunFolder:
 def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:
     """The run that a user means by a path, ``latest``, a name or the beginning of an id.
 
-    Of several runs of one name the newest is meant.
+    Of several runs of one name the newest is meant. Warns where other users can change its folder.
 
     Raises:
         NoSuchRun: none matches, or several ids begin like that.
         StoreError: it is named by its folder, and is not readable.
     """
+    found = _find(run, folder)
+    if sentence := describe_sharing(found.path):
+        warnings.warn(sentence, SharedRunFolderWarning, stacklevel=2)
+    return found
+
+
+def _find(run: str, folder: Path | None) -> RunFolder:
     if os.path.isfile(os.path.join(run, RUN_FILE)):
         return read_run(Path(run))
     folder = runs_dir() if folder is None else folder

@@ -7,7 +7,6 @@ import errno
 import math
 import os
 import re
-import stat
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from otel_mlperf.recorder.core.faults import say_once
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.lifecycle.start_time import start_time_ns
 from otel_mlperf.redaction import IN_PROCESS
-from otel_mlperf.run_file import RUN_FILE, extend_run_file, write_run_file
+from otel_mlperf.run_file import RUN_FILE, describe_sharing, extend_run_file, write_run_file
 from otel_mlperf.whole_file import make_folder
 
 if TYPE_CHECKING:
@@ -82,17 +81,8 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
 
 def warn_of_others(folder: str) -> None:
     """Warns once where others could exchange the run folder or what is in it."""
-    for path in (os.path.dirname(folder), folder):
-        with contextlib.suppress(OSError):
-            about = os.stat(path)
-            is_shared = about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX
-            if is_shared or about.st_uid not in (0, os.geteuid()):
-                say_once(
-                    "other users can change the run folder %s: %s belongs to user %d and has mode "
-                    "%03o; use a folder of your own with mode 700 if they should not",
-                    folder, path, about.st_uid, stat.S_IMODE(about.st_mode),
-                )  # fmt: skip
-                return
+    if sentence := describe_sharing(folder):
+        say_once("%s", sentence)
 
 
 def short_ids(run_id: str) -> list[str]:

@@ -135,6 +135,17 @@ def test_runs_are_cut_at_twenty_unless_all_are_wanted(runs, command):
     assert len(command("runs", "--all")[1].splitlines()) == 23
 
 
+@pytest.mark.parametrize("arguments", [["summary"], ["compare", "3f2a", "3f2a"], ["doctor"]])
+def test_a_run_folder_that_others_can_change_is_warned_of_once(runs, command, arguments):
+    """On stderr; the command answers as ever."""
+    digits(runs).write().chmod(0o770)
+
+    _, out, err = command(*arguments)
+
+    assert err.count("otel-mlperf: other users can change the run folder") == 1
+    assert out
+
+
 @pytest.mark.fault("F60")
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),

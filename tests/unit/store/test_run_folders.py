@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
 import pytest
 
-from otel_mlperf.errors import NoSuchRun, StoreError
+from otel_mlperf.errors import NoSuchRun, SharedRunFolderWarning, StoreError
 from otel_mlperf.store.run_folders import find_run, list_runs, runs_dir
 
 
@@ -183,3 +184,22 @@ def test_a_run_file_that_cannot_be_read_is_named(tmp_path, content, message):
 
     with pytest.raises(StoreError, match=message):
         find_run(str(folder))
+
+
+@pytest.mark.parametrize(("runs_mode", "run_mode"), [(0o2775, 0o700), (0o700, 0o770)])
+def test_a_folder_that_others_can_change_is_read_with_a_warning(runs, runs_mode, run_mode):
+    """A volume with a group, as Kubernetes mounts it."""
+    runs.chmod(runs_mode)
+    (runs / "mnist-3f2b").chmod(run_mode)
+
+    with pytest.warns(SharedRunFolderWarning, match="other users can change the run folder"):
+        assert find_run("mnist", runs).facts.name == "mnist"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_read_with_a_warning(runs):
+    """That user can change what is read."""
+    os.chown(runs / "mnist-3f2b", 65534, 65534)
+
+    with pytest.warns(SharedRunFolderWarning, match="belongs to user 65534"):
+        assert find_run("mnist", runs).facts.name == "mnist"
