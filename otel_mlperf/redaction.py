@@ -13,6 +13,8 @@ from base64 import b64decode
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from otel_mlperf.secret_commands import command_patterns
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -110,7 +112,7 @@ _LOGIN: Final = (
 )
 """RFC 3986, user information of a URL, up to the last ``@`` of the authority."""
 _BARE_LOGIN: Final = (
-    r"(?<![\w/@.-])(?!(?i:mailto|e-?mail|from|to|b?cc|author|contact|sip|acct):)"
+    r"(?<![\w/@.-])(?!(?i:mailto|e-?mail|from|to|b?cc|author|contact|sip|acct|jdbc|oracle):)"
     r"[\w.+-]{1,64}:(?!//)[^\s\"'<>,@]{1,64}(?:(?:@[^\s\"'<>,@/]{1,64})+(?=@\w)"
     r"|(?=@(?:localhost\b|[\w-]+(?:\.[\w-]+)*(?:\.[A-Za-z]{2,}\b|:\d|/)|\d+(?:\.\d+){3})))"
 )
@@ -132,7 +134,8 @@ KEY_WORDS: Final = frozenset({
     "api keys", "access keys", "secret keys", "private keys", "storage key", "hmac key",
     "license key", "subscription key", "shared access key", "wandb key", "honeycomb team",
     "db pass", "user pass", "admin pass", "root pass", "smtp pass", "mail pass", "ftp pass",
-    "redis pass", "login pass", "http pass", "proxy pass", "secret str",
+    "redis pass", "login pass", "http pass", "proxy pass", "secret str", "storepass",
+    "keypass",
 })  # fmt: skip
 """A name that ends with one of these, in any writing (``api_key``, ``apiKey``, ``API-KEY``), has a
 secret as its value. After the keys that Sentry's SDK hides (``sentry_sdk.scrubber``)."""
@@ -149,23 +152,8 @@ _SUFFIXES: Final = frozenset({
 })  # fmt: skip
 """Words behind a secret's name that do not make it harmless, as in ``secret_key_base``."""
 
-_SPAN: Final = r"[^\n;|&]{0,200}?[\s\"',]"
-"""Bounded: otherwise the time would grow with the square of a text's length."""
-_BEHIND_FLAG: Final = r"(?P<value>(?!\[redacted\])[^\s\"',;)\]]+)"
-_COMMANDS: Final = (
-    # MySQL's clients and 7z expect the value directly behind the flag.
-    rf"\b(?:mysql|mariadb|mycli|7z)[\w-]*\b{_SPAN}-p(?=[^\s\"',-])",
-    rf"\b(?:sshpass|mongo\w*|login)\b{_SPAN}-p[\s\"',=]*(?!-)",
-    rf"\bredis-cli\b{_SPAN}-a[\s\"',=]*",
-    rf"\b(?:curl|smbclient|https?|xh)\b{_SPAN}"
-    r"(?:-[uUa]|--(?:proxy-)?user)[\s\"',=]*(?=[^\s\"',:%]*[:%][^\s\"',])",
-    rf"\bldap[a-z]+\b{_SPAN}-w[\s\"',=]*",
-    rf"\b(?:zip|unzip|sqlcmd|bcp|mosquitto_\w+)\b{_SPAN}-P[\s\"',=]*",
-    rf"\bopenssl\b{_SPAN}pass:",
-    # For other programs a value with letters and digits: -p8080:80 is a port.
-    r"(?<![\w.-])-p(?=[^\s\"',/:=]*\d)(?=[^\s\"',/:=]*[A-Za-z])(?=[^\s\"',/:=]{6})",
-)
-"""Commands with a one-letter flag for a password, up to its value."""
+_BLANK: Final = "\x1f"
+"""Between items of a list that is read as a command line: they may contain others."""
 
 _BETWEEN: Final = (
     r"(?![A-Za-z0-9_])[ \t]*+(?:(?:(?:is|was|for|with)\b|->|<-|[:=(|>\"'\[])[ \t]*+){0,4}+"
@@ -182,13 +170,18 @@ _PROSE: Final = (
     r"(?P<value>(?!\[redacted\])[^\s\"']{4,128})(?=[\"'])",
     r"(?<![a-z])(?:(?:api|access|secret|private|auth|account|wandb)[ _-]?key|token|secret|login)"
     rf"{_BETWEEN}(?P<value>{_HEX}|(?-i:{_RANDOM}))",
+    # A PIN, or another password of digits; pins of a chip have fewer.
+    r"(?:(?<![a-z])(?:pin|otp|puk)|(?-i:(?<=[a-z])(?:Pin|Otp)))(?:[ _-]?(?:code|number))?"
+    r"(?:[\"']?[ \t]*[:=][ \t]*[\"']?|[ \t]+(?:is|was)[ \t]+|[\"'],[ \t]*[\"']?|(?<=--pin)[ \t]+)"
+    r"(?P<value>\d{4,12})(?![\w.])",
+    r"(?<![a-z])(?:cvv2?|cvc)[\"']?[ \t]*[:=][ \t]*[\"']?(?P<value>\d{3,4})(?![\w.])",
     rf"(?:wandb|login|api)\b[^\n]{{0,40}}?(?<![a-z])key{_BETWEEN}(?P<value>{_HEX})",
     # Weights & Biases: as long as a commit, but nobody calls a commit a key.
     r"(?<![\w.-])(?<!cache\ )(?<!hash\ )(?<!index\ )key[\"']?[ \t]*[:=][ \t]*[\"']?"
     r"(?P<value>[0-9a-f]{40})(?![\w-])",
 )
 """A secret behind its name without a sign that assigns it: only what no word looks like."""
-_HINT: Final = re.compile("pass|pwd?|token|secret|login|key", re.IGNORECASE)
+_HINT: Final = re.compile("pass|pwd?|token|secret|login|key|pin|otp|puk|cv[vc]", re.IGNORECASE)
 """In every text in which one of ``_PROSE`` finds something."""
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -236,11 +229,25 @@ class Redactor:
         if isinstance(value, dict):
             return self.values(value, key if is_secret_key(key) else "")
         if isinstance(value, list):
+            value = self._command(value)
             names = ("", *(_flag(item, is_pair=len(value) == 2) for item in value))
             return [self.value(name or key, item) for name, item in zip(names, value, strict=False)]
         # A number under "token" is one of a vocabulary, under "password" somebody's.
-        is_hidden = type(value) is int and key.lower().endswith(ENDINGS)
+        is_hidden = type(value) is int and (
+            key.lower().endswith(ENDINGS) or _is_named_in_prose(key, str(value))
+        )
         return self._hide(value) if is_hidden else value
+
+    def _command(self, items: list[Any]) -> list[Any]:
+        """``items`` without secrets that they contain as a command line: an item can be a flag."""
+        if not all(isinstance(item, str) for item in items):
+            return items
+        text, count = _commands_hidden(_BLANK.join(items))
+        hidden = text.split(_BLANK)
+        if not count or len(hidden) != len(items):
+            return items
+        self._count(count)
+        return hidden
 
     def values(self, values: Mapping[str, Any], around: str = "") -> dict[str, Any]:
         """Each of ``values``; all are hidden where ``around`` is the name of a secret."""
@@ -272,15 +279,18 @@ def _hidden_in(text: str) -> tuple[str, int]:
     if "@" in text:
         text, found = _logins().subn(HIDDEN, text)
         count += found
-    if " -" in text or "-p" in text or ",-" in text:
-        text, found = _values_hidden(text, _commands())
-        count += found
+    text, found = _commands_hidden(text)
+    count += found
     text, found = _assigned_hidden(text)
     count += found
     if _HINT.search(text) is not None:
         text, found = _values_hidden(text, _prose())
         count += found
     return text, count
+
+
+def _commands_hidden(text: str) -> tuple[str, int]:
+    return _values_hidden(text, command_patterns(text))
 
 
 def _values_hidden(text: str, patterns: Iterable[re.Pattern[str]]) -> tuple[str, int]:
@@ -368,11 +378,6 @@ def _tokens() -> re.Pattern[str]:
 @cache
 def _logins() -> re.Pattern[str]:
     return re.compile(rf"{_LOGIN}|{_BARE_LOGIN}")
-
-
-@cache
-def _commands() -> list[re.Pattern[str]]:
-    return [re.compile(command + _BEHIND_FLAG) for command in _COMMANDS]
 
 
 @cache

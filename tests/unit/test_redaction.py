@@ -171,7 +171,37 @@ NAMED = [
     "AZURE_STORAGE_KEY=hunter22",
     "license_key=hunter22",
     "storage_key=hunter22",
+    "mysql -u root -p hunter22 db",
+    "mysqldump -p hunter22",
+    "['mysql', '-p', 'hunter22']",
+    "mc alias set minio https://minio.example.com me hunter22",
+    "mc --insecure alias set minio http://x:9000 me hunter22 --api s3v4",
+    "mc config host add s3 http://x:9000 me hunter22",
+    "['mc', 'alias', 'set', 'minio', 'http://x', 'me', 'hunter22']",
+    "jdbc:oracle:thin:scott/hunter22@host:1521:orcl",
+    "jdbc:oracle:thin:scott/hunter22@//host:1521/x",
+    "jdbc:oracle:oci:scott/a@hunter22@host",
+    "sqlplus scott/hunter22@orcl",
+    "sqlplus -s scott/hunter22 @report.sql",
+    "expdp scott/hunter22 schemas=x",
+    "keytool -storepass hunter22",
+    "keytool -keypass hunter22",
+    "aws configure set aws_secret_access_key hunter22",
+    "rclone config create x s3 secret_access_key hunter22",
+    "ngrok config add-authtoken hunter22",
+    "htpasswd -b file user hunter22",
+    "htpasswd -nb user hunter22",
+    "cqlsh -u me -p hunter22",
+    "beeline -n me -p hunter22",
+    "ipmitool -U me -P hunter22",
+    "lftp -u me,hunter22 host",
+    "openssl enc -k hunter22",
+    "snmpwalk -v3 -A hunter22 host",
 ]
+PINS = [
+    "pin={}", "PIN: {}", '"pin": "{}"', "user_pin={}", "userPin={}", "pin code: {}", "pin is {}",
+    "--pin {}", "--pin={}", "('pin', '{}')", "otp={}", "cvv: {}", "{{'pin': {}}}",
+]  # fmt: skip
 COMMIT = "3dd735b0f3a1c2d4e5f60718293a4b5c6d7e8f90"
 KEYED = [
     "export WANDB_API_KEY={}",
@@ -299,12 +329,39 @@ HARMLESS = [
     "cuda:0",
     "lr=1e-3,wd=0.1",
     "layers.0.attn.k_proj.weight",
+    "mysql -u root -p mydb",
+    "mysql -p < dump.sql",
+    "mysql -u root -p\nEnter password",
+    "mysql -S /tmp/mysql.sock db",
+    "mysql -h host1 -P 3306",
+    "mc alias list",
+    "mc cp a1b2c3 minio/bucket",
+    "the alias set of names is x1 y2 z3 w4",
+    "jdbc:oracle:thin:@host:1521:orcl",
+    "jdbc:oracle:thin:@//host:1521/orcl",
+    "sqlplus / as sysdba",
+    "sqlplus -s /nolog @a/b.sql",
+    "actions/checkout@v4",
+    "org/model@main",
+    "aws configure set region eu-central-1",
+    "config: weight_decay 1e-2",
+    "htpasswd -c file user",
+    "pin=17",
+    "pin_memory=True",
+    "pin_memory_device=1234",
+    "spin=1234",
+    "pins=1024",
+    "failed to pin 4096 bytes",
+    "pin: true",
+    "openssl version -a",
 ]
 LONG = [
     "a-" * 100_000, "=" * 100_000, "a=" * 50_000, "://" * 50_000, "bearer " * 20_000,
     "-----BEGIN PRIVATE KEY-----" * 5_000, "password='" * 20_000, "--a " * 30_000, "1:A" * 40_000,
     "mysql " * 30_000, "login -" * 30_000, "u:p@" * 40_000, "://a:b/" * 30_000,
     "password " * 20_000, "password=," * 20_000,
+    "mc alias set " * 10_000, "htpasswd -b " * 10_000, "jdbc:oracle:a:b/" * 10_000,
+    "sqlplus a/" * 20_000, "config a_key " * 10_000, "pin is " * 20_000,
     "api key " * 20_000, "password: |\n " * 10_000, "password\": [" * 10_000,
 ]  # fmt: skip
 
@@ -337,6 +394,33 @@ def test_named_secrets_are_hidden(text):
 
 
 @pytest.mark.fault("S10")
+@pytest.mark.parametrize("text", PINS)
+def test_short_numbers_are_hidden_by_their_name(text):
+    """They are passwords of digits."""
+    assert redact(text.format(1234)) == text.format(HIDDEN)
+
+
+@pytest.mark.fault("S10")
+def test_a_list_is_read_as_a_command_line():
+    """The program is one item, its flag another, and the password a third."""
+    redactor = Redactor()
+    lines = [
+        ["mysql", "-u", "root", "-p", "hunter22"],
+        ["mysql", "-psecretly", "db"],
+        ["mc", "alias", "set", "a", "http://x", "me", "secretly"],
+        ["train.py", "-p", "8080", "a b"],
+    ]
+
+    assert [redactor.value("argv", line) for line in lines] == [
+        ["mysql", "-u", "root", "-p", HIDDEN],
+        ["mysql", f"-p{HIDDEN}", "db"],
+        ["mc", "alias", "set", "a", "http://x", "me", HIDDEN],
+        ["train.py", "-p", "8080", "a b"],
+    ]
+    assert redactor.hidden == 3
+
+
+@pytest.mark.fault("S10")
 @pytest.mark.parametrize("text", KEYED)
 def test_a_hexadecimal_key_is_hidden_next_to_its_name(text):
     """The same digits next to the word commit are no secret, and stay."""
@@ -363,13 +447,13 @@ def test_values_are_hidden_by_the_item_before_them():
         "pairs": [["api_key", "hunter22"], ["lr", "a"]], "names": ["user", "token", "id"],
         "env": [{"name": "DB_PASSWORD", "value": "hunter22"}, {"name": "LR", "value": "0.1"}],
         "pw": "hunter22", "forward_pass": "first", "key": COMMIT, "sha": COMMIT,
-        "cache_key": COMMIT,
+        "cache_key": COMMIT, "pin": 1234, "gpio": {"pin": 17}, "otp": "123456",
     }) == {
         "argv": ["x.py", "--password", HIDDEN, "--lr", "0.1"], "pair": ["password", HIDDEN],
         "pairs": [["api_key", HIDDEN], ["lr", "a"]], "names": ["user", "token", "id"],
         "env": [{"name": "DB_PASSWORD", "value": HIDDEN}, {"name": "LR", "value": "0.1"}],
         "pw": HIDDEN, "forward_pass": "first", "key": HIDDEN, "sha": COMMIT,
-        "cache_key": COMMIT,
+        "cache_key": COMMIT, "pin": HIDDEN, "gpio": {"pin": 17}, "otp": HIDDEN,
     }  # fmt: skip
 
 
