@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
+import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 # Not the standard library's: a ``json.py`` beside the program would be imported in its place.
@@ -25,6 +27,7 @@ RUN_FILE: Final = "run.json"
 FORMAT: Final = 1
 """Version of the run folder, in ``run.json``; a reader refuses a higher one."""
 _MOST_BYTES: Final = 64 << 20
+_KEY: Final = re.compile("[0-9a-f]{8}")
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,12 +96,31 @@ def write_run_file(folder: str, facts: Mapping[str, Any]) -> bool:
     """
     path = os.path.join(folder, RUN_FILE)
     if not os.path.exists(path):
-        _write_first(path, {"format": FORMAT, **facts})
+        _write_first(path, {"format": FORMAT, "key": os.urandom(4).hex(), **facts})
     try:
         # Who won is what the file says, not who wrote: two runs may have drawn the same folder.
         return bool(_read(path).get("id") == facts["id"])
     except (msgspec.MsgspecError, ValueError, AttributeError):
         return False
+
+
+def read_key(folder: str | Path) -> str:
+    """Return the part of a journal folder's name that identifies the run folder.
+
+    Two run folders may have runs of the same id. The key is random and stored in ``run.json``: one
+    folder has different paths in containers. It is empty for a run of an earlier version, and is
+    derived from the path as long as there is no such file.
+    """
+    try:
+        key = _read(os.path.join(folder, RUN_FILE)).get("key", "")
+    except (OSError, ValueError, msgspec.MsgspecError, AttributeError):
+        return _key_of_path(folder)
+    # The folder may be somebody else's, and the key becomes a part of a path.
+    return key if isinstance(key, str) and _KEY.fullmatch(key) else ""
+
+
+def _key_of_path(folder: str | Path) -> str:
+    return f"{zlib.crc32(os.fsencode(os.path.abspath(folder))):08x}"
 
 
 def extend_run_file(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
@@ -150,7 +172,10 @@ def _write_first(path: str, about: Mapping[str, Any]) -> None:
         os.link(draft, path)  # unlike a rename it fails where another rank was first
     except FileExistsError:
         pass
-    except OSError:  # a file system without links
+    except OSError:
+        # A file system without links: the last rank wins, so that all have to write the same key.
+        key = _key_of_path(os.path.dirname(path))
+        write_whole(draft, _text({**about, "key": key}))
         os.replace(draft, path)
     finally:
         with contextlib.suppress(OSError):

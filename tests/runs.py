@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import warm_python
 from servers.running import wait_until
 
-from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX
+from otel_mlperf.journal.journal_folder import SUFFIX, folders_of_run
 from otel_mlperf.store.run_folders import list_runs
 from otel_mlperf.store.table_reader import Store
 
@@ -102,7 +102,7 @@ def settle(run: Path) -> None:
     command 2 s, and a busy machine takes longer.
     """
     run_id = json.loads((run / "run.json").read_text())["id"]
-    place = Path(SHARED_MEMORY, f"otel_mlperf-{os.getuid()}", run_id)
+    place = Path(folders_of_run(run_id, run)[0])
     wait_until(lambda: not glob(f"{place}/*{SUFFIX}"), what="journals to be read")
     wait_until(lambda: not place.exists(), what="the agent to leave")
 

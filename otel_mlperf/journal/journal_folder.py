@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from otel_mlperf.errors import JournalError
 from otel_mlperf.ids import hashed_name, safe_name
 from otel_mlperf.journal.layout import Shape
+from otel_mlperf.run_file import read_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,12 +29,15 @@ _SHARE = 64
 """One journal takes at most this part of what is free: DataLoader workers live there too."""
 
 
-def journal_folder(run_id: str, run_folder: str, shared_memory: str = SHARED_MEMORY) -> str:
+def journal_folder(
+    run_id: str, run_folder: str, shared_memory: str = SHARED_MEMORY, key: str | None = None
+) -> str:
     """The folder for the journals of a run on this node, the same for every process of the user.
 
-    Without a writable tmpfs it is inside the run folder.
+    Without a writable tmpfs it is inside the run folder. ``key`` is the run folder's (default: that
+    in its ``run.json``).
     """
-    shared, on_disk = folders_of_run(run_id, run_folder, shared_memory, user=os.getuid())
+    shared, on_disk = folders_of_run(run_id, run_folder, shared_memory, user=os.getuid(), key=key)
     is_fit = os.path.isdir(shared_memory) and os.access(shared_memory, os.W_OK | os.X_OK)
     return shared if is_fit else on_disk
 
@@ -44,6 +48,7 @@ def folders_of_run(
     shared_memory: str = SHARED_MEMORY,
     *,
     user: int | None = None,
+    key: str | None = None,
 ) -> tuple[str, str]:
     """Where a run may have journals: in shared memory, or on disk for want of room there.
 
@@ -51,6 +56,8 @@ def folders_of_run(
     """
     owner = os.stat(run_folder).st_uid if user is None else user
     name = run_id if safe_name(run_id, 128) == run_id else hashed_name(run_id)
+    if key := read_key(run_folder) if key is None else key:
+        name = f"{name}-{key}"  # a run in another folder may have the same id
     shared = os.path.join(_folder_of(owner, shared_memory), name)
     return shared, os.path.join(run_folder, "journals")
 

@@ -28,6 +28,8 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
     run_name: str
     run_folder: str
     """Absolute path of the run folder."""
+    run_key: str | None = None
+    """As in the run's ``run.json``; None: the journal is of an earlier version."""
     service: str
     host: str
     pid: int

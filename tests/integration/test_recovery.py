@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import uuid
 
 import pytest
 import warm_python
@@ -76,6 +77,26 @@ def test_a_run_is_recovered_with_the_settings_that_it_had(tmp_path) -> None:
     assert account["unselected"] == 0
     assert {span["resource"]["team"] for span in spans} == {"vision"}
     assert account["delivered"] == len(spans) == ended.counted[0] + 3
+
+
+@pytest.mark.fault("F26")
+def test_runs_of_one_id_in_two_folders_are_apart(tmp_path) -> None:
+    """Each has its own steps, also where both record at the same time on one machine."""
+    places = [tmp_path / name / "runs" for name in ("a", "b")]
+    run_id = uuid.uuid4().hex
+    for place in places:
+        place.parent.mkdir()
+    with (
+        Running(places[0], OTEL_MLPERF_RUN_ID=run_id) as first,
+        Running(places[1], OTEL_MLPERF_RUN_ID=run_id) as second,
+    ):
+        wait_until(lambda: first.has_counted and second.has_counted, what="steps of both")
+        ended = [first.end().settled(), second.end().settled()]
+
+    for run in ended:
+        (row,) = run.rows("SELECT count(*) AS n FROM steps")
+        assert row["n"] == run.counted[1] > 0
+        assert len(run.rows("SELECT DISTINCT rank, restart, pid FROM processes")) == 1
 
 
 def test_recovery_sends_nothing_to_a_server_that_only_the_run_folder_names(tmp_path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from runs import Running, adds_up, agent_of, agents_of
 from servers.running import wait_until
 
-from otel_mlperf.journal.journal_folder import SHARED_MEMORY, journals_in
+from otel_mlperf.journal.journal_folder import folders_of_run, journals_in
 from otel_mlperf.store.run_folders import list_runs
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def recording(runs: Path) -> Iterator[tuple[Running, Path]]:
         wait_until(lambda: program.has_counted, what="its first step")
         wait_until(lambda: agent_of(runs), what="its agent")
         (run,) = list_runs(runs)
-        folder = Path(SHARED_MEMORY, f"otel_mlperf-{os.getuid()}", run.facts.id)
+        folder = Path(folders_of_run(run.facts.id, run.path)[0])
         wait_until(lambda: list((run.path / "accounting").glob("*.json")), what="its first flush")
         yield program, folder
 

@@ -36,11 +36,13 @@ class Node:
 
     def __init__(self, folder: Path, library: Path, **settings: str) -> None:
         self.id, self.runs = uuid.uuid4().hex, folder / "runs"
-        self.journals = Path(SHARED_MEMORY, f"otel_mlperf-{os.getuid()}", self.id)
         self.scripts: list[Script] = []
         self._names: dict[int, str] = {}
         self.variables = [self._variables(folder, library, rank) | settings for rank in (0, 1)]
         self.ranks = [self._start(0)]
+        mine = Path(SHARED_MEMORY, f"otel_mlperf-{os.getuid()}")
+        found = wait_until(lambda: [*mine.glob(f"{self.id}-*")], what="the first rank's journal")
+        (self.journals,) = found
         wait_until(lambda: is_served(self.journals), what="the first rank's agent")
         self.ranks.append(self._start(1))
 

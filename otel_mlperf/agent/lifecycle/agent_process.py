@@ -110,7 +110,8 @@ def _make_run_folder(meta: JournalMeta) -> None:
         JournalError: another run has the folder by now.
     """
     about = {"id": meta.run_id, "name": meta.run_name, "started_ns": meta.unix_ns,
-             "host": meta.host, "world_size": meta.world_size}  # fmt: skip
+             "host": meta.host, "world_size": meta.world_size,
+             "key": meta.run_key or ""}  # fmt: skip
     make_folder(meta.run_folder)
     if not os.path.exists(os.path.join(meta.run_folder, RUN_FILE)) and not write_run_file(
         meta.run_folder, about

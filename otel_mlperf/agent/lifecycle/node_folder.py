@@ -83,8 +83,8 @@ def _acquire(lock: int) -> bool:
 
 
 def _identify(journals: Path) -> bytes:
-    """What the agents of one machine or container have in common: kernel and shared memory."""
+    """What the agents of these journals have in common: kernel, shared memory and folder."""
     boot_id = ""
     with suppress(OSError), open(_BOOT_ID, encoding="ascii") as file:
         boot_id = file.read().strip()
-    return f"{boot_id} {os.stat(journals).st_dev}".encode()
+    return f"{boot_id} {os.stat(journals).st_dev} {journals.name}".encode()

@@ -46,6 +46,7 @@ from otel_mlperf.recorder.lifecycle.stack_choice import StackChoice
 from otel_mlperf.recorder.lifecycle.start_time import start_time_ns
 from otel_mlperf.recorder.lifecycle.warning_watch import WarningWatch
 from otel_mlperf.recorder.sections.section_context import PARENTS
+from otel_mlperf.run_file import read_key
 from otel_mlperf.run_settings import write_settings
 from otel_mlperf.sensors.gpus.visible_devices import VARIABLES
 
@@ -151,6 +152,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
         run_id=who.run_id,
         run_name=name,
         run_folder=folder,
+        run_key=read_key(folder),
         service=service,
         host=os.uname().nodename,
         pid=os.getpid(),

@@ -106,8 +106,8 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
         JournalError: there is room nowhere.
     """
     file = new_journal_name(meta.rank, os.getpid())
-    shared = journal_folder(meta.run_id, meta.run_folder)
-    on_disk = journal_folder(meta.run_id, meta.run_folder, "")
+    shared = journal_folder(meta.run_id, meta.run_folder, key=meta.run_key)
+    on_disk = journal_folder(meta.run_id, meta.run_folder, "", meta.run_key)
     if shared == on_disk:
         say_once("%s cannot be written: the journal goes to the run folder, where a slow disk can "
                  "delay the program", SHARED_MEMORY)  # fmt: skip

@@ -1,5 +1,6 @@
 """Tests of ``journal.journal_folder``."""
 
+import json
 import os
 import stat
 
@@ -19,6 +20,7 @@ from otel_mlperf.journal.journal_folder import (
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.run_file import write_run_file
 
 META = JournalMeta(
     run_id="r", run_name="n", run_folder="/nowhere", service="s", host="h", pid=1, run_span=7,
@@ -51,6 +53,43 @@ def test_different_run_ids_have_different_journal_folders(tmp_path, one, other):
     assert folders_of_run(one, tmp_path)[0] != folders_of_run(other, tmp_path)[0]
 
 
+@pytest.mark.fault("F26")
+def test_runs_of_one_id_in_two_run_folders_have_different_journal_folders(tmp_path):
+    """Otherwise one agent would serve both, and store all of it in one of them."""
+    folders = [tmp_path / name / "digits-job" for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        write_run_file(str(folder), {"id": "job"})
+
+    assert len({folders_of_run("job", folder)[0] for folder in folders}) == 2
+
+
+@pytest.mark.fault("F26")
+def test_a_run_folder_has_the_same_journals_whatever_its_path(tmp_path):
+    """A volume is mounted at different paths in containers, and a folder can be moved."""
+    write_run_file(str(tmp_path), {"id": "job"})
+    before = folders_of_run("job", tmp_path)[0]
+    elsewhere = tmp_path.rename(tmp_path.with_name("elsewhere"))
+
+    assert folders_of_run("job", elsewhere)[0] == before
+
+
+@pytest.mark.parametrize("key", [None, "../../x", 7])
+def test_journals_of_an_earlier_version_are_found_by_their_run_id(tmp_path, key):
+    """Its ``run.json`` has no key; so has one that somebody has damaged."""
+    facts = {"id": "job"} if key is None else {"id": "job", "key": key}
+    (tmp_path / "run.json").write_text(json.dumps(facts))
+
+    assert folders_of_run("job", tmp_path, "/shm", user=7)[0] == "/shm/otel_mlperf-7/job"
+
+
+def test_a_run_folder_that_the_disk_refuses_has_journals_by_its_path(tmp_path):
+    """Its ranks find each other, and no run in another folder."""
+    names = [folders_of_run("job", f"/sys/{name}", "/shm", user=7)[0] for name in ("a", "a", "b")]
+
+    assert names[0] == names[1] != names[2]
+
+
 def test_journals_are_found_folder_by_folder(tmp_path):
     """Those of the first folder come first; a folder that is not there has none."""
     first, second = tmp_path / "b", tmp_path / "a"
@@ -66,6 +105,7 @@ def test_journals_are_found_folder_by_folder(tmp_path):
 
 def test_folders_of_a_run_are_those_of_its_owner(tmp_path):
     """An administrator who looks at a run of somebody else means that one's journals."""
+    (tmp_path / "run.json").write_text("{}")
     shared, on_disk = folders_of_run("../r", tmp_path, "/shm")
 
     assert shared.startswith(f"/shm/otel_mlperf-{tmp_path.stat().st_uid}/r-")

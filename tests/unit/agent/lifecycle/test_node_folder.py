@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from otel_mlperf.agent.lifecycle.node_folder import claim_folder, claim_left_folder, node_folder
 
-ELSEWHERE = "/proc"
+ELSEWHERE = Path("/proc")
 """On another file system, as another container's shared memory is."""
 
 
@@ -34,6 +35,16 @@ def test_agents_of_two_machines_with_one_host_name_have_two_folders(tmp_path, jo
             assert (one.name, other.name) == ("node", "node-2")
         with claim_folder(tmp_path, "node", ELSEWHERE) as again:
             assert again == other
+
+
+def test_agents_of_two_journal_folders_have_two_folders(tmp_path, journals):
+    """One run folder has two where the disk refused it when its first journal was made."""
+    (tmp_path / "others").mkdir()
+    with (
+        claim_folder(tmp_path, "node", journals) as one,
+        claim_folder(tmp_path, "node", tmp_path / "others") as other,
+    ):
+        assert one != other
 
 
 def test_a_successor_on_the_same_machine_needs_no_lock(tmp_path, journals):

@@ -17,6 +17,7 @@ import otel_mlperf as om
 from otel_mlperf.journal.journal_folder import journal_folder
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.run_file import write_run_file
 
 
 def test_run_json(start):
@@ -105,9 +106,12 @@ def test_a_folder_that_the_environment_names_ends_no_job(tmp_path, monkeypatch, 
 
 
 @pytest.mark.fault("F99")
-def test_no_room_in_shared_memory(start, said):
+def test_no_room_in_shared_memory(start, said, tmp_path):
     """Where shared memory refuses, the journal is in the run folder, with a word."""
-    folder = journal_folder("taken", "")
+    run_folder = tmp_path / "runs" / "test-taken"
+    run_folder.mkdir(parents=True)
+    write_run_file(str(run_folder), {"id": "taken"})
+    folder = journal_folder("taken", str(run_folder))
     os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
     Path(folder).write_text("in the way")
     try:
@@ -166,7 +170,7 @@ def test_disk_that_refuses(start, said):
     om.stop()
 
     assert recording.sections("work")
-    assert recording.journal.path.startswith(journal_folder("refused", ""))
+    assert recording.journal.path.startswith(journal_folder("refused", str(recording.run.path)))
     (sentence,) = said()
     assert sentence.startswith("writing the run folder: ")
     assert "stays in shared memory until an agent, or 'otel-mlperf recover', can" in sentence
