@@ -111,7 +111,8 @@ def test_a_container_that_is_started_again_adds_its_steps(containers, tmp_path, 
         for row in again.rows("SELECT restart, count(*) FROM steps GROUP BY restart")
     )
     assert steps[1] == again.counted[1] == 50
-    assert 0 < steps[0] <= killed.counted[1]
+    # The kill may come between a step's end and its count.
+    assert 0 < steps[0] <= killed.counted[1] + 1
     if is_kept:  # nothing that was recorded is gone
         assert steps[0] == killed.counted[1]
     assert adds_up(again.accounts()["spans"]["store"])
@@ -144,7 +145,8 @@ def test_two_containers_of_one_host_name_keep_their_rows_apart(containers):
     rows = started[0][1].rows("SELECT rank, count(*) AS n FROM steps GROUP BY rank ORDER BY rank")
     assert [row["n"] for row in rows] == [ended.counted[1] for _, ended in started] == [200, 200]
     folders = sorted(path.name for path in (started[0][1].folder / "agent").iterdir())
-    assert folders == ["trainer", "trainer-2"]
+    # Where one has ended before the other one's agent starts, its folder is free again.
+    assert folders in (["trainer"], ["trainer", "trainer-2"])
 
 
 def test_children_record_where_shared_memory_is_full(tmp_path):
