@@ -114,7 +114,7 @@ def test_a_container_that_is_started_again_adds_its_steps(containers, tmp_path, 
     # The kill may come between a step's end and its count.
     assert 0 < steps[0] <= killed.counted[1] + 1
     if is_kept:  # nothing that was recorded is gone
-        assert steps[0] == killed.counted[1]
+        assert steps[0] - killed.counted[1] in (0, 1)
     assert adds_up(again.accounts()["spans"]["store"])
 
 
@@ -125,7 +125,7 @@ def test_the_log_of_a_killed_container_is_stored_by_recover(containers):
     recover(containers.runs)
 
     (row,) = killed.rows("SELECT count(*) AS n FROM steps")
-    assert 0 < row["n"] <= killed.counted[1]
+    assert 0 < row["n"] <= killed.counted[1] + 1  # killed between a step and its count
     account = killed.accounts()["spans"]["store"]
     assert adds_up(account)
     assert account["pending"] == 0
