@@ -45,15 +45,18 @@ class CheckpointIo:
         self._at = _try(_position, file)
         self._begin_ns = clock()
 
-    def end(self, section: Any) -> None:
+    def end(self, section: Any) -> int:
         """Adds it to the run's sums and says it of ``section``, unless that is None.
 
         Rate: bytes ÷ the time since this was made, which is what the section has measured.
+
+        Returns:
+            Its bytes; 0 where they are not known.
         """
         took_ns = max(1, self._clock() - self._begin_ns)
         size, recorder = _try(self._size), active()
         if size is None or recorder is None:
-            return
+            return 0
         try:
             labels = ((names.CHECKPOINT_DIRECTION, self._direction),)
             for metric, value in (
@@ -61,11 +64,10 @@ class CheckpointIo:
                 (names.CHECKPOINT_IO_TIME, took_ns / 1e9),
             ):
                 recorder.cells.add(metric.name, metric.unit, value, labels)
-            if section is not None:
-                rate = size / took_ns * 1e9
-                section.set(**{names.CHECKPOINT_SIZE: size, names.CHECKPOINT_RATE: rate})
+            set_size(section, size, took_ns)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
+        return size
 
     def _size(self) -> int | None:
         file = self._file
@@ -80,6 +82,13 @@ class CheckpointIo:
         else:  # whoever reads goes back and forth: all that is there is read
             size = _length(file) - self._at
         return size if size > 0 else None
+
+
+def set_size(section: Any, size: int, took_ns: int) -> None:
+    """Sets size and rate of a checkpoint's section, unless that is None."""
+    if section is not None:
+        rate = size / took_ns * 1e9
+        section.set(**{names.CHECKPOINT_SIZE: size, names.CHECKPOINT_RATE: rate})
 
 
 def _try(call: Callable[..., int | None], *given: object) -> int | None:

@@ -1,7 +1,7 @@
 """When is a checkpoint written or read, and in which file?
 
 Tensors that are pickled go through the same functions of torch, into a buffer: they are no
-checkpoint.
+checkpoint. A framework's call that writes or reads several files is one checkpoint.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.pytorch.loop.checkpoint_io import CheckpointIo
-from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment
+from otel_mlperf.pytorch.loop.checkpoint_io import CheckpointIo, set_size
+from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, clock, safely
 
 if TYPE_CHECKING:
     from otel_mlperf.pytorch.loop.loop_finder import Loop
@@ -19,10 +19,12 @@ _PICKLES_TENSORS: Final = "torch.storage"
 
 
 class Checkpoint(LoopMoment):
-    """A checkpoint that is written or read."""
+    """A file of a checkpoint that is written or read."""
 
     def __init__(self, name: str, direction: str, loop: Loop) -> None:
         super().__init__(name, loop)
+        self.whole = WholeCheckpoint(name, loop)
+        """The call of a framework that it may be in."""
         self._direction = direction
         self._io: CheckpointIo | None = None
 
@@ -41,6 +43,25 @@ class Checkpoint(LoopMoment):
         written, self._io = self._io, None
         try:
             if written is not None and kind is None:
-                written.end(self._section)
+                self.whole.size += written.end(self._section)
+        finally:
+            super().__exit__(kind, error, traceback)
+
+
+class WholeCheckpoint(LoopMoment):
+    """A framework's call that writes or reads all files of a checkpoint, which are its parts."""
+
+    size = 0
+    """Bytes of its files so far."""
+
+    def _begins(self, subject: Any) -> None:
+        self._loop.saves()
+        super()._begins(subject)
+        self.size = 0
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        try:
+            if self.size and kind is None:
+                safely(set_size, self._section, self.size, clock() - self._began_ns)
         finally:
             super().__exit__(kind, error, traceback)

@@ -54,9 +54,13 @@ _loop = Loop(RecordedSteps())
 _moments: list[LoopMoment] = []
 _backward: Final = Backward(names.BACKWARD, _loop)
 _update: Final = Update(_loop)
-_of_libraries: Final = {
-    "save": Checkpoint(names.SPAN_CHECKPOINT, names.CHECKPOINT_WRITE, _loop),
-    "load": Checkpoint(names.SPAN_CHECKPOINT_LOAD, names.CHECKPOINT_READ, _loop),
+_save: Final = Checkpoint(names.SPAN_CHECKPOINT, names.CHECKPOINT_WRITE, _loop)
+_load: Final = Checkpoint(names.SPAN_CHECKPOINT_LOAD, names.CHECKPOINT_READ, _loop)
+_of_libraries: Final[dict[str, LoopMoment]] = {
+    "save": _save,
+    "load": _load,
+    "save_all": _save.whole,
+    "load_all": _load.whole,
     "transfer": Transfer(_loop),
     "training_step": TrainingStep(names.SPAN_TRAINING_STEP, _loop),
     "backward": WrappedBackward(_backward),

@@ -19,6 +19,8 @@ class WatchedCall(NamedTuple):
     does: Literal[
         "save",
         "load",
+        "save_all",
+        "load_all",
         "transfer",
         "training_step",
         "backward",
@@ -57,6 +59,11 @@ _LIGHTNING_FILES: Final = (
 _LIGHTNING_IO: Final = (
     WatchedCall("TorchCheckpointIO.save_checkpoint", "save", "path"),
     WatchedCall("TorchCheckpointIO.load_checkpoint", "load", "path"),
+)
+_LIGHTNING_SAVES: Final = (WatchedCall("Trainer.save_checkpoint", "save_all", NOTHING),)
+_FABRIC_SAVES: Final = (
+    WatchedCall("Fabric.save", "save_all", NOTHING),
+    WatchedCall("Fabric.load", "load_all", NOTHING),
 )
 _LIGHTNING_MOVES: Final = (WatchedCall("move_data_to_device", "transfer", "(batch, device)"),)
 _LIGHTNING_UPDATES: Final = (WatchedCall("LightningOptimizer.step", "update", "self"),)
@@ -103,9 +110,33 @@ WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
     ),
     "transformers.modeling_utils": (
         WatchedCall("PreTrainedModel._load_pretrained_model", "load", "checkpoint_files"),
+        WatchedCall("PreTrainedModel.save_pretrained", "save_all", NOTHING),
     ),
-    "transformers.trainer": (WatchedCall("Trainer.evaluate", "validate", NOTHING),),
-    "accelerate.accelerator": (WatchedCall("Accelerator.backward", "backward", "(self, loss)"),),
+    "transformers.trainer": (
+        WatchedCall("Trainer.evaluate", "validate", NOTHING),
+        WatchedCall("Trainer._save_checkpoint", "save_all", NOTHING),
+        WatchedCall("Trainer.save_model", "save_all", NOTHING),
+    ),
+    "peft.peft_model": (WatchedCall("PeftModel.save_pretrained", "save_all", NOTHING),),
+    "diffusers.pipelines.pipeline_utils": (
+        WatchedCall("DiffusionPipeline.save_pretrained", "save_all", NOTHING),
+    ),
+    "diffusers.models.modeling_utils": (
+        WatchedCall("ModelMixin.save_pretrained", "save_all", NOTHING),
+    ),
+    "deepspeed.runtime.engine": (
+        WatchedCall("DeepSpeedEngine.save_checkpoint", "save_all", NOTHING),
+        WatchedCall("DeepSpeedEngine.load_checkpoint", "load_all", NOTHING),
+    ),
+    "stable_baselines3.common.base_class": (
+        WatchedCall("BaseAlgorithm.save", "save_all", NOTHING),
+    ),
+    "accelerate.accelerator": (
+        WatchedCall("Accelerator.backward", "backward", "(self, loss)"),
+        WatchedCall("Accelerator.save_state", "save_all", NOTHING),
+        WatchedCall("Accelerator.save_model", "save_all", NOTHING),
+        WatchedCall("Accelerator.load_state", "load_all", NOTHING),
+    ),
     "accelerate.optimizer": (WatchedCall("AcceleratedOptimizer.step", "update", "self"),),
     "accelerate.utils.operations": (WatchedCall("send_to_device", "transfer", "(tensor, device)"),),
     "lightning.fabric.utilities.cloud_io": _LIGHTNING_FILES,
@@ -114,6 +145,10 @@ WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
     "lightning_fabric.plugins.io.torch_io": _LIGHTNING_IO,
     "lightning.fabric.utilities.apply_func": _LIGHTNING_MOVES,
     "lightning_fabric.utilities.apply_func": _LIGHTNING_MOVES,
+    "lightning.fabric.fabric": _FABRIC_SAVES,
+    "lightning_fabric.fabric": _FABRIC_SAVES,
+    "lightning.pytorch.trainer.trainer": _LIGHTNING_SAVES,
+    "pytorch_lightning.trainer.trainer": _LIGHTNING_SAVES,
     "lightning.pytorch.strategies.strategy": _LIGHTNING_STEPS,
     "pytorch_lightning.strategies.strategy": _LIGHTNING_STEPS,
     "lightning.pytorch.core.optimizer": _LIGHTNING_UPDATES,
