@@ -152,6 +152,8 @@ def _entry_point_files(paths: Sequence[str]) -> Iterator[bytes]:
 def _await(integration: Integration) -> None:
     if integration.name not in _awaited:
         _awaited[integration.name] = integration
+        if isinstance(integration, TorchLoop):
+            integration.await_libraries()
         after_import(integration.module, partial(_switch_on, integration))
 
 

@@ -28,18 +28,41 @@ class TorchLoop:
     needs: Final = ()  # each hook that this version of torch has no place for is left out alone
 
     def __init__(self) -> None:
-        self._is_in_place = False
+        self._is_awaiting = self._is_in_place = False
+        self._imported: list[str] = []
+        """Watched modules that were imported before torch was seen."""
+
+    def await_libraries(self) -> None:
+        """Awaits the modules of watched calls.
+
+        Before torch is imported: the module that imports it is in ``sys.modules`` by then, without
+        its functions.
+        """
+        from otel_mlperf.pytorch.loop.watched_calls import WATCHED_CALLS
+
+        if not self._is_awaiting:
+            self._is_awaiting = True
+            for module in WATCHED_CALLS:
+                after_import(module, partial(self._see_library, module))
 
     def switch_on(self, framework: ModuleType) -> None:
         """Sees the moments of torch from now on."""
         from otel_mlperf.pytorch.loop import hooks
-        from otel_mlperf.pytorch.loop.watched_calls import WATCHED_CALLS
 
         hooks.install()
+        self._is_in_place = True
+        self.await_libraries()
+        imported, self._imported = self._imported, []
+        for module in imported:
+            hooks.see_library(module)
+
+    def _see_library(self, module: str) -> None:
         if not self._is_in_place:
-            self._is_in_place = True
-            for module in WATCHED_CALLS:
-                after_import(module, partial(hooks.see_library, module))
+            self._imported.append(module)
+            return
+        from otel_mlperf.pytorch.loop import hooks
+
+        hooks.see_library(module)
 
     def switch_off(self) -> None:
         """Sees nothing from now on."""

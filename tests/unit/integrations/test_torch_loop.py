@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
+import pytest
 import warm_python
 from runs import LIMIT_S, settle
 
@@ -37,10 +39,10 @@ for x in loader:
 """
 
 
-def recorded(folder, script):
+def recorded(folder, script, run=warm_python.run):
     """What ``otel-mlperf run`` stored of a script, which ended well and said nothing."""
     (folder / "train.py").write_text(script)
-    done = warm_python.run(
+    done = run(
         [sys.executable, "-m", "otel_mlperf", "run", "train.py"],
         cwd=folder,
         env={**os.environ, "OTEL_MLPERF_DIR": "runs", "OTEL_MLPERF_CONSOLE": "false"},
@@ -86,3 +88,30 @@ def test_a_validation_that_was_inferred_holds_no_step_that_is_said(tmp_path):
     assert recorded(tmp_path, LOOKED_AT_FIRST).rows(
         "SELECT phase, count(*) FROM steps GROUP BY phase"
     ) == [("train", 4)]
+
+
+LIBRARY = """
+import torch
+
+class Accelerator:
+    def save_state(self, output_dir):
+        torch.save({}, output_dir + "/model.bin")
+        torch.save({}, output_dir + "/optimizer.bin")
+"""
+SAVES = """
+from accelerate.accelerator import Accelerator
+
+Accelerator().save_state(".")
+"""
+
+
+@pytest.mark.slow
+def test_library_that_imports_torch_first_is_seen(tmp_path):
+    """Its save of two files is one checkpoint, although it was half imported when torch was."""
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate" / "accelerator.py").write_text(LIBRARY)
+    # In a process that has not imported torch yet.
+    store = recorded(tmp_path, SAVES, subprocess.run)
+    sql = "SELECT CAST(sum(count) AS BIGINT) FROM sections WHERE name = 'checkpoint'"
+
+    assert store.rows(sql) == [(1,)]
