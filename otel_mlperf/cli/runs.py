@@ -17,7 +17,8 @@ _Columns = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="By commas: step, forward.p95, samples_per_s, peak_memory, a parameter, a result.",
+        help="Comma-separated columns: step, forward.p95, samples_per_s, peak_memory, "
+        "peak_gpu_memory, parameters, flops, mfu, a parameter or result of the run.",
     ),
 ]
 _Sort = Annotated[str | None, typer.Option(metavar="NAME", help="By this column, largest first.")]

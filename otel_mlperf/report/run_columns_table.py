@@ -10,6 +10,7 @@ from otel_mlperf.analysis.comparison.run_measures import STEP
 from otel_mlperf.report.comparison_table import usual_note
 from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
 from otel_mlperf.report.quantities import duration, rate, signed, size
+from otel_mlperf.report.work_lines import amount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,6 +107,8 @@ def _shown(cell: Cell) -> str:
         return duration(value)
     if cell.unit == "bytes":
         return size(value, 1024)
+    if cell.unit:
+        return amount(value, cell.unit)
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 999.5 else rate(value)
     return short(str(value), _LONGEST_CELL)

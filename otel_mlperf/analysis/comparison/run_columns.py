@@ -1,7 +1,8 @@
 """What do many runs say of the same few things, one run a line, and how did a name go over time?
 
 A column is what a bound can be of (``step``, ``forward.p95``, ``samples_per_s``), a parameter, a
-result, or the last value of something logged; ``peak_memory`` is the GPU's where one was used.
+result, or the last value of something logged; ``peak_memory`` is the GPU's where one was used,
+``peak_gpu_memory`` that alone, ``flops`` the operations of a step.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ if TYPE_CHECKING:
 
 USUAL: Final = (STEP, "samples_per_s")
 """Columns where none are asked for."""
-_ALIASES: Final = {"peak_memory": ("cuda_peak_bytes", "memory_peak_bytes")}
+_ALIASES: Final = {
+    "peak_memory": ("cuda_peak_bytes", "memory_peak_bytes"),
+    "peak_gpu_memory": ("cuda_peak_bytes", "gpu_memory_bytes"),
+    "flops": ("flops_per_step",),
+}
+
+
+CellUnit = Literal["ns", "bytes", "FLOP", "FLOP/s", ""]
+_FLOPS: Final[dict[str, CellUnit]] = {"flops_per_step": "FLOP", "flops_per_s": "FLOP/s"}
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -36,7 +45,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     value: Any
     """None: it has nothing of that name."""
-    unit: Literal["ns", "bytes", ""] = ""
+    unit: CellUnit = ""
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +69,7 @@ class ColumnMean(msgspec.Struct, frozen=True, kw_only=True):
     sd: float | None
     """Standard deviation of the runs (n - 1); None: there is one run."""
     runs: int
-    unit: Literal["ns", "bytes", ""] = ""
+    unit: CellUnit = ""
 
 
 class RunColumns(
@@ -190,7 +199,9 @@ def _cell(run: RunMeasures, column: str) -> Cell:
     return Cell(None)
 
 
-def _unit(run: RunMeasures, name: str) -> Literal["ns", "bytes", ""]:
+def _unit(run: RunMeasures, name: str) -> CellUnit:
+    if name in _FLOPS:
+        return _FLOPS[name]
     if name.endswith("_bytes"):
         return "bytes"
     return "ns" if name.endswith("_ns") or name not in run.numbers else ""

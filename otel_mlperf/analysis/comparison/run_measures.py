@@ -195,7 +195,20 @@ def _numbers(summary: Summary) -> dict[str, float]:
     if machine is not None and machine.gpus:
         memory = [gpu.memory_bytes for gpu in machine.gpus if gpu.memory_bytes is not None]
         known["gpu_memory_bytes"] = max(memory, default=None)
+    known |= _work_numbers(summary)
     return {name: value for name, value in known.items() if value is not None}
+
+
+def _work_numbers(summary: Summary) -> dict[str, float | None]:
+    work = summary.work
+    if work is None:
+        return {}
+    return {
+        "parameters": float(work.parameters),
+        "flops_per_step": work.flops_per_step,
+        "flops_per_s": work.flops_per_s,
+        "mfu": work.mfu,
+    }
 
 
 def _machine(summary: Summary) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import sys
 import pytest
 from run_folders import MS, START, RunFolderBuilder, S
 
+from otel_mlperf import names
 from otel_mlperf.cli import main
 
 HOUR = 3600 * S
@@ -65,6 +66,37 @@ def test_columns_are_numbers_sections_parameters_and_results(command, sweep):
     assert rows[0].split()[-2:] == ["640", "–"]
     newest = next(row for row in rows if row.startswith("4444"))
     assert newest.split()[-5:] == ["1,060", "9.60", "ms", "256", "0.9"]
+
+
+def test_work_of_the_models_is_a_column(command, sweep, tmp_path):
+    """Operations, share of the peak, parameters and GPU memory; a dash where it is unknown."""
+    run = RunFolderBuilder(tmp_path, "net", "a" * 16, started_ns=START + 5 * HOUR)
+    for n in range(3):
+        run.step(n, n * 10 * MS, {"forward": 10 * MS}, flops=3_000_000)
+    run.process(5 * S)
+    of_model = {names.MODEL_NAME: "Net", names.PARAMETERS_KIND: names.PARAMETERS_TOTAL}
+    of_device = {names.FLOPS_TYPE: "bfloat16", names.PEAK_SOURCE: "given", names.HW_MODEL: "X"}
+    for metric, labels, value in (
+        (names.MODEL_PARAMETERS, of_model, 1000.0),
+        (names.FLOPS_PEAK, of_device, 1e9),
+        (names.RUN_CPU, {}, 5.0),
+        (names.RUN_MEMORY_PEAK, {}, 2.0**30),
+        (names.CUDA_MEMORY_MOST, {names.CUDA_MEMORY_STATE: "allocated"}, 2.0**31),
+    ):
+        run.row(
+            "readings", rank=0, restart=0, name=metric.name, labels=json.dumps(labels),
+            time_ns=START, value=value,
+        )  # fmt: skip
+    run.write()
+    wanted = "flops,flops_per_s,mfu,parameters,peak_gpu_memory"
+    code, out, _ = command("--name", "net", "--columns", wanted)
+
+    assert code == 0
+    newest, *others = out.splitlines()[1:]
+    assert newest.split()[5:] == [
+        *("3.00", "MFLOP", "300", "MFLOP/s", "0.3", "1,000", "2.00", "GiB")
+    ]
+    assert others[0].split()[5:] == ["–"] * 5
 
 
 @pytest.mark.slow
