@@ -13,6 +13,7 @@ from otel_mlperf.analysis.comparison.comparison_shapes import (  # noqa: TC001 -
 )
 from otel_mlperf.analysis.comparison.run_measures import measure_run
 from otel_mlperf.analysis.findings.finding_sources import judge_run
+from otel_mlperf.analysis.page.duration_histograms import DurationHistogram, read_histograms
 from otel_mlperf.analysis.page.line_buckets import (
     Chart,
     read_reading_charts,
@@ -51,6 +52,8 @@ class RunCourse(msgspec.Struct, frozen=True, kw_only=True):
 class RunPage(RunCourse, frozen=True, kw_only=True):
     """All that a page about a run shows."""
 
+    histograms: list[DurationHistogram]
+    """Of the steps, then of sections with most time."""
     ranks: RankMap | None
     """None of a run of one rank."""
     kernels: Kernels | None
@@ -76,6 +79,7 @@ def read_page(runs: Sequence[RunFolder]) -> RunPage:
     hot = find_hot(run)
     return RunPage(
         **asdict(read_course(store, summary)),
+        histograms=read_histograms(store, steps, has_warm_up=has_warm_up),
         ranks=read_rank_map(store, steps, has_warm_up=has_warm_up) if steps else None,
         kernels=_read_kernels(run) if summary.windows else None,
         hot=hot.sections,

@@ -56,6 +56,14 @@ def read_calls(store: Store) -> list[CallFigures]:
     return _read(store, "category <> $category", names.RUN, "0").get(0, [])
 
 
+def read_call_buckets(store: Store) -> list[tuple[CallFigures, ExponentialBuckets]]:
+    """Return figures and histogram, in seconds, of each section and place, most time first."""
+    found = _parts_by_place(store, "category <> $category", names.RUN, "0").get(0, {})
+    calls = [(_figures_at(place, of), merged(one.buckets() for one in of))
+             for place, of in found.items()]  # fmt: skip
+    return sorted(calls, key=lambda call: -call[0].sum_ns)
+
+
 def read_calls_by_name(store: Store, left_out: Sequence[str]) -> dict[str, CallFigures]:
     """Return the calls outside steps, those of all places and bounds of a name together.
 
@@ -93,6 +101,13 @@ def read_requests_by_period(
 def _read(
     store: Store, where: str, category: str, period: str
 ) -> dict[int | None, list[CallFigures]]:
+    found = _parts_by_place(store, where, category, period)
+    return {of_period: _sorted(of_place) for of_period, of_place in found.items()}
+
+
+def _parts_by_place(
+    store: Store, where: str, category: str, period: str
+) -> dict[int | None, dict[tuple[Any, ...], list[_Part]]]:
     columns = ", ".join((*_PLACE, "count", *_Part._fields[1:]))
     found: dict[int | None, dict[tuple[Any, ...], list[_Part]]] = {}
     for of_period, *row in store.rows(
@@ -104,12 +119,16 @@ def _read(
         place["beside"] &= place["in_step"]  # outside steps nothing else tells threads apart
         of_place = found.setdefault(of_period, {})
         of_place.setdefault(tuple(place.values()), []).append(_Part(*row[len(_PLACE) :]))
-    return {of_period: _sorted(of_place) for of_period, of_place in found.items()}
+    return found
 
 
 def _sorted(found: dict[tuple[Any, ...], list[_Part]]) -> list[CallFigures]:
-    calls = [_figures(dict(zip(_PLACE, place, strict=True)), of) for place, of in found.items()]
+    calls = [_figures_at(place, of) for place, of in found.items()]
     return sorted(calls, key=lambda one: (one.category != names.REQUEST, -one.sum_ns))
+
+
+def _figures_at(place: tuple[Any, ...], parts: list[_Part]) -> CallFigures:
+    return _figures(dict(zip(_PLACE, place, strict=True)), parts)
 
 
 def _figures(place: dict[str, Any], parts: list[_Part]) -> CallFigures:

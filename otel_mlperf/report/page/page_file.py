@@ -18,7 +18,7 @@ import msgspec
 
 from otel_mlperf.report.finding_lines import finding_text
 from otel_mlperf.report.lines import uncontrolled
-from otel_mlperf.report.page import growth_part, hot_part, tables
+from otel_mlperf.report.page import growth_part, histogram_part, hot_part, tables
 from otel_mlperf.report.page.chart_data import chart_data, course_data, points_text
 from otel_mlperf.report.page.chart_library import ASSETS, FOLDER, SCRIPT, STYLE
 from otel_mlperf.report.page.headline import headline, tiles
@@ -45,6 +45,7 @@ def render_page(page: RunPage) -> str:
         headline=headline(page),
         tiles=tiles(page),
         tables=tables,
+        histogram=histogram_part,
         hot=hot_part,
         growth=growth_part,
         unit=column_unit(page.summary.steps.mean_ns) if page.summary.steps else None,

@@ -108,6 +108,16 @@ def test_the_step_and_its_rows_are_those_of_the_summary(tmp_path):
     assert {"18.0", "35 %", "data wait", "not in a span"} <= set(texts)
 
 
+def test_durations_have_a_histogram(tmp_path):
+    """A bar as high as the drawing for the range that has most steps."""
+    html = page_of(digits(tmp_path))
+
+    drawn = re.search(r'<section id="durations">(.*?)</section>', html, re.DOTALL)[1]
+    assert "<b>step</b>" in drawn
+    assert "v-60.0h" in drawn
+    assert "most between" in drawn
+
+
 def test_two_runs_are_compared(tmp_path):
     """The page is about the last one."""
     html = page_of(
