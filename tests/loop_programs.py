@@ -56,6 +56,11 @@ class TrueCounts(NamedTuple):
         ]
 
     @property
+    def epochs(self) -> list[int | None]:
+        """The epoch of each step, where the program has any."""
+        return [epoch for epoch, steps in enumerate(self.counts["epochs"]) for _ in range(steps)]
+
+    @property
     def unfinished(self) -> dict[str, int]:
         """The same of the step in which the program was stopped, if it was."""
         return {PARTS[kind]: count for kind, count in self.counts.get("unfinished", {}).items()}

@@ -19,7 +19,7 @@ _WIDTH: Final = 8
 def epoch_lines(epochs: list[EpochFigures]) -> list[Line]:
     """A line for each, the last ones where there are many."""
     if not epochs:
-        return [[("  no step said of which epoch it is: see om.epochs", "dim")]]
+        return [[("  no step has an epoch: om.epochs() counts them", "dim")]]
     times, peaks = ("total", "mean", "sd", "min", "max"), ("memory", "gpu", "held")
     lines: list[Line] = [[(_columns("epoch", "steps", times, peaks), "dim")]]
     if left_out := epochs[:-_MOST]:

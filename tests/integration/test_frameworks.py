@@ -78,6 +78,16 @@ def test_steps_hold_the_work_that_is_theirs(started, name):
     assert list(steps) == [*range(len(true.steps))]
 
 
+def test_steps_are_of_the_epochs_of_the_framework(started, name):
+    """Each step of an untouched loop, without a call by the program."""
+    (true,) = true_counts(name)
+    if "epochs" not in true.counts:
+        pytest.skip("its steps are said, or in no epochs")
+    rows = started(name).rows("SELECT epoch FROM steps WHERE phase = 'train' ORDER BY n")
+
+    assert [row["epoch"] for row in rows] == true.epochs
+
+
 def test_validations_and_checkpoints_are_counted(started, name):
     """Each has its section, outside the steps."""
     (true,) = true_counts(name)

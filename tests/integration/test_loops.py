@@ -75,6 +75,18 @@ def test_what_a_program_says_of_itself_is_true(started, name):
         assert Counter(part for part, *_ in watched.parts) == true.calls
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    "name", [name for name in LOOPS if "epochs" in true_counts(name)[0].counts]
+)
+def test_steps_are_of_the_epochs_of_the_loop(recorded, name):
+    """Passes over its loader, of an untouched program."""
+    ((ended, true),) = recorded(name, "untouched")
+    rows = ended.rows("SELECT epoch FROM steps WHERE phase = 'train' ORDER BY n")
+
+    assert [row["epoch"] for row in rows] == true.epochs
+
+
 @each_program
 @pytest.mark.parametrize(("name", "style"), ROWS)
 def test_program_is_what_it_was(started, name, style):

@@ -18,7 +18,8 @@ REMEDIES: Final = {
     "windows before have made the process grow too far": "record fewer or shorter windows",
     "CUDA graphs crash under a profiler with CUDA before 12.6": "use CUDA 12.6 or later",
     "the trace could not be recorded or written": "see the program's stderr",
-    "it ended before their first step": "begin earlier: with a smaller wait",
+    "it ended before their first step": "begin earlier: with a smaller wait; count steps, not "
+    "epochs, where no step has an epoch",
 }
 """What to do about each reason for which windows are left out."""
 _METRICS: Final = (

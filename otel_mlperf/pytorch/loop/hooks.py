@@ -21,6 +21,7 @@ from otel_mlperf.pytorch.loop.backward_gate import BACKWARD_GATE
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait, IteratorMade
 from otel_mlperf.pytorch.loop.checkpoints import Checkpoint
 from otel_mlperf.pytorch.loop.collectives import COLLECTIVES, Collective
+from otel_mlperf.pytorch.loop.epoch_begins import EpochBegins
 from otel_mlperf.pytorch.loop.evaluation_mode import Evaluation, EvaluationMode
 from otel_mlperf.pytorch.loop.graph_replays import Capture, CapturedUpdates, Replay
 from otel_mlperf.pytorch.loop.interrupted import Interrupted
@@ -66,6 +67,7 @@ _of_libraries: Final[dict[str, LoopMoment]] = {
     "backward": WrappedBackward(_backward),
     "update": WrappedUpdate(_update),
     "validate": Evaluation("evaluation", _loop),
+    "epoch": EpochBegins("epoch", _loop),
     "prepare": OptimizerPrepared("prepare", _loop),
     "interrupt": Interrupted("interrupt", _loop),
 } | {name: Collective(name, _loop) for name in COLLECTIVES}

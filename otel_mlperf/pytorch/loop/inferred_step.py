@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from otel_mlperf.pytorch.loop.epoch_count import EpochCount
 from otel_mlperf.pytorch.loop.loop_source import LoopSource
 from otel_mlperf.pytorch.loop.step_batches import Content, StepBatches
 from otel_mlperf.pytorch.loop.update_round import UpdateRound
@@ -23,8 +24,8 @@ _PATIENCE: Final = 10_000
 class StepSink(ValidationSink, Protocol):
     """Where steps and validations are recorded."""
 
-    def begin(self, at_ns: int) -> None:
-        """Opens a step as of then."""
+    def begin(self, at_ns: int, epoch: int | None) -> None:
+        """Opens a step of this epoch as of then."""
 
     def complete(self, at_ns: int) -> None:
         """The open step was whole at that time: it may end there, and is taken back no more."""
@@ -51,6 +52,7 @@ class InferredStep:
         """When the moment began that is being told of, or was over that was told of last."""
         self.round, self.batches = UpdateRound(), StepBatches()
         self.source = LoopSource(self._left)
+        self.epochs = EpochCount()
         self.is_open = False
         self.is_after_backward = self.is_doubtful = self.has_failed = False
         """Of the open step: a backward came last; no forward came that trains; it has failed."""
@@ -72,6 +74,7 @@ class InferredStep:
     def go_on_from(self, number: int) -> None:
         """So many were done before, in a run that this one goes on with; ignored inside a step."""
         if not self.is_open:
+            self.epochs.resume()
             self._sink.go_on_from(number)
 
     # -- its begin and end ----------------------------------------------------------------------
@@ -84,7 +87,7 @@ class InferredStep:
         self.is_after_backward = self.is_doubtful = self.has_failed = False
         self.round.begin()
         self.batches.begin(is_first=is_first)
-        self._sink.begin(self.now_ns)
+        self._sink.begin(self.now_ns, self.epochs.begin_step(self.source.current))
 
     def begin_with(self, source: Any) -> None:
         """A batch to train on is asked for: a step begins with it, unless one is open."""
@@ -100,6 +103,7 @@ class InferredStep:
         """The step ends: then, else when its loop was left, else now."""
         self.is_open = False
         self.ended += 1
+        self.epochs.end_step()
         content = self.batches.content
         self.batches.end(len(self.round))
         if self.batches.content != content:  # one lies ready for the next step
@@ -117,6 +121,7 @@ class InferredStep:
     def cancel(self) -> None:
         """It was none."""
         self.is_open = False
+        self.epochs.cancel_step()
         self._sink.cancel()
 
     def _left(self) -> None:

@@ -16,6 +16,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf.pytorch.loop.epoch_count import EpochCount
 from otel_mlperf.pytorch.loop.inferred_step import InferredStep, StepSink
 from otel_mlperf.pytorch.loop.participants import DataSets, Learners
 from otel_mlperf.pytorch.loop.validation import Validation
@@ -71,6 +72,7 @@ class Loop:
         elif step.is_open and step.is_abandoned:
             step.cancel()
         self._dataset = dataset
+        step.epochs.ask(source)
         step.begin_with(source)
 
     def batch_given(self, source: Any, samples: int | None, batch: object = None) -> None:
@@ -91,6 +93,7 @@ class Loop:
             Whether that was a wait all the same: the last batch was given before, and is still to
             be trained on.
         """
+        self.step.epochs.run_out(source)
         if self.step.is_read_whole(source) and not is_ahead and not self.validation.is_open:
             self.step.give_up_batches()
             return False
@@ -193,6 +196,10 @@ class Loop:
         if not self._holders:
             self.step.go_on_from(updates)
 
+    def epoch_begins(self, number: int) -> None:
+        """A framework begins its epoch of that number."""
+        self.step.epochs.report(number)
+
     def captured(self) -> None:
         """What was told of last was only captured for a CUDA graph, and not computed."""
         if self.step.is_open and not self.depth:
@@ -233,6 +240,7 @@ class Loop:
         if self.step.is_updated:
             self.step.end_late()
         self.step.is_open = False
+        self.step.epochs = EpochCount()
 
     def hold(self) -> None:
         """Somebody else says the steps until they have called ``release``."""

@@ -29,6 +29,11 @@ class LoopSource:
         """It feeds no steps."""
         self.reference, self.is_over = None, False
 
+    @property
+    def current(self) -> Any:
+        """The iterator; None: there is none, or it is gone."""
+        return self.reference() if self.reference is not None else None
+
     def __contains__(self, source: object) -> bool:
         return self.reference is not None and self.reference() is source
 

@@ -25,13 +25,24 @@ class RecordedSteps:
         self._done_before: tuple[Recorder, int] | None = None
         """Steps of the run that this one goes on with, and who was told."""
 
-    def begin(self, at_ns: int) -> None:
-        """Opens a step as of then, unless the program says itself what its steps are."""
+    def begin(self, at_ns: int, epoch: int | None) -> None:
+        """Opens a step as of then, unless the program says itself what its steps are.
+
+        Its epoch is the program's own where that is known.
+        """
         self._recorder, self._step = active(), None
         if self._recorder is not None:
             if self._done_before is not None:
                 self._go_on(self._recorder)
-            self._step = self._recorder.stepping.infer(at_ns)
+            stepping = self._recorder.stepping
+            own, stepping.epoch = (
+                stepping.epoch,
+                epoch if stepping.epoch is None else stepping.epoch,
+            )
+            try:
+                self._step = stepping.infer(at_ns)
+            finally:
+                stepping.epoch = own
 
     def complete(self, at_ns: int) -> None:
         """The open step was whole at that time: it may end there, and is taken back no more."""

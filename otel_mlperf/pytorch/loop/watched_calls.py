@@ -26,6 +26,7 @@ class WatchedCall(NamedTuple):
         "backward",
         "update",
         "validate",
+        "epoch",
         "prepare",
         "interrupt",
         "all_reduce",
@@ -37,8 +38,8 @@ class WatchedCall(NamedTuple):
     ]
     subject: str
     """An expression of its parameters: a checkpoint's file or files; what a transfer moves, and
-    where to; who goes back from what loss; what steps an optimizer; whose training step it is; the
-    exception of an interrupt."""
+    where to; who goes back from what loss; what steps an optimizer; whose training step or epoch it
+    is; the exception of an interrupt."""
 
     def subject_in(self, function: FunctionType) -> str:
         """The subject, if the function has all parameters that it is of; else nothing.
@@ -72,6 +73,7 @@ _LIGHTNING_VALIDATES: Final = (
     WatchedCall("_EvaluationLoop.setup_data", "validate", NOTHING),
     WatchedCall("_EvaluationLoop.on_run_end", "validate", NOTHING),
 )
+_LIGHTNING_EPOCHS: Final = (WatchedCall("_FitLoop.on_advance_start", "epoch", "self"),)
 _LIGHTNING_STEPS: Final = (WatchedCall("Strategy.training_step", "training_step", "self"),)
 _LIGHTNING_INTERRUPTED: Final = (WatchedCall("_interrupt", "interrupt", "exception"),)
 _COLLECTIVES: Final = (
@@ -117,6 +119,9 @@ WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
         WatchedCall("Trainer._save_checkpoint", "save_all", NOTHING),
         WatchedCall("Trainer.save_model", "save_all", NOTHING),
     ),
+    "transformers.trainer_callback": (
+        WatchedCall("CallbackHandler.on_epoch_begin", "epoch", "state"),
+    ),
     "peft.peft_model": (WatchedCall("PeftModel.save_pretrained", "save_all", NOTHING),),
     "diffusers.pipelines.pipeline_utils": (
         WatchedCall("DiffusionPipeline.save_pretrained", "save_all", NOTHING),
@@ -149,6 +154,8 @@ WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
     "lightning_fabric.fabric": _FABRIC_SAVES,
     "lightning.pytorch.trainer.trainer": _LIGHTNING_SAVES,
     "pytorch_lightning.trainer.trainer": _LIGHTNING_SAVES,
+    "lightning.pytorch.loops.fit_loop": _LIGHTNING_EPOCHS,
+    "pytorch_lightning.loops.fit_loop": _LIGHTNING_EPOCHS,
     "lightning.pytorch.strategies.strategy": _LIGHTNING_STEPS,
     "pytorch_lightning.strategies.strategy": _LIGHTNING_STEPS,
     "lightning.pytorch.core.optimizer": _LIGHTNING_UPDATES,

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 TRUE = {
     "steps": 12,
+    "epochs": [6, 6],
     "batches": 24,
     "forwards": 24,
     "backwards": 24,

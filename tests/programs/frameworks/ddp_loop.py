@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 TRUE = {
     "steps": 12,
+    "epochs": [6, 6],
     "batches": 48,
     "forwards": 48,
     "backwards": 48,

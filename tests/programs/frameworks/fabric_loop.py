@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 TRUE = {
     "steps": 24,
+    "epochs": [12, 12],
     "batches": 24,
     "forwards": 24,
     "backwards": 24,

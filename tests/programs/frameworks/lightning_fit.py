@@ -17,6 +17,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 TRUE = {
     "steps": 24,
+    "epochs": [12, 12],
     "batches": 24,
     "forwards": 24,
     "backwards": 24,

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 TRUE = {
     "steps": 6,
+    "epochs": [3, 3],
     "batches": [4, 4, 2, 4, 4, 2],
     "forwards": [4, 4, 2, 4, 4, 2],
     "backwards": [4, 4, 2, 4, 4, 2],

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 TRUE = {
     "steps": 12,
+    "epochs": [6, 6],
     "batches": 12,
     "forwards": 12,
     "backwards": 12,

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 TRUE = {
     "steps": 12,
+    "epochs": [6, 6],
     "batches": 12,
     "forwards": 48,
     "backwards": 36,

@@ -44,6 +44,12 @@ def parts_of(watched, parts=STEP):
     return [{name: counts[root, name] for name in parts} for root in roots]
 
 
+def epochs_of(watched):
+    """The epoch of each step so far."""
+    steps = watched.sections("train.step")
+    return [step.payload["a"][names.TRAINING_EPOCH] for step in steps]
+
+
 class Failure(Exception):
     """What a callback raises."""
 
@@ -148,6 +154,36 @@ def test_lightning_that_is_resumed(watched, tmp_path):
     again.fit(WithAdam(), loader(), ckpt_path=checkpoint)
 
     assert active().stepping.next_number() == again.global_step == 5
+
+
+class NotesEpochs(WithAdam):
+    """Knows the epoch of each of its steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.epochs = []
+
+    def training_step(self, batch, number):
+        self.epochs.append(self.current_epoch)
+        return super().training_step(batch, number)
+
+
+def test_resumed_trainings_have_the_epochs_of_their_framework(watched, tmp_path):
+    """Another program's passes before would not be known."""
+    module = NotesEpochs()
+    saves = lightning.pytorch.callbacks.ModelCheckpoint(tmp_path, every_n_train_steps=6)
+    lightning_trainer(tmp_path, max_steps=7, callbacks=[saves]).fit(module, loader())
+    (checkpoint,) = tmp_path.rglob("*.ckpt")
+    lightning_trainer(tmp_path, max_steps=10).fit(module, loader(), ckpt_path=checkpoint)
+    lightning_steps = epochs_of(watched)
+    trainer(tmp_path, max_steps=3, save_strategy="steps", save_steps=3).train()
+    per_epoch = len(trainer(tmp_path).get_train_dataloader())
+    trainer(tmp_path, max_steps=5).train(resume_from_checkpoint=True)
+    om.stop()
+
+    assert lightning_steps == module.epochs
+    assert module.epochs[-1] == 2
+    assert epochs_of(watched)[len(module.epochs) :] == [n // per_epoch for n in range(5)]
 
 
 def test_lightning_callback_that_raises(watched, tmp_path):

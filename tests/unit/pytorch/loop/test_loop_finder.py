@@ -13,12 +13,13 @@ class Written:
     """Steps as words, in order; each step with its samples."""
 
     def __init__(self):
-        self.words, self.samples, self.steps_ns = [], [], []
+        self.words, self.samples, self.steps_ns, self.epochs = [], [], [], []
         self._whole_ns = self._samples = None
         self.now_ns = 0
 
-    def begin(self, at_ns):
+    def begin(self, at_ns, epoch):
         self.steps_ns.append([at_ns])
+        self.epochs.append(epoch)
         self.words.append("begin")
         self._whole_ns = self._samples = None
 
@@ -36,6 +37,7 @@ class Written:
 
     def cancel(self):
         self.steps_ns.pop()
+        self.epochs.pop()
         self.words.append("cancel")
 
     def go_on_from(self, number):
@@ -509,3 +511,35 @@ def test_loops_of_frameworks_may_lie_in_each_other():
 def test_run_that_ends_in_the_middle_of_a_step():
     """Only a step that was updated is ended: of the others the end itself decides."""
     assert steps_of("bfk1bfk.") == "begin end begin"
+
+
+@pytest.mark.parametrize(
+    ("moments", "epochs"),
+    [
+        ("bfk1bfk1x*+bfk1bfk1x", [0, 0, 1, 1]),  # two passes
+        ("bfk1bfk1*+bfk1bfk1x", [0, 0, 1, 1]),  # the first one is left
+        ("bfk1x*+bfk1x", [0, 1]),  # a single batch is all there is
+        ("bfk1*+bfk1*+bfk1", [0, 0, 0]),  # a new iterator for each batch
+        ("bdfk1bdfk1yx*+bdfk1", [0, 0, 1]),  # a second loader has passes of its own
+        ("bfk1bfk1xenvnvnwr*+bfk1", [0, 0, 1]),  # a validation in between
+        ("q*+bfk1bfk1x", [0, 0]),  # a batch was looked at before
+        ("bfkx*+fk1bfk1", [0, 1]),  # gradients go on in the next pass
+        ("fk1fk1", [None, None]),  # without a loader
+    ],
+)
+def test_epochs_are_passes_over_the_loader(moments, epochs):
+    """Each step is of the pass that it begins with."""
+    assert Played(moments + ".").written.epochs == epochs
+
+
+def test_resumed_loop_has_the_epochs_of_its_framework_alone():
+    """How many passes there were before is not known."""
+    played = Played("")
+    played.loop.optimizer_restored(7)
+    for moment in "bfk1bfk1x*+":
+        played._play(moment)
+    played.loop.epoch_begins(4)
+    for moment in "bfk1bfk1x":
+        played._play(moment)
+
+    assert played.written.epochs == [None, None, 4, 4]

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 import otel_mlperf as om
 from otel_mlperf import ids
+from otel_mlperf.integrations.torch_loop import TorchLoop
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.window_control import Answer, parse_answer
 
@@ -157,6 +159,24 @@ def test_whole_epochs_are_windows(train):
     trained.run.stop()
 
     assert [numbers(window) for window in trained.windows] == [[5, 6, 7], [13, 14, 15]]
+    assert not any(window.is_cut for window in trained.windows)
+
+
+def test_epochs_of_an_untouched_loop_are_windows(train):
+    """They are known by the passes over its loader."""
+    trained, integration = train("unit=epoch,wait=1,warmup=1,active=1"), TorchLoop()
+    integration.switch_on(torch)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(torch.ones(8, 2), batch_size=2)
+    for _ in range(3):
+        for batch in loader:
+            model(batch).sum().backward()
+            optimizer.step()
+    trained.run.stop()
+    integration.switch_off()
+
+    assert [numbers(window) for window in trained.windows] == [[5, 6, 7]]
     assert not any(window.is_cut for window in trained.windows)
 
 
