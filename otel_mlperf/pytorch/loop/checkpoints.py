@@ -35,7 +35,7 @@ class Checkpoint(LoopMoment):
         return super().of(subject)
 
     def _begins(self, subject: Any) -> None:
-        self._loop.saves()
+        self._loop.break_off()
         super()._begins(subject)
         self._io = CheckpointIo(self._direction, subject)
 
@@ -55,7 +55,7 @@ class WholeCheckpoint(LoopMoment):
     """Bytes of its files so far."""
 
     def _begins(self, subject: Any) -> None:
-        self._loop.saves()
+        self._loop.break_off()
         super()._begins(subject)
         self.size = 0
 

@@ -44,6 +44,18 @@ class Evaluation(EvaluationMode):
         safely(self._loop.over, time.monotonic_ns())
 
 
+class Evaluator(EvaluationMode):
+    """A call of ignite that runs a loop of any kind, its evaluators inside that of its trainer."""
+
+    def of(self, subject: Any = None) -> Any:
+        """Ends the validation of the evaluator before."""
+        if not LoopThread.is_here() or self._loop.depth:
+            return UNSEEN
+        safely(self._loop.evaluation_begins)
+        safely(_note)
+        return UNSEEN
+
+
 def _note() -> None:
     recorder = active()
     if recorder is not None:

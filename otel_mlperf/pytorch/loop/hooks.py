@@ -22,11 +22,12 @@ from otel_mlperf.pytorch.loop.batch_wait import BatchWait, IteratorMade
 from otel_mlperf.pytorch.loop.checkpoints import Checkpoint
 from otel_mlperf.pytorch.loop.collectives import COLLECTIVES, Collective
 from otel_mlperf.pytorch.loop.epoch_begins import EpochBegins
-from otel_mlperf.pytorch.loop.evaluation_mode import Evaluation, EvaluationMode
+from otel_mlperf.pytorch.loop.evaluation_mode import Evaluation, EvaluationMode, Evaluator
 from otel_mlperf.pytorch.loop.graph_replays import Capture, CapturedUpdates, Replay
 from otel_mlperf.pytorch.loop.interrupted import Interrupted
 from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import LoopMoment, safely
+from otel_mlperf.pytorch.loop.other_work import OtherWork
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
 from otel_mlperf.pytorch.loop.resumption import OptimizerPrepared, OptimizerRestored
 from otel_mlperf.pytorch.loop.training_moments import (
@@ -67,6 +68,9 @@ _of_libraries: Final[dict[str, LoopMoment]] = {
     "backward": WrappedBackward(_backward),
     "update": WrappedUpdate(_update),
     "validate": Evaluation("evaluation", _loop),
+    "evaluator": Evaluator("evaluator", _loop),
+    "update_bn": OtherWork("update_bn", _loop),
+    "rollout": OtherWork("rollout", _loop),
     "epoch": EpochBegins("epoch", _loop),
     "prepare": OptimizerPrepared("prepare", _loop),
     "interrupt": Interrupted("interrupt", _loop),

@@ -215,13 +215,18 @@ class Loop:
         if self.validation.is_open:
             self.validation.seen(at_ns)
 
-    def saves(self) -> None:
-        """A checkpoint is about to be written or read."""
+    def break_off(self) -> None:
+        """Other work begins, such as a checkpoint: a validation and an updated step end."""
         if self._holders or self.depth:
             return
         self.validation.end()
         if self.step.is_updated:
             self.step.end()
+
+    def evaluation_begins(self) -> None:
+        """A framework's own evaluation begins: the one before it has ended."""
+        if not self._holders and not self.depth:
+            self.validation.end()
 
     # -- others have the word -------------------------------------------------------------------
 
@@ -297,10 +302,17 @@ class Loop:
 
     def _validate(self, source: weakref.ref[Any] | None) -> None:
         """A validation goes on, or begins, with what an iterator gives or with no loader."""
-        if self.validation.is_open or self.depth:
+        if self.depth or (self.validation.is_open and not self._is_another(source)):
             return
+        self.validation.end()
         if self.step.round.is_expected or self._learners:
             self.step.now_ns = self.switched_ns or self.step.now_ns
             if self.step.is_updated:
                 self.step.end()
             self.validation.begin(source, self.step.now_ns)
+
+    def _is_another(self, source: weakref.ref[Any] | None) -> bool:
+        """Whether another loader is asked right after a model was switched to evaluation again."""
+        if source is None or not self.switched_ns or not self.validation.has_loader:
+            return False
+        return not self.validation.is_fed_by(source())

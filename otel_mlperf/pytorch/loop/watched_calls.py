@@ -26,7 +26,10 @@ class WatchedCall(NamedTuple):
         "backward",
         "update",
         "validate",
+        "evaluator",
         "epoch",
+        "update_bn",
+        "rollout",
         "prepare",
         "interrupt",
         "all_reduce",
@@ -132,6 +135,14 @@ WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
     "deepspeed.runtime.engine": (
         WatchedCall("DeepSpeedEngine.save_checkpoint", "save_all", NOTHING),
         WatchedCall("DeepSpeedEngine.load_checkpoint", "load_all", NOTHING),
+    ),
+    "torch.optim.swa_utils": (WatchedCall("update_bn", "update_bn", NOTHING),),
+    "ignite.engine.engine": (WatchedCall("Engine.run", "evaluator", NOTHING),),
+    "stable_baselines3.common.on_policy_algorithm": (
+        WatchedCall("OnPolicyAlgorithm.collect_rollouts", "rollout", NOTHING),
+    ),
+    "stable_baselines3.common.off_policy_algorithm": (
+        WatchedCall("OffPolicyAlgorithm.collect_rollouts", "rollout", NOTHING),
     ),
     "stable_baselines3.common.base_class": (
         WatchedCall("BaseAlgorithm.save", "save_all", NOTHING),

@@ -111,7 +111,7 @@ class Played:
     def _tell(self, moment):
         loop, model = self.loop, self._models["f"]
         plain = {
-            "k": loop.backward_begins, "s": loop.saves, "g": loop.give_up, "(": loop.hold,
+            "k": loop.backward_begins, "s": loop.break_off, "g": loop.give_up, "(": loop.hold,
             ")": loop.release, ".": loop.finish, "!": loop.failed,
             "f": lambda: loop.forward_begins(model, records=True),
             "h": lambda: loop.forward_begins(self._models["h"], records=True),

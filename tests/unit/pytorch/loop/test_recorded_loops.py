@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 import time
 from collections import Counter
@@ -639,3 +640,103 @@ def test_settings_leave_out_what_is_watched(train):
     assert names.count("optimizer") == 3
     assert names.count("data.load") >= 3
     assert not {"forward", "backward"} & set(names)
+
+
+def evaluate(model, loader):
+    """As programs write it."""
+    model.eval()
+    with torch.no_grad():
+        for (x,) in loader:
+            model(x)
+    model.train()
+
+
+def train_on(model, optimizer, loader):
+    for (x,) in loader:
+        model(x).sum().backward()
+        optimizer.step()
+
+
+def test_evaluations_in_a_row_are_a_validation_each(watched):
+    """Each begins where the model is switched to evaluation, and has the batches of its loader."""
+    model = make_model()
+    train_on(model, optimizer_of(model), batches(3))
+    evaluate(model, batches(3))
+    evaluate(model, batches(2))
+    recorded = Recorded(watched)
+
+    inside = [
+        [wait for wait in recorded.named("data.load") if one.start <= wait.start < one.end]
+        for one in recorded.validations
+    ]
+    assert [len(waits) for waits in inside] == [3, 2]
+    assert recorded.parts == [STEP] * 3
+
+
+def test_loaders_of_one_evaluation_are_one_validation(watched):
+    """The model is switched once."""
+    model = make_model()
+    train_on(model, optimizer_of(model), batches(3))
+    evaluate(model, itertools.chain(batches(3), batches(2)))
+
+    assert len(Recorded(watched).validations) == 1
+
+
+def test_statistics_of_normalization_layers_are_no_validation(watched):
+    """Their pass over the loader is a section of its own, and the validation after it another."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    average = torch.optim.swa_utils.AveragedModel(model)
+    train_on(model, optimizer_of(model), batches(3))
+    torch.optim.swa_utils.update_bn(batches(3), average)
+    evaluate(average, batches(2))
+    recorded = Recorded(watched)
+
+    (statistics,), (validation,) = recorded.named("update_bn"), recorded.validations
+    assert statistics.end <= validation.start
+    assert recorded.parts == [STEP] * 3
+
+
+ENGINE = """
+class Engine:
+    def __init__(self, process):
+        self.process, self.after = process, None
+
+    def run(self, data):
+        for batch in data:
+            self.process(batch)
+        if self.after is not None:
+            self.after()
+"""
+
+
+def test_evaluators_inside_a_trainer_are_a_validation_each(watched, tmp_path, monkeypatch):
+    """Of ignite, whose evaluators switch the model for each batch."""
+    place = tmp_path / "ignite" / "engine"
+    place.mkdir(parents=True)
+    (place / "engine.py").write_text(ENGINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    engine = importlib.import_module("ignite.engine.engine").Engine
+    model = make_model()
+    optimizer = optimizer_of(model)
+
+    def update(batch):
+        model.train()
+        model(batch[0]).sum().backward()
+        optimizer.step()
+
+    @torch.no_grad()
+    def infer(batch):
+        model.eval()
+        model(batch[0])
+
+    trainer = engine(update)
+    trainer.after = lambda: [engine(infer).run(batches(2)), engine(infer).run(batches(1))]
+    loader = batches(3)
+    for _ in range(2):
+        trainer.run(loader)
+    for name in [name for name in sys.modules if name.startswith("ignite")]:
+        del sys.modules[name]
+    recorded = Recorded(watched)
+
+    assert len(recorded.validations) == 4
+    assert recorded.parts == [STEP] * 6
