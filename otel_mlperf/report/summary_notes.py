@@ -60,6 +60,8 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
         lines.append(labelled("warm-up", f"{line} (not in the figures above)"))
     if summary.outside:
         lines += labelled_lines("outside", _outside(summary, width - LABEL)[:2])
+    if summary.left_open:
+        lines.append(labelled("open", f"never closed: {', '.join(summary.left_open)}"))
     lines += gpu_lines(summary.gpu, width)
     lines += loader_lines(summary.loaders, width)
     lines += goodput_lines(summary.ledger, width)
@@ -160,7 +162,7 @@ def _outside(summary: Summary, room: int) -> list[str]:
     shares = [part for part in summary.outside if _counts(total, part.sum_ns)]
     # Shares come largest first, so the smallest go first; two lines are what the page has room for.
     for kept in range(len(shares), 0, -1):
-        told = [_part(total, share) for share in shares[:kept]]
+        told = [_part(total, share) + marked(share.name, summary) for share in shares[:kept]]
         rest = sum(share.sum_ns for share in shares[kept:])
         told += [f"other {parts(total, rest)}"] if _counts(total, rest) else []
         lines = wrapped(f"{head}: ", told, room)
@@ -172,6 +174,11 @@ def _outside(summary: Summary, room: int) -> list[str]:
 def _counts(total: float, part: float) -> bool:
     """Whether a part is worth its words: enough of the whole, and not written as zero."""
     return part >= _LEAST_OUTSIDE * total > 0 and bool(parts(total, part).strip("0."))
+
+
+def marked(name: str, summary: Summary) -> str:
+    """What is added to the name of a section that nobody closed."""
+    return " (never closed)" if name in summary.left_open else ""
 
 
 def _part(total: float, share: OutsideShare) -> str:

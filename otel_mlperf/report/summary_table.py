@@ -18,7 +18,7 @@ from otel_mlperf.report.quantities import (
     plural,
     rate,
 )
-from otel_mlperf.report.summary_notes import around_lines, telemetry_lines
+from otel_mlperf.report.summary_notes import around_lines, marked, telemetry_lines
 from otel_mlperf.report.use_table import use_lines
 
 if TYPE_CHECKING:
@@ -233,7 +233,8 @@ def _tree(summary: Summary, width: int) -> list[Line]:
     if not any(branch.count for branch in branches if branch.name != _COLLECTION):
         nothing = [_NO_SECTIONS[summary.outcome]] if summary.outcome in _NO_SECTIONS else _NOTHING
         return [[(line, "dim")] for line in nothing]
-    names_of = [f"{'  ' * min(branch.depth, 8)}{branch.name}" for branch in branches]
+    names_of = [f"{'  ' * min(branch.depth, 8)}{branch.name}{marked(branch.name, summary)}"
+                for branch in branches]  # fmt: skip
     most = max(_NAME, _LONGEST_BRANCH + (width - WIDTH) // 2)
     column = min(max(_NAME, *map(columns, names_of)) + 1, most)
     title = f"  {left('section', column)}{'calls':>9}{'total':>10}{'self':>10}  share"

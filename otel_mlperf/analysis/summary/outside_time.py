@@ -251,6 +251,19 @@ def _added_up(node: Node) -> Iterator[str]:
             yield from _added_up(inner)
 
 
+def read_left_open(store: Store) -> list[str]:
+    """Names of sections that nobody closed: they end with their process, which finished."""
+    rows = store.rows(
+        "SELECT DISTINCT name FROM sections s JOIN processes p USING (rank, restart) "
+        "WHERE s.n IS NULL AND s.count = 1 AND s.category NOT IN ($run, $epoch) "
+        "AND p.outcome = 'finished' AND s.start_ns + s.sum_ns = p.end_ns "
+        "AND s.start_ns > p.start_ns ORDER BY name",
+        run=names.RUN,
+        epoch=names.EPOCH,
+    )
+    return [shown(name) for (name,) in rows]
+
+
 def read_aggregates(store: Store) -> list[AggregateTotal]:
     """Totals of the sections that are only added up, the longest first."""
     rows = store.records(

@@ -43,6 +43,7 @@ from otel_mlperf.analysis.summary.outside_time import (
     outside_ns,
     outside_steps,
     read_aggregates,
+    read_left_open,
     read_nodes,
     read_tree,
 )
@@ -135,6 +136,7 @@ def summarize(
         beside=beside,
         checkpoints=read_checkpoints(store),
         files=read_files(store),
+        left_open=read_left_open(store),
         slowest=slowest,
         machine=read_machine(store),
         process=read_process_use(store, processes),

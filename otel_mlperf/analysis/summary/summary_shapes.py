@@ -219,6 +219,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     """What calls of files wrote and read, of those that were watched."""
     loaders: list[LoaderUse] = []
     """What happened inside DataLoaders, where that was seen."""
+    left_open: list[str] = []
+    """Sections that nobody closed: their time lasts to the end of the run."""
     missing: list[str] = []
     """What had been recorded when the summary was asked for and is not in it, in words."""
     findings: list[Finding] = []

@@ -242,3 +242,27 @@ def test_a_name_with_a_slash_stays_whole(tmp_path):
     run.process(S)
 
     assert [(one.name, one.depth) for one in summary_of(run).tree][:2] == [("fit", 0), ("a/b", 1)]
+
+
+def test_section_that_nobody_closed_is_marked(tmp_path):
+    """It ends with its process; in the row that it has, and in a line of its own."""
+    run = RunFolderBuilder(tmp_path)
+    run.step(0, 0, {"forward": 50 * MS})
+    run.outside("open", 40 * MS, start_ns=START + 60 * MS)
+    run.outside("closed", 30 * MS, start_ns=START + 60 * MS)
+    run.process(100 * MS)
+    summary = summary_of(run)
+
+    assert summary.left_open == ["open"]
+    lines = "\n".join(closing_lines(summary))
+    assert "open 40.0 (never closed)" in lines
+    assert "never closed: open" in lines
+
+
+def test_section_that_a_kill_interrupted_is_not_marked(tmp_path):
+    """It had no time to be closed."""
+    run = RunFolderBuilder(tmp_path)
+    run.outside("open", 40 * MS, start_ns=START + 60 * MS)
+    run.process(100 * MS, "killed")
+
+    assert summary_of(run).left_open == []
