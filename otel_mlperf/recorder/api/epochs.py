@@ -306,6 +306,7 @@ class Phase(_Frame):
 
     def _begin(self, recorder: Recorder) -> Section:
         recorder.stepping.abandoned.settle(None)
+        recorder.stepping.end_whole()
         phase = self._name if self._name in names.PHASES else recorder.registry.phase
         if phase != self._name:
             import difflib

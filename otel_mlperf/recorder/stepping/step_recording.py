@@ -65,6 +65,12 @@ class Stepping(OneStep):
             step.is_marked = step.is_inferred = True  # what ends around it takes it back
         return step
 
+    def end_whole(self) -> None:
+        """Ends an inferred step that is whole, before a phase begins that would be inside it."""
+        step = self._parents.step_around(self._parents.surrounding()[0])
+        if step is not None and step.is_inferred and step.whole_ns:
+            self.end(step, step.whole_ns)
+
     def _surroundings(self) -> tuple[SectionContext | None, int, OpenStep | None]:
         """What a step that is said now is in: section, track, and step; nothing inferred."""
         if self.end_inferred is not None:

@@ -32,6 +32,7 @@ class Section:
     start: int
     end: int
     span: int
+    parent: int
     root: int
     flags: int
     payload: dict[str, Any]
@@ -68,11 +69,12 @@ class Trained:
                 start,
                 end,
                 span,
+                parent,
                 root,
                 flags,
                 self._payloads.ready.get(span, {}),
             )
-            for start, end, span, _, root, _, name, flags, _ in self._rows
+            for start, end, span, parent, root, _, name, flags, _ in self._rows
         ]
         return [section for section in found if not names or section.name in names]
 

@@ -740,3 +740,29 @@ def test_evaluators_inside_a_trainer_are_a_validation_each(watched, tmp_path, mo
 
     assert len(recorded.validations) == 4
     assert recorded.parts == [STEP] * 6
+
+
+def test_phase_around_rollouts_contains_them(watched):
+    """The step before has ended with its update, and is not around the phase."""
+    model = make_model()
+    optimizer = optimizer_of(model)
+    for _ in range(3):
+        with om.phase("predict"), torch.no_grad():
+            model.eval()
+            for _ in range(2):
+                model(torch.ones(1, 4))
+            model.train()
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+    recorded = Recorded(watched)
+
+    played = [
+        [one for one in recorded.named("forward") if phase.start <= one.start < phase.end]
+        for phase in recorded.named("predict")
+    ]
+    assert [len(forwards) for forwards in played] == [2, 2, 2]
+    assert all(step.end <= phase.start or phase.end <= step.start
+               for step in recorded.steps for phase in recorded.named("predict"))  # fmt: skip
+    parents = {one.parent for forwards in played for one in forwards}
+    assert parents == {phase.span for phase in recorded.named("predict")}
+    assert not recorded.validations
