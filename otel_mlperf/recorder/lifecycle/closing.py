@@ -9,6 +9,7 @@ The first process of a container waits up to 10 s until all is stored: its end i
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -225,8 +226,20 @@ def _end_by(child: subprocess.Popen[bytes], left_s: float) -> None:
         child.terminate()
         try:
             child.wait(_TERMINATE_S)
-        except subprocess.TimeoutExpired:  # it is printing, and nobody reads
-            child.returncode = 0  # it goes on alone: no ResourceWarning for that
+        except subprocess.TimeoutExpired:
+            # It prints, and nobody reads: it goes on alone. Or a busy machine has not ended it yet.
+            # A code in either case: else Python warns of a child that nobody has waited for.
+            child.returncode = 0 if _ignores_terminate(child.pid) else -signal.SIGTERM
+
+
+def _ignores_terminate(pid: int) -> bool:
+    """Whether the summary has begun to print: from then on it ignores SIGTERM."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            ignored = next(line for line in file if line.startswith("SigIgn:"))
+    except (OSError, StopIteration):
+        return False
+    return bool(int(ignored.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def _name_command(child: subprocess.Popen[bytes] | ClosingCell | None, run_folder: str) -> None:

@@ -16,7 +16,7 @@ from runs import LIMIT_S
 import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Kind, Word
-from otel_mlperf.recorder.lifecycle.closing import summary_environ
+from otel_mlperf.recorder.lifecycle.closing import _end_by, summary_environ
 
 
 @pytest.mark.parametrize("error", [None, ValueError("no")])
@@ -204,3 +204,27 @@ def test_more_sections_in_each_other_than_the_open_table_holds(tmp_path):
 
     assert ended.stderr == ""
     assert ended.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        ("import time; print(flush=True); time.sleep(600)", -signal.SIGTERM),
+        (
+            "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+            "print(flush=True); time.sleep(600)",
+            0,
+        ),
+    ],
+    ids=["not ended yet", "printing"],
+)
+def test_summary_that_outlives_its_time_is_named_unless_it_prints(program, code):
+    """On a busy machine one that was told to end is still there: its command has to be named."""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        child.send_signal(signal.SIGSTOP)  # it gets no turn, as on a busy machine
+        _end_by(child, 0.0)
+
+        assert child.returncode == code
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitpid(child.pid, 0)

@@ -41,6 +41,8 @@ def rows_of(acts):
         stack, now = open_[track], now + took_ns
         around = stack[-1][0] if stack else RUN  # on the other track
         if act in ("open", "step"):
+            if all(one[0] != RUN for one in open_[2]):
+                continue  # nothing begins in a run that has ended
             span, is_step = next(ids), act == "step"
             stack.append((span, now, name, is_step))
             if is_step:
