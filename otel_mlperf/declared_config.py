@@ -23,7 +23,7 @@ _OWN: Final = "OTEL_MLPERF_"
 _KEPT: Final = ("OTEL_SDK_DISABLED",)
 """Holds all the same: who switches recording off in the environment means it."""
 _INSECURE: Final = "_INSECURE"
-"""So do these, which no file can say of OTLP over http."""
+"""So do these, which no file can say of OTLP over HTTP."""
 _REFERENCE: Final = re.compile(r"\$\$|\$\{(?:(?:env:)?([A-Za-z_]\w*)(?::-([^\n}]*))?|[^}]*)\}")
 _MOST_NAMED: Final = 12
 MOST_FILE_BYTES: Final = 1 << 20
@@ -220,8 +220,7 @@ def _otlp(exporter: _Part, name: str, signal: str) -> dict[str, str]:
     exporter.value("encoding")
     tls = exporter.part("tls")
     own = {
-        # Of gRPC it is a machine, of http the whole address.
-        "ENDPOINT": f"{endpoint.rstrip('/')}/v1/{signal}" if is_grpc else endpoint,
+        "ENDPOINT": endpoint,
         "PROTOCOL": "grpc" if is_grpc else "",
         "HEADERS": _headers(exporter),
         "TIMEOUT": exporter.value("timeout"),

@@ -51,12 +51,14 @@ STANDARD: Final = (
     _used("A list: with `otlp` the signal is sent, without it is not; `none`: not. Other exporters "
           "are named in a warning.", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
     _used("Milliseconds between two deliveries of metrics.", "OTEL_METRIC_EXPORT_INTERVAL"),
-    _otlp("ENDPOINT", "Where to send; of one signal the whole URL."),
-    _otlp("PROTOCOL", "`http/protobuf`; there is no other."),
-    _otlp("HEADERS", "Headers of each request, `name=value` by commas."),
+    _otlp("ENDPOINT", "Where to send; of one signal the whole URL. Over gRPC a machine and port, "
+          "like `http://localhost:4317`: a path is ignored, the scheme may be missing."),
+    _otlp("PROTOCOL", "`http/protobuf` (default) or `grpc`."),
+    _otlp("HEADERS", "Headers of each request (gRPC: metadata), `name=value` by commas."),
     _otlp("TIMEOUT", "Milliseconds for a request (10000)."),
     _otlp("COMPRESSION", "`gzip`, or `none`."),
-    _otlp("INSECURE", "`true`: headers are sent over plain http to other machines, too."),
+    _otlp("INSECURE", "`true`: headers are sent over plain http to other machines, too; over gRPC "
+          "an endpoint without a scheme is spoken to without TLS."),
     _otlp("CERTIFICATE", "File with the authorities to trust, in place of the system's."),
     _otlp("CLIENT_CERTIFICATE", "File by which the sender shows who it is."),
     _otlp("CLIENT_KEY", "The private key of that."),

@@ -51,6 +51,8 @@ PROTOBUF = {"Content-Type": "application/x-protobuf"}
 class FaultServer:
     """The driving side: starts the server, sets its mode, reads what it got."""
 
+    script = __file__
+
     def __init__(
         self,
         folder: Path,
@@ -80,7 +82,7 @@ class FaultServer:
 
     def start(self) -> None:
         """Start, each time at the same port, in mode ``ok``."""
-        command = [sys.executable, __file__, f"--port={self.port}", f"--log={self._log}"]
+        command = [sys.executable, self.script, f"--port={self.port}", f"--log={self._log}"]
         self._process = subprocess.Popen(
             [*command, *self._options], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
         )
@@ -196,6 +198,19 @@ def plain_spans(body: bytes) -> list[dict[str, Any]]:
     ]
 
 
+def partial_answer(is_traces: bool, plan: dict[str, Any]) -> bytes:
+    """The answer of a server that did not take all."""
+    response: Any
+    if is_traces:
+        response = ExportTraceServiceResponse()
+        response.partial_success.rejected_spans = plan["rejected"]
+    else:
+        response = ExportMetricsServiceResponse()
+        response.partial_success.rejected_data_points = plan["rejected"]
+    response.partial_success.error_message = plan.get("message", "")
+    return response.SerializeToString()
+
+
 def span_ids(body: bytes) -> list[str]:
     """Trace and span id of each span of a request, in hex."""
     return [
@@ -231,17 +246,12 @@ def plain_points(body: bytes) -> list[dict[str, Any]]:
     ]
 
 
-class Faults(ThreadingHTTPServer):
-    """The server's state: how to behave, and the log."""
+class Plans:
+    """A server's state: how to behave, and the log."""
 
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, port: int, log: str, ids_only: bool = False) -> None:
-        super().__init__(("127.0.0.1", port), Handler)
+    def __init__(self, log: str) -> None:
         self._lock = threading.Lock()
         self._log = open(log, "a", buffering=1)  # noqa: SIM115 - open as long as the server lives
-        self.ids_only = ids_only
         self.plan: dict[str, Any] = {"mode": "ok"}
 
     def next_plan(self, about: str) -> dict[str, Any]:
@@ -260,6 +270,18 @@ class Faults(ThreadingHTTPServer):
         """Write one request to the log, before it is answered."""
         with self._lock:
             self._log.write(json.dumps(facts) + "\n")
+
+
+class Faults(Plans, ThreadingHTTPServer):
+    """The server over HTTP."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, port: int, log: str, ids_only: bool = False) -> None:
+        Plans.__init__(self, log)
+        ThreadingHTTPServer.__init__(self, ("127.0.0.1", port), Handler)
+        self.ids_only = ids_only
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -346,15 +368,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(400, b"poison", {"Content-Type": "text/plain"})
 
     def _partial(self, plan: dict[str, Any]) -> None:
-        response: Any
-        if self.path.endswith("traces"):
-            response = ExportTraceServiceResponse()
-            response.partial_success.rejected_spans = plan["rejected"]
-        else:
-            response = ExportMetricsServiceResponse()
-            response.partial_success.rejected_data_points = plan["rejected"]
-        response.partial_success.error_message = plan.get("message", "")
-        self._answer(200, response.SerializeToString())
+        self._answer(200, partial_answer(self.path.endswith("traces"), plan))
 
     def _hang(self, _: dict[str, Any]) -> None:
         self.connection.recv(1)
@@ -410,9 +424,13 @@ def main() -> None:
         context.load_cert_chain(options.certificate, options.key)
         server.socket = context.wrap_socket(server.socket, server_side=True)
     print("ready", flush=True)
-    # A test that dies takes its server along.
-    threading.Thread(target=lambda: (_until_orphaned(), os._exit(0)), daemon=True).start()
+    end_with_parent()
     server.serve_forever()
+
+
+def end_with_parent() -> None:
+    """A test that dies takes its server along."""
+    threading.Thread(target=lambda: (_until_orphaned(), os._exit(0)), daemon=True).start()
 
 
 def _until_orphaned() -> None:

@@ -36,9 +36,8 @@ DELIVERY = {
         "one deadline for the whole exchange, then another try",
     ),
     "F04": Fault(
-        "the server is overloaded (429, 503, Retry-After)",
+        "the server is overloaded (429, 503, Retry-After; gRPC's RetryInfo)",
         "its wish is honoured up to a minute; tries spread out and never end",
-        "gRPC's own codes: gRPC is not spoken, see decision 9",
     ),
     "F05": Fault(
         "the server refuses (400, 401, 403, 404, 413, 500)",

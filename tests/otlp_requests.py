@@ -11,8 +11,8 @@ from otel_mlperf.otlp.span_content import span_tail
 from otel_mlperf.otlp.span_encoding import encode_spans
 
 
-def spans(count: int = 1, padding: int = 0) -> bytes:
-    """A request of ``count`` spans with ids 1, 2 and so on."""
+def spans(count: int = 1, padding: int = 0, bad: int = 0) -> bytes:
+    """A request of ``count`` spans with ids 1, 2 and so on; the one of id ``bad`` is named so."""
     ids = np.arange(1, count + 1, dtype=np.uint64)
     columns = SpanColumns(
         trace_id=np.ones((count, 16), np.uint8),
@@ -20,8 +20,8 @@ def spans(count: int = 1, padding: int = 0) -> bytes:
         parent_id=ids - 1,
         start_ns=ids,
         end_ns=ids + 1,
-        tail=np.zeros(count, np.int32),
-        tails=[span_tail("forward", {"padding": "x" * padding})],
+        tail=(ids == bad).astype(np.int32),
+        tails=[span_tail("forward", {"padding": "x" * padding}), span_tail("bad")],
     )
     return encode_spans(wire.encode_resource({}), wire.encode_scope("otel_mlperf"), columns)
 

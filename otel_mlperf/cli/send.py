@@ -29,7 +29,7 @@ def send(
 
     Sending twice does no harm: they keep their ids.
     """
-    from otel_mlperf.otlp.client import Client
+    from otel_mlperf.otlp.open_client import open_client
     from otel_mlperf.replay.span_delivery import deliver, traces_settings
     from otel_mlperf.replay.span_requests import count_spans, requests
     from otel_mlperf.run_settings import read_stored
@@ -41,7 +41,7 @@ def send(
     settings = traces_settings(endpoint, os.environ, warn, recorded and shlex.quote(recorded))
     store = Store(chosen.path)
     wanted, sent, refused = count_spans(store), 0, 0
-    with closing(Client(settings)) as client:
+    with closing(open_client(settings)) as client:
         for spans, body in requests(chosen, store):
             lost = deliver(client, body)
             sent, refused = sent + spans - lost, refused + lost

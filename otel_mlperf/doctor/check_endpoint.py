@@ -18,9 +18,10 @@ import numpy as np
 from otel_mlperf import names
 from otel_mlperf.findings.check import Check
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.client import Client, Outcome
-from otel_mlperf.otlp.endpoint_settings import grpc_hint, read_settings
+from otel_mlperf.otlp.client import Outcome
+from otel_mlperf.otlp.endpoint_settings import port_hint, read_settings
 from otel_mlperf.otlp.metric_encoding import GaugePoints, MetricData, NumberPoint, encode_metrics
+from otel_mlperf.otlp.open_client import open_client
 from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import span_tail
 from otel_mlperf.otlp.span_encoding import encode_spans
@@ -102,7 +103,7 @@ def check_connection(settings: SignalSettings) -> list[Check]:
                 checks.append(_check_tls(connection, host, settings))
     except OSError as error:
         found = f"{host}:{port}: {error.strerror or 'no answer'}"
-        hint = _grpc_hint(settings) or "start the server, or correct the endpoint"
+        hint = _port_hint(settings) or "start the server, or correct the endpoint"
         checks.append(Check("FAIL", "tcp", found, hint))
     return checks
 
@@ -125,21 +126,23 @@ def _check_tls(connection: socket.socket, host: str, settings: SignalSettings) -
 def check_otlp(settings: SignalSettings) -> Check:
     """What the server says to an empty request."""
     # No bytes at all are a valid request without a span: nothing is stored anywhere by asking.
-    client = Client(settings)
+    client = open_client(settings)
     answer = client.post(b"")
     client.close()
     what = f"otlp {settings.signal}"
     if answer.outcome is Outcome.DELIVERED:
         return Check("ok", what, f"{settings.endpoint} takes it")
     found, _, advice = answer.reason.partition(": check ")
-    is_unknown = settings.signal == "metrics" and found.endswith("answered 404")
-    hint = _grpc_hint(settings) or (_TRACES_ALONE if is_unknown else "")
+    is_unknown = settings.signal == "metrics" and found.endswith(
+        ("answered 404", ": UNIMPLEMENTED")
+    )
+    hint = _port_hint(settings) or (_TRACES_ALONE if is_unknown else "")
     return Check("FAIL", what, found, hint or (f"check {advice}" if advice else "read its log"))
 
 
-def _grpc_hint(settings: SignalSettings) -> str:
+def _port_hint(settings: SignalSettings) -> str:
     url = urlsplit(settings.endpoint)
-    return grpc_hint(f"{url.scheme}://{url.netloc}")
+    return port_hint(f"{url.scheme}://{url.netloc}", is_grpc=settings.is_grpc)
 
 
 def _once(checks: list[Check]) -> list[Check]:
@@ -183,7 +186,7 @@ def _round_trip(
     except (OSError, ValueError, KeyError):
         variable = JAEGER_VARIABLE if what == "jaeger" else PROMETHEUS_VARIABLE
         return Check("ok", what, f"none at {url}: {variable} says where to look")
-    client = Client(settings)
+    client = open_client(settings)
     answer = client.post(body)
     client.close()
     item = "span" if settings.signal == "traces" else "metric"

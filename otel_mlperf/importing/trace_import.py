@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.trace_events import Trace
-    from otel_mlperf.otlp.client import Client
+    from otel_mlperf.otlp.client import OtlpClient
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
     from otel_mlperf.report.import_notes import Imported
     from otel_mlperf.store.run_folders import RunFolder
@@ -85,7 +85,7 @@ class Importer:
         """Of the run that traces are put into, also before it is made."""
         self._wanted = 1
         """Traces that are imported at once."""
-        self._client: Client | None = None
+        self._client: OtlpClient | None = None
         self._out: BinaryIO | None = None
         self._out_path = ""
 
@@ -104,9 +104,9 @@ class Importer:
 
     def send_to(self, settings: SignalSettings, stack: ExitStack) -> None:
         """Sends what comes to a server, until the end of ``stack``."""
-        from otel_mlperf.otlp.client import Client
+        from otel_mlperf.otlp.open_client import open_client
 
-        self._client = stack.enter_context(closing(Client(settings)))
+        self._client = stack.enter_context(closing(open_client(settings)))
 
     def write_to(
         self, path: Path, traces: list[Path], stack: ExitStack, *, is_replaced: bool
@@ -235,7 +235,7 @@ class Importer:
         return attributes
 
     def _send(
-        self, converted: Conversion, resource: dict[str, Any], client: Client
+        self, converted: Conversion, resource: dict[str, Any], client: OtlpClient
     ) -> tuple[int, int]:
         """How many spans the server took, and how many it refused."""
         from otel_mlperf.replay.span_delivery import deliver

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
@@ -72,8 +72,18 @@ _ADVICE: Final = {
 }
 
 
+class OtlpClient(Protocol):
+    """Sends one signal's requests over some protocol; for use by one thread."""
+
+    def post(self, body: bytes) -> ServerAnswer:
+        """Send one encoded request and return its outcome; raises nothing."""
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+
+
 class Client:
-    """Sends one signal's requests; for use by one thread.
+    """Sends one signal's requests over HTTP; for use by one thread.
 
     Looking up a host name is up to the system's resolver and outside the deadline.
     """
@@ -112,7 +122,9 @@ class Client:
 
     def _accepted(self, reply: Reply) -> ServerAnswer:
         try:
-            rejected, message = _partial_success(reply)
+            if not reply.complete:
+                raise ValueError("cut short")
+            rejected, message = partial_success(reply.body)
         except ValueError:
             return ServerAnswer(
                 Outcome.RETRY,
@@ -160,16 +172,14 @@ class Backoff:
         self._failures = 0
 
 
-def _partial_success(reply: Reply) -> tuple[int, str]:
+def partial_success(body: bytes) -> tuple[int, str]:
     """Rejected items and message of an export response; those of traces and metrics agree.
 
     Raises:
         ValueError: if the body is not one.
     """
-    if not reply.complete:
-        raise ValueError("cut short")
     rejected, message = 0, ""
-    for field, kind, value in wire.fields(reply.body):
+    for field, kind, value in wire.fields(body):
         if field != 1:
             continue
         if kind != wire.BYTES:

@@ -12,6 +12,7 @@ import ipaddress
 import os
 import re
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -24,9 +25,10 @@ Signal = Literal["traces", "metrics"]
 
 _TIMEOUT_S: Final = 10.0
 _LEAST_TIMEOUT_MS: Final = 100
-_GRPC_PORT: Final = 4317
-_HTTP_PORT: Final = 4318
-_LOCAL: Final = f"http://localhost:{_HTTP_PORT}"
+_GRPC: Final = "grpc"
+_HTTP: Final = "http/protobuf"
+_PORTS: Final = {_GRPC: 4317, _HTTP: 4318}
+_LOCAL: Final = {protocol: f"http://localhost:{port}" for protocol, port in _PORTS.items()}
 _AGGREGATION: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 _TEMPORALITY: Final = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 _INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
@@ -55,6 +57,8 @@ class ServerSettings:
     client_key: str | None = None
     is_verified: bool = True
     """Whether its certificate is looked at."""
+    is_grpc: bool = False
+    """Whether it speaks gRPC; otherwise HTTP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,7 @@ def read_settings(
         certificate=reader.file("CERTIFICATE"),
         client_certificate=reader.file("CLIENT_CERTIFICATE"),
         client_key=reader.file("CLIENT_KEY", private=True),
+        is_grpc=reader.is_grpc,
     )
     return settings, reader.warnings
 
@@ -132,13 +137,17 @@ def is_in_the_clear(url: SplitResult) -> bool:
     return url.scheme != "https" and not _is_loopback(url.hostname or "")
 
 
-def grpc_hint(endpoint: str) -> str:
-    """What to do where an endpoint names the port of gRPC; empty where it does not."""
+def port_hint(endpoint: str, *, is_grpc: bool) -> str:
+    """Advice where an endpoint has the usual port of the other protocol; empty where not."""
+    chosen, other = (_GRPC, _HTTP) if is_grpc else (_HTTP, _GRPC)
     url = urlsplit(endpoint)
-    if url.port != _GRPC_PORT:
+    if url.port != _PORTS[other]:
         return ""
-    other = _shown(_at_port(url, _HTTP_PORT))
-    return f"{_GRPC_PORT} speaks gRPC; you set http/protobuf: use {other}"
+    moved = _shown(_at_port(url, _PORTS[chosen]))
+    return (
+        f"{url.port} speaks {other}; you set {chosen}: use {moved} "
+        f"or OTEL_EXPORTER_OTLP_PROTOCOL={other}"
+    )
 
 
 class _SettingReader:
@@ -148,6 +157,7 @@ class _SettingReader:
         self._environ = environ
         self._signal = signal
         self.warnings: list[str] = []
+        self.is_grpc = False
 
     def _find(self, name: str) -> tuple[str, str]:
         """The variable that decides, and its value; the general one and "" if none is set."""
@@ -167,15 +177,22 @@ class _SettingReader:
             variable, value = "endpoint", endpoint
         if exporter == "none" or not (value or exporter):
             return None
-        url = _split(value or _LOCAL)
+        self.is_grpc = self._asks_for_grpc()
+        local = _LOCAL[_GRPC if self.is_grpc else _HTTP]
+        url = _split(self._with_scheme(value or local))
         if url is None:
             # What is no URL may still hold a login in front, or a key behind.
             harmless = value.rpartition("@")[2].partition("?")[0]
             self.warnings.append(
-                f"{variable}={harmless} is not a URL like {_LOCAL}: {self._signal} are not sent"
+                f"{variable}={harmless} is not a URL like {local}: {self._signal} are not sent"
             )
             return None
-        url = self._speaking_http(variable, url)
+        if hint := port_hint(url.geturl(), is_grpc=self.is_grpc):
+            self.warnings.append(f"{variable}: {hint}")
+        return _server(url) if self.is_grpc else self._with_path(variable, url)
+
+    def _with_path(self, variable: str, url: SplitResult) -> SplitResult:
+        """The URL of the signal over HTTP."""
         if variable.endswith(f"{self._signal.upper()}_ENDPOINT"):
             return url._replace(path=url.path or "/")
         return url._replace(path=f"{url.path.rstrip('/')}/v1/{self._signal}")
@@ -196,22 +213,32 @@ class _SettingReader:
             self.warnings.append(f"{variable}: {', '.join(others)} is not available here{sent}")
         return "otlp" if "otlp" in listed else "none" if listed else ""
 
-    def _speaking_http(self, variable: str, url: SplitResult) -> SplitResult:
-        """The URL, off the port of gRPC where gRPC was asked for, which nobody speaks here."""
-        chooser, protocol = self._find("PROTOCOL")
+    def _asks_for_grpc(self) -> bool:
+        """Whether the signal goes by gRPC; warns of other protocols and of a missing library."""
+        variable, protocol = self._find("PROTOCOL")
         protocol = protocol.lower()
-        if protocol not in ("", "http/protobuf"):
-            moved = url.port == _GRPC_PORT and protocol == "grpc"
-            other = _at_port(url, _HTTP_PORT) if moved else url
+        if protocol not in ("", *_PORTS):
             self.warnings.append(
-                f"{chooser}={protocol}: only http/protobuf is spoken here and used instead"
-                + (f", at {_shown(other)}" if moved else "")
+                f"{variable}={protocol}: only http/protobuf and grpc are spoken here; "
+                "http/protobuf is used"
             )
-            return other
-        hint = grpc_hint(url.geturl())
-        if hint:
-            self.warnings.append(f"{variable}: {hint}")
-        return url
+        elif protocol == _GRPC and find_spec("grpc") is None:
+            self.warnings.append(
+                f"{variable}={protocol}: grpcio is not installed: all waits in the run folder; "
+                f"pip install grpcio, or set {_HTTP}"
+            )
+        return protocol == _GRPC
+
+    def _with_scheme(self, address: str) -> str:
+        """The address, which over gRPC may lack its scheme: then ..._INSECURE decides on TLS."""
+        if not self.is_grpc or "/" in address:
+            return address
+        return f"{'http' if self._is_insecure()[1] else 'https'}://{address}"
+
+    def _is_insecure(self) -> tuple[str, bool]:
+        """The variable that decides whether secrets may cross the network unencrypted."""
+        variable, value = self._find("INSECURE")
+        return variable, value.lower() == "true"
 
     def headers(self, url: SplitResult) -> dict[str, str]:
         """The headers to send, a URL's login as one; none over plain http to another machine."""
@@ -222,8 +249,8 @@ class _SettingReader:
             headers.setdefault("authorization", basic_login(*login))
         if not headers or not is_in_the_clear(url):
             return headers
-        switch, insecure = self._find("INSECURE")
-        if insecure.lower() == "true":
+        switch, is_insecure = self._is_insecure()
+        if is_insecure:
             return headers
         self.warnings.append(
             f"{variable}: headers are not sent over plain http to {url.hostname}: "
@@ -295,6 +322,12 @@ def _split(value: str) -> SplitResult | None:
 def _shown(url: SplitResult) -> str:
     """The URL without login, query and fragment."""
     return url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _server(url: SplitResult) -> SplitResult:
+    """The URL without a path, which gRPC has no use for, and with a port."""
+    port = url.port or (443 if url.scheme == "https" else _PORTS[_GRPC])
+    return _at_port(url, port)._replace(path="", query="", fragment="")
 
 
 def _at_port(url: SplitResult, port: int) -> SplitResult:

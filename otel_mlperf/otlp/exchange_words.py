@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from http.client import BadStatusLine
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.otlp.endpoint_settings import grpc_hint
+from otel_mlperf.otlp.endpoint_settings import port_hint
 
 if TYPE_CHECKING:
     from otel_mlperf.otlp.endpoint_settings import ServerSettings
@@ -39,8 +39,12 @@ class Words:
                 why = "the answer is not HTTP/1.1"
             case _:
                 why = type(error).__name__
-        hint = grpc_hint(self._settings.endpoint)
-        return self.clean(f"{why} ({hint})" if hint else why)
+        return self.clean(why + self.port_advice())
+
+    def port_advice(self) -> str:
+        """In brackets, what to do where the port is the usual one of the other protocol."""
+        hint = port_hint(self._settings.endpoint, is_grpc=self._settings.is_grpc)
+        return f" ({hint})" if hint else ""
 
     def clean(self, words: str) -> str:
         """A stranger's words, short, on one line, and with none of our secrets echoed."""
@@ -60,6 +64,11 @@ def retry_after(value: str | None, now: float) -> float | None:
         )
     except (ValueError, OverflowError):
         return None
+    return bounded_wait(seconds)
+
+
+def bounded_wait(seconds: float) -> float:
+    """The seconds that a server asks for; a minute at most."""
     # Bounded before it is a float: there is none of four hundred digits.
     return float(min(max(seconds, 0), _WAIT_MOST_S))
 

@@ -111,19 +111,28 @@ class Transport:
         return self._http
 
     def _encrypt(self, raw: socket.socket, deadline: float) -> socket.socket:
-        settings = self._settings
         try:
-            context = ssl.create_default_context(cafile=settings.certificate)
-            if not settings.is_verified:
-                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            if settings.client_certificate:
-                # The password keeps OpenSSL from asking a terminal for one.
-                context.load_cert_chain(settings.client_certificate, settings.client_key, "")
+            context = tls_context(self._settings)
             raw.settimeout(_left(deadline))
             return context.wrap_socket(raw, server_hostname=self._host)
         except BaseException:
             raw.close()
             raise
+
+
+def tls_context(settings: ServerSettings) -> ssl.SSLContext:
+    """The authorities to trust and the certificate to present.
+
+    Raises:
+        OSError: a file is missing, or is not what it should be.
+    """
+    context = ssl.create_default_context(cafile=settings.certificate)
+    if not settings.is_verified:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if settings.client_certificate:
+        # The password keeps OpenSSL from asking a terminal for one.
+        context.load_cert_chain(settings.client_certificate, settings.client_key, "")
+    return context
 
 
 class _BoundedSocket:

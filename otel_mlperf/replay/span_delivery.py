@@ -11,7 +11,7 @@ from otel_mlperf.errors import ConfigError, Unreachable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from otel_mlperf.otlp.client import Client, ServerAnswer
+    from otel_mlperf.otlp.client import OtlpClient, ServerAnswer
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
 
 _TRIES: Final = 3
@@ -47,7 +47,7 @@ def traces_settings(
     return settings
 
 
-def deliver(client: Client, body: bytes) -> int:
+def deliver(client: OtlpClient, body: bytes) -> int:
     """Delivers one request, in halves where the server wants it; how many spans it refused.
 
     Raises:
@@ -60,7 +60,7 @@ def deliver(client: Client, body: bytes) -> int:
     return sum(lost.values())
 
 
-def _post(client: Client, body: bytes) -> ServerAnswer:
+def _post(client: OtlpClient, body: bytes) -> ServerAnswer:
     """The server's clear word about one request, or about one part of it."""
     from otel_mlperf.otlp.client import Backoff, Outcome
 

@@ -176,17 +176,20 @@ logger_provider: {processors: []}
 
 
 def test_exporters_by_default(declared):
-    """An exporter without settings sends to this machine; one by gRPC is spoken to over http."""
+    """An exporter without settings sends to this machine; one by gRPC is spoken to by gRPC."""
     text = """
 file_format: "1.0"
-tracer_provider: {processors: [{batch: {exporter: {otlp_grpc: {endpoint: "http://c:4317"}}}}]}
+tracer_provider: {processors: [{batch: {exporter: {otlp_grpc: {tls: {ca_file: /ca}}}}}]}
 meter_provider: {readers: [{periodic: {exporter: {otlp_http: }}}]}
 """
     said, warnings = declared(text)
     traces, wrong = read_settings(said, "traces")
     assert warnings == []
-    assert traces.endpoint == "http://c:4318/v1/traces"
-    assert any("only http/protobuf" in text for text in wrong)
+    assert (traces.is_grpc, traces.endpoint) == (True, "http://localhost:4317")
+    assert traces.certificate == "/ca"
+    assert wrong == [
+        "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE=/ca: No such file or directory: nothing can be sent"
+    ]
     assert read_settings(said, "metrics")[0].endpoint == "http://localhost:4318/v1/metrics"
 
 

@@ -17,8 +17,9 @@ from otel_mlperf import names
 from otel_mlperf.agent.delivery.batches import count_items
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.client import Client, Outcome
+from otel_mlperf.otlp.client import Outcome
 from otel_mlperf.otlp.metric_encoding import encode_metrics
+from otel_mlperf.otlp.open_client import open_client
 from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import (
     EXCEPTION,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("otel_mlperf.agent")
 _SCOPE_BYTES: Final = wire.encode_scope(OWN_SCOPE.name, OWN_SCOPE.version)
 _MOST_BYTES: Final = 2 << 20
-"""Of a request's spans: below the 4 MiB that gRPC servers behind the Collector accept."""
+"""Of a request's spans: below the 4 MiB that gRPC servers accept."""
 _LOG_EVERY_S: Final = 60.0
 _LOCKED_OUT_S: Final = 30.0
 """Rest after an answer that somebody has to change the headers: it will not pass by itself."""
@@ -64,7 +65,7 @@ class OtlpDestination(Destination):
     def __init__(self, settings: Mapping[Signal, SignalSettings]) -> None:
         self.signals = tuple(settings)
         # A client is for one thread, as each signal is.
-        self._clients = {signal: Client(of_signal) for signal, of_signal in settings.items()}
+        self._clients = {signal: open_client(of_signal) for signal, of_signal in settings.items()}
         self._logged_s = -_LOG_EVERY_S
 
     def accept(self, batch: Batch) -> Verdict:

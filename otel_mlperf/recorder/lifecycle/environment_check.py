@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _OF_SIGNALS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+_PROTOCOLS = (
+    "OTEL_EXPORTER_OTLP_PROTOCOL",
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+    "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
+)
 _STANDARD = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_", "OTEL_METRICS_", "OTEL_METRIC_")
 _OF_CONFIG = "OTEL_METRIC_EXPORT_INTERVAL"
 """What is wrong with it is said when the configuration is read."""
@@ -42,11 +47,12 @@ def check_environ(environ: Mapping[str, str], endpoint: str, destinations: str) 
         say_once(warning)
     given = {name: environ.get(name, "").strip() for name in (ENDPOINT, *_OF_SIGNALS)}
     argument = endpoint if endpoint and endpoint != given[ENDPOINT] else None
+    scheme = "https://" if _asks_for_grpc(environ) else ""
     if argument is not None:
         given = {"endpoint": argument}
-        if not _is_url(argument):
+        if not _is_url(argument, scheme):
             raise ConfigError(f"endpoint: {_no_url(argument)}")
-    bad = {name: value for name, value in given.items() if value and not _is_url(value)}
+    bad = {name: value for name, value in given.items() if value and not _is_url(value, scheme)}
     for name, value in bad.items():
         say_once(f"{name}: {_no_url(value)}; nothing is sent there")
     if not bad and (argument or any(name.startswith(_STANDARD) for name in environ)):
@@ -82,9 +88,14 @@ def _check_names(environ: Mapping[str, str]) -> None:
             say_once(f"{name} is not known and has no effect; {hint}")
 
 
-def _is_url(text: str) -> bool:
+def _asks_for_grpc(environ: Mapping[str, str]) -> bool:
+    return any(environ.get(name, "").strip().lower() == "grpc" for name in _PROTOCOLS)
+
+
+def _is_url(text: str, scheme: str) -> bool:
+    """Whether a text is a URL; one without a scheme gets that of gRPC where gRPC is asked for."""
     try:
-        url = urlsplit(text)
+        url = urlsplit(text if "/" in text else f"{scheme}{text}")
         usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:
         return False

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from fault_server import FaultServer
+from grpc_fault_server import GrpcFaultServer
 from run_folders import MS, START, RunFolderBuilder, S
 
 import otel_mlperf as om
@@ -160,13 +162,27 @@ def test_a_dead_server_is_unreachable(tmp_path, server):
     assert error.value.exit_code == 69
 
 
+def test_spans_are_sent_by_grpc_where_that_is_set(tmp_path, monkeypatch):
+    """The same ones, under the same ids."""
+    path = build(tmp_path)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    (tmp_path / "grpc").mkdir()
+    with FaultServer(tmp_path) as http, GrpcFaultServer(tmp_path / "grpc") as grpc:
+        send(str(path), grpc.url)
+        monkeypatch.delenv("OTEL_EXPORTER_OTLP_PROTOCOL")
+        send(str(path), http.url)
+
+    assert http.spans()
+    assert grpc.spans() == http.spans()
+
+
 @pytest.mark.slow
 def test_the_port_of_grpc_is_pointed_out(tmp_path, capsys):
     """What everybody gets wrong first."""
     with pytest.raises(Unreachable) as error:
         send(str(build(tmp_path)), "http://localhost:4317")
 
-    hint = "4317 speaks gRPC; you set http/protobuf: use http://localhost:4318"
+    hint = "4317 speaks grpc; you set http/protobuf: use http://localhost:4318"
     assert hint in capsys.readouterr().err
     assert hint in str(error.value)
 

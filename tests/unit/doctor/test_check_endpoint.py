@@ -11,6 +11,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from grpc_fault_server import GrpcFaultServer
 
 from otel_mlperf.analysis.run.item_accounts import RunAccount
 from otel_mlperf.doctor.check_endpoint import check_backends, check_endpoints
@@ -74,7 +75,10 @@ def test_a_port_that_nobody_listens_on_stops_there():
 
 def test_the_port_of_grpc_is_pointed_out_whoever_answers_there():
     """Nobody, or a server of gRPC: the endpoint to set is said, at the settings and at the end."""
-    hint = "4317 speaks gRPC; you set http/protobuf: use http://localhost:4318"
+    hint = (
+        "4317 speaks grpc; you set http/protobuf: use http://localhost:4318 "
+        "or OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
+    )
 
     checks, reached = check_endpoints(endpoint("http://localhost:4317"))
 
@@ -84,6 +88,20 @@ def test_the_port_of_grpc_is_pointed_out_whoever_answers_there():
     assert failed
     assert set(failed) == {hint}
     assert reached == {}
+
+
+def test_a_server_of_grpc_is_reached_by_grpc(tmp_path):
+    """Name, connection, then an empty request of each signal; one that is missing is named."""
+    with GrpcFaultServer(tmp_path) as server:
+        environ = endpoint(server.url) | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+        server.mode("status", code="UNIMPLEMENTED", message="unknown service", signal="metrics")
+        checks, reached = check_endpoints(environ)
+
+    assert [check.what for check in checks] == ["dns", "tcp", "otlp traces", "otlp metrics"]
+    assert checks[2].found == f"{server.url} takes it"
+    assert checks[3].found == f"{server.url}: UNIMPLEMENTED"
+    assert checks[3].do.startswith("does it take traces alone, as Jaeger does?")
+    assert list(reached) == ["traces"]
 
 
 @pytest.mark.fault("F11")

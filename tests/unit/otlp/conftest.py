@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from otel_mlperf.otlp.endpoint_settings import Signal, SignalSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 NOW = 1_700_000_000.0
 
@@ -44,3 +46,18 @@ def client_of() -> Iterator[Callable[..., Client]]:
     yield make
     for client in made:
         client.close()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority, a server certificate for localhost and another authority."""
+    folder = tmp_path_factory.mktemp("certificates")
+    for name in ("server", "other"):
+        subprocess.run(
+            f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout {name}.key -out {name}.pem "
+            "-subj /CN=localhost -addext subjectAltName=DNS:localhost".split(),
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
+    return folder

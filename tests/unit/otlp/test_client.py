@@ -150,7 +150,7 @@ def test_the_port_of_grpc_is_explained():
 
     answer = Client(settings).post(spans())
 
-    hint = "4317 speaks gRPC; you set http/protobuf: use http://127.0.0.1:4318/v1/traces"
+    hint = "4317 speaks grpc; you set http/protobuf: use http://127.0.0.1:4318/v1/traces"
     assert answer.outcome is Outcome.RETRY
     assert hint in answer.reason
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from otel_mlperf.otlp.endpoint_settings import (
@@ -118,21 +120,78 @@ def test_the_port_of_grpc_is_pointed_out():
 
     assert settings is not None
     assert warning == (
-        f"{ENDPOINT}: 4317 speaks gRPC; you set http/protobuf: use http://localhost:4318"
+        f"{ENDPOINT}: 4317 speaks grpc; you set http/protobuf: use http://localhost:4318 "
+        "or OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
     )
 
 
-def test_grpc_is_answered_with_http():
-    """A job set up for gRPC sends to the port where the same collector speaks HTTP."""
-    settings, warning = warned(
-        **{ENDPOINT: "http://otel:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-    )
+GRPC = {"OTEL_EXPORTER_OTLP_PROTOCOL": "gRPC"}
 
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({ENDPOINT: "http://otel:4317"}, "http://otel:4317"),
+        ({ENDPOINT: "http://otel:4317/v1/traces?a=b#c"}, "http://otel:4317"),
+        ({ENDPOINT: "http://otel"}, "http://otel:4317"),
+        ({ENDPOINT: "https://otel.example"}, "https://otel.example:443"),
+        ({ENDPOINT: "https://otel:1", "OTEL_EXPORTER_OTLP_INSECURE": "true"}, "https://otel:1"),
+        ({ENDPOINT: "otel:4317"}, "https://otel:4317"),
+        ({ENDPOINT: "otel:4317", "OTEL_EXPORTER_OTLP_INSECURE": "TRUE"}, "http://otel:4317"),
+        ({ENDPOINT: "[::1]:4317", "OTEL_EXPORTER_OTLP_INSECURE": "true"}, "http://[::1]:4317"),
+        (
+            {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t:1/x", ENDPOINT: "http://g:1"},
+            "http://t:1",
+        ),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, "http://localhost:4317"),
+    ],
+)
+def test_endpoints_of_grpc(variables, expected):
+    """A scheme decides on TLS, ..._INSECURE where there is none; a path means nothing."""
+    settings, warnings = read_settings(GRPC | variables, "traces")
+
+    assert warnings == []
     assert settings is not None
-    assert settings.endpoint == "http://otel:4318/v1/traces"
+    assert (settings.is_grpc, settings.endpoint, settings.query) == (True, expected, "")
+
+
+@pytest.mark.parametrize("bad", ["ftp://x", "http://", "otel:99999", "unix:/run/otel.sock", "a b"])
+def test_a_bad_endpoint_of_grpc_is_named_and_sends_nothing(bad):
+    """The example has the port of gRPC."""
+    settings, warning = warned(**GRPC, **{ENDPOINT: bad})
+
+    assert settings is None
+    assert warning.startswith(f"{ENDPOINT}={bad} is not a URL like http://localhost:4317")
+
+
+def test_each_signal_has_a_protocol_of_its_own():
+    """Traces by gRPC, metrics by HTTP, as collectors without one of them need it."""
+    environ = {ENDPOINT: "http://otel:1", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}
+    traces_, metrics_ = (read_settings(environ, signal)[0] for signal in ("traces", "metrics"))
+
+    assert (traces_.is_grpc, traces_.endpoint) == (True, "http://otel:1")
+    assert (metrics_.is_grpc, metrics_.endpoint) == (False, "http://otel:1/v1/metrics")
+
+
+def test_the_port_of_http_is_pointed_out_to_grpc():
+    """The same mistake the other way round."""
+    _, warning = warned(**GRPC)
+
     assert warning == (
-        "OTEL_EXPORTER_OTLP_PROTOCOL=grpc: only http/protobuf is spoken here and used instead, "
-        "at http://otel:4318"
+        f"{ENDPOINT}: 4318 speaks http/protobuf; you set grpc: use http://localhost:4317 "
+        "or OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+    )
+
+
+def test_without_grpcio_it_is_said_what_to_install(monkeypatch):
+    """Before anything waits for it."""
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    settings, warning = warned(**GRPC, **{ENDPOINT: "http://otel:4317"})
+
+    assert settings.is_grpc
+    assert warning == (
+        "OTEL_EXPORTER_OTLP_PROTOCOL=grpc: grpcio is not installed: all waits in the run folder; "
+        "pip install grpcio, or set http/protobuf"
     )
 
 
@@ -244,25 +303,27 @@ def test_a_login_in_the_url_becomes_a_header_that_is_never_shown():
 
 
 @pytest.mark.fault("S6", "S8")
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.parametrize(
     ("endpoint", "insecure", "kept"),
     [
         ("https://otel.example", "", True),
-        ("http://localhost:4318", "", True),
-        ("http://127.0.0.1:4318", "", True),
-        ("http://[::1]:4318", "", True),
-        ("http://otel.example:4318", "true", True),
-        ("http://otel.example:4318", "", False),
-        ("http://10.0.0.1:4318", "false", False),
+        ("http://localhost:1", "", True),
+        ("http://127.0.0.1:1", "", True),
+        ("http://[::1]:1", "", True),
+        ("http://otel.example:1", "true", True),
+        ("http://otel.example:1", "", False),
+        ("http://10.0.0.1:1", "false", False),
     ],
 )
-def test_headers_do_not_cross_the_network_in_the_clear(endpoint, insecure, kept):
+def test_headers_do_not_cross_the_network_in_the_clear(endpoint, insecure, kept, protocol):
     """A secret leaves the machine over TLS, or where somebody said that plain http is fine."""
     settings, warnings = read_settings(
         {
             ENDPOINT: endpoint,
             "OTEL_EXPORTER_OTLP_HEADERS": f"api-key={CANARY}",
             "OTEL_EXPORTER_OTLP_INSECURE": insecure,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
         },
         "traces",
     )

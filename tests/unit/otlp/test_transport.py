@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import tracemalloc
-from typing import TYPE_CHECKING
 
 import pytest
 from fault_server import FaultServer
@@ -14,9 +13,6 @@ from servers.running import wait_until
 
 from otel_mlperf.otlp.client import Client, Outcome, ServerAnswer
 from otel_mlperf.otlp.endpoint_settings import SignalSettings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CANARY = "SECRET_CANARY_2e"
 
@@ -160,21 +156,6 @@ def test_answers_take_little_memory(server, client_of):
             tracemalloc.stop()
 
     assert max(peaks) < 4 << 20
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an authority, a server certificate for localhost and another authority."""
-    folder = tmp_path_factory.mktemp("certificates")
-    for name in ("server", "other"):
-        subprocess.run(
-            f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout {name}.key -out {name}.pem "
-            "-subj /CN=localhost -addext subjectAltName=DNS:localhost".split(),
-            cwd=folder,
-            check=True,
-            capture_output=True,
-        )
-    return folder
 
 
 @pytest.mark.fault("F11", "S7")

@@ -9,6 +9,7 @@ from otel_mlperf.recorder.core import faults
 from otel_mlperf.standard_variables import STANDARD, describe_unused
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
 
 
 @pytest.mark.fault("F60")
@@ -67,10 +68,22 @@ def test_port_of_grpc(start, monkeypatch, said):
     om.stop()
     start(endpoint="http://node7:4317")
 
+    advice = "4317 speaks grpc; you set http/protobuf: use http://{}:4318 or {}=grpc"
     assert said() == [
-        f"{ENDPOINT}: 4317 speaks gRPC; you set http/protobuf: use http://localhost:4318",
-        "endpoint: 4317 speaks gRPC; you set http/protobuf: use http://node7:4318",
+        f"{ENDPOINT}: {advice.format('localhost', PROTOCOL)}",
+        f"endpoint: {advice.format('node7', PROTOCOL)}",
     ]
+
+
+def test_endpoint_of_grpc_needs_no_scheme(start, monkeypatch, said):
+    """Neither as a variable nor as an argument."""
+    monkeypatch.setenv(PROTOCOL, "grpc")
+    monkeypatch.setenv(ENDPOINT, "otel:4317")
+    start()
+    om.stop()
+    start(endpoint="node7:4317")
+
+    assert said() == []
 
 
 @pytest.mark.parametrize("text", ["http://localhost:4318", "https://[::1]/otlp"])
@@ -84,7 +97,7 @@ def test_right_endpoint(start, said, text):
 @pytest.mark.parametrize(
     ("variable", "value", "warning"),
     [
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/jsn", "only http/protobuf is spoken here"),
+        (PROTOCOL, "http/jsn", "only http/protobuf and grpc are spoken"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "secret", "header 1 is not of the form name=value"),
         ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon", "milliseconds are expected"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "often", "100; 15000 is used"),
