@@ -69,6 +69,30 @@ def test_spans_in_jaeger_are_those_in_the_store(tmp_path, servers) -> None:
     assert ended.accounts()["spans"]["otlp"]["created"] == ended.counted[0]
 
 
+@pytest.mark.parametrize("receiver", ["collector", "jaeger"])
+def test_spans_arrive_by_grpc(tmp_path, servers, receiver) -> None:
+    """The same ones in Jaeger, whether a Collector is in between or not."""
+    endpoints = {
+        "collector": servers.collector.otlp_grpc_endpoint,
+        "jaeger": f"http://{servers.jaeger_server.otlp_address}",
+    }
+    ended = run_program(
+        tmp_path / "runs",
+        *("--steps", "120"),
+        OTEL_EXPORTER_OTLP_ENDPOINT=endpoints[receiver],
+        OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
+        OTEL_METRICS_EXPORTER="otlp" if receiver == "collector" else "none",
+    ).settled()
+
+    assert compare_with_jaeger(ended, servers) > 7
+    for account in ended.accounts().values():
+        if "otlp" in account:
+            assert adds_up(account["otlp"])
+            assert (account["otlp"]["lost"], account["otlp"]["pending"]) == ({}, 0)
+    if receiver == "collector":
+        wait_until(lambda: steps_in_prometheus(servers, ended) == 120, what="120 steps")
+
+
 def test_prometheus_counts_what_the_program_counted(tmp_path, servers) -> None:
     """Histogram counts are the steps, the counter is the sum added, self times are the steps."""
     ended = run_program(
