@@ -77,6 +77,10 @@ NAMED_BY_THE_FOLDER = {
     "traces": ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": STRANGER}, {"spans/otlp"}),
     "metrics": ({"OTEL_METRICS_EXPORTER": "otlp"}, {"metrics/otlp"}),
     "otlp": ({"OTEL_EXPORTER_OTLP_ENDPOINT": STRANGER}, {"spans/otlp", "metrics/otlp"}),
+    "grpc": (
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "stranger:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+        {"spans/otlp", "metrics/otlp"},
+    ),
     "mlflow": (
         {"OTEL_MLPERF_DESTINATIONS": "mlflow", "MLFLOW_TRACKING_URI": STRANGER},
         {"scalars/mlflow"},
