@@ -34,6 +34,15 @@ def after_import(name: str, then: Callable[[], None]) -> None:
         sys.meta_path.insert(0, _finder)
 
 
+def notice_package(name: str) -> None:
+    """Make the calls for modules of the loaded package ``name`` that came in by no import.
+
+    A program may have put them into ``sys.modules`` itself, all at once.
+    """
+    for module in [one for one in _waiting if one.startswith(f"{name}.") and one in sys.modules]:
+        _call(module)
+
+
 class _Finder:
     """Finds the modules that somebody waits for as if it were not there."""
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.integrations.after_import import after_import
+from otel_mlperf.integrations.after_import import after_import, notice_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +52,7 @@ class TorchLoop:
         hooks.install()
         self._is_in_place = True
         self.await_libraries()
+        notice_package(framework.__name__)
         imported, self._imported = self._imported, []
         for module in imported:
             hooks.see_library(module)

@@ -8,7 +8,7 @@ import traceback
 
 import pytest
 
-from otel_mlperf.integrations.after_import import _finder, _waiting, after_import
+from otel_mlperf.integrations.after_import import _finder, _waiting, after_import, notice_package
 
 
 @pytest.fixture
@@ -127,3 +127,17 @@ def test_nothing_stays_on_the_path_of_imports(folder):
     import awaited  # noqa: F401
 
     assert _finder not in sys.meta_path
+
+
+def test_modules_that_came_in_by_no_import_are_noticed_with_their_package(folder, monkeypatch):
+    """A program puts a package into ``sys.modules`` as a whole; each call is made once."""
+    seen = []
+    after_import("awaited.part", lambda: seen.append("part"))
+    after_import("awaited_other", lambda: seen.append("other"))
+    for name in ("awaited", "awaited.part", "awaited_other"):
+        monkeypatch.setitem(sys.modules, name, sys)
+
+    notice_package("awaited")
+    notice_package("awaited")
+
+    assert seen == ["part"]
