@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from otel_mlperf.errors import JournalError
 from otel_mlperf.ids import hashed_name, safe_name
 from otel_mlperf.journal.layout import Shape
-from otel_mlperf.run_file import read_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +53,9 @@ def folders_of_run(
 
     They are ``user``'s, which is the owner of the run folder where none is given.
     """
+    # Here: it loads msgspec, and the agent's first look must not wait for that.
+    from otel_mlperf.run_file import read_key
+
     owner = os.stat(run_folder).st_uid if user is None else user
     name = run_id if safe_name(run_id, 128) == run_id else hashed_name(run_id)
     if key := read_key(run_folder) if key is None else key:
