@@ -65,7 +65,7 @@ def test_documented(name):
         ("on_step_end", "(callback)"),
         ("on_warning", "(callback)"),
         ("remove_callback", "(callback)"),
-        ("request", "(name, /, *, id, within_s, **attributes)"),
+        ("request", "(name, /, *, id, within_s, kind, **attributes)"),
         ("memory", "()"),
         ("readings", "()"),
         ("trace_handler", "(also)"),

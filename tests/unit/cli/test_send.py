@@ -10,6 +10,7 @@ from grpc_fault_server import GrpcFaultServer
 from run_folders import MS, START, RunFolderBuilder, S
 
 import otel_mlperf as om
+from otel_mlperf import names
 from otel_mlperf.cli.send import send
 from otel_mlperf.errors import ConfigError, Unreachable
 from otel_mlperf.run_settings import write_settings
@@ -81,7 +82,10 @@ def test_spans_arrive_with_all_that_they_had(tmp_path, server, capsys):
         "trace_state": "",
         "scope": ["otel_mlperf", om.__version__, "https://opentelemetry.io/schemas/1.44.0"],
         "link_fields": [["0000000000000000000000000000abcd", 0x101, {}]],
-        "resource": {
+        "resource": names.SDK
+        | {
+            "os.type": "linux",
+            "process.pid": 100,
             "service.name": "digits-service",
             "service.instance.id": "instance-0",
             "host.name": "node1",

@@ -116,10 +116,15 @@ def test_other_variables_are_those_that_are_obeyed():
     of_config = {field.metadata["variable"] for field in fields(Config)}
     asked = {re.sub("OTLP_(TRACES|METRICS)_(?!DEF|TEMP)", "OTLP_", name) for name in environ.names}
     text = page("configuration.md").partition("## Other variables")[2]
-    listed = {name for cells in rows(text) for name in re.findall(r"`(\w+)`", cells[0])}
+    others, _, standard = text.partition("## OpenTelemetry's variables")
+    listed = {name for cells in rows(others) for name in re.findall(r"`(\w+)`", cells[0])}
+    used = [cells[0] for cells in rows(standard) if cells[1] == "yes"]
     ours = {JAEGER_VARIABLE, PROMETHEUS_VARIABLE, "OTEL_MLPERF_CONFIG"}
 
-    assert listed == (asked - of_config) | ours
+    assert listed == ours
+    # The API reads the propagators.
+    told = {name for cell in used for name in re.findall(r"`(\w+)`", cell)} - {"OTEL_PROPAGATORS"}
+    assert told == asked | {name for name in of_config if not name.startswith("OTEL_MLPERF_")}
     assert ours <= set(known_variables())
     twins = Asked(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://a/b", **environ)
     assert read_settings(twins, "traces")[0].endpoint == "http://a/b"

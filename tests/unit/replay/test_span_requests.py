@@ -8,6 +8,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from run_folders import MS, START, RunFolderBuilder, S
 
+from otel_mlperf import names
 from otel_mlperf.analysis.steps.step_selection import Selected
 from otel_mlperf.replay.span_requests import count_spans, lines, requests, resource_of
 from otel_mlperf.store.run_folders import read_run
@@ -60,7 +61,8 @@ def test_a_rank_without_a_process_has_the_resource_of_its_run(run):
     store = Store(run.path)
 
     assert resource_of(run, store, 0, 0)["service.name"] == "digits-service"
-    assert resource_of(run, store, 1, 0) == {
+    assert resource_of(run, store, 1, 0) == names.SDK | {
+        "os.type": "linux",
         "service.name": "digits",
         "ml.run.id": "3f2a9c0d17e84b55",
         "ml.run.name": "digits",
