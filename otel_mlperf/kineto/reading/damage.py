@@ -11,7 +11,8 @@ not. The kinds:
   ``not_a_number``: an entry that was repaired, and kept;
 - ``missing_field``, ``wrong_type``, ``not_a_number``, ``number_too_long``, ``out_of_range``: a
   value that an entry lacks: it is kept, or lost if it has no phase or time without it;
-- ``negative_duration``: kept as the file has it;
+- ``negative_duration``: a record that ends before its start: it is lost, as its end was never
+  filled in;
 - ``no_time``: a record that was written at 0 or with a duration of years, far from all others: it
   is lost, as its time was never filled in;
 - ``unmatched_begin``, ``unmatched_end``: half of an event that was written in two entries.

@@ -86,10 +86,10 @@ class EventRows:
         # One look at the smallest: in a sound file nothing below is done. NO_TIME is the smallest
         # number there is, so it is below zero too.
         if start.min() == NO_TIME or duration.min() < 0:
-            good = (start != NO_TIME) & (duration != NO_TIME)
+            self._count_negative(events, start, duration, positions)
+            good = (start != NO_TIME) & (duration >= 0)
             events, positions = _chosen(events, good), positions[good]
             start, duration = start[good], duration[good]
-            self._count_negative(events, duration, positions)
         count = len(events)
         args = [event.args or _NO_ARGS for event in events]
         columns = whole_columns(args, _ARGS, positions, self._damage)
@@ -109,10 +109,13 @@ class EventRows:
     def _count_negative(
         self,
         events: list[Complete],
+        start: NDArray[np.int64],
         duration: NDArray[np.int64],
         positions: NDArray[np.int64],
     ) -> None:
-        for row in np.flatnonzero(duration < 0).tolist():
+        """Count the records that end before their start: their stop time was never filled in."""
+        is_negative = (start != NO_TIME) & (duration != NO_TIME) & (duration < 0)
+        for row in np.flatnonzero(is_negative).tolist():
             example = f"{events[row].name}: {duration[row]} ns"
             self._damage.add("negative_duration", int(positions[row]), example)
 

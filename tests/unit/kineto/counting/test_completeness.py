@@ -42,6 +42,17 @@ def test_a_whole_window_says_that_it_is_complete(tmp_path):
     assert figures[names.WINDOW_DEVICE_BUSY.name] == 4_000 / 10_200
 
 
+def test_a_kernel_that_ends_before_its_start_is_a_launch_without_a_record(tmp_path):
+    """Busy is a lower bound, and no total contains the negative duration."""
+    made = [e | {"dur": -50} if e["name"] == "gemm" and e["ts"] == 110 else e for e in entries()]
+    trace = read_trace(write_trace(tmp_path / "t.json", made))
+    numbers = count(trace, link(trace))
+
+    assert not numbers.completeness.has_device_times
+    assert (numbers.completeness.answered, numbers.completeness.launches) == (99, 100)
+    assert sum(t.figures.total_ns for t in numbers.totals if t.what == "kernel") == 99 * 40_000
+
+
 def test_busy_is_told_of_the_part_in_which_nothing_is_missing(tmp_path):
     """Half of the kernels are gone: the window would seem half as busy as the device was."""
     numbers, figures = counted(tmp_path, range(1, 51))

@@ -106,7 +106,6 @@ KEPT = {
     "no process": (hurt(b'"pid": 4242,', b""), HURT, "missing_field"),
     "no thread": (hurt(b'"tid": 4242,', b""), HURT, "missing_field"),
     "no phase": (hurt(b'"ph"', b'"hp"'), HURT, "missing_field"),
-    "a negative duration": (hurt(b'"dur": 80', b'"dur": -80'), HURT, "negative_duration"),
 }
 LOST = {
     "NaN for a time": (hurt(b": 1020.001", b": NaN"), "not_a_number"),
@@ -117,6 +116,7 @@ LOST = {
     "a word for a time": (hurt(b": 1020.001", b': "soon"'), "wrong_type"),
     "no time": (hurt(b'"ts": 1020.001,', b""), "missing_field"),
     "no duration": (hurt(b'"dur": 80.999', b'"xyz": 1'), "missing_field"),
+    "a negative duration": (hurt(b'"dur": 80', b'"dur": -80'), "negative_duration"),
     "no phase and no duration": (
         hurt(b'"ph"', b'"hp"').replace(b'"dur": 80.999', b'"xyz": 1'),
         "missing_field",

@@ -388,6 +388,16 @@ def test_a_record_whose_time_was_never_filled_in_is_lost_and_counted(
     assert [(item.kind, item.occurrences) for item in trace.damage] == [("no_time", 1)]
 
 
+@pytest.mark.parametrize("duration_us", [-0.001, -50, -EPOCH_US])
+def test_a_record_that_ends_before_its_start_is_lost_and_counted(read, duration_us):
+    """Its end was never filled in: it is in no sum, and the damage names it."""
+    trace = read(with_a_lost_time(EPOCH_US + 450, duration_us))
+
+    assert names(trace) == ["gemm"] * 10
+    assert [(item.kind, item.occurrences) for item in trace.damage] == [("negative_duration", 1)]
+    assert trace.damage[0].example.startswith("lost: -")
+
+
 @pytest.mark.parametrize(("unit_start", "base_ns"), [(0, None), (10, BASE_NS), (-5, BASE_NS)])
 def test_a_record_at_zero_among_others_has_a_time(read, unit_start, base_ns):
     """Where the file counts from its own start, 0 is one of its times."""
