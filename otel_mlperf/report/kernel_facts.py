@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         WindowFacts,
     )
     from otel_mlperf.report.lines import Line, Style
-    from otel_mlperf.store.window_facts import CapturedWork
+    from otel_mlperf.store.window_facts import CapturedWork, UnknownRows
 
 _GAPS: Final = 3
 _LABEL: Final = 9
@@ -61,7 +61,8 @@ def around(kernels: Kernels, width: int) -> list[Line]:
     told += _captured(kernels.windows)
     told += _unlinked(kernels.windows)
     in_headline = 1 if kernels.total is None else 0
-    told += [("unknown", words) for words in unknown_row_texts(kernels.windows)[in_headline:]]
+    unknown = unknown_row_texts(unknown_rows_of(kernels.windows))
+    told += [("unknown", words) for words in unknown[in_headline:]]
     told += _damage(kernels.windows)
     lines: list[Line] = []
     before = ""
@@ -166,12 +167,17 @@ def captured_words(captured: CapturedWork) -> str:
     return "; ".join([words, *(f"{n:,} {reason}" for reason, n in captured.unmatched.items())])
 
 
-def unknown_row_texts(windows: Iterable[WindowFacts]) -> list[str]:
+def unknown_rows_of(windows: Iterable[WindowFacts]) -> Iterable[UnknownRows]:
+    """Yield the unknown rows of all windows."""
+    for window in windows:
+        yield from window.unknown_rows
+
+
+def unknown_row_texts(unknown: Iterable[UnknownRows]) -> list[str]:
     """Rows of the timeline that may be a device's, a sentence for each process."""
     counts: Counter[tuple[bool, str]] = Counter()
-    for window in windows:
-        for rows in window.unknown_rows:
-            counts[rows.is_device, rows.process] += rows.events
+    for rows in unknown:
+        counts[rows.is_device, rows.process] += rows.events
     return [
         f"{'device rows' if is_device else 'rows'} of process {short_name(process, 40) or '?'} "
         f"({plural(events, 'event')}) are not known here"

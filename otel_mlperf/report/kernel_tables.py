@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf.analysis.profiles.kernel_rows import choose_rows
 from otel_mlperf.report.completeness_lines import incomplete_lines
 from otel_mlperf.report.kernel_columns import is_empty, table_lines
-from otel_mlperf.report.kernel_facts import around, unknown_row_texts
+from otel_mlperf.report.kernel_facts import around, unknown_row_texts, unknown_rows_of
 from otel_mlperf.report.lines import WIDTH, Line, columns, folded, short, text
 from otel_mlperf.report.quantities import duration, percent, plural
 
@@ -78,7 +78,7 @@ def _of_step(step: ProfiledStepFacts, kernels: Kernels) -> Line:
         took += f" on {plural(len(step.ranks), 'rank')} together"
     line: Line = [(step.name, "bold"), (took, "")]
     if step.busy_ns is None:
-        return [*line, (", ", ""), *_cpu_only(kernels)]
+        return [*line, (", ", ""), *_without_device(kernels)]
     least = "" if kernels.has_device_times else "at least "
     line.append((f", GPU busy with it for {least}{duration(step.busy_ns)}", ""))
     if step.communication_ns:
@@ -92,18 +92,13 @@ def _without_device(kernels: Kernels) -> Line:
     is_damaged = any(window.damage for window in kernels.windows)
     if is_empty(kernels):
         return [("no events", "bold"), (" that could be read" if is_damaged else "", "")]
-    nothing = "no kernel, copy or memset"
+    nothing, part = "no kernel, copy or memset", " in the part that could be read" * is_damaged
+    if unknown := unknown_row_texts(unknown_rows_of(kernels.windows)):
+        return [(f"no known device work{part}:", "bold"), (f" {unknown[0]}", "")]
     if is_damaged:
-        return [(nothing, "bold"), (" in the part that could be read", "")]
+        return [(nothing, "bold"), (part, "")]
     if not kernels.has_device_times:
         return [(nothing, "bold"), (" is there of those that were launched", "")]
-    return _cpu_only(kernels)
-
-
-def _cpu_only(kernels: Kernels) -> Line:
-    """No device work, or none that is known."""
-    if unknown := unknown_row_texts(kernels.windows):
-        return [("no known device work", "bold"), (f": {unknown[0]}", "")]
     return [("CPU only", "bold"), (": no kernel, copy or memset was recorded", "")]
 
 

@@ -107,6 +107,19 @@ def test_a_trace_with_rows_that_are_not_known_is_not_said_to_be_of_a_cpu_only(tm
     assert lines[-1] == "unknown  device rows of process NPU 1 (1 event) are not known here"
 
 
+def test_damage_hides_no_row_that_is_not_known(tmp_path):
+    """The first line has the first process, and that only a part could be read."""
+    npu = event("op", 5, 1, category="", pid="NPU 0", tid=1)
+    entries = [operator("aten::mm", 0, 30), npu, {"ph": "E", "pid": 9, "tid": 9, "ts": 90}]
+
+    text = render_kernels(found_in(write_trace(tmp_path / "npu.json", entries)))
+
+    assert " ".join(text.split()).startswith(
+        "no known device work in the part that could be read: device rows of process NPU 0 "
+        "(1 event) are not known here npu.json"
+    )
+
+
 def test_sections_count_what_ran_in_them(tmp_path):
     """Kernels where a device was at work, else the outermost operators."""
     found = found_in(write_trace(tmp_path / "step.json", step()), "section")
