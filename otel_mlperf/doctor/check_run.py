@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.analysis.profiles.kernel_totals import find_windows
-from otel_mlperf.analysis.profiles.recorded_windows import REMEDIES, read_left_out
+from otel_mlperf.analysis.profiles.recorded_windows import (
+    REMEDIES,
+    read_left_out,
+    read_unknown_rows,
+)
 from otel_mlperf.analysis.run.item_accounts import RING_FULL
 from otel_mlperf.analysis.run.run_processes import RUNNING, read_processes
 from otel_mlperf.errors import JournalError
@@ -18,6 +22,7 @@ from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.report.completeness_lines import answered_text, losses_text
 from otel_mlperf.report.finding_lines import finding_text
+from otel_mlperf.report.kernel_facts import unknown_row_texts
 from otel_mlperf.report.quantities import plural
 
 if TYPE_CHECKING:
@@ -34,6 +39,9 @@ _FAULT: Final = "this is a fault of otel_mlperf: please report it with agent/*/a
 _CALLBACK: Final = "the program's log says which, and why; training went on"
 _AGAIN: Final = "profile again where it matters: what follows from these records is not complete"
 _TOO_LOW: Final = "its figures of the GPU are too low; profile again, fewer steps at a time"
+_UNKNOWN_ROWS: Final = (
+    "its figures of devices lack them; docs/profiler-numbers.md has what is known"
+)
 _LOSSES: Final = {
     Word.LOST_RING_FULL: ("spans (the journal was full)", ROOM),
     Word.LOST_PAYLOADS: ("attributes (the journal was full)", ROOM),
@@ -92,7 +100,10 @@ def check_windows(store: Store) -> list[Check]:
         answered = answered_text(whole)
         found = f"{plural(len(whole), 'window')} complete" + (f": {answered}" if answered else "")
         checks.append(Check("ok", "profiler", found))
-    return checks
+    return checks + [
+        Check("warn", "profiler", words, _UNKNOWN_ROWS)
+        for words in unknown_row_texts(read_unknown_rows(store))
+    ]
 
 
 def _remedy(window: WindowFacts) -> str:

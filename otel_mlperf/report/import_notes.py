@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from otel_mlperf.report.kernel_facts import captured_words
+from otel_mlperf.report.kernel_facts import captured_words, unknown_row_texts
 from otel_mlperf.report.kernel_names import short_names
-from otel_mlperf.report.lines import WIDTH, Line, left, short
+from otel_mlperf.report.lines import WIDTH, Line, broken, left, short
 from otel_mlperf.report.quantities import duration, percent, plural
-from otel_mlperf.store.window_facts import KERNEL, CapturedWork, WindowCompleteness
+from otel_mlperf.store.window_facts import (
+    KERNEL,
+    CapturedWork,
+    UnknownRows,
+    WindowCompleteness,
+)
 
 if TYPE_CHECKING:
     from otel_mlperf.kineto.convert import Conversion
@@ -40,6 +45,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     is_rank_known: bool
     world_size: int | None
     devices: list[str]
+    """Names of the devices, as the file has them."""
     duration_ns: int
     steps: list[str]
     is_unix_time: bool
@@ -51,13 +57,17 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     rolled_up: int
     traces: list[str]
     busy_ns: int | None
-    """Sum over the devices; None: no device ran anything."""
+    """Sum over the devices; None: no known device ran anything."""
     idle_ns: int | None
     kernels: list[TopKernel]
     orphans: dict[str, int]
     damage: list[dict[str, Any]]
     completeness: WindowCompleteness
     """How much of the window is there, as ``kernels --json`` has it of each window."""
+    busy_devices: int = 0
+    """Devices with known work, named in the file or not."""
+    unknown_rows: list[UnknownRows] = []
+    """Rows that may be a device's, and are in no number of devices."""
     captured: CapturedWork | None = None
     """None: no trace of a capture was given."""
     is_empty: bool = False
@@ -107,6 +117,8 @@ def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
         orphans=dict(converted.links.orphans),
         damage=[damage._asdict() for damage in trace.damage],
         completeness=converted.completeness.facts(),
+        busy_devices=len(numbers.devices),
+        unknown_rows=numbers.unknown_rows,
         captured=replayed.facts if replayed else None,
         is_empty=converted.is_empty,
         **outcome,
@@ -150,6 +162,8 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
         line = f"  GPU busy {least}{busy} ({duration(imported.busy_ns)})"
         lines.append([(line + f", idle {'at most ' if least else ''}{idle}", "")])
     lines += _kernel_lines(imported.kernels)
+    for words in unknown_row_texts(imported.unknown_rows):
+        lines += [[(f"  {part}", "")] for part in broken(words, width - 2)]
     if imported.captured is not None:
         lines.append([("  " + short(captured_words(imported.captured), width - 2), "")])
     for kind, count in imported.orphans.items():
@@ -164,12 +178,18 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
 
 
 def _about(imported: Imported) -> str:
-    device = " + ".join(dict.fromkeys(imported.devices)) or "no device"
+    device = " + ".join(dict.fromkeys(imported.devices)) or _unnamed_devices(imported)
     rank = f"rank {imported.rank}"
     rank += f" of {imported.world_size}" if imported.world_size else ""
     rank += "" if imported.is_rank_known else " (not said in the file)"
     steps = plural(len(imported.steps), "step")
     return f"{device} · {rank} · {steps} · {duration(imported.duration_ns)}"
+
+
+def _unnamed_devices(imported: Imported) -> str:
+    if imported.busy_devices:
+        return f"{plural(imported.busy_devices, 'device')} (not named in the file)"
+    return "no known device" if imported.unknown_rows else "no device"
 
 
 def _kernel_lines(kernels: list[TopKernel]) -> list[Line]:

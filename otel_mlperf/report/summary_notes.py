@@ -15,7 +15,17 @@ from otel_mlperf.journal.journal_folder import ROOM
 from otel_mlperf.report.finding_lines import finding_lines
 from otel_mlperf.report.goodput_lines import goodput_lines
 from otel_mlperf.report.gpu_lines import gpu_lines
-from otel_mlperf.report.lines import LABEL, Line, columns, labelled, labelled_lines, short, wrapped
+from otel_mlperf.report.kernel_facts import unknown_row_texts
+from otel_mlperf.report.lines import (
+    LABEL,
+    Line,
+    broken,
+    columns,
+    labelled,
+    labelled_lines,
+    short,
+    wrapped,
+)
 from otel_mlperf.report.loader_lines import loader_lines
 from otel_mlperf.report.machine_line import machine_lines
 from otel_mlperf.report.quantities import duration, parts, percent, plural, size_and_rate
@@ -152,7 +162,10 @@ def _profiled(summary: Summary, width: int) -> list[Line]:
         told.append(f"{steps} of the above · otel-mlperf hot {summary.short_id}")
     for reason, count in summary.windows_left_out.items():
         told.append(f"{plural(count, 'window')} left out: {reason}")
-    return labelled_lines("profiled", [short(line, width - LABEL) for line in told])
+    lines = [short(line, width - LABEL) for line in told]
+    for words in unknown_row_texts(summary.unknown_rows):
+        lines += broken(words, width - LABEL)
+    return labelled_lines("profiled", lines)
 
 
 def _outside(summary: Summary, room: int) -> list[str]:

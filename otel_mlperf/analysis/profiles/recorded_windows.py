@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from otel_mlperf import names
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, read_window
+from otel_mlperf.store.window_facts import UnknownRows
 
 if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
@@ -46,6 +49,12 @@ def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[s
         if not is_known and rank in (None, window.rank):
             unread.append(window.trace)
     return unread
+
+
+def read_unknown_rows(store: Store) -> list[UnknownRows]:
+    """Rows of the timeline that may be a device's and are not known, of all windows."""
+    texts = store.rows("SELECT unknown_rows FROM windows WHERE unknown_rows IS NOT NULL")
+    return [rows for (text,) in texts for rows in msgspec.json.decode(text, type=list[UnknownRows])]
 
 
 def read_left_out(store: Store) -> dict[str, int]:

@@ -10,6 +10,7 @@ from otel_mlperf import hot_file, names
 from otel_mlperf.analysis.profiles.recorded_windows import (
     find_unread,
     read_left_out,
+    read_unknown_rows,
 )
 from otel_mlperf.analysis.run import item_accounts
 from otel_mlperf.analysis.run.run_processes import (
@@ -152,6 +153,7 @@ def summarize(
         losses=read_losses(store, run.facts.started_ns),
         windows=_count_windows(run, store, rank),
         windows_left_out=read_left_out(store),
+        unknown_rows=read_unknown_rows(store),
         profiled_steps=count_profiled(store, phase),
         # With steps there is a table of one step; the tree is what stands in for it.
         tree=[] if steps or only_requests else read_tree(nodes, processes),

@@ -30,6 +30,7 @@ from otel_mlperf.analysis.summary.use_shapes import (  # noqa: TC001 - msgspec r
 )
 from otel_mlperf.analysis.summary.work_figures import WorkFigures  # noqa: TC001 - msgspec reads it
 from otel_mlperf.findings.finding import Finding  # noqa: TC001 - msgspec reads it
+from otel_mlperf.store.window_facts import UnknownRows  # noqa: TC001 - msgspec reads it
 
 
 class OutsideShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,6 +216,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     """A command that says more."""
     as_of: AsOf | None
     """Up to when the figures are complete; None: nobody knows, nothing may be stored yet."""
+    unknown_rows: list[UnknownRows] = []
+    """Rows in profiler windows that may be a device's, and are in no number of devices."""
     files: list[CheckpointTotal] = []
     """What calls of files wrote and read, of those that were watched."""
     loaders: list[LoaderUse] = []

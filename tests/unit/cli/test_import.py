@@ -411,6 +411,44 @@ def test_wrong_places_are_said_before_anything_is_read(trace, monkeypatch):
         import_([trace], endpoint="nonsense://x")
 
 
+def with_unknown_rows(folder, *, known=True):
+    """An operator, two events on rows of an NPU, and two kernels of unnamed GPUs."""
+    npu = event("op", 5, 1, category="", pid="NPU 0", tid=1)
+    gpus = [kernel("mm", 10, 5, 1), kernel("mm", 10, 5, 2, device=1)] if known else []
+    return write_trace(folder / "npu.json", [operator("aten::mm", 0, 30), npu, npu, *gpus])
+
+
+UNKNOWN = "device rows of process NPU 0 (2 events) are not known here"
+
+
+def test_an_import_reports_rows_of_devices_that_are_not_known(tmp_path, capsys):
+    """As text, with what is known of devices, and as JSON."""
+    import_([with_unknown_rows(tmp_path, known=False)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("  no known device · ")
+    assert f"  {UNKNOWN}" in lines
+
+    import_([with_unknown_rows(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("  2 devices (not named in the file) · ")
+    assert f"  {UNKNOWN}" in lines
+
+    import_([with_unknown_rows(tmp_path)], as_json=True)
+    (told,) = json.loads(capsys.readouterr().out)["traces"]
+    assert told["unknown_rows"] == [{"process": "NPU 0", "events": 2, "is_device": True}]
+    assert told["busy_devices"] == 2
+
+
+def test_the_summary_of_an_import_reports_rows_of_devices_that_are_not_known(
+    tmp_path, monkeypatch, capsys
+):
+    """Below the number of its profiler windows."""
+    monkeypatch.setenv("OTEL_MLPERF_DIR", str(tmp_path / "runs"))
+    import_([with_unknown_rows(tmp_path)], run="elsewhere")
+
+    assert f"          {UNKNOWN}" in render_summary(summarize(find_run("elsewhere"))).splitlines()
+
+
 def test_times_without_a_date_are_said(tmp_path, capsys):
     """A trace that counts from the start of the machine is told apart."""
     trace = write_trace(tmp_path / "trace.json", [operator("aten::add", 10, 2)], base_ns=None)

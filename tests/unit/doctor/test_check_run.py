@@ -10,7 +10,7 @@ import pytest
 from run_folders import S, digits
 
 from otel_mlperf.analysis.run.item_accounts import RunAccount
-from otel_mlperf.doctor.check_run import check_account, check_journals, check_run
+from otel_mlperf.doctor.check_run import check_account, check_journals, check_run, check_windows
 from otel_mlperf.findings.check import Check
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.layout import WORD, Word
@@ -202,6 +202,23 @@ def test_words_are_where_the_layout_says(tmp_path):
     with (tmp_path / "2-4242-0.journal").open("rb") as file:
         file.seek(Word.BEAT * WORD)
         assert struct.unpack("<Q", file.read(WORD)) == (7 * S,)
+
+
+def test_rows_of_devices_that_are_not_known_are_a_warning(tmp_path):
+    """The figures of devices lack them."""
+    built = digits(tmp_path)
+    built.row(
+        "windows", rank=0, restart=0, digest="0", number=0, trace="t.json", start_ns=0, end_ns=9,
+        is_unix_time=True, steps="[]", categories="{}", orphans="{}", damage="[]",
+        unknown_rows='[{"process": "NPU 0", "events": 2, "is_device": true}]',
+    )  # fmt: skip
+    run = read_run(built.write())
+
+    (check,) = check_windows(Store(run.path))
+
+    assert (check.level, check.found) == (
+        "warn", "device rows of process NPU 0 (2 events) are not known here"
+    )  # fmt: skip
 
 
 def test_what_a_profiler_window_lacks_is_told(tmp_path):
