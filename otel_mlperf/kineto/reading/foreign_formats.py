@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 import zipfile
+from tarfile import BLOCKSIZE, REGULAR_TYPES, HeaderError, TarInfo
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.kineto.reading.damage import DamageLog, printable
 from otel_mlperf.kineto.reading.source import TraceSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _JSON: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[\[{]")
@@ -80,7 +80,6 @@ _OTHER_JSON: Final = (
 """JSON of other tools, by its first field."""
 _NUL: Final = re.compile(rb"\0{0,3}[\s\[{]\0{1,3}[^\0]")
 """The first two characters of JSON in UTF-16 or UTF-32 without a mark."""
-_USTAR: Final = slice(257, 262)
 _MARKS: Final = (
     (b"\xff\xfe\0\0", "UTF-32"),
     (b"\0\0\xfe\xff", "UTF-32"),
@@ -91,7 +90,6 @@ _MOST_NAMES: Final = 5
 _MOST_MEMBERS: Final = 4_096
 _MOST_BYTES: Final = 1 << 30
 """Of the text of an archive that is read for the names of its members."""
-_BLOCK: Final = 512
 
 
 def find_foreign(path: Path, head: bytes) -> str:
@@ -99,10 +97,10 @@ def find_foreign(path: Path, head: bytes) -> str:
 
     ``head`` is the beginning of its uncompressed text.
     """
+    if _tar_header(head[:BLOCKSIZE]):
+        return _archive("tar", *_tar_members(path))
     if _JSON.match(head) and not _NUL.match(head):
         return next((words for pattern, words in _OTHER_JSON if pattern.match(head)), "")
-    if head[_USTAR] == b"ustar":
-        return _archive("tar", list(_tar_members(path)))
     if head.startswith(b"PK\x03\x04"):
         return _archive("zip", _zip_members(path))
     if encoding := _encoding(head):
@@ -129,11 +127,13 @@ def find_foreign_fields(fields: dict[str, object]) -> str:
     return _CHAKRA if {"nodes", "schema"} <= fields.keys() else ""
 
 
-def _archive(kind: str, members: list[str]) -> str:
+def _archive(kind: str, members: list[str], is_whole: bool = True) -> str:
     shown = ", ".join(printable(name) for name in members[:_MOST_NAMES])
     more = f" and {len(members) - _MOST_NAMES:,} more" if len(members) > _MOST_NAMES else ""
-    many = f"{len(members):,} file{'s' * (len(members) != 1)}"
+    least = "" if is_whole else "at least "
+    many = f"{least}{len(members):,} file{'s' * (len(members) != 1)}"
     files = f"of {many} ({shown}{more})" if members else "of files"
+    files += "" if is_whole else ", whose end was not found"
     return f"it is a {kind} archive {files}; unpack it and name the traces in it"
 
 
@@ -145,21 +145,31 @@ def _zip_members(path: Path) -> list[str]:
         return []
 
 
-def _tar_members(path: Path) -> Iterator[str]:
-    """The names of the files in it, as far as it can be read."""
+def _tar_members(path: Path) -> tuple[list[str], bool]:
+    """Return the names of the files in it, as far as it can be read, and whether that is all."""
+    names: list[str] = []
     with TraceSource(path, DamageLog(), _MOST_BYTES) as source:
         data = b""
         for _ in range(_MOST_MEMBERS):
-            while len(data) < _BLOCK and (piece := source.read()):
+            while len(data) < BLOCKSIZE and (piece := source.read()):
                 data += piece
-            header, data = data[:_BLOCK], data[_BLOCK:]
-            size = header[124:135].strip(b" \0")
-            if header[_USTAR] != b"ustar" or not re.fullmatch(rb"[0-7]+", size):
-                return
-            if header[156:157] in (b"0", b"\0"):  # no folder, link or long name
-                yield header[:100].rstrip(b"\0").decode("utf-8", "replace")
-            left = -(-int(size, 8) // _BLOCK) * _BLOCK
+            header, data = data[:BLOCKSIZE], data[BLOCKSIZE:]
+            member = _tar_header(header)
+            if member is None:
+                return names, header == bytes(BLOCKSIZE)
+            if member.type in REGULAR_TYPES:  # no folder, link or long name
+                names.append(member.name)
+            left = -(-max(0, member.size) // BLOCKSIZE) * BLOCKSIZE
             while len(data) < left and (piece := source.read()):
                 left -= len(data)
                 data = piece
             data = data[left:]
+    return names, False
+
+
+def _tar_header(block: bytes) -> TarInfo | None:
+    """Return what a block with the checksum of a header describes, in any version of the format."""
+    try:
+        return TarInfo.frombuf(block, "utf-8", "replace")
+    except HeaderError:
+        return None

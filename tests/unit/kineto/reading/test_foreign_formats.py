@@ -18,18 +18,29 @@ from otel_mlperf.kineto.reading.trace_reader import read_trace
 TRACE = trace_text([operator("aten::mm", 1, 5)])
 
 
-def tar(mode, ranks=7):
+def tar(mode, ranks=7, folder="run"):
     """An archive of that many traces, and a folder around them."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode=mode) as archive:
-        folder = tarfile.TarInfo("run")
-        folder.type = tarfile.DIRTYPE
-        archive.addfile(folder)
+        around = tarfile.TarInfo(folder)
+        around.type = tarfile.DIRTYPE
+        archive.addfile(around)
         for rank in range(ranks):
-            member = tarfile.TarInfo(f"run/rank{rank}.json")
+            member = tarfile.TarInfo(f"{folder}/rank{rank}.json")
             member.size = len(TRACE)
             archive.addfile(member, io.BytesIO(TRACE.encode()))
     return packed.getvalue()
+
+
+def v7(packed):
+    """The archive as tar wrote it before POSIX: the headers have no magic."""
+    blocks = [packed[at : at + 512] for at in range(0, len(packed), 512)]
+    return b"".join(_without_magic(b) if b[257:262] == b"ustar" else b for b in blocks)
+
+
+def _without_magic(header):
+    header = header[:148] + b" " * 8 + header[156:257] + bytes(512 - 257)
+    return header[:148] + b"%06o\0 " % sum(header) + header[156:]
 
 
 def zipped():
@@ -44,7 +55,14 @@ FOREIGN = {
     "a tar": ("t.tar", tar("w:"), SEVEN),
     "a tar in gzip": ("t.tar.gz", tar("w:gz"), SEVEN),
     "a tar in xz": ("t.tar.xz", tar("w:xz"), "xz"),
-    "a cut tar": ("t.tar", tar("w:")[:2_600], "tar archive of 2 files (run/rank0.json, run/rank1"),
+    "a cut tar": ("t.tar", tar("w:")[:2_600], "tar archive of at least 2 files (run/rank0.json, "),
+    "a tar that ends in its first file": ("t.tar", tar("w:")[:1_100], "at least 1 file (run/rank0"),
+    "a tar of the seventh edition": ("t.tar", v7(tar("w:")), SEVEN),
+    "a tar whose first name begins like JSON": (
+        "t.tar",
+        tar("w:", folder="[run]"),
+        "tar archive of 7 files ([run]/rank0.json, ",
+    ),
     "a zip": ("t.zip", zipped(), "zip archive of 1 file (rank0.json)"),
     "a cut zip": ("t.zip", zipped()[:200], "zip archive of files"),
     "Zstandard": ("t.json.zst", b"\x28\xb5\x2f\xfd\x04\x00", "Zstandard"),
