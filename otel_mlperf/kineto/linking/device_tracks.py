@@ -16,7 +16,7 @@ import numpy as np
 from otel_mlperf.kineto.trace_events import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,6 +40,7 @@ _ASCEND: Final = re.compile(r"\bAscend Hardware\b")
 _ASCEND_SUMMARY: Final = re.compile(r"\b(?:Overlap Analysis|HCCL|Communication)\b")
 _LIST: Final = re.compile(r"(\w+) functions")
 """Processes of the list that the older profiler of autograd writes, ``CUDA functions``."""
+_LIST_STREAM: Final = 0
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -86,9 +87,16 @@ def find_device_tracks(tracks: Sequence[TraceTrack]) -> list[DeviceTrack]:
     works = [track for track, kind in zip(tracks, kinds, strict=True) if kind == TrackKind.WORK]
     device_of = _device_numbers(works)
     return [
-        DeviceTrack(kind, device_of.get(track.pid, _whole(track.pid)), _stream(track))
+        DeviceTrack(kind, *_numbers(track, device_of))
         for track, kind in zip(tracks, kinds, strict=True)
     ]
+
+
+def _numbers(track: TraceTrack, device_of: Mapping[str, int]) -> tuple[int, int]:
+    """Return device and stream; a row of autograd's list is a device, without its streams."""
+    if _LIST.fullmatch(track.pid):
+        return _whole(track.tid), _LIST_STREAM
+    return device_of.get(track.pid, _whole(track.pid)), _stream(track)
 
 
 def _is_work(track: TraceTrack, *, has_streams: bool) -> bool:
@@ -114,8 +122,7 @@ def _device_numbers(works: Sequence[TraceTrack]) -> dict[str, int]:
     named = {
         pid: int(match[1])
         for pid, track in processes.items()
-        if not _LIST.fullmatch(pid)
-        and (
+        if (
             match := _NUMBER.search(track.process[-_ENDING:])
             or _NUMBER.search(track.labels[-_ENDING:])
         )

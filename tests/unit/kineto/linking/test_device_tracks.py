@@ -140,6 +140,16 @@ def test_the_list_of_autograd_has_operators_and_kernels_by_process(tmp_path):
     assert of_operators == {"aten::mm": 5_000}
 
 
+def test_a_row_of_the_list_of_autograd_is_a_device_and_no_stream(tmp_path):
+    """The list writes the number of the device where the format has the thread."""
+    rows = [on("CUDA functions", device, "gemm", 10, 5 + device) for device in (0, 1)]
+
+    numbers = numbers_of(tmp_path, [on("CPU functions", 1, "aten::mm", 0, 50), *rows])
+
+    assert busy_us(numbers) == {0: (5.0, 1), 1: (6.0, 1)}
+    assert [stream.device for stream in numbers.streams] == [0, 1]
+
+
 UNKNOWN = {
     "a device's rows without streams": (
         [labels("NPU 0", pid=5), on(5, 1, "op", 0, 10), operator("aten::mm", 0, 30)],
