@@ -26,7 +26,16 @@ from otel_mlperf.kineto.counting.unanswered_launches import (
     find_lost_nodes,
     find_unanswered,
 )
-from otel_mlperf.kineto.counting.window_losses import HOST, OPERATOR, Completeness
+from otel_mlperf.kineto.counting.window_losses import (
+    HOST,
+    NUMBERED,
+    OPERATOR,
+    RANKS,
+    Completeness,
+    device_loss,
+)
+from otel_mlperf.kineto.linking.linked_events import find_roles
+from otel_mlperf.kineto.linking.merged_ranks import are_mixed
 from otel_mlperf.kineto.trace_events import NONE
 from otel_mlperf.store.window_facts import DevicePart, WholePart
 
@@ -60,6 +69,7 @@ def find_completeness(trace: Trace, links: Links) -> Completeness:
     losses += find_end_of_frames(trace, links) + find_lost_steps(trace)
     # Arrows end where records begin: with the clock off they miss them.
     losses += [] if clock else find_lost_arrows(trace, links, work, launches, doubtful.foreign)
+    losses = _of_mixed_ranks(trace, work, losses)
     part = _find_whole(trace, work, launches, window) if is_lost else None
     renumbered = 0 if is_lost else min(unanswered, int(doubtful.foreign.sum()))
     return Completeness(
@@ -69,6 +79,14 @@ def find_completeness(trace: Trace, links: Links) -> Completeness:
         start_ns=window[0],
         whole=WholePart(*part, _measure(work, *part)) if part else None,
     )
+
+
+def _of_mixed_ranks(trace: Trace, work: Work, losses: list[Loss]) -> list[Loss]:
+    """Report ranks that cannot be told apart, instead of what their numbers seem to prove."""
+    if not are_mixed(trace, find_roles(trace)):
+        return losses
+    others = [loss for loss in losses if loss.kind not in NUMBERED]
+    return device_loss(RANKS, work, np.ones(len(work.rows), np.bool_)) + others
 
 
 def _find_whole(

@@ -41,11 +41,14 @@ FRAME: Final = "frame"
 FRAMES_END: Final = "frames_end"
 HOST: Final = "host"
 STEP: Final = "step"
+RANKS: Final = "ranks"
 
 LOST_WORK: Final = frozenset({KERNEL, COPY, MEMSET, GRAPH, GRAPH_NODE})
 """Device work that was launched, and of which no record is there."""
 TOUCHES_DEVICE: Final = LOST_WORK | {EARLY, LATE, DEVICE_DURATION}
 """What makes the times of devices wrong: how busy they were, and all that follows from it."""
+NUMBERED: Final = frozenset({CORRELATION, DUPLICATE, EARLY, LATE, ARROW, LAUNCH})
+"""What numbers prove that no two ranks share."""
 _WORDS: Final = {
     KERNEL: "launched kernels have no record",
     COPY: "launched copies have no record",
@@ -66,6 +69,7 @@ _WORDS: Final = {
     FRAMES_END: "operators run after the last Python frame that has a record",
     HOST: "operators, annotations and allocations have no record",
     STEP: "steps have no annotation",
+    RANKS: "device records are of several ranks in one file, whose devices share a number",
 }
 
 
@@ -117,9 +121,9 @@ class Completeness:
     def ratio(self) -> float:
         """The smallest share of a kind of record that is there; 1.0: nothing is missing.
 
-        Arrows are no records: no number depends on them.
+        Arrows are no records: no number depends on them. Mixed ranks lack no records.
         """
-        counted = [loss for loss in self.losses if loss.kind != ARROW]
+        counted = [loss for loss in self.losses if loss.kind not in (ARROW, RANKS)]
         shares = [1 - loss.missing / loss.of for loss in counted if loss.of]
         shares += [self.answered / self.launches] if self.launches else []
         return max(0.0, min(shares, default=1.0))

@@ -20,7 +20,7 @@ from otel_mlperf.kineto.linking.host_parents import HostEvents
 from otel_mlperf.kineto.linking.instants import settle
 from otel_mlperf.kineto.linking.launches import find_launches
 from otel_mlperf.kineto.linking.linked_events import IS_DEVICE, Links, Place, Role, find_roles
-from otel_mlperf.kineto.linking.merged_ranks import tell_apart
+from otel_mlperf.kineto.linking.merged_ranks import split_shared_rows, tell_apart
 from otel_mlperf.kineto.linking.sections import no_sections
 from otel_mlperf.kineto.linking.threads import find_waiting
 from otel_mlperf.kineto.reading.value_columns import narrowed
@@ -43,6 +43,7 @@ def link(trace: Trace, sections: Sections | None = None) -> Links:
     Sections are left out where the trace does not tell Unix time: nothing says when it was.
     """
     roles = find_roles(trace)
+    split_shared_rows(trace, roles)
     set_device_numbers(trace, roles)
     trace = tell_apart(trace, roles)
     is_host = ~np.isin(roles, (*IS_DEVICE, Role.WINDOW))

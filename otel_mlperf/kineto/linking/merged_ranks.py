@@ -3,7 +3,8 @@
 Tools that merge ranks change the processes and leave everything else: correlations, External ids
 and arrows of all ranks begin at the same numbers. The host's process of each rank is known by its
 calls; a device's belongs to the rank whose tag its process has (``[rank 1] 0``), else to the rank
-beside whose events it stands in the file, else to them in their order.
+beside whose events it stands in the file, else to them in their order. Where lists of events were
+joined as they were, ranks share rows of devices: each gets rows of its own by the file's order.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import numpy as np
 
 from otel_mlperf.kineto.linking.device_tracks import process_numbers
 from otel_mlperf.kineto.linking.linked_events import IS_DEVICE, Role
+from otel_mlperf.kineto.reading.value_columns import narrowed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.trace_events import Trace
@@ -28,6 +32,55 @@ _OFFSET: Final = 1 << 40
 _MOST_RANKS: Final = 1 << 12
 _LONGEST_PID: Final = 256
 _LAST_NUMBER: Final = re.compile(r"-?\d+\W*$")
+
+
+def split_shared_rows(trace: Trace, roles: NDArray[np.uint8]) -> None:
+    """Change ``trace``: give each rank rows of devices of its own, where the file has one by one.
+
+    A rank's events of devices stand behind the first event of its host.
+    """
+    hosts = _hosts(trace, roles)
+    firsts = _places_of_ranks(trace, hosts) if hosts else []
+    if not firsts:
+        return
+    rows = np.flatnonzero(np.isin(roles, IS_DEVICE))
+    rank = np.maximum(np.searchsorted(firsts, rows, "right") - 1, 0)
+    track = trace.events.track.astype(np.int64)
+    pairs, place = np.unique(np.stack([track[rows], rank]), axis=1, return_inverse=True)
+    moved = {}
+    for at, (of, its_rank) in enumerate(pairs.T.tolist()):
+        if at and of == pairs[0, at - 1]:  # an earlier rank keeps the row
+            old = trace.tracks[of]
+            trace.tracks.append(old._replace(pid=f"{old.pid} [rank {its_rank}]"))
+            moved[of, its_rank] = len(trace.tracks) - 1
+    if not moved:
+        return
+    new = [moved.get((of, its_rank), of) for of, its_rank in pairs.T.tolist()]
+    track[rows] = np.array(new, np.int64)[place.reshape(-1)]
+    trace.events.track = narrowed(track)
+    trace.flows.track = _moved_flows(trace, hosts, moved)
+
+
+def _moved_flows(
+    trace: Trace, hosts: dict[str, int], moved: dict[tuple[int, int], int]
+) -> NDArray[np.signedinteger[Any]]:
+    """The rows of the ends of arrows, which stand in the order of the file as well."""
+    track = trace.flows.track.astype(np.int64)
+    rank_of = {pid: at for at, pid in enumerate(hosts)}
+    of_track = np.array([rank_of.get(one.pid, 0) for one in trace.tracks], np.int64)
+    rank = np.maximum.accumulate(of_track[track]) if len(track) else track
+    for (of, its_rank), new in moved.items():
+        track[(trace.flows.track == of) & (rank == its_rank)] = new
+    return narrowed(track)
+
+
+def are_mixed(trace: Trace, roles: NDArray[np.uint8]) -> bool:
+    """Whether ranks share rows of devices and their events are in no order by rank."""
+    hosts = _hosts(trace, roles)
+    devices = _first_rows(trace, [track.pid for track in trace.tracks], roles == Role.DEVICE)
+    return 0 < len(devices.keys() - hosts.keys()) < len(hosts) and not _places_of_ranks(
+        trace, hosts
+    )
 
 
 def tell_apart(trace: Trace, roles: NDArray[np.uint8]) -> Trace:
@@ -55,16 +108,23 @@ def _moved(
 
 def _ranks_of_tracks(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int64] | None:
     """The place of the rank of each row of the timeline; None where there are not several."""
-    pids = [track.pid for track in trace.tracks]
-    calls = (roles == Role.CALL) & (trace.events.correlation > 0)
-    hosts = _first_rows(trace, pids, calls)
-    if not 1 < len(hosts) <= _MOST_RANKS or not _share_numbers(trace, calls):
+    hosts = _hosts(trace, roles)
+    if not hosts:
         return None
+    pids = [track.pid for track in trace.tracks]
     devices = _first_rows(trace, pids, np.isin(roles, IS_DEVICE))
     devices = {pid: row for pid, row in devices.items() if pid not in hosts}
     rank_of = {pid: at for at, pid in enumerate(hosts)}
     rank_of |= _by_tag(list(hosts), list(devices)) or _by_place(trace, pids, hosts, devices)
     return np.array([rank_of.get(pid, 0) for pid in pids], np.int64)
+
+
+def _hosts(trace: Trace, roles: NDArray[np.uint8]) -> dict[str, int]:
+    """The host's process of each rank, with the row of its first call; empty: not several ranks."""
+    calls = (roles == Role.CALL) & (trace.events.correlation > 0)
+    hosts = _first_rows(trace, [track.pid for track in trace.tracks], calls)
+    are_ranks = 1 < len(hosts) <= _MOST_RANKS and _share_numbers(trace, calls)
+    return hosts if are_ranks else {}
 
 
 def _share_numbers(trace: Trace, calls: NDArray[np.bool_]) -> bool:
@@ -102,14 +162,24 @@ def _tag(pid: str) -> str:
 def _by_place(
     trace: Trace, pids: list[str], hosts: dict[str, int], devices: dict[str, int]
 ) -> dict[str, int]:
-    """By the host's events around them in the file; where these are mixed, in their order."""
-    numbers = process_numbers(trace.tracks)
-    codes, number_of = numbers[trace.events.track], dict(zip(pids, numbers.tolist(), strict=True))
-    rows = {pid: np.flatnonzero(codes == number_of[pid]) for pid in (*hosts, *devices)}
-    ends = [(int(rows[pid][0]), int(rows[pid][-1])) for pid in hosts]
-    is_apart = all(before[1] < after[0] for before, after in pairwise(ends))
-    if is_apart:
-        middles = np.array([(first + last) / 2 for first, last in ends])
-        return {pid: int(np.abs(middles - np.median(rows[pid])).argmin()) for pid in devices}
+    """By the host's events before them in the file; where these are mixed, in their order."""
+    if firsts := _places_of_ranks(trace, hosts):
+        middles = [np.median(rows) for rows in _rows_of(trace, pids, devices)]
+        ranks = np.maximum(np.searchsorted(firsts, middles, "right") - 1, 0)
+        return dict(zip(devices, ranks.tolist(), strict=True))
     each = max(1, -(-len(devices) // len(hosts)))
     return {pid: at // each for at, pid in enumerate(devices)}
+
+
+def _places_of_ranks(trace: Trace, hosts: dict[str, int]) -> list[int]:
+    """The row at which each rank begins in the file; empty where the ranks are mixed."""
+    rows = _rows_of(trace, [track.pid for track in trace.tracks], hosts)
+    ends = [(int(of_rank[0]), int(of_rank[-1])) for of_rank in rows]
+    is_apart = all(before[1] < after[0] for before, after in pairwise(ends))
+    return [first for first, _ in ends] if is_apart else []
+
+
+def _rows_of(trace: Trace, pids: list[str], processes: Iterable[str]) -> Iterator[NDArray[np.intp]]:
+    numbers = process_numbers(trace.tracks)
+    codes, number_of = numbers[trace.events.track], dict(zip(pids, numbers.tolist(), strict=True))
+    return (np.flatnonzero(codes == number_of[pid]) for pid in processes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kineto_traces import PID, event, kernel, launch, operator, write_trace
+from kineto_traces import PID, event, flow, kernel, launch, operator, write_trace
 
 from otel_mlperf.kineto.counting.window_numbers import count
 from otel_mlperf.kineto.linking.link import link
@@ -59,6 +59,44 @@ def test_each_rank_has_a_device_and_its_own_launches(tmp_path, rename, is_sorted
     # Spans, and what is counted from them, bear the number of the device.
     kernels = [name == "gemm" for name in map(trace.names.__getitem__, trace.events.name)]
     assert set(trace.events.device[kernels].tolist()) == set(range(ranks))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+@pytest.mark.parametrize("is_device_last", [False, True])
+def test_ranks_whose_lists_were_joined_have_a_device_each(tmp_path, ranks, is_device_last):
+    """Only the host's process differs: rows of devices are told apart by the order of the file."""
+    entries = []
+    for rank in range(ranks):
+        of_rank = [_joined(entry, rank) for entry in rank_entries(rank)]
+        of_rank += [
+            flow("s", at, STEP_US * at + 3 * rank + 5, pid=PID + rank) for at in range(1, 6)
+        ]
+        of_rank += [flow("f", at, STEP_US * at + 3 * rank + 30, pid=0, tid=7) for at in range(1, 6)]
+        entries += sorted(of_rank, key=lambda e: e["pid"] == 0) if is_device_last else of_rank
+
+    _, numbers = numbers_of(tmp_path, entries)
+
+    busy = {device.device: device.busy_ns // 1000 for device in numbers.devices}
+    assert busy == {rank: 5 * (10 + rank) for rank in range(ranks)}
+    assert numbers.completeness.losses == []
+    on_gpu = {total.name: total.device_ns // 1000 for total in numbers.totals if total.device_ns}
+    assert on_gpu == {f"op{rank}": 5 * (10 + rank) for rank in range(ranks)}
+
+
+def _joined(entry, rank):
+    return entry | {"pid": PID + rank} if entry["pid"] == PID else entry
+
+
+def test_ranks_that_cannot_be_told_apart_are_reported_as_such(tmp_path):
+    """Sorted by time with shared rows of devices: no record is said to be wrong or there twice."""
+    entries = [_joined(entry, rank) for rank in (0, 1) for entry in rank_entries(rank)]
+
+    _, numbers = numbers_of(tmp_path, sorted(entries, key=lambda entry: entry["ts"]))
+
+    assert [loss.kind for loss in numbers.completeness.losses] == ["ranks"]
+    assert numbers.completeness.words.startswith(
+        "10 of 10 device records are of several ranks in one file, whose devices share a number"
+    )
 
 
 def test_a_second_process_with_calls_of_its_own_is_no_second_rank(tmp_path):
