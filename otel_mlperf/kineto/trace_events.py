@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 NONE: Final = -1
 """In an integer column: the event does not say."""
+FIRST_TEXT_ID: Final = -2
+"""Of arrows: ids that are texts have numbers from here downward."""
 
 
 class TraceTrack(NamedTuple):

@@ -29,7 +29,7 @@ from otel_mlperf.kineto.counting.window_losses import (
     device_loss,
 )
 from otel_mlperf.kineto.linking.linked_events import Place, Role, find_roles
-from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.kineto.trace_events import FIRST_TEXT_ID, NONE
 from otel_mlperf.store.window_facts import Loss
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def _is_second(work: Work, call: NDArray[np.int32]) -> NDArray[np.bool_]:
 def _ends_of_others(trace: Trace, work: Work) -> NDArray[np.bool_]:
     """Whether arrows end where a record begins, and none of its own number."""
     events, flows, ends = trace.events, trace.flows, _ends_at_work(trace, work)
+    ends = ends[flows.id[ends] >= 0]  # texts are no correlation
     places = events.track[work.rows], events.start_ns[work.rows]
     there = flows.track[ends], flows.time_ns[ends]
     has_any = np.isin(marks(*places), marks(*there))
@@ -158,6 +159,7 @@ def find_lost_arrows(
     at = marks(events.track[work.rows[due]], events.start_ns[work.rows[due]])
     # Kineto for ROCm lets the arrow of a memset end at its call, too, and begin nowhere.
     begins = np.isin(own, flows.id[tails]) | (kind[due] != KINDS.index(KERNEL))
+    begins |= bool((flows.id[tails] <= FIRST_TEXT_ID).any())
     has_arrow = np.isin(at, there) & begins
     lost = np.zeros(len(work.rows), np.bool_)
     lost[due] = ~has_arrow

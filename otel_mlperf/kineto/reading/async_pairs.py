@@ -40,6 +40,8 @@ class AsyncPairs:
     def __init__(self, damage: DamageLog) -> None:
         self._damage = damage
         self._groups: dict[tuple[Any, ...], _Group] = {}
+        self._early: dict[tuple[Any, ...], list[tuple[AsyncEnd, int]]] = {}
+        """Ends that nothing was open for: their begin may stand behind them."""
         self._rows: dict[tuple[Any, str], list[tuple[int, int]]] = {}
         """Of each process and category a heap: when a row was used last, and its number."""
 
@@ -49,9 +51,12 @@ class AsyncPairs:
         for half, position in halves:
             key = (half.cat, half.scope, *_identity(half))
             if isinstance(half, AsyncBegin):
-                self._groups.setdefault(key, _Group([], [])).open.append((half, position))
+                if end := self._take_early(key, half):
+                    pairs += self._placed([(join_halves(half, end), position)])
+                else:
+                    self._groups.setdefault(key, _Group([], [])).open.append((half, position))
             elif key not in self._groups:
-                self._damage.add("unmatched_end", position, half.name)
+                self._early.setdefault(key, []).append((half, position))
             else:
                 group = self._groups[key]
                 begin, begin_position = group.open.pop(_match(group.open, half))
@@ -60,14 +65,32 @@ class AsyncPairs:
                     pairs += self._placed(self._groups.pop(key).ended)
         return pairs
 
+    def _take_early(self, key: tuple[Any, ...], begin: AsyncBegin) -> AsyncEnd | None:
+        """Take the first end in time of a begin that stands behind its end in the file."""
+        if not (early := self._early.get(key)):
+            return None
+        ends = [end for end, _ in early[:_MOST_LOOKS]]
+        begin_ns, *times = parse_times(
+            lambda: (half.ts for half in (begin, *ends)), 1 + len(ends)
+        ).tolist()
+        fits = [
+            (time, at)
+            for at, time in enumerate(times)
+            if NO_TIME != begin_ns <= time and ends[at].name in ("", begin.name)
+        ]
+        return early.pop(min(fits)[1])[0] if fits else None
+
     def close(self) -> list[_Pair]:
-        """Return what ended in groups that are open, and count the begins without an end."""
+        """Return what ended in groups that are open, and count the halves without the other."""
         pairs: list[_Pair] = []
+        for early in self._early.values():
+            for end, position in early:
+                self._damage.add("unmatched_end", position, end.name)
         for group in self._groups.values():
             for begin, position in group.open:
                 self._damage.add("unmatched_begin", position, begin.name)
             pairs += self._placed(group.ended)
-        self._groups = {}
+        self._groups, self._early = {}, {}
         return pairs
 
     def _placed(self, ended: list[_Pair]) -> list[_Pair]:

@@ -5,6 +5,7 @@ An entry without a usable time is lost, and counted; any other value that it lac
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from otel_mlperf.kineto.reading.value_columns import (
     whole_column,
     whole_columns,
 )
-from otel_mlperf.kineto.trace_events import NONE, Allocations, Events, Flows
+from otel_mlperf.kineto.trace_events import FIRST_TEXT_ID, NONE, Allocations, Events, Flows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,6 +59,7 @@ _NO_ARGS: Final = Args()
 _NO_MEMORY_ARGS: Final = MemoryArgs()
 _NAME: Final = attrgetter("name")
 _CATEGORY: Final = attrgetter("cat")
+_ID: Final = attrgetter("id")
 
 
 class EventRows:
@@ -167,7 +169,7 @@ class FlowRows:
     def add(self, ends: list[Any], positions: NDArray[np.int64]) -> None:
         """Take the ends at these byte offsets."""
         time = time_column("ts", ends, positions, self._damage)
-        ids = whole_column("id", ends, np.int64, positions, self._damage)
+        ids = self._ids(ends, positions)
         good = (time != NO_TIME) & (ids != NONE)
         if not good.all():
             ends, positions = _chosen(ends, good), positions[good]
@@ -179,6 +181,14 @@ class FlowRows:
             time_ns=time[good],
             track=self._tracks.column(ends, positions),
         )
+
+    def _ids(self, ends: list[Any], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ids as numbers; a text that is none has a negative one, made from the text."""
+        try:
+            return np.fromiter(map(_ID, ends), np.int64, len(ends))
+        except (TypeError, ValueError, OverflowError):
+            numbered = [FlowStart(id=_text_number(end.id)) for end in ends]
+            return whole_column("id", numbered, np.int64, positions, self._damage)
 
     def finish(self, base_ns: int) -> Flows:
         """All ends, with times from the zero that ``base_ns`` is."""
@@ -223,6 +233,17 @@ class AllocationRows:
 
 def _without_number(columns: dict[str, Any]) -> dict[str, Any]:
     return {name: column for name, column in columns.items() if name != _NUMBER}
+
+
+def _text_number(ident: Any) -> Any:
+    """A number for an id that is a text; digits are themselves.
+
+    A digest, as a table of all texts would grow with the file.
+    """
+    if not isinstance(ident, str) or not ident or ident.removeprefix("-").isdecimal():
+        return ident
+    digest = blake2b(ident.encode("utf-8", "surrogatepass"), digest_size=7).digest()
+    return FIRST_TEXT_ID - int.from_bytes(digest)
 
 
 def _flow_kind(category: str) -> str:

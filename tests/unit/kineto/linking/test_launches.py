@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from kineto_traces import event, flow, kernel, launch, operator, write_trace
 
+from otel_mlperf.kineto.counting.completeness import find_completeness
 from otel_mlperf.kineto.linking.link import Place, link
 from otel_mlperf.kineto.reading.trace_reader import read_trace
 from otel_mlperf.kineto.trace_events import NONE
@@ -287,6 +288,27 @@ def test_correlation_used_twice_means_the_last_call_before(linked) -> None:
     )
 
     assert above(trace, links, "gemm") == [("first", "LAUNCHED"), ("second", "LAUNCHED")]
+
+
+def test_an_arrow_whose_id_is_a_text_leads_to_the_call(linked) -> None:
+    """As the format has it; digits in a text are the number, and no text is a wrong correlation."""
+    trace, links = linked(
+        launch(5, 5, 1),
+        flow("s", "flow-1", 5),
+        flow("f", "flow-1", 20, pid=0, tid=7),
+        event("gemm", 20, 10, category="kernel", pid=0, tid=7),
+        launch(40, 5, 2),
+        flow("s", "0x2", 40),
+        flow("f", "0x2", 60, pid=0, tid=7),
+        kernel("gemm", 60, 10, 2),
+        flow("s", "77", 5, category="mine"),
+        flow("f", 77, 20, category="mine"),
+    )
+
+    assert above(trace, links, "gemm") == [("cudaLaunchKernel", "LAUNCHED")] * 2
+    assert trace.damage == []
+    assert trace.flows.id[4:].tolist() == [77, 77]
+    assert find_completeness(trace, links).losses == []
 
 
 def test_arrow_leads_to_the_call_where_correlations_are_missing(linked) -> None:

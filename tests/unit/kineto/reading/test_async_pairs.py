@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -99,6 +100,25 @@ def test_events_of_different_ids_are_never_inside_each_other(read, seed):
     wanted = {(a["name"], a["ts"], b["ts"] - a["ts"]) for a, b in pairs}
     assert set(found(trace)) == wanted
     assert (link(trace).around == NONE).all()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([25, 45])))
+def test_an_end_that_stands_before_its_begin_ends_it(read, order):
+    """The format has no order; an end that is earlier in time belongs to what began before."""
+    entries = [
+        *(half("e", "late", time_us) for time_us in order),
+        half("b", "late", 20),
+        half("b", "late", 40),
+        half("e", "of another window", 1, ident=2),
+        *pair("of this window", 5, 9, ident=2),
+    ]
+
+    trace = read(entries)
+
+    assert sorted(found(trace), key=lambda event: event[1]) == [
+        ("of this window", 5, 4), ("late", 20, 5), ("late", 40, 5)
+    ]  # fmt: skip
+    assert [(item.kind, item.occurrences) for item in trace.damage] == [("unmatched_end", 1)]
 
 
 def test_halves_without_the_other_one_are_counted(read):
