@@ -29,6 +29,8 @@ _GAPS: Final = 3
 _LABEL: Final = 9
 _LEAST_OVERLAP: Final = 0.001
 """Of busy time: ends are rounded to microseconds in some traces."""
+_ROUNDING_NS: Final = 1_000
+"""Of one record, in these traces."""
 _PROCESSES: Final = 3
 _WAITING: Final = {
     "start": " before the first work",
@@ -89,7 +91,8 @@ def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
 
 
 def _overlap(total: DeviceFigures) -> Iterable[tuple[str, str]]:
-    if total.overlap_ns > _LEAST_OVERLAP * total.busy_ns:
+    # The busy time alone would be no limit where one duration is far too long.
+    if total.overlap_ns > min(_LEAST_OVERLAP * total.busy_ns, _ROUNDING_NS * total.count):
         words = f"work of single streams overlaps by {duration(total.overlap_ns)}: graphs and "
         words += "dependent launches run so, otherwise durations are too long"
         yield "overlap", words

@@ -1,9 +1,9 @@
 """On which stream was each launch to run?
 
 That of a launch that was answered is its record's. Of one that was not it is where its arrow ends,
-which often outlives the record; else the stream on which most answered launches of the same kind
-and operator are; else, where one stream has a name and no record, that one; else the one on which
-most of that operator are, or of that thread.
+which often outlives the record; else the stream of more than half of the answered launches of the
+same kind and operator; else, where one stream has a name and no record, that one; else the one of
+more than half of those of that operator, or of that thread.
 """
 
 from __future__ import annotations
@@ -84,11 +84,12 @@ def _by_arrow(
 
 
 def _usual(group: NDArray[np.int64], stream: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The stream on which most launches of the same group are; NONE where none is known."""
+    """The stream of more than half of the launches of the same group; NONE where there is none."""
     known, width = stream != NONE, int(stream.max(initial=0)) + 1
     groups, place = np.unique(group, return_inverse=True)
     pairs, uses = np.unique(place[known] * width + stream[known], return_counts=True)
-    pairs = pairs[np.argsort(uses, kind="stable")]
+    of_groups = np.bincount(place[known], minlength=len(groups))
+    pairs = pairs[2 * uses > of_groups[pairs // width]]
     usual = np.full(len(groups), NONE, np.int64)
-    usual[pairs // width] = pairs % width  # the most used is written last
+    usual[pairs // width] = pairs % width
     return usual[place]

@@ -287,6 +287,16 @@ def test_bytes_have_three_figures(count, step, expected):
     assert size(count, step) == expected
 
 
+def test_overlap_with_a_duration_that_is_far_too_long_is_reported(tmp_path):
+    """Its share of busy time is small because that duration is in it."""
+    stuck = kernel("stuck", 500, 30_000_000, 9)
+    kernels = [kernel("gemm", 100 * at, 100, at) for at in range(1, 9)]
+
+    text = render_kernels(found_in(write_trace(tmp_path / "stuck.json", [*kernels, stuck])))
+
+    assert "\noverlap  work of single streams overlaps by 400 µs: graphs" in text
+
+
 def test_work_that_overlaps_on_one_stream_is_said(tmp_path):
     """Rows then add up to more than busy; streams that run beside each other are none of it."""
     sound = [launch(0, 5, 1), kernel("a", 10, 50, 1), kernel("b", 30, 50, 2, stream=9)]

@@ -96,6 +96,15 @@ def test_what_is_missing_is_on_the_stream_of_its_operator(tmp_path):
     assert (found.launches, found.answered) == (29, 26)
 
 
+def test_what_is_missing_is_on_no_stream_where_as_many_launches_are_on_another(tmp_path):
+    """Nothing tells which of two devices lacks the record."""
+    entries = pairs(range(1, 15)) + pairs(range(15, 30), device=1)
+
+    found = found_in(tmp_path, without_kernels(entries, [15]))
+
+    assert said(found) == [("kernel", 1, 29, None, None)]
+
+
 def test_a_device_of_which_nothing_is_left_is_named_by_the_metadata(tmp_path):
     """One device of two: its stream has a name in the file, and no record."""
     entries = pairs(range(1, 30, 2)) + pairs(range(2, 30, 2), device=1, caller="aten::bmm")
