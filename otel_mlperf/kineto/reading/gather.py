@@ -138,7 +138,7 @@ class EventRows:
 
     def _timed(self, columns: dict[str, NDArray[Any]], zero_ns: int) -> dict[str, NDArray[Any]]:
         """Drop records without a time: one of them would widen the window by days."""
-        lost = find_timeless(columns["start_ns"], columns["duration_ns"], zero_ns)
+        lost = find_timeless(columns, zero_ns)
         if not len(lost):
             return columns
         first = {name: int(column[lost[0]]) for name, column in columns.items()}

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from otel_mlperf.kineto.trace_events import NONE
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -26,6 +28,8 @@ _LONGEST_NS: Final = 10**16
 """115 days: no record lasts longer."""
 _LONGEST_PAUSE_NS: Final = 60 * 10**9
 """Between a record at 0 and all others, where 0 is a time."""
+_LONGEST_AHEAD_NS: Final = 10**8
+"""Of a record on a stream that is at 0, before its call: clocks differ by less."""
 _MOST_NS: Final = 2**63 - 1
 _MOST_US: Final = _MOST_NS // 1000
 _WHOLE_DIGITS: Final = 16
@@ -173,14 +177,15 @@ def why_no_time(value: Any) -> str:
 
 
 def find_timeless(
-    start_ns: NDArray[np.int64], duration_ns: NDArray[np.int64], zero_ns: int
+    columns: Mapping[str, NDArray[np.signedinteger[Any]]], zero_ns: int
 ) -> NDArray[np.intp]:
     """Return the records whose time was never filled in; ``zero_ns`` is the start of a ``ts`` of 0.
 
-    Profilers write such records at 0, far from all others; at 0 of Unix time; or with a duration
-    of years, which is an end minus 0.
+    Profilers write such records at 0, far from all others or, on a stream, from the call with the
+    same correlation; at 0 of Unix time; or with a duration of years, which is an end minus 0.
     """
     none = np.zeros(0, np.intp)
+    start_ns, duration_ns = columns["start_ns"], columns["duration_ns"]
     if not len(start_ns):
         return none
     first, last = start_ns.min(), start_ns.max()
@@ -190,6 +195,7 @@ def find_timeless(
         return none
     is_zero = (start_ns == zero_ns) | (start_ns == 0)
     is_timeless = duration_ns > _LONGEST_NS
+    is_timeless[_before_their_calls(columns, np.flatnonzero(is_zero))] = True
     others = start_ns[~is_zero]
     if len(others) and np.abs(others - zero_ns).min() > _LONGEST_PAUSE_NS:
         is_timeless |= is_zero
@@ -198,3 +204,20 @@ def find_timeless(
         many_old = np.count_nonzero(others < UNIX_TIME_NS)
         is_timeless |= is_old if 2 * many_old < len(others) else ~is_old
     return np.flatnonzero(is_timeless)
+
+
+def _before_their_calls(
+    columns: Mapping[str, NDArray[np.signedinteger[Any]]], rows: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Those of the rows that are on a stream, long before all else with their correlation."""
+    start_ns, number = columns["start_ns"], columns["correlation"]
+    rows = rows[(columns["stream"][rows] != NONE) & (number[rows] > 0)]
+    if not len(rows):
+        return rows
+    mates = np.flatnonzero(np.isin(number, number[rows]))
+    mates = np.setdiff1d(mates, rows)
+    mates = mates[np.lexsort((start_ns[mates], number[mates]))]
+    at = np.searchsorted(number[mates], number[rows])
+    found = np.flatnonzero(np.isin(number[rows], number[mates]))
+    ahead = start_ns[mates[at[found]]] - start_ns[rows[found]]
+    return rows[found[ahead > _LONGEST_AHEAD_NS]]

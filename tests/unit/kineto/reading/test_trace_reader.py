@@ -12,6 +12,7 @@ from kineto_traces import (
     event,
     flow,
     kernel,
+    launch,
     named,
     operator,
     trace_text,
@@ -386,6 +387,20 @@ def test_a_record_whose_time_was_never_filled_in_is_lost_and_counted(
 
     assert names(trace) == ["gemm"] * 10
     assert [(item.kind, item.occurrences) for item in trace.damage] == [("no_time", 1)]
+
+
+@pytest.mark.parametrize("base_ns", [None, BASE_NS])
+def test_a_kernel_at_zero_long_before_its_call_has_no_time(read, base_ns):
+    """Also where the file counts from a start that is seconds ago; the call itself may be at 0."""
+    begin = 3_000_000
+    entries = with_a_lost_time(0, 50, unit_start=begin)
+
+    trace = read([*entries, launch(begin + 5, 3, 200)], base_ns=base_ns)
+    assert "lost" not in names(trace)
+    assert [(item.kind, item.occurrences) for item in trace.damage] == [("no_time", 1)]
+
+    sound = [kernel("early", 0, 50, 1), launch(0.5, 3, 1), launch(0, 3, 100), *entries[:5]]
+    assert len(read(sound, base_ns=base_ns).events) == 8
 
 
 @pytest.mark.parametrize("duration_us", [-0.001, -50, -EPOCH_US])
