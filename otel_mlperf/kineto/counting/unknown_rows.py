@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from otel_mlperf.kineto.linking.device_tracks import TrackKind, find_device_tracks
+from otel_mlperf.kineto.linking.device_tracks import TrackKind, find_device_tracks, is_of_list
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles, is_category_known
 from otel_mlperf.store.window_facts import UnknownRows
 
@@ -35,7 +35,7 @@ def find_unknown_rows(trace: Trace) -> list[UnknownRows]:
     unknown = is_guessed & (roles == Role.HOST) & (kind == TrackKind.UNKNOWN)
     if not unknown.any() and not (roles == Role.DEVICE).any():
         # The list of autograd draws arrows to kernels which it has under operators.
-        is_mixed = bool(len(trace.flows)) and bool((kind == TrackKind.OPERATORS).any())
+        is_mixed = bool(len(trace.flows)) and any(map(is_of_list, trace.tracks))
         is_foreign = bool((is_guessed & (roles == Role.HOST)).all())
         return _count(trace, np.full(len(roles), is_mixed or is_foreign), is_device=is_mixed)
     return _count(trace, unknown, is_device=True)

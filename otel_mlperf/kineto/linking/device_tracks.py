@@ -38,6 +38,7 @@ _XLA_WORK: Final = "XLA Ops"
 """The only row of work where a device has no streams: of a TPU."""
 _ASCEND: Final = re.compile(r"\bAscend Hardware\b")
 _ASCEND_SUMMARY: Final = re.compile(r"\b(?:Overlap Analysis|HCCL|Communication)\b")
+_XLA_HOST: Final = re.compile(r"/host:CPU\b")
 _LIST: Final = re.compile(r"(\w+) functions")
 """Processes of the list that the older profiler of autograd writes, ``CUDA functions``."""
 _LIST_STREAM: Final = 0
@@ -74,6 +75,11 @@ def process_numbers(tracks: Sequence[TraceTrack]) -> NDArray[np.int64]:
     return np.array([number_of[track.pid] for track in tracks] or [0], np.int64)
 
 
+def is_of_list(track: TraceTrack) -> bool:
+    """Whether a row is of the list that the older profiler of autograd writes."""
+    return _LIST.fullmatch(track.pid) is not None
+
+
 def find_device_tracks(tracks: Sequence[TraceTrack]) -> list[DeviceTrack]:
     """Return the kind, device and stream of each row, in the order of the rows."""
     streamed = {track.pid for track in tracks if _STREAM.match(track.thread)}
@@ -94,7 +100,7 @@ def find_device_tracks(tracks: Sequence[TraceTrack]) -> list[DeviceTrack]:
 
 def _numbers(track: TraceTrack, device_of: Mapping[str, int]) -> tuple[int, int]:
     """Return device and stream; a row of autograd's list is a device, without its streams."""
-    if _LIST.fullmatch(track.pid):
+    if is_of_list(track):
         return _whole(track.tid), _LIST_STREAM
     return device_of.get(track.pid, _whole(track.pid)), _stream(track)
 
@@ -110,7 +116,7 @@ def _kind(track: TraceTrack, *, is_work: bool, is_summary: bool) -> TrackKind:
     if is_summary and _ASCEND_SUMMARY.search(track.process):
         return TrackKind.SUMMARY
     if not any(map(_DEVICE.search, (track.process, track.labels, track.pid))):
-        return TrackKind.HOST
+        return TrackKind.OPERATORS if _XLA_HOST.search(track.process) else TrackKind.HOST
     if is_work:
         return TrackKind.WORK
     return TrackKind.SUMMARY if is_summary else TrackKind.UNKNOWN

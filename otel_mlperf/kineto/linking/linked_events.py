@@ -73,6 +73,8 @@ _BY_TRACK: Final = {
 _STEP: Final = "ProfilerStep#"
 _WAITS: Final = re.compile(r"(?:event|notify)_(?:wait|record)", re.IGNORECASE)
 """Beginnings of names on Ascend's streams."""
+_XLA_FRAME: Final = "$"
+"""Beginning of the names of Python's frames in traces of JAX: ``$train.py:12 step``."""
 
 
 def find_roles(trace: Trace) -> NDArray[np.uint8]:
@@ -102,6 +104,8 @@ def _guessed(trace: Trace, roles: NDArray[np.uint8], *, has_annotations: bool) -
         )
         waits = _of_names(trace, [_WAITS.match(name) is not None for name in trace.names])
         roles[is_guessed & waits & (roles == Role.DEVICE)] = Role.SUMMARY
+        frames = _of_names(trace, [name.startswith(_XLA_FRAME) for name in trace.names])
+        roles[is_guessed & frames & (roles == Role.OPERATOR)] = Role.PYTHON
     if not has_annotations:
         # Where there are no categories of annotations, steps are among the operators.
         is_host = (roles == Role.OPERATOR) | (roles == Role.HOST)

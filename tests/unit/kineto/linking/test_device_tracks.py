@@ -150,6 +150,20 @@ def test_a_row_of_the_list_of_autograd_is_a_device_and_no_stream(tmp_path):
     assert [stream.device for stream in numbers.streams] == [0, 1]
 
 
+def test_the_host_of_xla_has_operators_and_frames(tmp_path):
+    """JAX on a CPU: no row of it is unknown, and frames of Python are no operators."""
+    host = named("process_name", "/host:CPU", pid=9)
+    frame = on(9, 1, "$train.py:12 step", 0, 100)
+    entries = [host, frame, on(9, 1, "PjitFunction(f)", 10, 50), on(9, 2, "dot.3", 20, 30)]
+
+    numbers = numbers_of(tmp_path, entries)
+
+    whats = {total.name: total.what for total in numbers.totals if total.name}
+    assert whats["PjitFunction(f)"] == whats["dot.3"] == "operator"
+    assert whats["$train.py:12 step"] == "python"
+    assert (numbers.unknown_rows, numbers.devices) == ([], [])
+
+
 UNKNOWN = {
     "a device's rows without streams": (
         [labels("NPU 0", pid=5), on(5, 1, "op", 0, 10), operator("aten::mm", 0, 30)],
