@@ -89,6 +89,8 @@ def _nothing(kernels: Kernels) -> Iterable[str]:
         yield "no phase is known: the window was not recorded in the steps of a run"
     elif kernels.by in ("kernel", "stream"):
         yield f"no {kernels.by}: no device was at work"
+    elif kernels.by == "operator" and not kernels.is_device:
+        yield "no operator was recorded"
     else:
         worker = "a device" if kernels.is_device else "an operator"
         yield f"no {kernels.by} in which {worker} was at work"

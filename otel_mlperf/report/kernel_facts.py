@@ -93,8 +93,8 @@ def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
 def _overlap(total: DeviceFigures) -> Iterable[tuple[str, str]]:
     # The busy time alone would be no limit where one duration is far too long.
     if total.overlap_ns > min(_LEAST_OVERLAP * total.busy_ns, _ROUNDING_NS * total.count):
-        words = f"work of single streams overlaps by {duration(total.overlap_ns)}: graphs and "
-        words += "dependent launches run so, otherwise durations are too long"
+        words = f"work of single streams overlaps by {duration(total.overlap_ns)}: graphs, "
+        words += "dependent launches and loops of XLA run so, otherwise durations are too long"
         yield "overlap", words
 
 

@@ -63,6 +63,8 @@ def _first(kernels: Kernels) -> Line:
     talk = f", communication {least}{_part(total.communication_ns, total)}"
     if total.communication_ns:
         talk += f" ({_part(total.exposed_communication_ns, total)} exposed)"
+    elif least:
+        talk = ""  # any share is at least nothing
     windows = "window" if len(kernels.windows) == 1 else "windows"
     return [
         (f"GPU busy {least}{_part(total.busy_ns, total)}", "bold"),

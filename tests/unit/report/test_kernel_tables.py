@@ -251,6 +251,13 @@ def test_where_nothing_is_it_says_what_there_is(tmp_path, by, why):
     ]
 
 
+def test_where_no_operator_is_it_says_no_more(tmp_path):
+    """Nothing was at work in an operator, as there is none."""
+    path = write_trace(tmp_path / "t.json", [event("x", 0, 9, category="unheard_of")])
+
+    assert render_kernels(found_in(path)).splitlines()[-1] == "  no operator was recorded"
+
+
 @pytest.fixture(scope="module", params=real_traces())
 def recorded(request):
     """The rows of each recorded trace."""
