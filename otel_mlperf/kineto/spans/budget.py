@@ -150,7 +150,13 @@ def choose(
     # Without a budget everything is a span, except what is never one.
     kept = ~(places.never | places.hidden)
     if budgets is not None:
-        kept = _filled(places, budgets, _ranks(trace, places, budgets, critical, keys), keys)
+        ranks = _ranks(trace, places, budgets, critical, keys)
+        kept = _filled(places, budgets, ranks, keys)
+        is_bare = _per_trace(places, kept) == 0
+        if is_bare.any():
+            # More names than room, whatever is kept: names of one parent share a roll-up then.
+            kinds = trace.events.category.astype(np.int32)
+            kept |= is_bare[places.trace] & _filled(places, budgets, ranks, kinds)
     roll_ups = roll_up(trace, places, kept, keys)
     if budgets is not None:
         room = np.maximum(budgets - _per_trace(places, kept), 1)

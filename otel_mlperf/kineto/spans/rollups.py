@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -92,59 +92,72 @@ def alone(places: Assignment, roll_ups: RollUps) -> NDArray[np.bool_]:
     return alone
 
 
-def those(roll_ups: RollUps, which: NDArray[np.bool_]) -> RollUps:
+def those(roll_ups: RollUps, which: NDArray[np.bool_] | NDArray[np.intp]) -> RollUps:
     """Some of the roll-ups."""
     return RollUps(*(getattr(roll_ups, name)[which] for name in RollUps.__slots__))
 
 
 def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> RollUps:
-    """The roll-ups with the smallest ones of a trace that has no room for all as one a category.
+    """The roll-ups with the smallest ones of a trace that has no room for all as one.
 
-    Only a trace of which nothing is kept can be over: all its roll-ups hang under anchors.
+    One for each parent and category, or, where there is no room for these, for each category.
     """
     group = places.anchor_trace[roll_ups.anchor]
     order = np.lexsort((-roll_ups.sum_ns, group))
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order)) - np.searchsorted(group[order], group[order])
     many = np.bincount(group, minlength=len(room))
-    # One span a category is set aside for what is put together.
-    kinds = np.array(
-        [len(np.unique(roll_ups.category[group == trace])) for trace in range(len(room))]
-    )
-    over = (many > room)[group] & (place >= np.maximum(room - kinds, 0)[group])
+    cell = _numbered(group, roll_ups.category, roll_ups.above, roll_ups.anchor)
+    aside = _per_group(group, cell, len(room))
+    is_crowded = (aside > room)[group]
+    if is_crowded.any():
+        cell = np.where(is_crowded, -1 - _numbered(group, roll_ups.category), cell)
+        aside = _per_group(group, cell, len(room))
+    # One span a cell is set aside for what is put together.
+    over = (many > room)[group] & (place >= np.maximum(room - aside, 0)[group])
     if not over.any():
         return roll_ups
-    joined = [
-        _joined(roll_ups, np.flatnonzero(over & (group == trace) & (roll_ups.category == category)))
-        for trace in np.unique(group[over]).tolist()
-        for category in np.unique(roll_ups.category[over & (group == trace)]).tolist()
-    ]
-    alone = np.flatnonzero(~over)
-    columns = [
-        np.concatenate(
-            (getattr(roll_ups, name)[alone], [getattr(others, name)[0] for others in joined])
-        )
-        for name in RollUps.__slots__
-    ]
-    kinds_of = [getattr(roll_ups, name).dtype for name in RollUps.__slots__]
-    return RollUps(*(column.astype(kind) for column, kind in zip(columns, kinds_of, strict=True)))
+    columns = zip(
+        _columns(those(roll_ups, ~over)),
+        _columns(_joined(those(roll_ups, over), cell[over])),
+        strict=True,
+    )
+    return RollUps(*(np.concatenate(both) for both in columns))
 
 
-def _joined(roll_ups: RollUps, rows: NDArray[np.intp]) -> RollUps:
-    """Several roll-ups as one that bears no name of its own."""
-    first = rows[np.argmin(roll_ups.start_ns[rows])]
-    return RollUps(
-        above=roll_ups.above[[first]],
-        anchor=roll_ups.anchor[[first]],
-        name=np.array([OTHERS], np.int32),
-        category=roll_ups.category[[first]],
-        first=roll_ups.first[[first]],
-        count=roll_ups.count[rows].sum(keepdims=True),
-        sum_ns=roll_ups.sum_ns[rows].sum(keepdims=True),
-        min_ns=roll_ups.min_ns[rows].min(keepdims=True),
-        max_ns=roll_ups.max_ns[rows].max(keepdims=True),
-        start_ns=roll_ups.start_ns[rows].min(keepdims=True),
-        end_ns=roll_ups.end_ns[rows].max(keepdims=True),
+def _numbered(*columns: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """A number for each combination of values."""
+    both = np.stack([column.astype(np.int64) for column in columns])
+    return np.unique(both, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _per_group(
+    group: NDArray[np.integer[Any]], cell: NDArray[np.int64], groups: int
+) -> NDArray[np.int64]:
+    """How many cells each group has."""
+    first = np.unique(cell, return_index=True)[1]
+    return np.bincount(group[first], minlength=groups)
+
+
+def _columns(roll_ups: RollUps) -> list[NDArray[Any]]:
+    return [getattr(roll_ups, name) for name in RollUps.__slots__]
+
+
+def _joined(roll_ups: RollUps, cell: NDArray[np.int64]) -> RollUps:
+    """Those of each cell as one that bears no name of its own."""
+    order = np.lexsort((roll_ups.start_ns, cell))
+    ordered = cell[order]
+    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    columns = RollUps(*(column[order] for column in _columns(roll_ups)))
+    first = those(columns, begins)
+    return replace(
+        first,
+        name=np.full_like(first.name, OTHERS),
+        count=_reduced(np.add, columns.count, begins),
+        sum_ns=_reduced(np.add, columns.sum_ns, begins),
+        min_ns=_reduced(np.minimum, columns.min_ns, begins),
+        max_ns=_reduced(np.maximum, columns.max_ns, begins),
+        end_ns=_reduced(np.maximum, columns.end_ns, begins),
     )
 
 

@@ -225,12 +225,16 @@ def test_what_is_alone_is_a_span_itself(tmp_path):
     assert np.isin(single[directly], inner).all()
 
 
-@pytest.mark.parametrize(("depth", "beside"), [(3_000, 0), (900, 2)])
-def test_a_chain_that_is_deeper_than_the_budget_is_shown_from_the_top(tmp_path, depth, beside):
-    """Its end is rolled up, and no time is lost; also where each event has others below it."""
+@pytest.mark.parametrize(
+    ("depth", "beside", "many"), [(3_000, 0, 7), (900, 2, 7), (1_100, 0, 1_100), (3_000, 0, 3_000)]
+)
+def test_a_chain_that_is_deeper_than_the_budget_is_shown_from_the_top(
+    tmp_path, depth, beside, many
+):
+    """Its end is rolled up, and no time is lost; also with events below each, or of many names."""
     entries = []
     for at in range(depth):
-        entries.append(operator(f"op{at % 7}", at, 2 * depth - 2 * at + 4))
+        entries.append(operator(f"op{at % many}", at, 2 * depth - 2 * at + 4))
         entries += [operator(f"part{one}", at + 0.1 * one, 0.05) for one in range(beside)]
     found = Chosen(write_trace(tmp_path / "t.json", entries), 1_000)
 
@@ -240,5 +244,6 @@ def test_a_chain_that_is_deeper_than_the_budget_is_shown_from_the_top(tmp_path, 
     parents = found.places.forest.parent[kept]
     assert set(parents.tolist()) - {NONE} <= set(kept.tolist())
     assert NONE in parents
+    assert set(found.plan.roll_ups.above.tolist()) <= set(kept.tolist())
     whole, sent_totals = found.totals()
     assert sent_totals == whole
