@@ -166,5 +166,7 @@ class Trace:
     """Rows of the timeline that the metadata names and nothing stands on."""
     roles: NDArray[np.uint8] | None = None
     """Of each event, once they were found where categories do not say them: that is slow."""
+    timeless_work: int = 0
+    """Records on streams that were left out because they have no usable time."""
     digest: str = ""
     """SHA-256 of the uncompressed text: two imports of one file are one."""

@@ -28,23 +28,25 @@ from otel_mlperf.kineto.counting.unanswered_launches import (
 )
 from otel_mlperf.kineto.counting.window_losses import (
     HOST,
+    LEAST_SHARE,
+    LOST_WORK,
     NUMBERED,
     OPERATOR,
     RANKS,
+    TIMELESS,
     Completeness,
     device_loss,
 )
 from otel_mlperf.kineto.linking.linked_events import find_roles
 from otel_mlperf.kineto.linking.merged_ranks import are_mixed
 from otel_mlperf.kineto.trace_events import NONE
-from otel_mlperf.store.window_facts import DevicePart, WholePart
+from otel_mlperf.store.window_facts import DevicePart, Loss, WholePart
 
 if TYPE_CHECKING:
     from otel_mlperf.kineto.counting.device_work import Work
     from otel_mlperf.kineto.counting.unanswered_launches import Launches
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.trace_events import Trace
-    from otel_mlperf.store.window_facts import Loss
 
 _LEAST_PART: Final = 10
 """A part of the window that counts for itself is at least the tenth of it."""
@@ -70,6 +72,7 @@ def find_completeness(trace: Trace, links: Links) -> Completeness:
     # Arrows end where records begin: with the clock off they miss them.
     losses += [] if clock else find_lost_arrows(trace, links, work, launches, doubtful.foreign)
     losses = _of_mixed_ranks(trace, work, losses)
+    losses += _of_timeless(trace, work, losses, window)
     part = _find_whole(trace, work, launches, window) if is_lost else None
     renumbered = 0 if is_lost else min(unanswered, int(doubtful.foreign.sum()))
     return Completeness(
@@ -78,6 +81,17 @@ def find_completeness(trace: Trace, links: Links) -> Completeness:
         losses=losses,
         start_ns=window[0],
         whole=WholePart(*part, _measure(work, *part)) if part else None,
+    )
+
+
+def _of_timeless(
+    trace: Trace, work: Work, losses: list[Loss], window: tuple[int, int]
+) -> list[Loss]:
+    """Report device records that were left out, where no launch of theirs does."""
+    lost, of = trace.timeless_work, trace.timeless_work + len(work.rows)
+    is_reported = any(loss.kind in LOST_WORK for loss in losses)
+    return (
+        [Loss(TIMELESS, lost, of, *window)] if lost > LEAST_SHARE * of and not is_reported else []
     )
 
 

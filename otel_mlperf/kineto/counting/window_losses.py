@@ -42,10 +42,11 @@ FRAMES_END: Final = "frames_end"
 HOST: Final = "host"
 STEP: Final = "step"
 RANKS: Final = "ranks"
+TIMELESS: Final = "timeless"
 
 LOST_WORK: Final = frozenset({KERNEL, COPY, MEMSET, GRAPH, GRAPH_NODE})
 """Device work that was launched, and of which no record is there."""
-TOUCHES_DEVICE: Final = LOST_WORK | {EARLY, LATE, DEVICE_DURATION}
+TOUCHES_DEVICE: Final = LOST_WORK | {EARLY, LATE, DEVICE_DURATION, TIMELESS}
 """What makes the times of devices wrong: how busy they were, and all that follows from it."""
 NUMBERED: Final = frozenset({CORRELATION, DUPLICATE, EARLY, LATE, ARROW, LAUNCH})
 """What numbers prove that no two ranks share."""
@@ -69,6 +70,7 @@ _WORDS: Final = {
     FRAMES_END: "operators run after the last Python frame that has a record",
     HOST: "operators, annotations and allocations have no record",
     STEP: "steps have no annotation",
+    TIMELESS: "device records have no usable time",
     RANKS: "device records are of several ranks in one file, whose devices share a number",
 }
 

@@ -69,6 +69,8 @@ class EventRows:
         self._tracks = tracks
         self._numbers = numbers
         self._damage = damage
+        self.timeless_work = 0
+        """Records on streams that are lost because they have no usable time."""
         self._names = NameIndex()
         self._categories = Index(str.lower, MOST_KINDS)
         self._rows = Growing(
@@ -118,6 +120,7 @@ class EventRows:
         """Count the records that end before their start: their stop time was never filled in."""
         is_negative = (start != NO_TIME) & (duration != NO_TIME) & (duration < 0)
         for row in np.flatnonzero(is_negative).tolist():
+            self.timeless_work += (events[row].args or _NO_ARGS).stream not in (NONE, None)
             example = f"{events[row].name}: {duration[row]} ns"
             self._damage.add("negative_duration", int(positions[row]), example)
 
@@ -141,6 +144,7 @@ class EventRows:
         lost = find_timeless(columns, zero_ns)
         if not len(lost):
             return columns
+        self.timeless_work += int(np.count_nonzero(columns["stream"][lost] != NONE))
         first = {name: int(column[lost[0]]) for name, column in columns.items()}
         example = f"{self.names()[first['name']]}: at {first['start_ns'] - zero_ns} ns"
         self._damage.add("no_time", first["position"], example, times=len(lost))

@@ -113,6 +113,7 @@ def _trace(
         silent_tracks=table.tracks.silent(),
         header={k: v for k, v in values.items() if isinstance(v, str | int | bool | None)},
         digest=digest,
+        timeless_work=table.events.timeless_work,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kineto_traces import event, kernel, launch, operator, write_trace
+from kineto_traces import BASE_NS, event, kernel, launch, operator, write_trace
 
 from otel_mlperf import names
 from otel_mlperf.kineto.counting.window_numbers import count, find_figures
@@ -51,6 +51,18 @@ def test_a_kernel_that_ends_before_its_start_is_a_launch_without_a_record(tmp_pa
     assert not numbers.completeness.has_device_times
     assert (numbers.completeness.answered, numbers.completeness.launches) == (99, 100)
     assert sum(t.figures.total_ns for t in numbers.totals if t.what == "kernel") == 99 * 40_000
+
+
+@pytest.mark.parametrize("lost", [{"dur": -50}, {"ts": -BASE_NS / 1_000}])
+def test_device_records_without_a_time_make_busy_a_lower_bound(tmp_path, lost):
+    """Also in traces without calls, as those of other profilers are."""
+    kernels = [e for e in entries() if e["cat"] == "kernel"]
+    kernels[4] |= lost
+    trace = read_trace(write_trace(tmp_path / "t.json", kernels))
+    completeness = count(trace, link(trace)).completeness
+
+    assert not completeness.has_device_times
+    assert completeness.words.startswith("1 of 100 device records have no usable time (between")
 
 
 def test_busy_is_told_of_the_part_in_which_nothing_is_missing(tmp_path):
