@@ -208,6 +208,8 @@ def parse_resource(text: str) -> dict[str, str | int | float | bool]:
     """Resource attributes out of OTEL_RESOURCE_ATTRIBUTES; what is none of them is said."""
     from urllib.parse import unquote
 
+    # Bytes of the environment that are no UTF-8 are surrogates, which the journal cannot hold.
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     attributes: dict[str, str | int | float | bool] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = pair.partition("=")

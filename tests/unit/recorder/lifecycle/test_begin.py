@@ -150,6 +150,15 @@ def test_large_resource(start, monkeypatch, said):
 
 
 @pytest.mark.fault("F100")
+def test_resource_that_is_not_utf8(start, monkeypatch):
+    """Bytes of another encoding are replaced: the environment never ends a job."""
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=\udcfcber,b=1")
+    recording = start()
+
+    assert recording.reader.meta.resource == {"team": "\ufffdber", "b": "1"}
+
+
+@pytest.mark.fault("F100")
 def test_long_run_id(start, said):
     """It is cut the same way on every rank, and still tells runs apart."""
     first = start(run_id="job" * 2000).run.id
