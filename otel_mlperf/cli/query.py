@@ -18,7 +18,9 @@ def query(
     run: _Run,
     sql: _Sql,
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="So many rows at most.")] = 200,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Timeout in seconds.")] = 30.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, max=86_400.0, help="Timeout in seconds.")
+    ] = 30.0,
     as_json: JsonOption = False,
 ) -> None:
     """Ask the tables of a run: steps, sections, spans, readings, values, totals and more.

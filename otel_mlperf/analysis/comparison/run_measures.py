@@ -6,6 +6,7 @@ ranks a step counts once, with the mean over the ranks: they step together.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -25,6 +26,7 @@ from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.errors import NoSuchWindow, StoreError
 from otel_mlperf.store.run_folders import find_run
 from otel_mlperf.store.table_reader import Store
+from otel_mlperf.whole_file import read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 STEP: Final = "step"
 """The row of the whole step."""
 _FEWEST: Final = 2
+_MOST_BYTES: Final = 64 << 20
+"""Of a baseline file."""
 
 
 def read_measures(run: str) -> RunMeasures:
@@ -58,8 +62,8 @@ def read_baseline(file: str | Path) -> RunMeasures:
         StoreError: it cannot be read, is no baseline, or one of a newer version.
     """
     try:
-        with open(file, "rb") as stream:
-            text = stream.read()
+        # The caller may name a link, but a pipe or a device would be read for ever.
+        text = read_regular(os.path.realpath(file), _MOST_BYTES)
         # A newer version may have changed anything but this.
         found = msgspec.json.decode(text).get("format", 0)
         if found > FORMAT:

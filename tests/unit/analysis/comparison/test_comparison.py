@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 import numpy as np
 import pytest
@@ -194,3 +196,13 @@ def test_what_is_no_baseline_is_refused_by_name(tmp_path, content, said):
         read_baseline(file)
 
     assert "base.json" in str(error.value)
+
+
+def test_baseline_that_is_no_regular_file_is_refused(tmp_path):
+    """A pipe would be waited for, and a device read for ever."""
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "device.json").symlink_to("/dev/zero")
+
+    for name in ("pipe.json", "device.json"):
+        with pytest.raises(StoreError, match="not a regular file"):
+            read_baseline(tmp_path / name)
