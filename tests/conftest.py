@@ -20,7 +20,6 @@ from fault_server import FaultServer
 from nvml import scripted
 from servers import build
 from servers.running import Mlflow
-from servers.shared import shared_server
 from servers.stack import Stack
 
 from otel_mlperf.errors import JournalError
@@ -100,30 +99,31 @@ def _drop(journal: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The folder that all processes of this run of the tests share."""
-    base = tmp_path_factory.getbasetemp()
-    return base if worker_id == "master" else base.parent
-
-
-@pytest.fixture(scope="session")
-def servers(shared_folder: Path) -> Iterator[Stack]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A running Collector, Jaeger and Prometheus with the configuration of ``deploy/``."""
     try:
-        with shared_server(shared_folder / "servers", Stack) as stack:
-            yield stack
+        stack = Stack(tmp_path_factory.mktemp("servers"))
     except build.ServersMissingError as reason:
         _missing(str(reason))
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
 
 
 @pytest.fixture(scope="session")
-def mlflow_server(shared_folder: Path) -> Iterator[Mlflow]:
+def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
     """A running MLflow server; the runs of all tests are in its database."""
     try:
-        with shared_server(shared_folder / "mlflow", Mlflow) as server:
-            yield server
+        server = Mlflow(tmp_path_factory.mktemp("mlflow"))
     except build.ServersMissingError as reason:
         _missing(str(reason))
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="session")

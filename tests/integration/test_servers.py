@@ -21,7 +21,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from servers.feed import Made, feed
 from servers.running import DEPLOY, wait_until
-from servers.stack import Stack
 
 from otel_mlperf import names
 
@@ -29,15 +28,6 @@ pytestmark = pytest.mark.servers
 
 TOO_SLOW_S = 8.0
 """Longer than an exporter of the Collector waits for an answer unless it is told."""
-
-
-@pytest.fixture
-def stack(servers, tmp_path):
-    """Servers of the test's own, to stop as it likes."""
-    own = Stack(tmp_path)
-    own.start()
-    yield own
-    own.stop()
 
 
 @pytest.fixture
@@ -224,19 +214,20 @@ def test_what_a_collector_accepted_survives_its_death(servers, collector, tracin
         assert wait_until(lambda span=span: servers.jaeger_trace(hex_trace_id(span)))
 
 
-def test_what_jaeger_takes_late_is_not_sent_again(stack, tracing):
+def test_what_jaeger_takes_late_is_not_sent_again(servers, collector, tracing):
     """Else a Jaeger that is too slow for a burst gets all of it again and again, and more of it."""
-    own = stack.collector
+    own = collector()
+    own.start()
     with tracing(own.otlp_endpoint).start_as_current_span("train.step") as early:
         pass
-    wait_until(lambda: stack.jaeger_trace(hex_trace_id(early)))
+    wait_until(lambda: servers.jaeger_trace(hex_trace_id(early)))
 
-    with stack.jaeger_server.stopped():
+    with servers.jaeger_server.stopped():
         with tracing(own.otlp_endpoint).start_as_current_span("train.step") as late:
             pass
         time.sleep(TOO_SLOW_S)
 
-    assert wait_until(lambda: stack.jaeger_trace(hex_trace_id(late)))
+    assert wait_until(lambda: servers.jaeger_trace(hex_trace_id(late)))
     own.stop()
     assert "retry" not in own.log.read_text()
 

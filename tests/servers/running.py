@@ -15,7 +15,7 @@ import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import urllib3
 from servers import build
@@ -86,10 +86,6 @@ class Server:
         self._ready_url = ready_url
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy in another process knows the addresses only: the server is no child of it."""
-        return self.__dict__ | {"_process": None}
 
     def start(self) -> None:
         """Starts it and returns when it says that it is ready."""
