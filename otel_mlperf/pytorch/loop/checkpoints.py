@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.pytorch.loop.checkpoint_io import CheckpointIo, set_size
-from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, clock, safely
+from otel_mlperf.pytorch.loop.moments import UNSEEN, OtherWork, clock, safely
 
 if TYPE_CHECKING:
     from otel_mlperf.pytorch.loop.loop_finder import Loop
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PICKLES_TENSORS: Final = "torch.storage"
 
 
-class Checkpoint(LoopMoment):
+class Checkpoint(OtherWork):
     """A file of a checkpoint that is written or read."""
 
     def __init__(self, name: str, direction: str, loop: Loop) -> None:
@@ -35,7 +35,6 @@ class Checkpoint(LoopMoment):
         return super().of(subject)
 
     def _begins(self, subject: Any) -> None:
-        self._loop.break_off()
         super()._begins(subject)
         self._io = CheckpointIo(self._direction, subject)
 
@@ -48,14 +47,13 @@ class Checkpoint(LoopMoment):
             super().__exit__(kind, error, traceback)
 
 
-class WholeCheckpoint(LoopMoment):
+class WholeCheckpoint(OtherWork):
     """A framework's call that writes or reads all files of a checkpoint, which are its parts."""
 
     size = 0
     """Bytes of its files so far."""
 
     def _begins(self, subject: Any) -> None:
-        self._loop.break_off()
         super()._begins(subject)
         self.size = 0
 

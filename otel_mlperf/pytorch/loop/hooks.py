@@ -26,8 +26,7 @@ from otel_mlperf.pytorch.loop.evaluation_mode import Evaluation, EvaluationMode,
 from otel_mlperf.pytorch.loop.graph_replays import Capture, CapturedUpdates, Replay
 from otel_mlperf.pytorch.loop.interrupted import Interrupted
 from otel_mlperf.pytorch.loop.loop_finder import Loop
-from otel_mlperf.pytorch.loop.moments import LoopMoment, safely
-from otel_mlperf.pytorch.loop.other_work import OtherWork
+from otel_mlperf.pytorch.loop.moments import LoopMoment, OtherWork, safely
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
 from otel_mlperf.pytorch.loop.resumption import OptimizerPrepared, OptimizerRestored
 from otel_mlperf.pytorch.loop.training_moments import (

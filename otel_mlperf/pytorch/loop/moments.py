@@ -201,6 +201,19 @@ class LoopMoment:
             self._shut = ()
 
 
+class OtherWork(LoopMoment):
+    """A call that belongs to no step and no validation: a section in which neither begins.
+
+    It is a checkpoint, or looks like a validation: the statistics of normalization layers are
+    computed from training batches without gradients, and a policy plays in evaluation mode to
+    collect what it learns from.
+    """
+
+    def _begins(self, subject: Any) -> None:
+        self._loop.break_off()
+        super()._begins(subject)
+
+
 def safely(call: Callable[..., object], *arguments: object) -> None:
     """Calls what must not raise into the program."""
     try:
