@@ -34,15 +34,7 @@ class RecordedSteps:
         if self._recorder is not None:
             if self._done_before is not None:
                 self._go_on(self._recorder)
-            stepping = self._recorder.stepping
-            own, stepping.epoch = (
-                stepping.epoch,
-                epoch if stepping.epoch is None else stepping.epoch,
-            )
-            try:
-                self._step = stepping.infer(at_ns)
-            finally:
-                stepping.epoch = own
+            self._step = self._recorder.stepping.infer(at_ns, epoch)
 
     def complete(self, at_ns: int) -> None:
         """The open step was whole at that time: it may end there, and is taken back no more."""

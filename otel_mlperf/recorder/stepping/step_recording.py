@@ -56,9 +56,18 @@ class Stepping(OneStep):
             return None
         return self._open(number, around, step, track, CURRENT.get(), at_ns)
 
-    def infer(self, at_ns: int) -> OpenStep | None:
-        """Opens a step that nobody has said, as of then; None where the program says its steps."""
-        step = None if self.are_said else self.begin(None, at_ns)
+    def infer(self, at_ns: int, epoch: int | None = None) -> OpenStep | None:
+        """Opens a step that nobody has said, as of then; None where the program says its steps.
+
+        It has that ``epoch`` unless the program is in an epoch of its own.
+        """
+        own = self.epoch
+        # Whoever is told of the begin asks for the epoch, such as the plan of profiler windows.
+        self.epoch = epoch if own is None else own
+        try:
+            step = None if self.are_said else self.begin(None, at_ns)
+        finally:
+            self.epoch = own
         if step is None:
             self.are_said = True
         else:
