@@ -14,7 +14,7 @@ from otel_mlperf.analysis.findings.checkpoint_gaps import (
     MOST_RANKS,
     time_around_checkpoints_ns,
 )
-from otel_mlperf.analysis.findings.stack_lines import costliest_outside
+from otel_mlperf.analysis.findings.stack_lines import costliest_outside, ending_with
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
@@ -47,7 +47,6 @@ def find_between_steps(numbers: RunNumbers) -> list[Finding]:
     share = spent / summary.duration_ns
     if not count or not row.holds(share):
         return []
-    of_line, line = costliest_outside(numbers, names.STACK_SAMPLES_BETWEEN)
     times = max(1, round(count / ranks))
     each = f"{times} times {spent / times / 1e9:.2f} s" if times > 1 else f"{spent / 1e9:.2f} s"
     return [
@@ -55,7 +54,7 @@ def find_between_steps(numbers: RunNumbers) -> list[Finding]:
             id=row.id,
             severity=row.severity,
             summary=f"{share:.0%} of the run is between two steps and in no section: {each}"
-            + (f"; {of_line:.0%} of that likely by {line}" if line else ""),
+            + ending_with(*costliest_outside(numbers, names.STACK_SAMPLES_BETWEEN)),
             action=(
                 "Look at what the loop does there, such as at the end of an epoch, and put `with "
                 "om.span(...)` around it: what is not needed each time can be done more seldom."

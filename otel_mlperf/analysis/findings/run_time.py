@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.stack_lines import costliest_outside
+from otel_mlperf.analysis.findings.stack_lines import costliest_outside, ending_with
 from otel_mlperf.analysis.steps.step_shares import shown
 from otel_mlperf.analysis.summary.goodput_shapes import PRODUCTIVE, SET_UP
 from otel_mlperf.findings.finding import Finding, Gain, Where
@@ -77,7 +77,7 @@ def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
     name, own_ns = longest[0] if longest else ("", 0.0)
     is_named = own_ns >= _LEAST_LONGEST * spent_ns
     where = f", {own_ns / 1e9:.1f} s of it in {shown(name)}" if is_named else ""
-    where += f"; {of_line:.0%} of that likely by {line}" if line else ""
+    where += ending_with(of_line, line)
     most = min(_MOST_SET_UP, share * of_line if line else share)
     return [
         Finding(

@@ -182,6 +182,11 @@ def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float,
     return 0.0, ""
 
 
+def ending_with(share: float, line: str) -> str:
+    """The end of a sentence about time that ``costliest_outside`` found a line for; else empty."""
+    return f"; {share:.0%} of that likely by {line}" if line else ""
+
+
 def _place(rank: StackLines, lines: Iterable[Line]) -> str:
     """The costliest of some lines, with what it mostly calls."""
     line, call = _most(rank, lines)
