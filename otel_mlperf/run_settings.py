@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 # Not the standard library's: a ``json.py`` beside the program would be imported in its place.
 import msgspec
 
-from otel_mlperf.config import DESTINATIONS, ENDPOINT, Config
+from otel_mlperf.config import DESTINATIONS, ENDPOINT, PROTOCOLS, Config
 from otel_mlperf.declared_config import declare
 from otel_mlperf.redaction import is_secret_key
 from otel_mlperf.tracker_list import HF_HOME, MLFLOW_URI, OFFLINE, TRACKIO_DIR, WANDB, WANDB_MODE
@@ -40,12 +40,6 @@ _OF_RUN: Final = {
 to trust, a certificate of this user, or the destination of another package."""
 _IN_MLFLOW: Final = ("MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_ID")
 _OF_PROJECTS: Final = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_RUN_GROUP", "TRACKIO_PROJECT")
-_PROTOCOLS: Final = (
-    "OTEL_EXPORTER_OTLP_PROTOCOL",
-    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
-    "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
-)
-"""Say what an endpoint means: one of gRPC may lack a scheme."""
 _PLACES: Final = (MLFLOW_URI, TRACKIO_DIR, HF_HOME)
 _OF_TRACKERS: Final = _IN_MLFLOW + _OF_PROJECTS + _PLACES
 
@@ -145,8 +139,9 @@ def _is_same_server(recorded: Mapping[str, str], caller: Mapping[str, str]) -> b
 
 
 def _is_destination(name: str, value: str) -> bool:
+    # Protocols say what an endpoint means: one of gRPC may lack a scheme.
     # Messages show the value: it must not command a terminal.
-    is_named = _is_endpoint(name) or name in (*_EXPORTERS, *_PROTOCOLS, *_PLACES)
+    is_named = _is_endpoint(name) or name in (*_EXPORTERS, *PROTOCOLS, *_PLACES)
     return is_named and value.isprintable()
 
 

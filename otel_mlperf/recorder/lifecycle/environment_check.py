@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from otel_mlperf.config import DESTINATIONS, ENDPOINT, PREFIX, known_variables
+from otel_mlperf.config import DESTINATIONS, ENDPOINT, PREFIX, PROTOCOLS, known_variables
 from otel_mlperf.declared_config import declare
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.recorder.core.faults import say_once
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _OF_SIGNALS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
-_PROTOCOLS = (
-    "OTEL_EXPORTER_OTLP_PROTOCOL",
-    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
-    "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
-)
 _STANDARD = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_", "OTEL_METRICS_", "OTEL_METRIC_")
 _OF_CONFIG = "OTEL_METRIC_EXPORT_INTERVAL"
 """What is wrong with it is said when the configuration is read."""
@@ -89,7 +84,7 @@ def _check_names(environ: Mapping[str, str]) -> None:
 
 
 def _asks_for_grpc(environ: Mapping[str, str]) -> bool:
-    return any(environ.get(name, "").strip().lower() == "grpc" for name in _PROTOCOLS)
+    return any(environ.get(name, "").strip().lower() == "grpc" for name in PROTOCOLS)
 
 
 def _is_url(text: str, scheme: str) -> bool:
