@@ -13,6 +13,7 @@ from base64 import b64decode
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from otel_mlperf.names import BASE64
 from otel_mlperf.secret_commands import command_patterns
 
 if TYPE_CHECKING:
@@ -222,8 +223,8 @@ class Redactor:
         if isinstance(value, str):
             is_secret = is_secret_key(key) or _is_named_in_prose(key, value)
             return self._hide(value) if is_secret else self.text(value)
-        if isinstance(value, dict) and value.keys() == {"base64"}:
-            text = b64decode(value["base64"]).decode("latin-1")
+        if isinstance(value, dict) and value.keys() == {BASE64}:
+            text = b64decode(value[BASE64]).decode("latin-1")
             shown = self.value(key, text)
             return value if shown == text else shown
         if isinstance(value, dict):

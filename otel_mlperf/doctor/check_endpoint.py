@@ -23,7 +23,7 @@ from otel_mlperf.otlp.endpoint_settings import port_hint, read_settings
 from otel_mlperf.otlp.metric_encoding import GaugePoints, MetricData, NumberPoint, encode_metrics
 from otel_mlperf.otlp.open_client import open_client
 from otel_mlperf.otlp.span_columns import SpanColumns
-from otel_mlperf.otlp.span_content import span_tail
+from otel_mlperf.otlp.span_content import OWN_SCOPE, span_tail
 from otel_mlperf.otlp.span_encoding import encode_spans
 
 if TYPE_CHECKING:
@@ -240,18 +240,14 @@ def _span(trace: str) -> bytes:
         tail=np.zeros(1, np.int32),
         tails=[span_tail(names.SPAN_DOCTOR)],
     )
-    return encode_spans(
-        _resource(), wire.encode_scope(names.SCOPE, names.VERSION), columns, names.SCHEMA_URL
-    )
+    return encode_spans(_resource(), OWN_SCOPE.encode(), columns, names.SCHEMA_URL)
 
 
 def _metric(value: float) -> bytes:
     point = NumberPoint(attributes={}, time_ns=time.time_ns(), value=value)
     metric = names.DOCTOR_CHECK
     data = MetricData(metric.name, metric.unit, metric.meaning, GaugePoints([point]))
-    return encode_metrics(
-        _resource(), wire.encode_scope(names.SCOPE, names.VERSION), [data], names.SCHEMA_URL
-    )
+    return encode_metrics(_resource(), OWN_SCOPE.encode(), [data], names.SCHEMA_URL)
 
 
 def _resource() -> bytes:

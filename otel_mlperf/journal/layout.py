@@ -33,8 +33,7 @@ it. Those that the program sets have a name and say which step it was; of others
 **Payloads.** What does not fit a row (attributes, an exception) is a MessagePack map, written as
 PAYLOAD rows of the same span id *before* the row that they belong to, whose flag HAS_PAYLOAD is
 then set; that of a FOREIGN row has its root key. One with ``d`` (see ``device_times``) belongs to
-no row. Text = 4-byte length + bytes, cut
-into parts; part number and count are in the flags.
+no row. Text = 4-byte length + bytes, cut into parts; part number and count are in the flags.
 
 **Entries** are chunks of the same form as PAYLOAD rows: ``span`` is the entry's number, ``seq`` the
 chunk's number from 1, which is its place too. The MessagePack content is an array whose first item

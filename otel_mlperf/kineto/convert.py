@@ -33,6 +33,7 @@ from otel_mlperf.kineto.spans.event_rows import event_rows
 from otel_mlperf.kineto.spans.event_spans import Spans
 from otel_mlperf.kineto.spans.trace_assignment import find_assignment
 from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.span_content import OWN_SCOPE
 from otel_mlperf.otlp.span_encoding import cut, encode_spans, span_sizes
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
 
 def requests(conversion: Conversion, resource: Mapping[str, object]) -> Iterator[tuple[int, bytes]]:
     """The requests for a server, each with its number of events: roll-ups do not count."""
-    who, scope = wire.encode_resource(resource), wire.encode_scope(names.SCOPE, names.VERSION)
+    who, scope = wire.encode_resource(resource), OWN_SCOPE.encode()
     pieces = [(columns, True) for columns in conversion.spans.kept()]
     pieces.append((conversion.spans.roll_ups(), False))
     waiting, items = b"", 0

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 LINE_BYTES: Final = 1 << 20
 """As long as a line may be for the Collector to read it, unless it is told otherwise."""
 _DEEPEST: Final = 16
-_OK: Final = 1
-_ERROR: Final = 2
 _Json = dict[str, Any]
 
 
@@ -95,9 +93,9 @@ def _span(row: Mapping[str, Any], own: OwnFields) -> _Json:
         "attributes": _attributes({**shared_attributes(row), **own.attributes}),
     }
     if own.error is not None:
-        span["status"] = {"message": _text(own.error), "code": _ERROR}
+        span["status"] = {"message": _text(own.error), "code": wire.STATUS_ERROR}
     elif own.is_ok:
-        span["status"] = {"code": _OK}
+        span["status"] = {"code": wire.STATUS_OK}
     if own.trace_state:
         span["traceState"] = own.trace_state
     if own.events:
@@ -141,8 +139,8 @@ def _value(value: object, depth: int) -> _Json:
             return encode(value)
     if isinstance(value, list) and depth < _DEEPEST:
         return {"arrayValue": {"values": [_value(item, depth + 1) for item in value]}}
-    if isinstance(value, Mapping) and value.keys() == {wire.BASE64}:
-        return {"bytesValue": value[wire.BASE64]}
+    if isinstance(value, Mapping) and value.keys() == {names.BASE64}:
+        return {"bytesValue": value[names.BASE64]}
     if isinstance(value, Mapping) and depth < _DEEPEST:
         return {"kvlistValue": {"values": _attributes(value, depth + 1)}}
     return {"stringValue": type(value).__qualname__}

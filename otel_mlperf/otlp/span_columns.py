@@ -17,7 +17,6 @@ from otel_mlperf.otlp import wire
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_INTERNAL = 1
 _SPAN_ID = b"\x12\x08"
 _PARENT_ID = b"\x22\x08"
 _PREFIX = 4
@@ -114,7 +113,7 @@ def head_layout(columns: SpanColumns) -> HeadLayout:
     layout.slot("parent_tag", "u1")
     layout.template += _PARENT_ID[1:]
     layout.slot("parent_id", ">u8")
-    layout.template += wire.number(6, _INTERNAL) + wire.tag(7, wire.FIXED64)
+    layout.template += wire.number(6, wire.INTERNAL) + wire.tag(7, wire.FIXED64)
     layout.slot("start_ns", "<u8")
     layout.template += wire.tag(8, wire.FIXED64)
     layout.slot("end_ns", "<u8")

@@ -21,20 +21,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_OK: Final = 1
-_ERROR: Final = 2
-"""Status codes."""
-INTERNAL: Final = 1
 _KINDS: Final = {"server": 2, "client": 3, "producer": 4, "consumer": 5}
-_SCOPE_FIELDS: Final = (names.SCOPE_NAME, names.SCOPE_VERSION, names.SCOPE_SCHEMA_URL)
 MOST_MARKS: Final = 128
 """Told of one run: as many events as a span may have where OpenTelemetry's own limits hold."""
-
-EXCEPTION: Final = (
-    names.EXCEPTION_TYPE,
-    names.EXCEPTION_MESSAGE,
-    names.EXCEPTION_STACKTRACE,
-)
 
 
 class Scope(NamedTuple):
@@ -43,6 +32,10 @@ class Scope(NamedTuple):
     name: str = names.SCOPE
     version: str = names.VERSION
     schema_url: str = names.SCHEMA_URL
+
+    def encode(self) -> bytes:
+        """Return the content of an ``InstrumentationScope``."""
+        return wire.encode_scope(self.name, self.version)
 
 
 OWN_SCOPE: Final = Scope()
@@ -79,7 +72,7 @@ class OwnFields(NamedTuple):
     """Whether the program has set the status OK."""
     is_parent_remote: bool = False
     trace_state: str = ""
-    kind: int = INTERNAL
+    kind: int = wire.INTERNAL
     scope: Scope = OWN_SCOPE
 
 
@@ -96,7 +89,7 @@ def shared_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exception_events(time_ns: int, words: Mapping[str, str]) -> list[SpanEvent]:
-    """What tells of an exception, by the names in ``EXCEPTION``; none where there are no words."""
+    """The event of an exception, by the names in ``names.EXCEPTION``; none without words."""
     given = {name: word for name, word in words.items() if word}
     return [SpanEvent(time_ns, "exception", given)] if words else []
 
@@ -113,7 +106,7 @@ def own_fields(row: Mapping[str, Any]) -> OwnFields:
     That of a run has ``marks`` besides, each the arguments of ``mark_event``.
     """
     attributes = _load(row["attributes"], {})
-    words = {key: attributes.pop(key) for key in EXCEPTION if key in attributes}
+    words = {key: attributes.pop(key) for key in names.EXCEPTION if key in attributes}
     events = exception_events(row["end_ns"], words)
     events += [SpanEvent(*event) for event in _load(row.get("events"), [])]
     events += [mark_event(*mark) for mark in row.get("marks", ())]
@@ -153,15 +146,15 @@ def _load(text: str | None, default: object) -> Any:
 
 def take_kind_and_scope(attributes: dict[str, Any]) -> tuple[int, Scope]:
     """Remove the attributes that stand for a span's kind and scope, and return what they say."""
-    kind = _KINDS.get(str(attributes.pop(names.SPAN_KIND, "")), INTERNAL)
-    given = [str(attributes.pop(name, "")) for name in _SCOPE_FIELDS]
+    kind = _KINDS.get(str(attributes.pop(names.SPAN_KIND, "")), wire.INTERNAL)
+    given = [str(attributes.pop(name, "")) for name in names.SCOPE_FIELDS]
     return kind, Scope(*given) if given[0] else OWN_SCOPE
 
 
-def span_tail(name: str, attributes: Mapping[str, object] = {}, kind: int = INTERNAL) -> bytes:
+def span_tail(name: str, attributes: Mapping[str, object] = {}, kind: int = wire.INTERNAL) -> bytes:
     """Name, kind and constant attributes, ready to be shared by any number of spans."""
     # The kind is stated a second time, after the head's: protobuf takes the last.
-    kind_field = b"" if kind == INTERNAL else wire.number(6, kind)
+    kind_field = b"" if kind == wire.INTERNAL else wire.number(6, kind)
     return wire.text(5, name) + kind_field + wire.encode_attributes(attributes)
 
 
@@ -173,9 +166,9 @@ def span_extra(own: OwnFields) -> bytes:
         parts.append(wire.number(12, own.events_left_out))
     parts += [wire.block(13, _link(link)) for link in own.links]
     if own.error is not None:
-        parts.append(wire.block(15, wire.text(2, own.error) + wire.number(3, _ERROR)))
+        parts.append(wire.block(15, wire.text(2, own.error) + wire.number(3, wire.STATUS_ERROR)))
     elif own.is_ok:
-        parts.append(wire.block(15, wire.number(3, _OK)))
+        parts.append(wire.block(15, wire.number(3, wire.STATUS_OK)))
     if own.is_parent_remote:
         parts.append(wire.fixed32(16, wire.REMOTE))
     return b"".join(parts)

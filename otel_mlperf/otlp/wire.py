@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from otel_mlperf import names
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -26,8 +28,10 @@ LOCAL: Final = 0x101
 """Flags of a span or link: sampled; and its parent, or target, is known to be in this process."""
 REMOTE: Final = 0x301
 """The same of one in another process."""
-BASE64: Final = "base64"
-"""The key of a mapping that stands for bytes, in journals and tables: neither can hold them."""
+INTERNAL: Final = 1
+"""The kind of a span that is neither a request nor a message."""
+STATUS_OK: Final = 1
+STATUS_ERROR: Final = 2
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _MASK64 = (1 << 64) - 1
@@ -112,8 +116,8 @@ def any_value(value: object, depth: int = 0) -> bytes:
     # The depth is bounded because a value may hold itself; what is deeper leaves its type's name.
     if isinstance(value, list | tuple) and depth < _DEEPEST:
         return block(5, b"".join(block(1, any_value(item, depth + 1)) for item in value))
-    if isinstance(value, Mapping) and value.keys() == {BASE64}:
-        return block(7, b64decode(value[BASE64]))
+    if isinstance(value, Mapping) and value.keys() == {names.BASE64}:
+        return block(7, b64decode(value[names.BASE64]))
     if isinstance(value, Mapping) and depth < _DEEPEST:
         return block(6, encode_attributes(value, 1, depth + 1))
     return block(1, utf8(type(value).__qualname__))

@@ -53,7 +53,7 @@ def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
     for attributes, rows in _pages(Selected(run, store)):
         resource = wire.encode_resource(attributes)
         for scope, spans in group_by_scope(rows).items():
-            about = wire.encode_scope(scope.name, scope.version)
+            about = scope.encode()
             for piece in cut(_columns(spans), REQUEST_BYTES):
                 body = encode_spans(resource, about, piece, names.SCHEMA_URL, scope.schema_url)
                 yield len(piece), body

@@ -11,7 +11,6 @@ from otel_mlperf.agent.delivery.destination import Batch, PointItem, SpanItem
 from otel_mlperf.agent.model.scalar_item import ScalarItem
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.metric_encoding import GaugePoints, NumberPoint
-from otel_mlperf.otlp.span_content import EXCEPTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +35,7 @@ def span_items(spans: Iterable[Kept]) -> list[SpanItem]:
 def _span_item(kept: Kept) -> SpanItem:
     meta, (name, category, phase, constant) = kept.journal.meta, kept.entry
     attributes = constant | kept.attributes()
-    attributes |= dict(zip(EXCEPTION, kept.error_words, strict=False))
+    attributes |= dict(zip(names.EXCEPTION, kept.error_words, strict=False))
     others = {
         names.STATUS_DESCRIPTION: "" if kept.error_words else kept.status_description,
         names.DROPPED_EVENTS: kept.dropped_events,

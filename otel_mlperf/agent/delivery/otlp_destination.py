@@ -22,7 +22,6 @@ from otel_mlperf.otlp.metric_encoding import encode_metrics
 from otel_mlperf.otlp.open_client import open_client
 from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import (
-    EXCEPTION,
     OWN_SCOPE,
     OwnFields,
     Scope,
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.metric_encoding import MetricData
 
 _log = logging.getLogger("otel_mlperf.agent")
-_SCOPE_BYTES: Final = wire.encode_scope(OWN_SCOPE.name, OWN_SCOPE.version)
+_SCOPE_BYTES: Final = OWN_SCOPE.encode()
 _MOST_BYTES: Final = 2 << 20
 """Of a request's spans: below the 4 MiB that gRPC servers accept."""
 _LOG_EVERY_S: Final = 60.0
@@ -119,7 +118,7 @@ def span_requests(
     """Requests with all spans of one rank, and how many items each has."""
     encoded = wire.encode_resource(resource)
     for scope, of_scope in _by_scope(spans).items():
-        about = wire.encode_scope(scope.name, scope.version)
+        about = scope.encode()
         at = 0
         for columns in cut(span_columns(of_scope), _MOST_BYTES):
             items = count_items(of_scope[at : at + len(columns)])
@@ -184,7 +183,7 @@ def _tail(kept: Kept) -> bytes:
 
 
 def _extra(kept: Kept) -> bytes:
-    words = dict(zip(EXCEPTION, kept.error_words, strict=False))
+    words = dict(zip(names.EXCEPTION, kept.error_words, strict=False))
     events = exception_events(kept.unix(kept.end), words)
     events += [SpanEvent(*event) for event in kept.events]
     events += [mark_event(*mark) for mark in kept.marks]

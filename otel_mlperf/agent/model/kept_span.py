@@ -7,12 +7,13 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_mlperf import names
+from otel_mlperf.otlp import wire
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.model.journal_state import JournalState
 
 _HAS_REMOTE: Final = 0x100
-_LOCAL: Final = 0x101
+"""The bit of a link's flags in OTLP that says that it is known where its target is."""
 
 
 @dataclass(slots=True)
@@ -96,7 +97,7 @@ class Kept:
             ((high << 64 | low).to_bytes(16, "big"), span, attributes, flags | _HAS_REMOTE)
             for high, low, span, flags, attributes in said
         ]
-        return [*((trace, span, {}, _LOCAL) for trace, span in self.links), *given]
+        return [*((trace, span, {}, wire.LOCAL) for trace, span in self.links), *given]
 
     @property
     def error_words(self) -> list[str]:

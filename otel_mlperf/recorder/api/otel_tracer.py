@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.trace import (
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.section import Section
 
 
-_SCOPE_FIELDS: Final = (names.SCOPE_NAME, names.SCOPE_VERSION, names.SCOPE_SCHEMA_URL)
-
-
 class JournalTracerProvider(TracerProvider):
     """Hands out tracers that write to the active run's journal."""
 
@@ -54,7 +51,7 @@ class JournalTracerProvider(TracerProvider):
     ) -> Tracer:
         """A tracer whose spans keep the library's name, version and schema."""
         given = (instrumenting_module_name, instrumenting_library_version, schema_url)
-        fields = zip(_SCOPE_FIELDS, given, strict=True)
+        fields = zip(names.SCOPE_FIELDS, given, strict=True)
         return JournalTracer({key: safe_name_text(value) for key, value in fields if value})
 
 

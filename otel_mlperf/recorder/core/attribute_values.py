@@ -14,6 +14,7 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf import names
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.core.scrub import clean
 
@@ -83,7 +84,7 @@ def _other_value(value: Any) -> Any:
         plain = next(kind for kind in (bool, int, float, str) if isinstance(value, kind))
         return safe_value(plain(value))
     if isinstance(value, bytes):
-        return {"base64": b64encode(value[:TEXT_BYTES]).decode()}
+        return {names.BASE64: b64encode(value[:TEXT_BYTES]).decode()}
     if isinstance(value, os.PathLike):
         return clean(str(os.fspath(value)), TEXT_BYTES)
     if isinstance(value, _LISTS):

@@ -219,7 +219,7 @@ class Parents:
         theirs = span.get_span_context()
         if not theirs.is_valid:
             return inside
-        if isinstance(inside, SectionContext) and self.trace_of(inside)[0] == theirs.trace_id:
+        if isinstance(inside, SectionContext) and self.trace_of(inside).trace_id == theirs.trace_id:
             return OtherParent(theirs.span_id, root_of(inside), theirs.is_remote)
         return OtherParent(theirs.span_id, self._foreign_root(theirs), theirs.is_remote)
 

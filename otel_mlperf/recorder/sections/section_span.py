@@ -47,11 +47,6 @@ MOST_EVENTS: Final = 8
 _MOST_EVENT_ATTRIBUTES: Final = 16
 _REMOTE: Final = 0x200
 """The bit of a link's flags in OTLP that says that its target is in another process."""
-_EXCEPTION_FIELDS = (
-    names.EXCEPTION_TYPE,
-    names.EXCEPTION_MESSAGE,
-    names.EXCEPTION_STACKTRACE,
-)
 _EXCEPTION_TEXTS: Final = {
     names.EXCEPTION_MESSAGE: MESSAGE_BYTES,
     names.EXCEPTION_STACKTRACE: STACK_BYTES,
@@ -175,7 +170,7 @@ class SectionSpan(Span):
             if self.section.at:
                 with_text = self.section.recording.config.exception_text
                 words = describe_exception(exception, with_text=with_text)
-                told = dict(zip(_EXCEPTION_FIELDS, words, strict=True)) | dict(attributes or {})
+                told = dict(zip(names.EXCEPTION, words, strict=True)) | dict(attributes or {})
                 _add_event(self.section, "exception", told, timestamp)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
