@@ -61,3 +61,16 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
             capture_output=True,
         )
     return folder
+
+
+@pytest.fixture
+def locked_key(certificates: Path, tmp_path: Path) -> Path:
+    """The server's key, for which a password is needed."""
+    locked = tmp_path / "locked.key"
+    subprocess.run(
+        f"openssl rsa -aes128 -passout pass:secret -in server.key -out {locked}".split(),
+        cwd=certificates,
+        check=True,
+        capture_output=True,
+    )
+    return locked

@@ -309,20 +309,15 @@ def test_a_server_that_asks_for_a_certificate_gets_it(certificates, tmp_path, cl
 
 
 @pytest.mark.fault("S7")
-def test_a_client_certificate_that_is_no_use_ends_no_process(certificates, tmp_path, client_of):
+def test_a_client_certificate_that_is_no_use_ends_no_process(
+    certificates, locked_key, tmp_path, client_of
+):
     """Without a key, with a locked or another's: reported, and nobody is asked."""
-    locked = tmp_path / "locked.key"
-    subprocess.run(
-        f"openssl rsa -aes128 -passout pass:secret -in server.key -out {locked}".split(),
-        cwd=certificates,
-        check=True,
-        capture_output=True,
-    )
     pem = str(certificates / "server.pem")
     with GrpcFaultServer(tmp_path, certificates / "server.pem", certificates / "server.key") as one:
         answers = [
             client_of(one, certificate=pem, client_certificate=pem, client_key=key).post(spans())
-            for key in (None, str(locked), str(certificates / "other.key"))
+            for key in (None, str(locked_key), str(certificates / "other.key"))
         ]
 
     assert [answer.outcome for answer in answers] == [Outcome.RETRY] * 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import tracemalloc
 
 import pytest
@@ -188,18 +187,15 @@ def test_certificate_that_nobody_looks_at_is_taken(certificates, tmp_path, clien
 
 
 @pytest.mark.fault("S7")
-def test_a_client_key_that_needs_a_password_asks_nobody(certificates, tmp_path, client_of):
+def test_a_client_key_that_needs_a_password_asks_nobody(
+    certificates, locked_key, tmp_path, client_of
+):
     """An agent without a terminal is not stopped by a question."""
-    locked = tmp_path / "locked.key"
-    subprocess.run(
-        f"openssl rsa -aes128 -passout pass:secret -in server.key -out {locked}".split(),
-        cwd=certificates,
-        check=True,
-        capture_output=True,
-    )
     pem = str(certificates / "server.pem")
     with FaultServer(tmp_path, pem, certificates / "server.key") as server:
-        client = client_of(server, certificate=pem, client_certificate=pem, client_key=str(locked))
+        client = client_of(
+            server, certificate=pem, client_certificate=pem, client_key=str(locked_key)
+        )
         answer = client.post(spans())
 
     assert answer.outcome is Outcome.RETRY
