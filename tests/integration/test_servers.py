@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
@@ -212,6 +213,25 @@ def test_what_a_collector_accepted_survives_its_death(servers, collector, tracin
 
     for span in (before, after):
         assert wait_until(lambda span=span: servers.jaeger_trace(hex_trace_id(span)))
+
+
+def test_log_records_are_written_to_a_file_with_their_ids(servers, tracing):
+    """A program's log records are not refused; each is in the file with the ids of its section."""
+    with tracing(servers.otlp_endpoint).start_as_current_span("train.step") as span:
+        ids = {
+            "traceId": hex_trace_id(span),
+            "spanId": f"{span.get_span_context().span_id:016x}",
+        }
+    record = {"body": {"stringValue": "loss is not a number"}, **ids}
+    logs = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
+
+    answer = urllib3.request("POST", f"{servers.otlp_endpoint}/v1/logs", json=logs, timeout=60.0)
+
+    assert answer.status == 200
+    written = servers.collector.logs
+    assert wait_until(lambda: written.exists() and ids["spanId"] in written.read_text())
+    (line,) = (line for line in written.read_text().splitlines() if ids["spanId"] in line)
+    assert json.loads(line)["resourceLogs"][0]["scopeLogs"][0]["logRecords"] == [record]
 
 
 def test_what_jaeger_takes_late_is_not_sent_again(servers, collector, tracing):

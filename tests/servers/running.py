@@ -207,6 +207,7 @@ class Collector(Server):
         http, grpc, health, spare = free_ports(4)
         self.otlp_endpoint = f"http://127.0.0.1:{http}"
         self.otlp_grpc_endpoint = f"http://127.0.0.1:{grpc}"
+        self.logs = folder / "logs" / "logs.jsonl"
         super().__init__(
             [
                 build.program(build.COLLECTOR, "otelcol"),
@@ -219,6 +220,7 @@ class Collector(Server):
                 "COLLECTOR_METRICS_HOST": "127.0.0.1",
                 "COLLECTOR_METRICS_PORT": str(metrics_port or spare),
                 "COLLECTOR_QUEUE": str(folder / "queue"),
+                "COLLECTOR_LOGS": str(self.logs.parent),
                 "COLLECTOR_SPAN_METRICS_INTERVAL": "1s",
                 "JAEGER_OTLP": jaeger.otlp_address,
                 "PROMETHEUS_OTLP": f"{prometheus.url}/api/v1/otlp",
