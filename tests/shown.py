@@ -20,7 +20,8 @@ class Shown:
         newest = f'max(timestamp({names.STEPS.prometheus}{{instance="{instance}"}}))'
         # The end of the last sample, so that rates are not extrapolated beyond it.
         (self.at,) = (sample.value for sample in servers.promql(newest))
-        self.run = read_run(ended.folder).facts.name
+        facts = read_run(ended.folder).facts
+        self.run, self.run_id = facts.name, facts.id
         self.queries = every_query(self.run, rank, f"{WINDOW_S}s")
 
     def ask(self, panel, legend=None, dashboard="training-run"):

@@ -11,7 +11,7 @@ import pytest
 import warm_python
 import yaml
 from runs import LIMIT_S, PROGRAMS, Ended, environment
-from servers.dashboard import annotations, selectors
+from servers.dashboard import annotations, selectors, trace_search
 from servers.running import DEPLOY
 from shown import WINDOW_S, Shown, arrived, instance_of
 
@@ -125,6 +125,20 @@ def test_alerts_look_at_what_is_in_the_store(shown):
 
     assert age == pytest.approx(shown.at - ended, abs=1e-3)
     assert waiting == pytest.approx(shown.figure("Data wait"), rel=1e-6)
+
+
+def test_traces_are_those_of_the_sampled_steps(shown, servers):
+    """The table of traces lists what the run folder has as spans of training steps."""
+    rows = shown.ended.rows("SELECT trace_id FROM spans WHERE name = 'train.step'")
+    sampled = {row["trace_id"] for row in rows}
+    service = shown.promql(f'{names.RUN_START_TIME.prometheus}{{ml_run_name="{shown.run}"}}')
+    search = trace_search(service[0].labels["service_name"], shown.run_id)
+
+    assert sampled
+    assert servers.jaeger_search(search | {"limit": str(len(sampled) + 1)}) == sampled
+    listed = servers.jaeger_search(search)
+    assert listed <= sampled
+    assert len(listed) == min(int(search["limit"]), len(sampled))
 
 
 def test_steps_and_samples_are_those_in_the_store(shown):

@@ -67,6 +67,11 @@ def jaeger_trace(url: str, trace_id: str) -> list[JaegerSpan]:
     ]
 
 
+def jaeger_search(url: str, fields: dict[str, str]) -> set[str]:
+    """The ids of the traces that Jaeger's search finds."""
+    return {trace["traceID"] for trace in _get(f"{url}/api/traces", fields)["data"]}
+
+
 def promql(url: str, query: str, time: float | None = None) -> list[Sample]:
     """The answer to an instant query, at ``time`` (Unix seconds) or now."""
     fields = {"query": query} | ({} if time is None else {"time": str(time)})

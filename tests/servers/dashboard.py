@@ -67,7 +67,21 @@ def dashboard_queries(
         )
         for panel in panels(path)
         for target in panel.get("targets", [])
+        if "expr" in target
     ]
+
+
+def trace_search(service: str, run_id: str) -> dict[str, str]:
+    """The search for traces of the training dashboard, as Grafana sends it to Jaeger."""
+    targets = [target for panel in panels() for target in panel.get("targets", [])]
+    (search,) = (target for target in targets if target.get("queryType") == "search")
+    tags = search["tags"].replace("$id", run_id)
+    return {
+        "service": search["service"].replace("$service", service),
+        "operation": search["operation"],
+        "tags": json.dumps(dict(tag.split("=", 1) for tag in tags.split())),
+        "limit": str(search["limit"]),
+    }
 
 
 def every_query(run: str, rank: str = ".*", span: str = "1m") -> list[Query]:

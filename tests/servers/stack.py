@@ -56,6 +56,10 @@ class Stack:
         """Every span of a trace (32 hex digits), none when Jaeger does not know it."""
         return answers.jaeger_trace(self.jaeger, trace_id)
 
+    def jaeger_search(self, fields: dict[str, str]) -> set[str]:
+        """The ids of the traces that a search of Jaeger's page finds."""
+        return answers.jaeger_search(self.jaeger, fields)
+
     def promql(self, query: str, at: float | None = None) -> list[Sample]:
         """The answer to an instant query, at a Unix time or now."""
         return answers.promql(self.prometheus, query, at)

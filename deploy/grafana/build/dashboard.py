@@ -142,20 +142,30 @@ _INSTANCE: Final = _variable("instance", "Process", _PROCESSES, _LABEL_VALUES) |
 RANK: Final = _chosen("rank", "Rank", names.RUN_START_TIME, names.RANK)
 HOST: Final = _chosen("host", "Host", names.RUN_START_TIME, names.HOST_NAME)
 GPU: Final = _chosen("gpu", "GPU", names.GPU_MEMORY_LIMIT, names.HW_NAME)
-_DATASOURCE: Final = {
-    "name": "datasource",
-    "label": "Data source",
-    "type": "datasource",
-    "query": "prometheus",
-    "current": {"text": "Prometheus", "value": "prometheus"},
-    "hide": 0,
-    "includeAll": False,
-    "multi": False,
-    "options": [],
-    "refresh": 1,
-    "regex": "",
-    "skipUrlSync": False,
-}
+
+
+def _source(name: str, shown: str, kind: str) -> dict[str, Any]:
+    """A variable with the data sources of one kind; the provisioned one at first."""
+    return {
+        "name": name,
+        "label": shown,
+        "type": "datasource",
+        "query": kind,
+        "current": {"text": kind.capitalize(), "value": kind},
+        "hide": 0,
+        "includeAll": False,
+        "multi": False,
+        "options": [],
+        "refresh": 1,
+        "regex": "",
+        "skipUrlSync": False,
+    }
+
+
+_DATASOURCE: Final = _source("datasource", "Data source", "prometheus")
+TRACES: Final = _source("traces", "Traces", "jaeger")
+_SERVICES: Final = f"label_values({_START}{{{_NAME}}}, {label(names.SERVICE_NAME)})"
+SERVICE: Final = _variable("service", "Service", _SERVICES, _LABEL_VALUES) | {"hide": _HIDDEN}
 
 
 def _annotation(name: str, color: str, expr: str, text: str, **more: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+TRACE_SOURCE: Final = {"type": "jaeger", "uid": "${traces}"}
 _COLORS: Final = ("green", "yellow", "red")
 _WIDTH: Final = 24
 
@@ -61,10 +62,7 @@ class Panel:
             "options": _OPTIONS[self.kind],
         }
         if self.link[0]:
-            title, url = self.link
-            found["links"] = [
-                {"title": title, "url": url, "type": "link", "targetBlank": "://" in url}
-            ]
+            found["links"] = [_link(*self.link)]
         if self.kind == "table":
             found["transformations"] = self._arranged()
         return found
@@ -155,12 +153,57 @@ class Panel:
         return [{"id": "organize", "options": options}]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TraceTable:
+    """A table of traces that Jaeger finds; a click on one opens it."""
+
+    title: str
+    question: str
+    service: str
+    operation: str
+    tags: str
+    """Attributes of the span or its process, as ``key=value``, separated by spaces."""
+    link: tuple[str, str]
+    limit: int = 20
+    width: int = 24
+    height: int = 8
+
+    def json(self, number: int, at: tuple[int, int]) -> dict[str, Any]:
+        """The panel at column and line ``at``."""
+        x, y = at
+        search = {
+            "refId": "A",
+            "datasource": TRACE_SOURCE,
+            "queryType": "search",
+            "service": self.service,
+            "operation": self.operation,
+            "tags": self.tags,
+            "limit": self.limit,
+        }
+        return {
+            "id": number,
+            "type": "table",
+            "title": self.title,
+            "description": self.question,
+            "datasource": TRACE_SOURCE,
+            "gridPos": {"h": self.height, "w": self.width, "x": x, "y": y},
+            "targets": [search],
+            "fieldConfig": {"defaults": {"noValue": "Jaeger has no such trace."}, "overrides": []},
+            "options": _OPTIONS["table"],
+            "links": [_link(*self.link)],
+        }
+
+
+def _link(title: str, url: str) -> dict[str, Any]:
+    return {"title": title, "url": url, "type": "link", "targetBlank": "://" in url}
+
+
 @dataclass(frozen=True)
 class Row:
     """Panels under a heading, which is a question too."""
 
     title: str
-    panels: tuple[Panel, ...]
+    panels: tuple[Panel | TraceTable, ...]
     collapsed: bool = False
 
 

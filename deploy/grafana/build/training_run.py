@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from dashboard import RANK as RANK_VARIABLE
-from dashboard import Dashboard, to
-from panels import Panel, Query, Row
+from dashboard import SERVICE, TRACES, Dashboard, to
+from panels import Panel, Query, Row, TraceTable
 from parts import (
     DATA_WAIT_BY_RANK,
     LOST,
@@ -251,10 +251,33 @@ _FOUND: Final = Panel(
 )
 _WHO: Final = Row("Who?", (OPEN_NOW, DATA_WAIT_BY_RANK, _FOUND))
 
+_STEP_TRACES: Final = TraceTable(
+    title="Traces of steps",
+    question=(
+        "What happened in single steps? The newest sampled steps of this run in the time range, "
+        "sorted by any column; click a trace id to open it. The first steps, slow ones and one of "
+        "every hundred are sampled."
+    ),
+    service="$service",
+    operation=names.step_span(names.TRAIN),
+    tags=f"{names.RUN_ID}=$id",
+    link=to("ranks", "Ranks"),
+)
+
 DASHBOARD: Final = Dashboard(
     "training-run",
     "Training run",
     "One training run: is it alive, what grew, who is slow, and what does it learn?",
-    (RANK_VARIABLE,),
-    (_ALIVE, _GREW, _WHO, DEVICE, SECTION_USE, REQUESTS, HOST, LEARNING),
+    (RANK_VARIABLE, TRACES, SERVICE),
+    (
+        _ALIVE,
+        _GREW,
+        _WHO,
+        Row("Which steps?", (_STEP_TRACES,)),
+        DEVICE,
+        SECTION_USE,
+        REQUESTS,
+        HOST,
+        LEARNING,
+    ),
 )

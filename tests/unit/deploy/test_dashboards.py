@@ -183,16 +183,18 @@ def test_links_lead_somewhere(path):
 def test_data_sources_are_chosen_by_variable(path):
     """Nothing in a dashboard is bound to one Grafana's data source."""
     dashboard = read(path)
-    chosen = {"type": "prometheus", "uid": "${datasource}"}
+    variables = dashboard["templating"]["list"]
+    chosen = {one["query"]: one["name"] for one in variables if one["type"] == "datasource"}
     owners = [
         *(target for panel in panels(path) for target in panel.get("targets", [])),
         *(panel for panel in panels(path) if panel["type"] != "row"),
-        *(one for one in dashboard["templating"]["list"] if one["type"] == "query"),
+        *(one for one in variables if one["type"] == "query"),
         *dashboard["annotations"]["list"],
     ]
 
-    assert dashboard["templating"]["list"][0]["name"] == "datasource"
-    assert all(owner["datasource"] == chosen for owner in owners)
+    assert variables[0]["name"] == "datasource"
+    for source in (owner["datasource"] for owner in owners):
+        assert source["uid"] == f"${{{chosen[source['type']]}}}"
 
 
 @each_dashboard
@@ -200,8 +202,8 @@ def test_variables_list_what_is_there(path):
     """Values come from metrics that are sent, and each variable that a query has is there."""
     variables = read(path)["templating"]["list"]
     asked = {one["name"]: one["query"]["query"] for one in variables if one["type"] == "query"}
-    texts = [target["expr"] for panel in panels(path) for target in panel.get("targets", [])]
-    used = {name for text in texts for name in re.findall(r"\$([a-z]+)\b", text)}
+    targets = [target for panel in panels(path) for target in panel.get("targets", [])]
+    used = {name for one in targets for name in re.findall(r"\$([a-z]+)\b", json.dumps(one))}
 
     assert used <= asked.keys()
     assert {"run", "id", "instance", "rank"} <= asked.keys()
