@@ -15,7 +15,7 @@ def mcp() -> None:
     from otel_mlperf.errors import MissingPackage
 
     try:
-        from otel_mlperf.assistant.server import serve
+        from otel_mlperf.assistant import serve
     except ImportError as error:
         raise MissingPackage(
             f"answering an assistant: the package mcp is not installed, or too old ({error}); "

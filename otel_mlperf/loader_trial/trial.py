@@ -1,13 +1,15 @@
-"""What is there to find out about a loader, from first to last?"""
+"""A trial of one loader: its speed, the time of its transforms, and the best settings."""
 
 from __future__ import annotations
 
+import os
+import re
 import time
+from collections.abc import Iterable, Mapping
 from multiprocessing import active_children
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.loader_trial.batch_content import count_bytes
-from otel_mlperf.loader_trial.process_memory import read_memory
 from otel_mlperf.loader_trial.setting_search import find_best, is_as_fast, pasted, try_settings
 from otel_mlperf.loader_trial.timing import Pace, time_batches, time_pass
 from otel_mlperf.loader_trial.torch_loader import (
@@ -30,6 +32,45 @@ from otel_mlperf.recorder.stepping.batch_size import count_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+_DEEPEST: Final = 8
+
+
+def count_bytes(batch: Any, depth: int = _DEEPEST) -> int:
+    """Bytes of the tensors and arrays in it; a text or number counts nothing."""
+    size = getattr(batch, "nbytes", None)
+    if isinstance(size, int):
+        return size
+    if depth == 0 or isinstance(batch, str | bytes):
+        return 0
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    elif not isinstance(batch, list | tuple | set):
+        batch = list(getattr(batch, "__dict__", {}).values())  # a dataclass, say
+    parts: Iterable[Any] = batch
+    return sum(count_bytes(part, depth - 1) for part in parts)
+
+
+_PSS: Final = re.compile(rb"^Pss:\s+(\d+) kB$", re.MULTILINE)
+
+
+def read_memory(workers: Iterable[int] = (), proc: Path = Path("/proc")) -> int | None:
+    """Bytes of this process and ``workers``, by their ids; None where the kernel does not say.
+
+    A page that several processes share counts for each with its part.
+    """
+    sizes = [_pss(proc / str(pid) / "smaps_rollup") for pid in (os.getpid(), *workers)]
+    return None if sizes[0] is None else sum(size or 0 for size in sizes)
+
+
+def _pss(file: Path) -> int | None:
+    try:
+        found = _PSS.search(file.read_bytes())
+    except OSError:  # it has ended, or the kernel has no such file
+        return None
+    return int(found[1]) * 1024 if found else None
+
 
 _COPIES = (
     "each worker has a copy of an IterableDataset: with more workers the same samples come again, "

@@ -1,19 +1,54 @@
-"""What does one device's clock say at each stamp, and how does it stand to the host's?
+"""CUDA events of one device: the pool of free ones, and the clock that they make.
 
-Events tell only how far apart two of them are, in milliseconds of 24 bits: to be exact they are
-held against one that is near. The stamps of a batch are held against the last one of the batch
-before; what those distances add up to is the device's clock here, which begins at 0.
+Events report only how far apart two of them are, in milliseconds of 24 bits: for exact times each
+is compared with one that is near. Stamps of a batch are compared with the last one of the batch
+before; the sum of these distances is the device's clock, which starts at 0. Its offset to the
+host's clock is known within bounds, without waiting: the device cannot pass a stamp before it is
+recorded, and has passed it when it reports so.
 
-How it stands to the host's clock is known within bounds, without waiting for anything: the device
-cannot pass a stamp before it is given it, and has passed it by the time that it says so.
+An event belongs to the device on which it was first recorded, so each device has a pool. A pool
+grows to its limit; a caller that finds no event goes without one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+
+MOST_EVENTS: Final = 1024
+"""On one device: 80 steps with five sections each that it has still to come to."""
+
+
+class EventPool:
+    """The events of one recording.
+
+    Args:
+        make: makes an event that tells times.
+        most: events of one device.
+    """
+
+    def __init__(self, make: Callable[[], Any], most: int = MOST_EVENTS) -> None:
+        self._make, self._most = make, most
+        self._free: dict[int, list[Any]] = {}
+        self._made: dict[int, int] = {}
+
+    def take(self, device: int) -> Any:
+        """An event that nobody waits for; None: all of the device's are under way."""
+        free = self._free.get(device)
+        if free:
+            return free.pop()
+        made = self._made.get(device, 0)
+        if made >= self._most:
+            return None
+        self._made[device] = made + 1
+        return self._make()
+
+    def give(self, device: int, event: Any) -> None:
+        """One may be recorded again: the device has passed it, and its time was read."""
+        self._free.setdefault(device, []).append(event)
 
 
 class Stamp:

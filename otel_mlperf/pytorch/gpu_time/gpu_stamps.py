@@ -21,8 +21,13 @@ from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.device_times import DeviceTimes, SectionTimes
 from otel_mlperf.journal.layout import Flag
 from otel_mlperf.pytorch.gpu_time.captures import Captures
-from otel_mlperf.pytorch.gpu_time.device_clock import DeviceClock, Stamp, bounds_of
-from otel_mlperf.pytorch.gpu_time.event_pool import MOST_EVENTS, EventPool
+from otel_mlperf.pytorch.gpu_time.device_clock import (
+    MOST_EVENTS,
+    DeviceClock,
+    EventPool,
+    Stamp,
+    bounds_of,
+)
 from otel_mlperf.recorder.core.faults import say_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.sections.section_context import root_of

@@ -1,21 +1,367 @@
-"""Around which calls inside a DataLoader do we stand, that torch lets us see?
+"""Gates around the calls inside a DataLoader that torch shows.
 
-An iterator is made, is asked for a batch, or begins another pass; in it, or in one of its workers,
-a batch is fetched, collated, pinned. Each is a gate that a function of torch is woven into.
+An iterator is made, is asked for a batch, or starts another pass; in it, or in one of its workers,
+a batch is fetched, collated and pinned. Functions of torch are woven into one gate for each.
+Only the outermost call on a thread counts: a dataset may have a loader of its own.
+A loader is named by the class of its dataset, with a number behind it for a second one of the
+same class; the number of a deleted dataset is used again, so names stay from epoch to epoch.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import sys
+import threading
+import weakref
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from otel_mlperf.pytorch.loading.asking import Asked, Made, Passed, Pinning
-from otel_mlperf.pytorch.loading.fetching import Fetching
-from otel_mlperf.pytorch.loading.gate import Gate, Shared, Thread
-from otel_mlperf.pytorch.loading.loader_figures import Loaders
+from otel_mlperf import names
+from otel_mlperf.pytorch.loading.loader_figures import LoaderFigures, Loaders, clock, record_pinned
+from otel_mlperf.pytorch.loading.thread_use import ThreadUse
+from otel_mlperf.pytorch.loading.worker_counts import Fetched
+from otel_mlperf.recorder.core.attribute_values import safe_name_text
+from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.stepping.batch_size import count_elements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
+
+    from otel_mlperf.pytorch.loading.thread_use import Used
+    from otel_mlperf.pytorch.loading.worker_counts import WorkerCounts
+
+
+_UNSEEN = nullcontext()
+
+
+class Thread(threading.local):
+    """What one thread is in."""
+
+    asked: LoaderFigures | None = None
+    """Of the iterator that is being asked for a batch."""
+    collates: Callable[[FrameType], None] | None = None
+    """To be called when the samples of the batch are there that is being fetched."""
+    pins = False
+    use: ThreadUse | None = None
+    fetches = 0
+    """Since an iterator was made."""
+    started: WorkerCounts | None = None
+    """Of the iterator whose workers this thread starts, or started last."""
+
+
+class Shared:
+    """What gates know of each other.
+
+    Args:
+        worker_id: the number of the worker that this process is; None: it is none.
+    """
+
+    def __init__(self, worker_id: Callable[[], int | None]) -> None:
+        self.thread, self.worker_id = Thread(), worker_id
+        self.loaders, self.labels = Loaders(), LoaderLabels()
+        self.inherited: WorkerCounts | None = None
+        """In a worker: where it counts."""
+
+
+class Gate:
+    """One kind of call."""
+
+    name: ClassVar[str]
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self.busy = True
+
+    def of(self, subject: Any) -> Any:
+        """What the call runs in."""
+        began_ns = clock()
+        try:
+            return self._enter(subject) or _UNSEEN
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return _UNSEEN
+        finally:
+            self.shared.loaders.own_ns += clock() - began_ns
+
+    def _enter(self, subject: Any) -> Any:
+        raise NotImplementedError
+
+
+class Call:
+    """One call; what is done at its end must not raise."""
+
+    __slots__ = ("began_ns", "shared")
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared, self.began_ns = shared, clock()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        left_ns = clock()
+        try:
+            self._leave(kind)
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+        finally:
+            self.shared.loaders.own_ns += clock() - left_ns
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        raise NotImplementedError
+
+
+_MOST_CLASSES: Final = 16
+_MOST_OF_CLASS: Final = 4
+"""What comes beyond either is one loader."""
+
+
+class LoaderLabels:
+    """The words for the datasets of this process."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[Any]] = {}
+
+    def of(self, dataset: object) -> str:
+        """``CIFAR10``; ``CIFAR10 2`` for the second that there is at a time."""
+        text = safe_name_text(type(dataset).__name__)
+        if text not in self._known and len(self._known) >= _MOST_CLASSES:
+            return names.OTHER
+        places = self._known.setdefault(text, [])
+        number = _number(places, dataset)
+        return text if number == 1 else f"{text} {number}"
+
+
+def _number(places: list[Any], dataset: object) -> int:
+    """Its place among those of its class, counted from one."""
+    there = [place() for place in places]
+    for at, known in enumerate(there):
+        if known is dataset:
+            return at + 1
+    free = next((at for at, known in enumerate(there) if known is None), len(places))
+    if free >= _MOST_OF_CLASS:
+        return _MOST_OF_CLASS
+    try:
+        places[free : free + 1] = [weakref.ref(dataset)]
+    except TypeError:  # a list, say: nobody can tell whether it is still there
+        return 1
+    return free + 1
+
+
+_FIRST: Final = 16
+"""So many batches of an iterator, or of a worker, are looked at, what their samples hold."""
+_EVERY: Final = 16
+"""Then one in so many."""
+_MOST_SAMPLES: Final = 16
+"""Of a batch; more of them are looked at in steps."""
+
+
+class Fetching(Gate):
+    """A batch is fetched: in a worker, or where it was asked for."""
+
+    name = "fetch"
+
+    def _enter(self, subject: Any) -> Any:
+        shared = self.shared
+        if shared.thread.collates is not None:
+            return None
+        worker = shared.worker_id()
+        if worker is not None:
+            return _Fetch(shared, worker)
+        asked = shared.thread.asked
+        if asked is None or asked.pass_over():
+            return None
+        return _Fetch(shared, None)
+
+
+class _Fetch(Call):
+    __slots__ = ("_before", "_elements", "_items", "_use", "_worker")
+
+    def __init__(self, shared: Shared, worker: int | None) -> None:
+        self._worker = worker
+        self._items: tuple[int, Used] | None = None
+        """When it began to collate, and what the samples had used."""
+        self._elements: int | None = None
+        use = shared.thread.use
+        if use is None:
+            use = shared.thread.use = ThreadUse()
+        self._use, self._before = use, use.read()
+        super().__init__(shared)
+
+    def __enter__(self) -> None:
+        self.shared.thread.collates = self._collates
+
+    def _collates(self, fetching: FrameType) -> None:
+        """All samples are there, in the function that fetches them."""
+        now_ns, thread = clock(), self.shared.thread
+        self._items = now_ns, self._use.read().since(self._before)
+        if thread.fetches < _FIRST or thread.fetches % _EVERY == 0:
+            self._elements = _count_all(fetching.f_locals.get("data"))
+        thread.fetches += 1
+        self.shared.loaders.own_ns += clock() - now_ns
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        now_ns, shared = clock(), self.shared
+        shared.thread.collates = None
+        if kind is not None:
+            return
+        between_ns, used = self._items or (now_ns, self._use.read().since(self._before))
+        elements = self._elements
+        # In order, without names: half a microsecond of each batch.
+        fetched = Fetched(
+            self._worker or 0, 1, between_ns - self.began_ns, now_ns - between_ns, *used,
+            elements is not None, elements or 0,
+        )  # fmt: skip
+        if self._worker is None:
+            asked = shared.thread.asked
+            if asked is not None:
+                asked.fetched(fetched)
+        elif shared.inherited is not None:
+            shared.inherited.add(fetched)
+
+
+def _count_all(samples: object) -> int | None:
+    """Elements of all samples; None: one of them has none, or they are no list."""
+    if not isinstance(samples, list):
+        return None
+    sizes = [count_elements(sample) for sample in samples[:: len(samples) // _MOST_SAMPLES + 1]]
+    if None in sizes or not sizes:
+        return None
+    return sum(size or 0 for size in sizes) * len(samples) // len(sizes)
+
+
+class CollateMoment:
+    """``collate_fn`` of torch's fetchers: when is it looked up, which is right before it is called?
+
+    It stays in the fetcher's own dictionary, and is handed out as it is: nothing is wrapped.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def __get__(self, fetcher: Any, kind: type | None = None) -> Any:
+        if fetcher is None:
+            return self
+        collates = self._shared.thread.collates
+        if collates is not None:
+            try:
+                collates(sys._getframe(1))
+            except Exception as error:  # noqa: BLE001 - recording never raises
+                internal_error(error)
+        try:
+            return fetcher.__dict__["collate_fn"]
+        except KeyError:
+            text = f"{type(fetcher).__name__!r} object has no attribute 'collate_fn'"
+            raise AttributeError(text, name="collate_fn", obj=fetcher) from None
+
+    def __set__(self, fetcher: Any, collate: Any) -> None:
+        fetcher.__dict__["collate_fn"] = collate
+
+    def __delete__(self, fetcher: Any) -> None:
+        del fetcher.__dict__["collate_fn"]
+
+
+class Made(Gate):
+    """An iterator is made; its workers are started right after this, on the same thread."""
+
+    name = "iterator"
+
+    def _enter(self, subject: Any) -> Any:
+        shared = self.shared
+        return None if shared.thread.asked is not None else _Making(shared, subject)
+
+
+class _Making(Call):
+    __slots__ = ("_iterator",)
+
+    def __init__(self, shared: Shared, iterator: Any) -> None:
+        super().__init__(shared)
+        self._iterator = iterator
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        if kind is None:
+            iterator, shared = self._iterator, self.shared
+            label = shared.labels.of(iterator._dataset)
+            figures = LoaderFigures(label, iterator._num_workers, self.began_ns)
+            shared.loaders.add(iterator, figures)
+            shared.thread.started, shared.thread.fetches = figures.counts, 0
+
+
+class Passed(Gate):
+    """A pass begins: the first with the workers that were started for it, or another."""
+
+    name = "pass"
+
+    def _enter(self, subject: Any) -> Any:
+        iterator, is_first = subject
+        figures = self.shared.loaders.of(iterator)
+        if is_first:
+            self.shared.thread.started = None  # all are; what is forked from here on is none
+        elif figures is not None:
+            figures.goes_on(clock())
+        return None
+
+
+class Asked(Gate):
+    """A program asks an iterator for its next batch."""
+
+    name = "ask"
+
+    def _enter(self, subject: Any) -> Any:
+        shared = self.shared
+        figures = shared.loaders.of(subject) if shared.thread.asked is None else None
+        return None if figures is None else _Ask(shared, subject, figures)
+
+
+class _Ask(Call):
+    __slots__ = ("_figures", "_ready")
+
+    def __init__(self, shared: Shared, iterator: Any, figures: LoaderFigures) -> None:
+        self._figures = figures
+        self._ready = None if figures.counts is None else _count_ready(iterator)
+        super().__init__(shared)
+
+    def __enter__(self) -> None:
+        self.shared.thread.asked = self._figures
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        now_ns, shared = clock(), self.shared
+        shared.thread.asked = None
+        if kind is None:
+            self._figures.given(self.began_ns, now_ns, self._ready)
+        if kind is StopIteration:
+            self._figures.ended(self.began_ns, now_ns)
+            shared.loaders.tell()
+        else:
+            shared.loaders.look(now_ns)
+
+
+def _count_ready(iterator: Any) -> int:
+    """Batches that are there: in the queue, or read and waiting for an earlier one."""
+    waiting = sum(len(task) == 2 for task in iterator._task_info.values())
+    return waiting + int(iterator._data_queue.qsize())
+
+
+class Pinning(Gate):
+    """A batch is copied into pinned memory; it holds others, which are part of that."""
+
+    name = "pin"
+
+    def _enter(self, subject: Any) -> Any:
+        return None if self.shared.thread.pins else _Pin(self.shared)
+
+
+class _Pin(Call):
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        self.shared.thread.pins = True
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        self.shared.thread.pins = False
+        if kind is None:
+            record_pinned(clock() - self.began_ns)
 
 
 class LoaderGates(Shared):

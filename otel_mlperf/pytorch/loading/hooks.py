@@ -12,8 +12,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.pytorch.loading.fetching import CollateMoment
-from otel_mlperf.pytorch.loading.gates import LoaderGates
+from otel_mlperf.pytorch.loading.gates import CollateMoment, LoaderGates
 from otel_mlperf.pytorch.loop.weave import see, weave
 from otel_mlperf.recorder.api import start
 from otel_mlperf.recorder.core.forks import call_in_children

@@ -19,16 +19,25 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.backward_gate import BACKWARD_GATE
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait, IteratorMade
-from otel_mlperf.pytorch.loop.checkpoints import Checkpoint
-from otel_mlperf.pytorch.loop.collectives import COLLECTIVES, Collective
-from otel_mlperf.pytorch.loop.epoch_begins import EpochBegins
-from otel_mlperf.pytorch.loop.evaluation_mode import Evaluation, EvaluationMode, Evaluator
-from otel_mlperf.pytorch.loop.graph_replays import Capture, CapturedUpdates, Replay
-from otel_mlperf.pytorch.loop.interrupted import Interrupted
+from otel_mlperf.pytorch.loop.gates import (
+    COLLECTIVES,
+    Capture,
+    CapturedUpdates,
+    Checkpoint,
+    Collective,
+    EpochBegins,
+    Evaluation,
+    EvaluationMode,
+    Evaluator,
+    Interrupted,
+    OptimizerPrepared,
+    OptimizerRestored,
+    Replay,
+    Transfer,
+)
 from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import LoopMoment, OtherWork, safely
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
-from otel_mlperf.pytorch.loop.resumption import OptimizerPrepared, OptimizerRestored
 from otel_mlperf.pytorch.loop.training_moments import (
     Backward,
     Forward,
@@ -38,7 +47,6 @@ from otel_mlperf.pytorch.loop.training_moments import (
     WrappedBackward,
     WrappedUpdate,
 )
-from otel_mlperf.pytorch.loop.transfers import Transfer
 from otel_mlperf.pytorch.loop.watched_calls import WATCHED_CALLS
 from otel_mlperf.pytorch.loop.weave import see, weave
 from otel_mlperf.recorder.api import start

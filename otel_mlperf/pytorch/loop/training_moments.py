@@ -1,28 +1,64 @@
-"""Which moments does training consist of, and what is special about each?
+"""Moments that training consists of: waits for batches, forward, backward, optimizer, and loss.
 
-Of a module in a module the outermost counts, of what a backward pass or a loader calls the backward
-pass or the wait; an optimizer's closure is looked into.
+The outermost module counts; what a backward pass or a loader calls is part of the backward pass or
+of the wait. An optimizer's closure is recorded from inside. Updates in threads and tasks other than
+the loop's are counted only, so that they can be reported.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop.few_updates import FewUpdates
-from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, WRAPPER, read_exchange
+from otel_mlperf.pytorch.loop.few_updates import EXCHANGE_PASSES, WRAPPER, FewUpdates, read_exchange
 from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, clock, safely
-from otel_mlperf.pytorch.loop.other_updates import OtherUpdates
 from otel_mlperf.pytorch.loop_thread import LoopThread
+from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.instruments.graph_size import look_at_pass
+from otel_mlperf.recorder.sections.section_context import CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_mlperf.pytorch.loop.loop_finder import Loop
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
+
+
+class OtherUpdates:
+    """Counts of optimizer steps by thread or task."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def count(self, key: int) -> None:
+        """Add one; each key has one thread that adds to it."""
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def count_outside(self, recorder: Recorder) -> None:
+        """Add one if the open step is another task's, of asyncio or a greenlet."""
+        if recorder.parents.step_around(CURRENT.get()) is not None:
+            return
+        tasks: Any = sys.modules.get("asyncio.tasks")
+        is_running = tasks is not None and tasks.events._get_running_loop() is not None
+        self.count(id(tasks.current_task()) if is_running else 0)
+
+    def record(self, recorder: Recorder) -> None:
+        """Write what was counted since the last call into the run; never raises."""
+        counts, self._counts = self._counts, {}
+        if not counts:
+            return
+        try:
+            for metric, value in (
+                (names.OTHER_UPDATES, sum(counts.values())),
+                (names.OTHER_LOOPS, len(counts)),
+            ):
+                recorder.cells.set(metric.name, metric.unit, float(value))
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+
 
 _get_ident: Final = get_ident
 
@@ -53,7 +89,7 @@ class Forward(LoopMoment):
         recorder, calls = self._exchanges
         calls = calls + 1 if recorder is self._recorder else 1
         self._exchanges = self._recorder, calls
-        if calls in ASKED and self._recorder is not None:
+        if calls in EXCHANGE_PASSES and self._recorder is not None:
             for metric, value in read_exchange(wrapper):
                 self._recorder.cells.set(metric.name, metric.unit, value)
 

@@ -23,8 +23,7 @@ from otel_mlperf.pytorch.operations.call_shapes import (
     made_again,
     shape_of,
 )
-from otel_mlperf.pytorch.operations.module_twin import twin_of
-from otel_mlperf.pytorch.operations.unnoticed import unnoticed
+from otel_mlperf.pytorch.operations.module_twin import twin_of, unnoticed
 
 _AUTOCAST: Final = ("cuda", "cpu", "xpu")
 

@@ -1,19 +1,82 @@
-"""How does a model's code run again without its model, its data or its hooks noticing?
+"""Runs a model's code again without its model, data or hooks, and without a trace in the program.
 
-On a twin: modules of the same classes whose tensors have shapes and types and no content. Nothing
-is computed, no memory of a device is taken, and what the code assigns to ``self`` it assigns to the
-twin. Hooks are not called: they are the program's, and belong to calls that were.
+It runs on a twin: modules of the same classes whose tensors have shapes and types but no content.
+Nothing is computed, no device memory is used, and what the code assigns to ``self`` it assigns to
+the twin. Hooks are not called: they belong to the program's own calls. What the second run prints
+is dropped, and random streams are restored.
 """
 
 from __future__ import annotations
 
+import random
+import sys
+import threading
+from contextlib import contextmanager
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.pytorch.operations.call_shapes import UncountableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+
+class _Muted:
+    """A stream that takes nothing of one thread, as long as that is to be unnoticed."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._thread = stream, threading.get_ident()
+        self.is_over = False
+
+    def write(self, text: str) -> Any:
+        if not self.is_over and threading.get_ident() == self._thread:
+            return len(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def unnoticed(torch: Any) -> Iterator[None]:
+    """What this thread prints inside is dropped; random streams are afterwards as before.
+
+    Python's own, that of numpy where it is loaded, and PyTorch's for CPUs: no device computes.
+    """
+    before = _streams(torch)
+    out = sys.stdout, sys.stderr
+    muted = _Muted(sys.stdout), _Muted(sys.stderr)
+    sys.stdout, sys.stderr = muted
+    try:
+        yield
+    finally:
+        # Who has taken one of them meanwhile goes on writing through it.
+        for stream in muted:
+            stream.is_over = True
+        if (sys.stdout, sys.stderr) == muted:
+            sys.stdout, sys.stderr = out
+        _put_back(torch, before)
+
+
+def _streams(torch: Any) -> tuple[Any, Any, Any]:
+    numpy = sys.modules.get("numpy")
+    drawn = numpy.random.get_state() if numpy is not None else None
+    return random.getstate(), drawn, torch.get_rng_state()
+
+
+def _put_back(torch: Any, before: tuple[Any, Any, Any]) -> None:
+    """Only what was used: another thread may have drawn from the others."""
+    own, drawn, of_torch = before
+    if random.getstate() != own:
+        random.setstate(own)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and drawn is not None:
+        now = numpy.random.get_state()
+        if now[2:] != drawn[2:] or not numpy.array_equal(now[1], drawn[1]):
+            numpy.random.set_state(drawn)
+    if not torch.equal(torch.get_rng_state(), of_torch):
+        torch.set_rng_state(of_torch)
+
 
 _WRAPPERS: Final = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module",
                     "DataParallel": "module"}  # fmt: skip

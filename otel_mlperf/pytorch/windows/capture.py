@@ -1,13 +1,14 @@
-"""How is one profiler window recorded, from the warm-up to the trace in its folder?
+"""Recording of one profiler window, from the warm-up to the trace in its folder.
 
 Everything is called between steps, by the thread that trains; torch profiles the thread that
-starts it. Nothing raises but what a signal handler of the program raised meanwhile: whoever sees
-that drops the window.
+starts it. Nothing raises except what a signal handler of the program raised in the meantime; the
+caller then drops the window.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 import time
@@ -18,23 +19,78 @@ from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.pytorch.windows import profiler_lock
 from otel_mlperf.pytorch.windows.process_memory import Heap, WindowGrowth, resident_bytes
-from otel_mlperf.pytorch.windows.profiler_devices import (
-    NO_EVENTS,
-    choose_activities,
-    detect_crashing_graphs,
-    quiet,
-)
 from otel_mlperf.pytorch.windows.trace_file import has_begun, has_device_events, write_trace
 from otel_mlperf.recorder.core.faults import internal_error, log, say_once
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from otel_mlperf.profile_schedule import Schedule
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
+
+
+_LOG_LEVEL: Final = "KINETO_LOG_LEVEL"
+_SILENT: Final = "99"
+_SAFE_CUDA: Final = (12, 6)
+NO_EVENTS: Final = (
+    "the trace has no event of the GPU: either nothing ran there, or CUPTI was refused (another "
+    "profiler holds it: nsys, ncu, DCGM; or the driver wants more rights)"
+)
+
+
+def choose_activities(wanted: Sequence[str]) -> tuple[list[Any], list[str], str]:
+    """What to record: torch's activities, their names, and why one that matters is missing.
+
+    Args:
+        wanted: names; empty for all that there is.
+    """
+    profiler = sys.modules["torch.profiler"]
+    there = {kind.name.lower(): kind for kind in profiler.supported_activities()}
+    names = sorted(name for name in there if not wanted or name in wanted) or ["cpu"]
+    missing = [name for name in wanted if name not in there]
+    problem = f"torch cannot record {', '.join(missing)} here" if missing else ""
+    if not wanted and len(there) == 1:
+        problem = "torch finds no GPU here"
+    kinds = [there.get(name, profiler.ProfilerActivity.CPU) for name in names]
+    return kinds, names, problem
+
+
+def has_crashing_graphs(cuda: str | None, *, are_graphs_used: bool) -> bool:
+    """Whether a profiler that starts again would crash the CUDA graphs of this version of CUDA.
+
+    https://github.com/pytorch/pytorch/issues/75504
+    """
+    if cuda is None or not are_graphs_used:
+        return False
+    numbers = [int(part) if part.isdigit() else 0 for part in cuda.split(".")[:2]]
+    return tuple(numbers) < _SAFE_CUDA
+
+
+def detect_crashing_graphs() -> bool:
+    """The same of this process."""
+    torch = sys.modules["torch"]
+    compiler = sys.modules.get("torch._inductor.config")
+    is_compiled = compiler is not None and bool(compiler.triton.cudagraphs)
+    # Graphs that were captured by hand leave no trace in a module; those of torch.compile do.
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    return has_crashing_graphs(torch.version.cuda, are_graphs_used=is_compiled or trees is not None)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Around the first use of Kineto, which reads then how much it may say on stderr."""
+    if _LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LOG_LEVEL] = _SILENT
+    try:
+        yield
+    finally:
+        os.environ.pop(_LOG_LEVEL, None)
+
 
 _GROWTH_BYTES: Final = 256 << 20
 _GAVE_WAY: Final = "the program has started a profiler of its own: the window ends where it began"

@@ -7,10 +7,14 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
 
 from otel_mlperf.errors import LoaderError
-from otel_mlperf.loader_trial.batch_content import count_bytes
-from otel_mlperf.loader_trial.process_memory import read_memory
 from otel_mlperf.loader_trial.torch_loader import made_again
-from otel_mlperf.loader_trial.trial import look_inside, read_notes, try_loader
+from otel_mlperf.loader_trial.trial import (
+    count_bytes,
+    look_inside,
+    read_memory,
+    read_notes,
+    try_loader,
+)
 from otel_mlperf.loader_trial.trial_shapes import Setting, Trial
 
 MS = 1_000_000

@@ -9,7 +9,7 @@ from torch import distributed
 import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.collective_count import StepCollectives, count_collectives
-from otel_mlperf.pytorch.loop.few_updates import ASKED
+from otel_mlperf.pytorch.loop.few_updates import UPDATES
 
 COLLECTIVES = names.COLLECTIVES.name
 
@@ -61,7 +61,7 @@ def test_what_an_update_takes_is_recorded(watched):
         for _ in range(3):
             distributed.all_reduce(torch.ones(1))
 
-    train_untouched(model, ASKED[1] - 1, also)
+    train_untouched(model, UPDATES[1] - 1, also)
     before = watched.counted(COLLECTIVES)
     train_untouched(model, 1, also)
 
@@ -70,7 +70,7 @@ def test_what_an_update_takes_is_recorded(watched):
 
 def test_a_process_alone_has_none(watched):
     """Nothing is recorded of what there is none of."""
-    train_untouched(torch.nn.Linear(4, 1), ASKED[1] + 1)
+    train_untouched(torch.nn.Linear(4, 1), UPDATES[1] + 1)
 
     assert count_collectives() == 0
     assert watched.counted(COLLECTIVES) == 0.0

@@ -7,7 +7,7 @@ import torch
 from torch import distributed
 
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop.gradient_exchange import ASKED, read_exchange
+from otel_mlperf.pytorch.loop.few_updates import EXCHANGE_PASSES, read_exchange
 
 EXPOSED = names.DDP_EXPOSED_COMMUNICATION.name
 
@@ -35,7 +35,7 @@ def train(model, steps):
 def test_what_ddp_has_timed_and_moves_is_recorded(watched):
     """As readings, from the 20th call of the model on; buckets as they were made anew."""
     model = DistributedDataParallel(4, 1)
-    train(model, ASKED[0] - 1)
+    train(model, EXCHANGE_PASSES[0] - 1)
     before = watched.counted(EXPOSED)
     train(model, 1)
 
@@ -46,7 +46,7 @@ def test_what_ddp_has_timed_and_moves_is_recorded(watched):
 
 def test_a_usual_model_is_not_asked(watched):
     """Nobody exchanges its gradients."""
-    train(torch.nn.Linear(4, 1), ASKED[0] + 1)
+    train(torch.nn.Linear(4, 1), EXCHANGE_PASSES[0] + 1)
 
     assert watched.counted(EXPOSED) == 0.0
 

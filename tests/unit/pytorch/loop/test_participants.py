@@ -12,9 +12,8 @@ from interrupted_calls import interruptions
 from torch import nn
 
 from otel_mlperf.pytorch import loop
-from otel_mlperf.pytorch.loop.loop_source import LoopSource
+from otel_mlperf.pytorch.loop.inferred_step import LoopSource, UpdateRound
 from otel_mlperf.pytorch.loop.participants import DataSets, Learners
-from otel_mlperf.pytorch.loop.update_round import UpdateRound
 
 if TYPE_CHECKING:
     from collections.abc import Callable

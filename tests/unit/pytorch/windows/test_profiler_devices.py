@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from otel_mlperf.pytorch.windows.profiler_devices import (
+from otel_mlperf.pytorch.windows.capture import (
     choose_activities,
     has_crashing_graphs,
     quiet,

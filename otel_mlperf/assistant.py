@@ -1,16 +1,81 @@
-"""Which tools does an assistant have, and how is it told when to take which?
+"""Server of the Model Context Protocol over standard input and output, and its tools.
 
-Their arguments and docstrings are what it reads.
+A tool's docstring and arguments are what an assistant reads. Each tool runs a command in a process
+of its own and answers with the command's JSON: so it can be stopped, its memory is released, and
+each number has one source.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import importlib.metadata
+import inspect
+import sys
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Final
 
+import anyio
+import msgspec
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from otel_mlperf.assistant.command_answer import answer, run_path
+from otel_mlperf.errors import NoSuchRun, NotAnswered, OtelMlperfError
+from otel_mlperf.report.lines import visible
+from otel_mlperf.store.run_folders import find_run, runs_dir
 from otel_mlperf.store.schema import TABLES
+
+LIMIT_S: Final = 120.0
+MOST_CHARACTERS: Final = 200_000
+_LONGEST_ERROR: Final = 4_000
+_SELF: Final = "otel-mlperf: "
+
+
+async def answer(command: str, *arguments: str) -> str:
+    """What ``otel-mlperf COMMAND --json`` prints, in one line.
+
+    Raises:
+        NotAnswered: the command fails, takes too long, or says more than can be read.
+    """
+    # Without -P Python would also take modules from the folder in which the assistant was started.
+    call = [sys.executable, "-P", "-m", "otel_mlperf", command, "--json", *arguments]
+    try:
+        with anyio.fail_after(LIMIT_S):
+            done = await anyio.run_process(call, check=False)
+    except TimeoutError as error:
+        raise NotAnswered(
+            f"{command}: it took longer than {LIMIT_S:g} s and was stopped"
+        ) from error
+    said = done.stdout.decode()
+    if not said.strip():
+        message = done.stderr.decode(errors="replace").strip().removeprefix(_SELF)
+        raise NotAnswered(message[:_LONGEST_ERROR] or f"{command}: it ended with {done.returncode}")
+    whole = msgspec.json.format(said.encode(), indent=-1).decode()
+    if len(whole) > MOST_CHARACTERS:
+        raise NotAnswered(
+            f"{command}: the answer has {len(whole):,} characters, more than {MOST_CHARACTERS:,}; "
+            "ask for one rank, fewer rows, or what is of interest by the tool query"
+        )
+    return whole
+
+
+def run_path(run: str) -> str:
+    """The folder of a run that is meant by name, id or ``latest``; no path leads elsewhere.
+
+    Raises:
+        NoSuchRun: none matches.
+        StoreError: it is not readable.
+    """
+    folder = runs_dir()
+    if "/" not in run and "\0" not in run:
+        found = find_run(run, folder).path.resolve()
+        if found.parent == folder.resolve():
+            return str(found)
+    raise NoSuchRun(
+        f"looking for run {run!r}: paths are refused here; name one by its name, the beginning of "
+        "its id, or latest: the tool runs lists them"
+    )
+
 
 INSTRUCTIONS: Final = """\
 Numbers of runs (training of models, mostly) that otel-mlperf recorded on this machine: where the
@@ -135,3 +200,45 @@ def tables() -> str:
 def _given(**options: str | int | None) -> list[str]:
     """Options of a command line; none of their values can be taken for another option."""
     return [f"--{name}={value}" for name, value in options.items() if value is not None]
+
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Tool = Callable[..., Awaitable[str]]
+
+_READS_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+
+
+def serve() -> None:
+    """Answers until standard input ends."""
+    version = importlib.metadata.version("otel-mlperf")
+    server = MCPServer(
+        "otel-mlperf", instructions=INSTRUCTIONS, version=version, log_level="WARNING"
+    )
+    for tool in TOOLS:
+        server.add_tool(
+            _told(tool),
+            description=_description(tool),
+            annotations=_READS_ONLY,
+            structured_output=False,
+        )
+    server.run("stdio")
+
+
+def _description(tool: Tool) -> str:
+    described = inspect.cleandoc(tool.__doc__ or "")
+    return f"{described}\n{tables()}" if tool is query else described
+
+
+def _told(tool: Tool) -> Tool:
+    """The same, whose errors are texts for the assistant."""
+
+    @wraps(tool)
+    async def told(*given: object, **named: object) -> str:
+        try:
+            return await tool(*given, **named)
+        except OtelMlperfError as error:
+            raise ToolError(visible(str(error))) from error
+
+    return told

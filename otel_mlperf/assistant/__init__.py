@@ -1,1 +1,0 @@
-"""What can an assistant ask of runs, by the Model Context Protocol, and what can it never do?"""
