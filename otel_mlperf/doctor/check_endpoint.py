@@ -16,7 +16,7 @@ from urllib.request import ProxyHandler, build_opener
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.findings.check import Check
+from otel_mlperf.findings.finding import Check
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.client import Outcome
 from otel_mlperf.otlp.endpoint_settings import port_hint, read_settings

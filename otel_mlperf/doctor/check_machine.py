@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.findings.check import Check
+from otel_mlperf.findings.finding import Check
 from otel_mlperf.journal.journal_folder import SHARED_MEMORY, fitting_rows
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from otel_mlperf.analysis.profiles.recorded_windows import (
 from otel_mlperf.analysis.run.item_accounts import RING_FULL
 from otel_mlperf.analysis.run.run_processes import RUNNING, read_processes
 from otel_mlperf.errors import JournalError
-from otel_mlperf.findings.check import Check
+from otel_mlperf.findings.finding import Check
 from otel_mlperf.journal.journal_folder import ROOM, SHARED_MEMORY, folders_of_run, journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word

@@ -11,7 +11,7 @@ from otel_mlperf.analysis.run.run_processes import read_processes
 from otel_mlperf.doctor.check_endpoint import check_backends, check_endpoints
 from otel_mlperf.doctor.check_machine import check_machine
 from otel_mlperf.doctor.check_run import check_findings, check_run
-from otel_mlperf.findings.check import Check, worst_first
+from otel_mlperf.findings.finding import Check, worst_first
 from otel_mlperf.store.run_folders import LATEST, find_run, list_runs, runs_dir
 from otel_mlperf.store.table_reader import Store
 

@@ -1,7 +1,6 @@
-"""What is wrong with a run: how grave, by which numbers, where, what is won by mending it, and how?
+"""A finding: what is wrong with a run, how serious it is, the evidence, the gain and the action.
 
-Plain data, printed by ``--json`` as it is: whoever finds and whoever shows knows nothing of each
-other.
+Plain data that ``--json`` prints as it is; so is a check of ``otel-mlperf doctor``.
 """
 
 from __future__ import annotations
@@ -12,6 +11,25 @@ import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+Level = Literal["FAIL", "warn", "ok"]
+LEVELS: tuple[Level, ...] = ("FAIL", "warn", "ok")
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One line of ``doctor``."""
+
+    level: Level
+    what: str
+    found: str
+    do: str = ""
+
+
+def worst_first(checks: list[Check]) -> list[Check]:
+    """Failures before warnings before what is well; else in the given order."""
+    return sorted(checks, key=lambda check: LEVELS.index(check.level))
+
 
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")

@@ -1,25 +1,21 @@
-"""What is worth a word about a run, from when on, and what is to be done about it?
+"""The table of findings: each condition, its threshold, and what to do about it.
 
-One table, as data: the agent judges its rules while a run goes on, the alert rules of Prometheus
-are written from it, and a finished run is judged by it. A threshold stands nowhere else.
+The agent evaluates its rules while a run goes on, the alert rules of Prometheus are generated from
+it, and a finished run is judged by it. No threshold is stored anywhere else.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from otel_mlperf.findings.compute_rows import COMPUTE_ROWS
-from otel_mlperf.findings.contention_rows import CONTENTION_ROWS
+from otel_mlperf.findings.compute_rows import COMPUTE_ROWS, SAMPLED_ROWS
 from otel_mlperf.findings.finding_row import FindingRow, Rule
 from otel_mlperf.findings.gpu_rows import GPU_ROWS
-from otel_mlperf.findings.host_rows import HOST_ROWS
+from otel_mlperf.findings.host_rows import CONTENTION_ROWS, HOST_ROWS
 from otel_mlperf.findings.loading_rows import LOADING_ROWS
-from otel_mlperf.findings.pattern_rows import PATTERN_ROWS
 from otel_mlperf.findings.rank_rows import RANK_ROWS
-from otel_mlperf.findings.recording_rows import RECORDING_ROWS
-from otel_mlperf.findings.run_rows import RUN_ROWS
-from otel_mlperf.findings.sampled_rows import SAMPLED_ROWS
-from otel_mlperf.findings.training_rows import TRAINING_ROWS
+from otel_mlperf.findings.run_rows import RECORDING_ROWS, RUN_ROWS
+from otel_mlperf.findings.step_rows import PATTERN_ROWS, TRAINING_ROWS
 
 TABLE: Final[tuple[FindingRow, ...]] = (
     *HOST_ROWS,

@@ -1,4 +1,4 @@
-"""Which conditions of a GPU are worth a word?"""
+"""Rows of the findings table about GPUs."""
 
 from __future__ import annotations
 

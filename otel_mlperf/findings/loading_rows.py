@@ -1,12 +1,98 @@
-"""Which conditions of what brings the data are worth a word?"""
+"""Rows of the findings table about data: waits for it, loaders, batches and copies."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from otel_mlperf.findings.finding_row import FindingRow
+from otel_mlperf import names
+from otel_mlperf.findings.finding_row import MINUTE_S, Alert, FindingRow, MeasuredSeries, Rule
+
+_WAITED: Final = (
+    'ml_section_self_time_seconds_total{ml_phase="train",ml_section_category="data_loading"}[5m]'
+)
+_SPENT: Final = 'ml_section_self_time_seconds_total{ml_phase="train"}[5m]'
 
 LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
+    FindingRow(
+        id="uneven_data_wait",
+        name="RankWaitsForData",
+        severity="warning",
+        threshold=0.1,
+        alert=Alert(
+            expr=(
+                "sum by (job, ml_run_name, ml_distributed_rank)\n"
+                f"(rate({_WAITED}))\n"
+                "/ sum by (job, ml_run_name, ml_distributed_rank)\n"
+                f"(rate({_SPENT}))\n"
+                "- on (job, ml_run_name) group_left ()\n"
+                "quantile by (job, ml_run_name) (0.5,\n"
+                "sum by (job, ml_run_name, ml_distributed_rank)\n"
+                f"(rate({_WAITED}))\n"
+                "/ sum by (job, ml_run_name, ml_distributed_rank)\n"
+                f"(rate({_SPENT})))"
+            ),
+            summary=(
+                "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
+                "}} waits for data more than the others."
+            ),
+            description=(
+                "Its share of waiting lies {{ $value | humanizePercentage }} of a step "
+                "above the median of the ranks, and every other rank waits for it."
+            ),
+            what_to_do=(
+                "Look at that rank's node: its disk, its network, its CPU and who else "
+                "runs there; then at the shard of the data that it reads."
+            ),
+            dashboard="otel-mlperf-ranks",
+            group="training",
+            after="10m",
+            because=(
+                "Step times of a synchronous job are equal on all ranks; their data waits are not."
+            ),
+        ),
+    ),
+    Rule(
+        id="data_loading",
+        name="DataWait",
+        severity="warning",
+        threshold=0.3,
+        summary="training waits for data for {value:.0%} of its time",
+        action=(
+            "Use more DataLoader workers where CPUs are free, else cheaper samples or faster "
+            "storage: `otel-mlperf findings` says which."
+        ),
+        of_ended=True,
+        measured=MeasuredSeries(
+            metric=names.SECTION_SELF_TIME,
+            where=(
+                (names.SECTION_CATEGORY, (names.DATA_LOADING,)),
+                (names.ML_PHASE, (names.TRAIN,)),
+            ),
+        ),
+        per=MeasuredSeries(metric=names.STEP_DURATION, where=((names.ML_PHASE, (names.TRAIN,)),)),
+        over_s=MINUTE_S,
+        alert=Alert(
+            expr=(
+                "sum by (job, ml_run_name)\n"
+                f"(rate({_WAITED}))\n"
+                "/ sum by (job, ml_run_name)\n"
+                f"(rate({_SPENT}))"
+            ),
+            summary="Run {{ $labels.ml_run_name }} waits for data.",
+            description=(
+                "{{ $value | humanizePercentage }} of the time of its steps passes with "
+                "waiting for the next batch."
+            ),
+            what_to_do=(
+                "More DataLoader workers, a larger prefetch_factor, faster storage. "
+                "Look whether workers are at one core each, the container is throttled, "
+                "or a disk is busy all the time."
+            ),
+            dashboard="otel-mlperf-host",
+            group="training",
+            after="10m",
+        ),
+    ),
     FindingRow(
         id="worker_startup",
         name="WorkerStartup",

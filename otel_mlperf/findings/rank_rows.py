@@ -1,4 +1,4 @@
-"""Which conditions of several ranks that step together are worth a word?"""
+"""Rows of the findings table about ranks that step together."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ from otel_mlperf.report.quantities import duration, figures, percent, plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.findings.check import Check
-    from otel_mlperf.findings.finding import Finding, FindingList, Gain, Severity
+    from otel_mlperf.findings.finding import Check, Finding, FindingList, Gain, Severity
     from otel_mlperf.report.lines import Style
 
 _MOST: Final = 3

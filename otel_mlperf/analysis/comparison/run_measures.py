@@ -1,4 +1,4 @@
-"""What of a run is compared: its steps and their sections, step by step, and what it ran on?
+"""Measures of a run that a comparison uses: steps, their sections, calls outside steps, machine.
 
 The warm-up step, steps that a profiler slowed down and steps that failed are left out. Of several
 ranks a step counts once, with the mean over the ranks: they step together.
@@ -6,22 +6,24 @@ ranks a step counts once, with the mean over the ranks: they step together.
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 
-from otel_mlperf.analysis.comparison.call_measures import read_call_measures
+from otel_mlperf import names
 from otel_mlperf.analysis.comparison.comparison_shapes import (
     FORMAT,
     RunMeasures,
     TimeMeasures,
 )
 from otel_mlperf.analysis.comparison.kernel_measures import read_kernels
-from otel_mlperf.analysis.steps.estimates import TRIMMED, estimate_mean
+from otel_mlperf.analysis.steps.estimates import FEWEST_BLOCKS, TRIMMED, Estimate, estimate_mean
 from otel_mlperf.analysis.steps.step_series import read_section_series, read_step_series
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
+from otel_mlperf.analysis.summary.call_durations import read_calls_by_name
 from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.errors import NoSuchWindow, StoreError
 from otel_mlperf.store.run_folders import find_run
@@ -33,8 +35,54 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from otel_mlperf.analysis.summary.call_shapes import CallFigures
     from otel_mlperf.analysis.summary.summary_shapes import Summary
     from otel_mlperf.store.run_folders import RunFolder
+
+
+_LEFT_OUT: Final = (names.RUN, names.GARBAGE_COLLECTION, names.PROFILER)
+"""Categories that are no work of the program."""
+_PIECES: Final = """SELECT name, count, sum_ns FROM durations
+WHERE NOT in_step AND NOT list_contains($left_out, category)"""
+
+
+def read_call_measures(store: Store) -> list[TimeMeasures]:
+    """Return the sections outside steps, all places of a name together, most time first."""
+    pieces: dict[str, list[tuple[int, int]]] = {}
+    for name, count, total in store.rows(_PIECES, left_out=_LEFT_OUT):
+        pieces.setdefault(name, []).append((int(count), int(total)))
+    return [
+        _measures(figures, pieces[name])
+        for name, figures in read_calls_by_name(store, _LEFT_OUT).items()
+    ]
+
+
+def _measures(calls: CallFigures, pieces: list[tuple[int, int]]) -> TimeMeasures:
+    mean = _estimate(calls, pieces)
+    return TimeMeasures(
+        name=calls.name,
+        category=calls.category,
+        steps=calls.count,
+        usual_ns=mean,
+        mean_ns=mean,
+        p50_ns=calls.p50_ns,
+        p95_ns=calls.p95_ns,
+        max_ns=float(calls.max_ns),
+    )
+
+
+def _estimate(calls: CallFigures, pieces: list[tuple[int, int]]) -> Estimate:
+    count, mean = calls.count, calls.mean_ns
+    if count < 2:
+        return Estimate(mean, None, 1.0)
+    error, blocks = calls.deviation_ns / math.sqrt(count - 1), float(count)
+    if len(pieces) >= FEWEST_BLOCKS:
+        squares = sum((total - mean * of) ** 2 for of, total in pieces)
+        of_pieces = math.sqrt(squares * len(pieces) / (len(pieces) - 1)) / count
+        if of_pieces > error:
+            error, blocks = of_pieces, float(len(pieces))
+    return Estimate(mean, error, blocks)
+
 
 STEP: Final = "step"
 """The row of the whole step."""

@@ -1,7 +1,8 @@
-"""What is wrong with a run, by the package's own findings and by those installed beside it?
+"""Findings of a run by all sources: the package's own and those installed in addition.
 
-This is the socket. A distribution brings findings of its own by an entry point of the group
-``otel_mlperf.findings`` that names a ``FindingSource``; nothing of this package changes for it.
+This is the socket. A distribution adds findings by an entry point of the group
+``otel_mlperf.findings`` that names a ``FindingSource``; nothing in this package changes for it.
+Findings that only repeat another one, which has the reason, are removed here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from otel_mlperf.analysis.findings.between_steps import find_between_steps
 from otel_mlperf.analysis.findings.blocked_loop import find_blocked_loop
 from otel_mlperf.analysis.findings.cold_start import find_cold_start
 from otel_mlperf.analysis.findings.collectives import find_collectives
@@ -25,14 +25,13 @@ from otel_mlperf.analysis.findings.costly_settings import (
 )
 from otel_mlperf.analysis.findings.data_loading import find_data_loading
 from otel_mlperf.analysis.findings.device_allocations import find_device_allocations
-from otel_mlperf.analysis.findings.echoes import without_echoes
 from otel_mlperf.analysis.findings.ended_rules import find_ended_rules
-from otel_mlperf.analysis.findings.gpu_idle import find_gpu_idle
+from otel_mlperf.analysis.findings.gpu_busy import find_gpu_idle
 from otel_mlperf.analysis.findings.large_shares import find_large_shares
 from otel_mlperf.analysis.findings.live_warnings import with_warnings
 from otel_mlperf.analysis.findings.loader_causes import find_loader_causes
-from otel_mlperf.analysis.findings.losses import find_losses
 from otel_mlperf.analysis.findings.memory_growth import find_memory_growth
+from otel_mlperf.analysis.findings.missing_records import find_losses, find_unseen_steps
 from otel_mlperf.analysis.findings.periodic_stalls import find_periodic_stall
 from otel_mlperf.analysis.findings.recompilation import find_recompilation
 from otel_mlperf.analysis.findings.run_numbers import RunNumbers
@@ -44,24 +43,53 @@ from otel_mlperf.analysis.findings.run_time import (
 from otel_mlperf.analysis.findings.sampled_lines import find_sampled_lines
 from otel_mlperf.analysis.findings.small_operators import find_small_operators
 from otel_mlperf.analysis.findings.step_drift import find_step_drift
+from otel_mlperf.analysis.findings.step_gaps import find_between_steps
 from otel_mlperf.analysis.findings.stragglers import find_stragglers
 from otel_mlperf.analysis.findings.transfers import find_transfers
 from otel_mlperf.analysis.findings.uneven_batches import find_uneven_batches
 from otel_mlperf.analysis.findings.uneven_sections import find_uneven_sections
 from otel_mlperf.analysis.findings.uneven_shards import find_uneven_shards
-from otel_mlperf.analysis.findings.unseen_steps import find_unseen_steps
 from otel_mlperf.analysis.findings.worker_startup import find_worker_startup
+from otel_mlperf.analysis.steps.step_shares import DATA_WAIT
 from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.findings.finding import Finding, worst_findings_first
 from otel_mlperf.findings.finding_table import TABLE, row_of
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from importlib.metadata import EntryPoint
 
     from otel_mlperf.analysis.summary.summary_shapes import Summary
     from otel_mlperf.findings.finding_row import FindingRow
     from otel_mlperf.store.run_folders import RunFolder
+
+
+_ANY: Final = "*"
+_REASONS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
+    # A wait every so many steps: for one worker of so many, or where a pass begins.
+    ("periodic_stall", DATA_WAIT): frozenset({"slow_worker", "worker_startup", "cold_start"}),
+    ("periodic_stall", "garbage collection"): frozenset({"garbage_collection"}),
+    ("periodic_stall", "compile"): frozenset({"recompilation"}),
+    # Who waits for a CPU now and then takes longer then, whatever it does.
+    ("uneven_section", _ANY): frozenset({"noisy_neighbour", "oversubscription", "uneven_batches"}),
+}
+"""By id and section, the findings that are its reason."""
+
+
+def without_echoes(findings: list[Finding]) -> list[Finding]:
+    """Those for which there is no reason among the others."""
+    found = {finding.id for finding in findings}
+    return [
+        finding
+        for finding in findings
+        if not (_reasons(finding.id, finding.where.section) | _reasons(finding.id, _ANY)) & found
+    ]
+
+
+def _reasons(id: str, section: str) -> frozenset[str]:
+    return _REASONS.get((id, section), frozenset())
+
 
 GROUP: Final = "otel_mlperf.findings"
 Find = Callable[[RunNumbers], list[Finding]]

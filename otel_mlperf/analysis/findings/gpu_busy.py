@@ -1,9 +1,9 @@
-"""For which share of the time has a rank's GPU work while it makes steps?
+"""Share of the time in which a rank's GPU works while steps run, and the finding of idle GPUs.
 
 By the driver's utilization: the share of a moment in which at least one kernel ran, however little
-of the GPU it used. So it is a bound from above of what the work takes, and what is left is surely
-idle. Only of GPUs of which the rank's torch has memory. A reading counts for as long as it is since
-the one before: the first seconds are read more often.
+of the GPU it used. So it bounds the time of the work from above, and what is left is surely idle.
+Only GPUs count of which the rank's torch has memory. A reading counts for the time since the one
+before: readings in the first seconds are more frequent.
 """
 
 from __future__ import annotations
@@ -12,12 +12,44 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
+from otel_mlperf.findings.finding import Finding, Gain
+from otel_mlperf.findings.finding_table import row_of
 from otel_mlperf.store.table_reader import label_path
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
-_FEWEST: Final = 3
+
+_FEWEST_WINDOWS: Final = 3
+"""Steps from which on there is anything to say about a usual one."""
+
+
+def find_gpu_idle(numbers: RunNumbers) -> list[Finding]:
+    """One finding, if the GPUs idle for more than the row's share of a step."""
+    gpu, row = numbers.summary.gpu, row_of("gpu_idle")
+    if gpu is None or gpu.steps < _FEWEST_WINDOWS or gpu.idle_ns is None:
+        return []
+    share = gpu.idle_ns / gpu.gpu_ns
+    if not row.holds(share):
+        return []
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(value=share),
+            action=row.action,
+            evidence={
+                "share": share,
+                "idle_ns": gpu.idle_ns,
+                "gpu_ns": gpu.gpu_ns,
+                "steps": gpu.steps,
+            },
+            gain=Gain(low=0.0, high=share),
+        )
+    ]
+
+
+_FEWEST_READINGS: Final = 3
 """Readings among the steps from which on their mean is that of the steps."""
 OWN_GPUS: Final = """own AS (
     SELECT DISTINCT rank, labels ->> $gpu AS gpu FROM readings
@@ -50,7 +82,7 @@ def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
             utilization=names.GPU_UTILIZATION.name,
             general=names.TASK_GENERAL,
             phase=steps.phase,
-            fewest=_FEWEST,
+            fewest=_FEWEST_READINGS,
         )
     )
 

@@ -8,12 +8,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.checkpoint_gaps import time_around_checkpoints_ns
 from otel_mlperf.analysis.findings.gpu_busy import most_to_win
 from otel_mlperf.analysis.findings.line_causes import cause_of
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.sampled_lines import find_copying_lines, find_sampled_lines
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
+from otel_mlperf.analysis.findings.step_gaps import time_around_checkpoints_ns
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of

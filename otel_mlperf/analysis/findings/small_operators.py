@@ -1,11 +1,17 @@
-"""Does the model compute in so small pieces that to begin and end them is most of it?
+"""Findings of models that compute in pieces so small that their overhead is most of the step.
 
-By the operations in the graph of a backward pass, as autograd has them, and the time of a backward
-pass, as far as the main thread had a CPU. To run one takes the engine some 5 µs on a CPU of today,
-whatever it computes: 7 µs an operation were measured on one row of 64 numbers, 350 µs in a
-transformer of 256 dimensions. Where the loop calls the model many times before it goes back once,
-takes many elements out one by one, or uses each weight again and again, it computes single items,
-and larger operations are small, too.
+*Operators on the host*: from the operations in the graph of a backward pass, as autograd has them,
+and the time of a backward pass, as far as the main thread had a CPU. One operation costs the engine
+some 5 µs on a current CPU, whatever it computes: 7 µs were measured on one row of 64 numbers,
+350 µs in a transformer of 256 dimensions. Where the loop calls the model many times before one
+backward pass, takes many elements out one by one, or uses each weight again and again, it computes
+single items, and larger operations are small, too.
+
+*Launches*: a kernel launch costs the host some microseconds, with Python and autograd tens of them.
+Where kernels are shorter than that, forward, backward and optimizer last as long as the host needs,
+and the GPU idles in between. A CUDA graph launches all of it at once: those sections then last as
+long as the GPU has work. Its utilization bounds that from above, so the difference is surely won if
+all of the GPU's work is theirs.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
-from otel_mlperf.analysis.findings.launches import find_launches
+from otel_mlperf.analysis.findings.gpu_busy import read_gpu_busy
 from otel_mlperf.analysis.findings.stack_lines import read_stack_lines
 from otel_mlperf.analysis.steps.step_shares import share_of_passes
 from otel_mlperf.findings.finding import Finding, Gain, Where
@@ -23,6 +29,52 @@ from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+
+
+_FEWEST_LAUNCHES: Final = 10
+"""Steps from which on there is anything to say about a usual one."""
+_COMPUTING: Final = (names.FORWARD, names.BACKWARD, names.OPTIMIZER)
+_MOST_BUSY: Final = 0.7
+"""Utilization from which on nobody knows how much of a GPU idles."""
+_LEAST_WON: Final = 0.75
+"""Part of the difference: a graph has to be launched, too, and batches copied into it."""
+
+
+def find_launches(numbers: RunNumbers) -> list[Finding]:
+    """One, of the rank whose GPU has least to do while the host launches work for it."""
+    steps, row = numbers.summary.steps, row_of("small_operators")
+    busy = read_gpu_busy(numbers)
+    if steps is None or steps.count < _FEWEST_LAUNCHES or not busy:
+        return []
+    rank = min(busy, key=lambda one: busy[one])
+    sections = [
+        one
+        for one in steps.rows
+        if one.category in _COMPUTING or one.name in _COMPUTING
+        if not one.beside
+    ]
+    computing = sum(one.share for one in sections)
+    won = computing - busy[rank]
+    if busy[rank] > _MOST_BUSY or not row.holds(won):
+        return []
+    longest = max(sections, key=lambda one: one.share)
+    how = (
+        f"the GPU has work for {busy[rank]:.0%} of the time, while forward, backward and "
+        f"optimizer take the host {computing:.0%} of a step, {longest.name} most"
+    )
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(how=how),
+            action=row.action,
+            evidence={"gpu_busy": busy[rank], "computing_share": computing, "share": won},
+            where=Where(section=longest.name, rank=rank),
+            gain=Gain(low=_LEAST_WON * won, high=computing - busy[rank] / 2),
+            command=f"otel-mlperf show {numbers.summary.short_id}",
+        )
+    ]
+
 
 _FEWEST: Final = 10
 """Steps from which on there is anything to say about a usual one."""

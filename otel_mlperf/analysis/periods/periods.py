@@ -1,22 +1,107 @@
-"""What did a run do in each hour: how many steps and requests, how long, with what?"""
+"""Steps, requests and resource use of a run by hours or other periods."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf import names
 from otel_mlperf.analysis.periods.period_grid import lay_grid
-from otel_mlperf.analysis.periods.period_readings import lived_by_period, read_use_by_period
-from otel_mlperf.analysis.periods.period_shapes import Period, PeriodProcess, Periods
-from otel_mlperf.analysis.periods.period_steps import read_steps_by_period
+from otel_mlperf.analysis.periods.period_shapes import Period, PeriodProcess, Periods, PeriodSteps
 from otel_mlperf.analysis.run.run_processes import no_such_rank, read_processes
-from otel_mlperf.analysis.steps.step_shares import main_phase
+from otel_mlperf.analysis.steps.step_shares import CHOSEN, main_phase, per_second, read_warm_up
 from otel_mlperf.analysis.summary.call_durations import read_requests_by_period
 from otel_mlperf.analysis.summary.chosen_phase import chosen_phase
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:
+    from otel_mlperf.analysis.periods.period_grid import Grid
     from otel_mlperf.analysis.run.run_processes import Processes
     from otel_mlperf.store.run_folders import RunFolder
+
+
+# What the kernel has as the peak is one of the period in which it was seen to rise.
+_USED: Final = """WITH read AS (
+    SELECT name, labels, time_ns, value, value - lag(value) OVER series AS more,
+        time_ns - lag(time_ns) OVER series AS held_ns
+    FROM readings WHERE name = $peak OR (name IN ($cpu, $memory) AND contains(labels, $main))
+    WINDOW series AS (PARTITION BY name, labels, rank, restart ORDER BY time_ns))
+SELECT least(greatest((time_ns - $origin) // $every, 0), $last),
+    sum(more) FILTER (name = $cpu) * 1e9 * count(DISTINCT labels) FILTER (name = $cpu)
+        / nullif(sum(held_ns) FILTER (name = $cpu), 0),
+    max(value) FILTER (name = $memory OR (name = $peak AND coalesce(more > 0, true)))::BIGINT
+FROM read GROUP BY 1"""
+
+
+def read_use_by_period(store: Store, grid: Grid) -> dict[int, PeriodProcess]:
+    """By number of the period; those in which nothing was read are not there."""
+    rows = store.rows(
+        _USED,
+        cpu=names.PROCESS_CPU_TIME.name,
+        memory=names.PROCESS_MEMORY.name,
+        peak=names.RUN_MEMORY_PEAK.name,
+        main=json.dumps({names.PROCESS_ROLE: "main"})[1:-1],
+        origin=grid.origin_ns,
+        every=grid.every_ns,
+        last=grid.periods - 1,  # what was read at its end is of the run, too
+    )
+    return {period: PeriodProcess(cpus=cpus, memory_peak_bytes=peak) for period, cpus, peak in rows}
+
+
+def lived_by_period(processes: Processes, grid: Grid) -> list[int]:
+    """For how long in each period at least one process was there."""
+    lived = [0] * grid.periods
+    until = grid.origin_ns
+    for process in sorted(processes.all, key=lambda one: one.start_ns):
+        begin, end = max(process.start_ns, until), processes.end_of(process)
+        until = max(until, end)
+        while begin < end:
+            number = (begin - grid.origin_ns) // grid.every_ns
+            upto = min(end, grid.begin_ns(number + 1))
+            lived[number] += upto - begin
+            begin = upto
+    return lived
+
+
+_STEPS: Final = f"""{CHOSEN}, ended AS (
+    SELECT restart, n, bool_or(error) AS failed, sum(samples)::BIGINT AS samples,
+        sum(tokens)::BIGINT AS tokens, (max(end_ns) - $origin) // $every AS period
+    FROM steps WHERE phase = $phase GROUP BY restart, n
+), waits AS (
+    SELECT rank, restart, n, sum(self_ns) AS waited FROM sections
+    WHERE phase = $phase AND n IS NOT NULL AND NOT beside AND category = $data GROUP BY ALL
+), told AS (
+    SELECT period, count(*) AS measured, sum(duration_ns)::BIGINT AS spent,
+        avg(duration_ns) AS mean, quantile_disc(duration_ns, 0.5) AS p50,
+        quantile_disc(duration_ns, 0.95) AS p95, quantile_disc(duration_ns, 0.99) AS p99,
+        max(duration_ns) AS most, coalesce(sum(waited), 0)::BIGINT AS waited,
+        {per_second("chosen.samples")} AS samples_per_s,
+        {per_second("chosen.tokens")} AS tokens_per_s
+    FROM chosen JOIN ended USING (restart, n) LEFT JOIN waits USING (rank, restart, n)
+    GROUP BY period
+), counts AS (
+    SELECT period, count(*) AS count, count(*) FILTER (failed) AS failed,
+        sum(samples)::BIGINT AS samples, sum(tokens)::BIGINT AS tokens
+    FROM ended GROUP BY period
+)
+SELECT period, count, failed, samples, tokens, coalesce(measured, 0), coalesce(spent, 0), mean,
+    p50, p95, p99, most, coalesce(waited, 0), waited / nullif(spent, 0), samples_per_s, tokens_per_s
+FROM counts LEFT JOIN told USING (period)"""
+
+
+def read_steps_by_period(store: Store, phase: str, grid: Grid) -> dict[int, PeriodSteps]:
+    """By number of the period; those in which no step ended are not there."""
+    rows = store.rows(
+        _STEPS,
+        phase=phase,
+        first=1 if read_warm_up(store, phase) else 0,
+        data=names.DATA_LOADING,
+        origin=grid.origin_ns,
+        every=grid.every_ns,
+    )
+    fields = PeriodSteps.__struct_fields__
+    return {period: PeriodSteps(**dict(zip(fields, row, strict=True))) for period, *row in rows}
+
 
 _NOT_READ: Final = PeriodProcess(cpus=None, memory_peak_bytes=None)
 

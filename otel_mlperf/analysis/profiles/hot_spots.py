@@ -1,17 +1,18 @@
-"""Which functions took the time of profiled sections, which lines allocated, and what has grown?
+"""Functions and lines that took the time or memory of profiled sections, and memory growth.
 
-The calls that were profiled, on all ranks and in all processes, added up by section; functions of
-profiler windows with stacks; and what each process had more of between two points.
+Profiled calls of all ranks and processes add up by section; functions of profiler windows with
+stacks by name, without the time of PyTorch's operators inside them and without this package's own
+functions. Growth is what each process has more of than at an earlier point.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from otel_mlperf.analysis.profiles.window_functions import read_window_functions
 from otel_mlperf.growth_file import MemoryGrowth, read_growths
 from otel_mlperf.hot_file import HotSpot, Kind, ProfiledCall, read_calls
 from otel_mlperf.store.table_reader import Store
@@ -20,6 +21,47 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.store.run_folders import RunFolder
+
+
+_WINDOWS: Final = """SELECT count(*), count(DISTINCT rank), sum(end_ns - start_ns)::BIGINT
+FROM windows WHERE digest IN (SELECT digest FROM totals WHERE what = 'python')"""
+_FUNCTIONS: Final = """SELECT name, arg_max(section, section_ns) AS section,
+    sum(count)::BIGINT AS calls, sum(self_ns)::BIGINT AS own_ns, sum(total_ns)::BIGINT AS total_ns
+FROM totals WHERE what = 'python' GROUP BY name ORDER BY own_ns DESC, name"""
+_WRITTEN: Final = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<name>.+)")
+"""As PyTorch names one that is written in Python; one in C is in angle brackets."""
+_OURS: Final = re.compile(r"(.*/)?otel_mlperf/(recorder|journal|integrations|pytorch)/")
+
+
+class WindowFunctions(NamedTuple):
+    """All of them, the largest first."""
+
+    windows: int
+    ranks: int
+    duration_ns: int
+    """Of the windows that have any."""
+    functions: Sequence[dict[str, Any]]
+    """Name, file and line, section with most of it, calls and times."""
+
+
+def read_window_functions(store: Store, section: str | None = None) -> WindowFunctions | None:
+    """Those whose time is mostly in one section, if it is given; None where there are none."""
+    ((windows, ranks, duration_ns),) = store.rows(_WINDOWS)
+    if not windows:
+        return None
+    functions = [
+        row | _named(row["name"])
+        for row in store.records(_FUNCTIONS)
+        if section in (None, row["section"]) and not _OURS.match(row["name"])
+    ]
+    return WindowFunctions(windows, ranks, duration_ns, functions) if functions else None
+
+
+def _named(name: str) -> dict[str, Any]:
+    found = _WRITTEN.fullmatch(name)
+    if found is None:
+        return {"name": name.strip("<>"), "file": "", "line": 0}
+    return found.groupdict() | {"line": int(found["line"])}
 
 
 HotKind = Literal[Kind, "window"]

@@ -1,10 +1,10 @@
-"""What did the devices do in the profiler windows of a run, in one step of them, or in one trace?
+"""Work of the devices in the profiler windows of a run, in one step of them, or in one trace.
 
 From the rows of the tables ``windows``, ``totals``, ``streams``, ``copies``, ``gaps`` and
-``allocator``, whether a run folder has them or they were counted just now. Counts and times of
-several windows add up; quantiles do not, and are there for a single window only. A step is counted
-from the rows of its single events, which are in the store whatever the budget sent: exact, and a
-part of what its window comes to.
+``allocator``, stored in a run folder or counted just now. Counts and times of several windows add
+up; quantiles do not, and exist for a single window only. A step is counted from the rows of its
+single events, which are stored whatever the budget sent: exact, and a part of its window's sums.
+The memory peak of a window has the operator and the section that started last and had not ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from otel_mlperf.analysis.profiles.kernel_rows import (
     grouped,
     table,
 )
-from otel_mlperf.analysis.profiles.memory_peaks import read_peaks
 from otel_mlperf.analysis.profiles.profiled_rows import count_step
 from otel_mlperf.analysis.profiles.recorded_windows import find_unread
 from otel_mlperf.analysis.profiles.window_completeness import (
@@ -50,10 +49,31 @@ from otel_mlperf.store.window_facts import CapturedWork, CollectiveTotal, Unknow
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_mlperf.analysis.profiles.kernel_rows import By, Rows
+    from otel_mlperf.analysis.profiles.kernel_rows import By
     from otel_mlperf.analysis.profiles.profiled_steps import ProfiledStep, StepEvents
     from otel_mlperf.store.run_folders import RunFolder
     from otel_mlperf.store.window_facts import WindowCompleteness
+
+
+_PEAKS: Final = """SELECT rank, restart, device_type, device, time_ns FROM allocator
+WHERE peak_bytes IS NOT NULL QUALIFY row_number() OVER (
+    PARTITION BY rank, device_type, device ORDER BY peak_bytes DESC, time_ns) = 1"""
+_RAN: Final = """SELECT name FROM spans WHERE rank = $rank AND restart = $restart
+AND kind = $kind AND ($category = '' OR category = $category)
+AND start_ns <= $at AND end_ns >= $at ORDER BY start_ns DESC, end_ns LIMIT 1"""
+_WHAT: Final = {"operator": ("event", "operator"), "section": ("section", "")}
+
+
+def read_peaks(store: Store) -> list[dict[str, Any]]:
+    """Of each device of each rank: when, in which operator and section; empty: in none."""
+    peaks = store.records(_PEAKS)
+    for peak in peaks:
+        about = {"rank": peak["rank"], "restart": peak["restart"], "at": peak["time_ns"]}
+        for what, (kind, category) in _WHAT.items():
+            found = store.rows(_RAN, **about, kind=kind, category=category)
+            peak[what] = found[0][0] if found else ""
+    return peaks
+
 
 _TABLES: Final = ("windows", "completeness", "streams", "copies", "gaps", "allocator")
 _GAPS: Final = 20

@@ -1,8 +1,8 @@
-"""What is there to say about a run, exact for the whole of it?"""
+"""The summary of a run, exact for the whole of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -31,7 +31,6 @@ from otel_mlperf.analysis.steps.step_shares import (
 )
 from otel_mlperf.analysis.summary.beside_time import beside_steps, with_rows_beside
 from otel_mlperf.analysis.summary.call_durations import read_calls
-from otel_mlperf.analysis.summary.checkpoint_totals import read_checkpoints, read_files
 from otel_mlperf.analysis.summary.chosen_phase import chosen_phase
 from otel_mlperf.analysis.summary.epochs import read_epochs
 from otel_mlperf.analysis.summary.goodput import read_ledger
@@ -50,15 +49,46 @@ from otel_mlperf.analysis.summary.outside_time import (
 )
 from otel_mlperf.analysis.summary.progress import read_progress
 from otel_mlperf.analysis.summary.section_uses import read_process_use, read_section_uses
-from otel_mlperf.analysis.summary.summary_shapes import AsOf, Summary, Telemetry
+from otel_mlperf.analysis.summary.summary_shapes import AsOf, CheckpointTotal, Summary, Telemetry
 from otel_mlperf.analysis.summary.work_figures import read_work
 from otel_mlperf.store.parts import read_as_of
-from otel_mlperf.store.table_reader import Store
+from otel_mlperf.store.table_reader import Store, label_path
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.run.run_processes import Failure
     from otel_mlperf.analysis.steps.step_shapes import Slowest, StepFigures, WarmUp
+    from otel_mlperf.names import Metric
     from otel_mlperf.store.run_folders import RunFolder
+
+
+# A total only grows: the largest of a process is its last.
+_TOTALS: Final = """SELECT labels ->> $direction AS direction,
+    sum(most) FILTER (name = $bytes)::BIGINT, sum(most) FILTER (name = $time)
+FROM (
+    SELECT name, labels, max(value) AS most FROM readings
+    WHERE name IN ($bytes, $time) GROUP BY name, labels, rank, restart
+) GROUP BY direction ORDER BY direction DESC"""
+
+
+def read_checkpoints(store: Store) -> list[CheckpointTotal]:
+    """What all ranks wrote, then what they read, of calls whose size is known; exact."""
+    return _read(store, names.CHECKPOINT_DIRECTION, names.CHECKPOINT_IO, names.CHECKPOINT_IO_TIME)
+
+
+def read_files(store: Store) -> list[CheckpointTotal]:
+    """The same of files that were opened while files were watched."""
+    return _read(store, names.DISK_DIRECTION, names.FILE_IO, names.FILE_IO_TIME)
+
+
+def _read(store: Store, label: str, size: Metric, time: Metric) -> list[CheckpointTotal]:
+    rows = store.rows(_TOTALS, direction=label_path(label), bytes=size.name, time=time.name)
+    return [
+        CheckpointTotal(
+            direction=direction, bytes=moved, time_ns=time_s * 1e9, bytes_per_s=moved / time_s
+        )
+        for direction, moved, time_s in rows
+        if moved and time_s
+    ]
 
 
 def summarize(

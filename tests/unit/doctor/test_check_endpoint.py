@@ -15,7 +15,7 @@ from grpc_fault_server import GrpcFaultServer
 
 from otel_mlperf.analysis.run.item_accounts import RunAccount
 from otel_mlperf.doctor.check_endpoint import check_backends, check_endpoints
-from otel_mlperf.findings.check import Check
+from otel_mlperf.findings.finding import Check
 
 NO_ENDPOINT = "no endpoint is set: the run folder has it all"
 

@@ -11,7 +11,7 @@ from run_folders import S, digits
 
 from otel_mlperf.analysis.run.item_accounts import RunAccount
 from otel_mlperf.doctor.check_run import check_account, check_journals, check_run, check_windows
-from otel_mlperf.findings.check import Check
+from otel_mlperf.findings.finding import Check
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.layout import WORD, Word
 from otel_mlperf.store.run_folders import read_run

@@ -10,7 +10,7 @@ from run_folders import MS, RunFolderBuilder, S, digits
 
 from otel_mlperf.analysis.summary.run_list import overview
 from otel_mlperf.analysis.summary.summary import summarize
-from otel_mlperf.findings.check import Check, worst_first
+from otel_mlperf.findings.finding import Check, worst_first
 from otel_mlperf.report.finding_lines import render_checks
 from otel_mlperf.report.notebook import render_html
 from otel_mlperf.report.run_table import render_runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.analysis.findings.echoes import without_echoes
+from otel_mlperf.analysis.findings.finding_sources import without_echoes
 from otel_mlperf.findings.finding import Finding, Where
 
 

@@ -1,7 +1,9 @@
-"""Does much of the run pass between its steps, where nothing that is recorded says what it is?
+"""Finding of time between steps that no section explains, and time that surrounds checkpoints.
 
-At the end of an epoch a loop counts, draws or reads again what it needs for the next one. What is
-in a section there has a row or a finding of its own.
+At the end of an epoch a loop counts, draws or reads again what it needs for the next one; what is
+in a section has a row or a finding of its own. Around a checkpoint a program renames the file,
+removes the previous one, copies or counts: between two steps of a loop that does nothing else
+there, that is all of the time except the saving.
 """
 
 from __future__ import annotations
@@ -9,11 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.checkpoint_gaps import (
-    GAPS,
-    MOST_RANKS,
-    time_around_checkpoints_ns,
-)
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.stack_lines import costliest_outside, ending_with
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
 from otel_mlperf.findings.finding import Finding, Gain, Where
@@ -22,7 +20,44 @@ from otel_mlperf.findings.finding_table import row_of
 if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
-_FEWEST: Final = 10
+
+MOST_RANKS: Final = 8
+"""That are looked at, of a run of thousands: they make their steps together."""
+_FEWEST_SAVES: Final = 3
+"""Such gaps from which on what they have in common is no accident."""
+GAPS: Final = """gaps AS (SELECT rank, end_ns AS a,
+        lead(start_ns) OVER (PARTITION BY rank, restart ORDER BY start_ns) AS b
+        FROM steps WHERE phase = $phase AND rank IN
+            (SELECT DISTINCT rank FROM steps ORDER BY rank LIMIT $ranks))"""
+"""From the end of a step, ``a``, to the begin of the next one of its rank, ``b``."""
+# What is in them: the spans that are in no step.
+_AROUND: Final = f"""WITH {GAPS},
+    inside AS (SELECT gaps.rank, a, b, spans.category, spans.end_ns - spans.start_ns AS ns
+        FROM gaps JOIN spans ON spans.rank = gaps.rank AND n IS NULL
+        AND spans.start_ns >= a AND spans.end_ns <= b AND spans.category <> $garbage)
+    SELECT median(b - a - saved), count(*) FROM (
+        SELECT a, b, sum(ns) AS saved FROM inside GROUP BY rank, a, b
+        HAVING bool_and(category = $checkpoint))"""
+
+
+@once_a_run
+def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
+    """Of all checkpoints outside of steps, by the middle one of those that are alone in a gap."""
+    summary = numbers.summary
+    saved = sum(one.count or 0 for one in summary.outside if one.name == names.SPAN_CHECKPOINT)
+    if summary.steps is None or saved < _FEWEST_SAVES:
+        return 0.0
+    ((around, count),) = numbers.store.rows(
+        _AROUND,
+        phase=summary.steps.phase,
+        checkpoint=names.CHECKPOINT,
+        garbage=names.GARBAGE_COLLECTION,
+        ranks=MOST_RANKS,
+    )
+    return max(0.0, float(around)) * saved if count >= _FEWEST_SAVES else 0.0
+
+
+_FEWEST_STEPS: Final = 10
 """Steps from which on a share of the run is no accident of the first."""
 _LEAST_NS: Final = 1_000_000
 """A gap that is shorter is what every loop has."""
@@ -34,7 +69,7 @@ def find_between_steps(numbers: RunNumbers) -> list[Finding]:
     """One, if more than the row's share of the run is in no section and between two steps."""
     summary, row = numbers.summary, row_of("uncovered")
     steps = summary.steps
-    if steps is None or steps.count < _FEWEST or not summary.duration_ns:
+    if steps is None or steps.count < _FEWEST_STEPS or not summary.duration_ns:
         return []
     left = sum(one.sum_ns for one in summary.outside if one.name == NOT_IN_A_SPAN)
     if not row.holds(left / summary.duration_ns):

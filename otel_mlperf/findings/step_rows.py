@@ -1,0 +1,208 @@
+"""Rows of the findings table about steps: progress, drift, memory, patterns in a finished run."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_mlperf.findings.finding_row import Alert, FindingRow
+
+PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
+    FindingRow(
+        id="periodic_stall",
+        name="PeriodicStall",
+        severity="warning",
+        threshold=0.01,
+        summary=(
+            "every {period} steps one takes {times:.1f} × the others, most of it in {section}: "
+            "{value:.1%} of the steps' time"
+        ),
+        action=(
+            "Look at what the loop does every {period} steps (logging, printing, saving, "
+            "evaluating), and do it less often, beside the step, or outside of it."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="uneven_section",
+        name="UnevenSection",
+        severity="info",
+        threshold=3.0,
+        matters=0.1,
+        summary="{section} takes {value:.1f} × as long in one step of twenty as in the middle one",
+        action=(
+            "Compare a slow step with a usual one (otel-mlperf show --step): inputs of different "
+            "lengths (sort or pad them), a device or a rank that is waited for, a neighbour."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="garbage_collection",
+        name="GarbageCollection",
+        severity="warning",
+        threshold=0.05,
+        summary="garbage collections take {value:.0%} of a step",
+        action=(
+            "Call gc.freeze() when all is set up, or gc.disable() and gc.collect() every few "
+            "hundred steps: objects that live as long as the program are looked at each time."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="uncovered",
+        name="TimeInNoSection",
+        severity="info",
+        threshold=0.2,
+        summary="{value:.0%} of a step is in no section",
+        action=(
+            "Put `with om.span(...)` around what else the loop does. The line that takes most of "
+            "it is named after some five seconds of steps."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="costly_line",
+        name="CostlyLine",
+        severity="warning",
+        threshold=0.2,
+        summary=(
+            "{value:.0%} of a step likely goes into the program's own lines between the parts of "
+            "the training, most of it into {place}"
+        ),
+        action=(
+            "Do it every so many steps or once an epoch, from what has been collected, for the "
+            "whole batch at once (operations of tensors instead of a loop over elements), or in "
+            "another process: DataLoader workers for what prepares data."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="validation",
+        name="ValidationShare",
+        severity="info",
+        threshold=0.15,
+        summary="validation takes {value:.0%} of the run",
+        action=(
+            "Validate less often or on a part of the data, with a larger batch, under "
+            "torch.inference_mode()."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="checkpoint",
+        name="CheckpointShare",
+        severity="warning",
+        threshold=0.1,
+        summary="checkpoints take {value:.0%} of the run",
+        action=(
+            "Save less often, to a faster disk, or beside the training "
+            "(torch.distributed.checkpoint.async_save)."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="memory_growth",
+        name="MemoryGrowth",
+        severity="warning",
+        threshold=0.2,
+        summary=(
+            "memory of {of} grows steadily: by {grown}, {value:.0%} of what it was, in {time}"
+        ),
+        action=(
+            "Look for what keeps objects: losses that are added up with their graph "
+            "(use .item() or .detach()), lists of outputs, caches without a limit; "
+            "om.memory_growth() tells what has grown between two points."
+        ),
+        of_ended=True,
+    ),
+)
+
+
+TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
+    FindingRow(
+        id="no_progress",
+        name="RunMakesNoSteps",
+        severity="critical",
+        threshold=600,
+        alert=Alert(
+            expr=(
+                "time() - max by (job, ml_run_name)\n"
+                "(ml_run_last_step_time_seconds or ml_run_start_time_seconds)"
+            ),
+            summary="Run {{ $labels.ml_run_name }} makes no steps.",
+            description=(
+                "The last step of any rank ended {{ $value | humanizeDuration }} ago, "
+                "and the run has not ended. A checkpoint or a set-up of that length "
+                "looks the same."
+            ),
+            what_to_do=(
+                'Look at "Open now" in the dashboard, or otel-mlperf top: one rank in '
+                "another section than the others is the one that they wait for; all in "
+                "a collective means that a rank has gone; all in data.load means "
+                "storage."
+            ),
+            dashboard="otel-mlperf-ranks",
+            group="training",
+            after="1m",
+            because=(
+                "A run that ended in good order stops sending, so it is not meant. The "
+                "run's start counts as long as there is no step."
+            ),
+        ),
+    ),
+    FindingRow(
+        id="step_drift",
+        name="StepTimeRegressed",
+        severity="warning",
+        threshold=1.15,
+        summary="steps take {value:.2f} × as long at the end as at the beginning",
+        action=(
+            "Compare a late step with an early one (otel-mlperf show --step): something that grows "
+            "(a list, a cache, a log, a graph that is kept), a device that throttles, or longer "
+            "inputs."
+        ),
+        of_ended=True,
+        alert=Alert(
+            # Of minutes beside hours; a run that has ended is judged by all of its steps.
+            threshold=1.3,
+            expr=(
+                "(histogram_avg(sum by (job, ml_run_name)\n"
+                '(rate(ml_training_step_duration_seconds{ml_phase="train"}[5m])))\n'
+                "/ quantile_over_time(0.5, (histogram_avg(sum by (job, ml_run_name)\n"
+                '(rate(ml_training_step_duration_seconds{ml_phase="train"}[5m]))))[6h:5m])\n'
+                "and count_over_time((histogram_avg(sum by (job, ml_run_name)\n"
+                '(rate(ml_training_step_duration_seconds{ml_phase="train"}[5m]))))[6h:5m]) >=\n'
+                "6)"
+            ),
+            summary="Steps of run {{ $labels.ml_run_name }} take longer than they used to.",
+            description=(
+                "The mean step of the last five minutes takes {{ $value | "
+                "humanizePercentage }} of the median of the last six hours."
+            ),
+            what_to_do=(
+                '"Where a step goes" shows the kind of work that grew: data_loading - '
+                "storage and workers; backward or forward - clocks and throttling of "
+                "the GPUs, one slow rank; communication - the network, or the rank that "
+                "comes last."
+            ),
+            dashboard="otel-mlperf-training-run",
+            group="training",
+            after="10m",
+            because=(
+                "Against its own normal, the median of six hours; only with half an hour of it."
+            ),
+        ),
+    ),
+    FindingRow(
+        id="unseen_steps",
+        name="StepsUnseen",
+        severity="warning",
+        # Backward passes, of a run that did not finish: so many make no end of a first step.
+        threshold=20,
+        summary="no step of a PyTorch loop was seen: {seen}",
+        action=(
+            "Write `import otel_mlperf as om` and, around one turn of the loop, `with om.step():`; "
+            "what is seen inside it then belongs to the step."
+        ),
+        of_ended=True,
+    ),
+)
