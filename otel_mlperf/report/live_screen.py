@@ -1,4 +1,4 @@
-"""How does a running job look on a terminal, from moment to moment?"""
+"""The screen of ``top``: a running job on a terminal, its requests included."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from otel_mlperf.analysis.live.live_view import SPARK_STEPS
 from otel_mlperf.analysis.run.run_processes import RUNNING
 from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.report.finding_lines import finding_text
-from otel_mlperf.report.lines import WIDTH, bar, columns, folded, left, short, text
-from otel_mlperf.report.live_requests import live_request_lines
+from otel_mlperf.report.lines import WIDTH, Line, bar, columns, folded, left, short, text
 from otel_mlperf.report.quantities import column_unit, duration, figures, percent, plural, rate
 from otel_mlperf.report.work_lines import amount
 
@@ -20,10 +19,40 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.analysis.live.live_readings import DeviceNow
+    from otel_mlperf.analysis.live.live_requests import RequestsNow
     from otel_mlperf.analysis.live.live_view import Live, RankNow
     from otel_mlperf.findings.finding import Finding
-    from otel_mlperf.report.lines import Line, Style
+    from otel_mlperf.report.lines import Style
     from otel_mlperf.report.quantities import Unit
+
+
+_MOST: Final = 4
+_NAME: Final = 12
+_REQUEST_COLUMNS: Final = 67
+
+
+def live_request_lines(requests: list[RequestsNow], width: int) -> list[Line]:
+    """A line for each name: what is open now, and what ended within the last minute."""
+    if not requests:
+        return []
+    told = requests[:_MOST]
+    name = max(_NAME, min(width - _REQUEST_COLUMNS, max(columns(one.name) for one in told)))
+    title = f"{left('requests', name)}{'open':>6}{'oldest':>9}{'a second':>10}{'failed':>8}"
+    title += "".join(f"{column:>8}" for column in ("p50", "p95", "p99", "max"))
+    lines: list[Line] = [[(title, "dim")]]
+    lines += [[(_row(one, name), "")] for one in told]
+    if rest := requests[_MOST:]:
+        lines.append([(f"and {plural(len(rest), 'more name')}: top --json has all", "dim")])
+    return lines
+
+
+def _row(one: RequestsNow, name: int) -> str:
+    oldest = duration(one.oldest_ns) if one.oldest_ns is not None else ""
+    speed = rate(one.per_s) if one.per_s is not None else ""
+    row = f"{left(one.name, name)}{one.open:>6,}{oldest:>9}{speed:>10}{one.failed:>8,}"
+    took = (one.p50_ns, one.p95_ns, one.p99_ns, one.max_ns)
+    return row + "".join(f"{'–' if ns is None else duration(ns):>8}" for ns in took)
+
 
 _TICKS: Final = "▁▂▃▄▅▆▇█"
 _ASCII_TICKS: Final = "_.-:=+*#"

@@ -1,19 +1,19 @@
-"""What does a summary say below its table?"""
+"""Lines below the table of a summary: goodput, loaders, machine, work, telemetry and advice."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.analysis.run.run_processes import IMPORTED, RUNNING
 from otel_mlperf.analysis.steps.step_shares import COLLECTION, shown
+from otel_mlperf.analysis.summary.goodput_shapes import PRODUCTIVE
 from otel_mlperf.analysis.summary.logged import GAUGE
 from otel_mlperf.analysis.summary.marks import of_first_rank
 from otel_mlperf.journal.journal_folder import ROOM
 from otel_mlperf.report.finding_lines import finding_lines
-from otel_mlperf.report.goodput_lines import goodput_lines
 from otel_mlperf.report.gpu_lines import gpu_lines
 from otel_mlperf.report.kernel_facts import unknown_row_texts
 from otel_mlperf.report.lines import (
@@ -26,21 +26,90 @@ from otel_mlperf.report.lines import (
     short,
     wrapped,
 )
-from otel_mlperf.report.loader_lines import loader_lines
 from otel_mlperf.report.machine_line import machine_lines
 from otel_mlperf.report.quantities import duration, parts, percent, plural, size_and_rate
 from otel_mlperf.report.work_lines import work_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from otel_mlperf.analysis.steps.step_shapes import AggregateTotal, StepFigures
+    from otel_mlperf.analysis.summary.goodput_shapes import Ledger
+    from otel_mlperf.analysis.summary.loader_shapes import FirstBatches, LoaderUse, WorkerUse
     from otel_mlperf.analysis.summary.summary_shapes import (
         OutsideShare,
         ProgramSeries,
         Summary,
         Telemetry,
     )
+
+
+_LEAST: Final = 0.005
+"""Shares below it are left out."""
+
+
+def goodput_lines(ledger: Ledger | None, width: int) -> list[Line]:
+    """The share of the productive time, then all kinds, the largest first."""
+    total = 0 if ledger is None else sum(ledger.spent_ns.values())
+    if ledger is None or not total or not any(ledger.spent_ns[kind] for kind in PRODUCTIVE):
+        return []
+    by_size = sorted(ledger.spent_ns.items(), key=lambda item: -item[1])
+    told = [f"{kind} {percent(ns / total)}" for kind, ns in by_size if ns >= _LEAST * total]
+    if ledger.lost_steps:
+        told.append(plural(ledger.lost_steps, "step") + " lost")
+    head = f"{percent(ledger.goodput)} of {duration(ledger.wall_ns)}: "
+    return labelled_lines("goodput", wrapped(head, told, width - LABEL))
+
+
+_MOST: Final = 3
+_MOST_SLOW: Final = 3
+_STARTED: Final = "started"
+
+
+def loader_lines(loaders: Sequence[LoaderUse], width: int) -> list[Line]:
+    """Waits and ready batches, what a batch takes a worker, slow ones, what their start takes."""
+    room, lines = width - LABEL, []
+    for loader in loaders[:_MOST]:
+        lines += wrapped(f"{loader.dataset}: ", list(_waits(loader)), room)
+        lines += [short(line, room) for line in _inside(loader)]
+    if rest := loaders[_MOST:]:
+        lines.append(f"{plural(len(rest), 'other')}: summary --json has all of them")
+    return labelled_lines("loader", lines)
+
+
+def _waits(loader: LoaderUse) -> Iterator[str]:
+    batches = f"{loader.batches:,} batch{'es' * (loader.batches != 1)}"
+    yield f"{batches}, waited {duration(loader.wait_ns)}"
+    if loader.ready is not None and loader.none_ready_share is not None:
+        yield f"{loader.ready:.1f} ready when asked, none for {percent(loader.none_ready_share)}"
+
+
+def _inside(loader: LoaderUse) -> Iterator[str]:
+    if loader.fetch_ns is not None and loader.items_ns is not None:
+        who = "the program" if loader.ready is None else "a worker"
+        collate = duration(loader.collate_ns or 0.0)
+        parts = f"__getitem__ {duration(loader.items_ns)}, collate {collate}"
+        yield f"a batch takes {who} {duration(loader.fetch_ns)}: {parts}"
+    slow = [worker for worker in loader.workers if worker.is_slow]
+    ranks = len({worker.rank for worker in loader.workers})
+    for worker in slow[:_MOST_SLOW]:
+        yield _slow(worker, loader.workers, ranks)
+    yield from (_started(first) for first in loader.first_batches if first.workers == _STARTED)
+
+
+def _slow(worker: WorkerUse, workers: Sequence[WorkerUse], ranks: int) -> str:
+    others = [other.fetch_ns for other in workers if not other.is_slow]
+    rank = f" of rank {worker.rank}" if ranks > 1 else ""
+    usual = f", the others {duration(sum(others) / len(others))}" if others else ""
+    return f"worker {worker.worker}{rank} is slow: {duration(worker.fetch_ns)} a batch{usual}"
+
+
+def _started(first: FirstBatches) -> str:
+    if first.passes == 1:
+        return f"workers start: {duration(first.mean_ns)} to the first batch"
+    every = f"{first.passes} × {duration(first.mean_ns)}"
+    return f"workers start anew each pass, {every}: use persistent_workers=True"
+
 
 _BETWEEN = " · "
 _LEAST_OUTSIDE = 0.01

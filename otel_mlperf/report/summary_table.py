@@ -1,14 +1,13 @@
-"""How does a summary look on a terminal?"""
+"""The summary of a run on a terminal: steps, sections, and epochs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.analysis.run.run_processes import ENDED, IMPORTED, RUNNING
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
 from otel_mlperf.report.call_table import call_lines, request_lines
-from otel_mlperf.report.epoch_table import epoch_lines
 from otel_mlperf.report.lines import WIDTH, bar, broken, columns, folded, left, short, text
 from otel_mlperf.report.quantities import (
     Unit,
@@ -17,14 +16,47 @@ from otel_mlperf.report.quantities import (
     percent,
     plural,
     rate,
+    size,
 )
 from otel_mlperf.report.summary_notes import around_lines, marked, telemetry_lines
 from otel_mlperf.report.use_table import use_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from otel_mlperf.analysis.steps.step_shapes import Row, StepFigures
+    from otel_mlperf.analysis.summary.epochs import EpochFigures
     from otel_mlperf.analysis.summary.summary_shapes import Branch, Summary
     from otel_mlperf.report.lines import Line, Style
+
+
+_MOST: Final = 40
+_WIDTH: Final = 8
+
+
+def epoch_lines(epochs: list[EpochFigures]) -> list[Line]:
+    """A line for each, the last ones where there are many."""
+    if not epochs:
+        return [[("  no step has an epoch: om.epochs() counts them", "dim")]]
+    times, peaks = ("total", "mean", "sd", "min", "max"), ("memory", "gpu", "held")
+    lines: list[Line] = [[(_columns("epoch", "steps", times, peaks), "dim")]]
+    if left_out := epochs[:-_MOST]:
+        lines.append([(f"  {len(left_out)} earlier ones: summary --json has all of them", "dim")])
+    lines += [[(_epoch_row(one), "")] for one in epochs[-_MOST:]]
+    return lines
+
+
+def _epoch_row(one: EpochFigures) -> str:
+    times = (one.total_ns, one.mean_ns, one.deviation_ns, one.min_ns, one.max_ns)
+    peaks = (one.memory_peak_bytes, one.cuda_peak_bytes, one.cuda_reserved_bytes)
+    sizes = ["–" if peak is None else size(peak, 1024) for peak in peaks]
+    return _columns(f"{one.epoch}", f"{one.steps:,}", [*map(duration, times)], sizes)
+
+
+def _columns(epoch: str, steps: str, times: Sequence[str], peaks: Sequence[str]) -> str:
+    cells = [f"{time:>{_WIDTH}}" for time in times] + [f"{peak:>{_WIDTH + 1}}" for peak in peaks]
+    return f"  {epoch:>5}{steps:>6}" + "".join(cells)
+
 
 _MOST_ROWS = 14
 _MOST_BRANCHES = 40

@@ -1,18 +1,20 @@
-"""How do points get to an MLflow server, each once?
+"""MLflow as a destination: each point once, and the page of the run as an artifact.
 
-MLflow keeps one of several points that are equal in key, value, step and time: what is not known to
-have arrived is sent again. Of points that it refuses the rest arrive, by halves.
+MLflow keeps one of several points that are equal in key, value, step and time: a point that is not
+known to have arrived is sent again. If it refuses points, the rest arrive by halves. The page is
+uploaded where the server stores artifacts itself; any other store (a shared folder, a bucket) is
+written by MLflow's library, which the agent does not load.
 """
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, Refused, TryLater
 from otel_mlperf.agent.delivery.mlflow_client import MlflowClient, Rejected, Unavailable
 from otel_mlperf.agent.delivery.mlflow_points import key_of, metric_of, tag_text
-from otel_mlperf.agent.delivery.mlflow_report import REFUSED, RUN_DELETED, MlflowReport
 from otel_mlperf.agent.delivery.mlflow_run import MlflowRun
 from otel_mlperf.agent.delivery.mlflow_settings import read_mlflow_settings
 from otel_mlperf.errors import StoreError
@@ -20,7 +22,63 @@ from otel_mlperf.tracker_list import MLFLOW
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.delivery.destination import Batch, Signal, Site, Verdict
+    from otel_mlperf.agent.delivery.mlflow_settings import MlflowSettings
     from otel_mlperf.agent.model.scalar_item import ScalarItem
+
+
+_report_log = logging.getLogger("otel_mlperf.agent")
+FILE: Final = "report.html"
+ARTIFACT_STORE: Final = "artifact_store"
+RUN_DELETED: Final = "run_deleted"
+REFUSED: Final = "refused"
+_PROXIED: Final = "mlflow-artifacts"
+
+
+class MlflowReport:
+    """One run's page; for a thread of its own, with a client and a run that no other one asks."""
+
+    def __init__(self, client: MlflowClient, run: MlflowRun, settings: MlflowSettings) -> None:
+        self._client, self._run = client, run
+        self._server = urlsplit(settings.server.endpoint).netloc
+
+    def accept(self, page: bytes) -> Verdict:
+        """Keeps it beside the run, in place of an earlier one."""
+        try:
+            root = self._run.artifacts()
+            if not root:
+                return Refused(RUN_DELETED)
+            folder = self._folder(root)
+            if folder is None:
+                _report_log.warning(
+                    "mlflow: %s is not kept: the run's artifacts are at %s, where MLflow's server "
+                    "does not write itself (mlflow server --serve-artifacts)", FILE, _shown(root),
+                )  # fmt: skip
+                return Refused(ARTIFACT_STORE)
+            self._client.put(f"{folder}/{FILE}", page, "text/html")
+        except Unavailable as error:
+            return TryLater(error.reason, error.after_s)
+        except Rejected as error:
+            _report_log.warning("mlflow: %s was refused: %s", FILE, error.words)
+            return Refused(REFUSED)
+        return Delivered()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._client.close()
+
+    def _folder(self, root: str) -> str | None:
+        """The folder in the server's own store that a URI means; None: it is in another one."""
+        uri = urlsplit(root)
+        if uri.scheme != _PROXIED or uri.netloc not in ("", self._server):
+            return None
+        return unquote(uri.path).strip("/")
+
+
+def _shown(root: str) -> str:
+    """Without a login or a key."""
+    uri = urlsplit(root)
+    return uri._replace(netloc=uri.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
 
 _log = logging.getLogger("otel_mlperf.agent")
 _MOST_METRICS: Final = 1000

@@ -19,8 +19,7 @@ import msgspec
 from otel_mlperf.agent.delivery.appended_file import write_at
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
 from otel_mlperf.agent.delivery.tracker_tags import curve_of
-from otel_mlperf.agent.delivery.wandb_file import framed
-from otel_mlperf.agent.delivery.wandb_records import WandbRecords
+from otel_mlperf.agent.delivery.wandb_file import WandbRecords, framed
 from otel_mlperf.agent.delivery.wandb_upload import Upload
 from otel_mlperf.agent.derivation.scalars import OUTCOMES
 from otel_mlperf.errors import StoreError

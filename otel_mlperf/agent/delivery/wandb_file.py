@@ -1,17 +1,101 @@
-"""How do records stand in a file of Weights & Biases, wherever in it they begin?
-
-Its transaction log is LevelDB's, behind a header of its own: blocks of 32 KiB, which no piece of a
-record crosses. W&B's library writes one in memory first, for up to 15 s; this gives the bytes.
-"""
+"""A run's ``.wandb`` file: its records, and their framing in the file."""
 
 from __future__ import annotations
 
+import json
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
+from otel_mlperf.agent.delivery.tracker_rows import rows_of
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_mlperf.agent.delivery.tracker_rows import Named
+    from otel_mlperf.run_file import RunFile
+
+
+STEP: Final = "step"
+"""The axis of all curves: W&B's own counts rows and may only grow."""
+
+
+class WandbRecords:
+    """Makes records; each is the bytes of one.
+
+    Raises:
+        ImportError: W&B is not installed.
+    """
+
+    def __init__(self) -> None:
+        from wandb.proto.wandb_internal_pb2 import Record
+
+        self._record = Record
+
+    def about(self, run_id: str, where: Mapping[str, str], facts: RunFile) -> list[bytes]:
+        """What the run is; the first records of a file, and again when there is more to say.
+
+        ``where`` has entity, project and group, as far as they are known.
+        """
+        run = {
+            "run_id": run_id,
+            "display_name": facts.name,
+            "tags": facts.tags,
+            "start_time": {"seconds": facts.started_ns // 10**9, "nanos": facts.started_ns % 10**9},
+            **where,
+        }
+        update = [{"key": key, "value_json": json.dumps(facts.params[key])} for key in facts.params]
+        axis = {"name": STEP, "options": {"defined": True}}
+        return [
+            self._encoded(run=run),
+            self._encoded(config={"update": update}),
+            self._encoded(metric=axis),
+        ]
+
+    def points(self, named: Sequence[Named], facts: RunFile, rows: int) -> tuple[list[bytes], int]:
+        """Those of a batch, and how many rows there are then, where ``rows`` were before."""
+        found: list[bytes] = []
+        for number, time_ns, values in rows_of(named):
+            of_row = {
+                **values,
+                STEP: number,
+                "_step": rows,
+                "_timestamp": time_ns / 1e9,
+                "_runtime": (time_ns - facts.started_ns) / 1e9,
+            }
+            found.append(self._encoded(history={"item": _items(of_row), "step": {"num": rows}}))
+            rows += 1
+        latest: dict[str, Any] = {}
+        for name, scalar in named:
+            latest[name] = scalar.value
+            if scalar.text:
+                latest[f"{name}/text"] = scalar.text
+        found.append(self._encoded(summary={"update": _items(latest)}))
+        return found, rows
+
+    def curve(self, name: str) -> bytes:
+        """What its axis is."""
+        # A dot would be a place inside another value.
+        escaped = name.replace(".", "\\.")
+        options = {"step_sync": True, "defined": True}
+        return self._encoded(metric={"name": escaped, "step_metric": STEP, "options": options})
+
+    def file(self, name: str) -> bytes:
+        """That a file of the run is to be uploaded, as it is then."""
+        return self._encoded(files={"files": [{"path": name, "policy": "NOW"}]})
+
+    def end(self, exit_code: int) -> bytes:
+        """That all processes have ended: nothing is read behind it."""
+        return self._encoded(exit={"exit_code": exit_code})
+
+    def _encoded(self, **content: Any) -> bytes:
+        return bytes(self._record(**content).SerializeToString(deterministic=True))
+
+
+def _items(values: Mapping[str, Any]) -> list[dict[str, str]]:
+    """W&B's JSON has ``NaN`` and ``Infinity``, as Python's."""
+    return [{"key": key, "value_json": json.dumps(value)} for key, value in values.items()]
+
 
 _FILE_HEADER: Final = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
 _BLOCK: Final = 1 << 15

@@ -1,23 +1,150 @@
-"""Which rows wait for the next part of each table?
-
-Sections of steps come as whole columns, the rest row by row; sections outside steps are summed up
-by path until they are written.
-"""
+"""Rows of the run folder's tables that wait to be stored, with histograms of durations and use."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from otel_mlperf.agent.model.duration_rows import DurationRows
-from otel_mlperf.agent.model.use_rows import UseRows
+from otel_mlperf.otlp.histogram import ExponentialBuckets
 from otel_mlperf.store.schema import TABLES
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from otel_mlperf.agent.model.events import SensorReading, WarningHeld
     from otel_mlperf.journal.meta import JournalMeta
+
+
+class Calls:
+    """The calls of a section at one place."""
+
+    __slots__ = ("buckets", "errors", "least", "most", "spread", "total", "within")
+
+    def __init__(self) -> None:
+        self.buckets = ExponentialBuckets()
+        self.errors = self.within = self.total = self.least = self.most = 0
+        self.spread = 0.0
+
+    def add(self, durations_ns: NDArray[np.int64], errors: int, within: int) -> None:
+        """More of them, at least one."""
+        before, count = self.buckets.count, len(durations_ns)
+        total, least, most = (
+            int(f()) for f in (durations_ns.sum, durations_ns.min, durations_ns.max)
+        )
+        mean = total / count
+        # About the mean: squares of nanoseconds leave nothing of what differs.
+        self.spread += float(((durations_ns - mean) ** 2).sum())
+        if before:
+            self.spread += before * count / (before + count) * (self.total / before - mean) ** 2
+        self.least = min(self.least, least) if before else least
+        self.most = max(self.most, most)
+        self.total += total
+        self.errors += errors
+        self.within += within
+        self.buckets.record(durations_ns / 1e9)
+
+    def as_row(self) -> dict[str, Any]:
+        """What table ``durations`` has of it beside its place."""
+        buckets = self.buckets
+        return {
+            "count": buckets.count,
+            "errors": self.errors,
+            "within": self.within,
+            "sum_ns": self.total,
+            "min_ns": self.least,
+            "max_ns": self.most,
+            "spread": self.spread,
+            "scale": buckets.scale,
+            "zeros": buckets.zero_count,
+            "first_bucket": buckets.offset,
+            "counts": json.dumps(buckets.counts, separators=(",", ":")),
+        }
+
+
+class DurationRows:
+    """Rows of table ``durations``: one for each section and place."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[Any, ...], tuple[dict[str, Any], Calls]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many rows wait."""
+        return len(self._rows)
+
+    def add(
+        self, place: dict[str, Any], durations_ns: NDArray[np.int64], errors: int, within: int
+    ) -> None:
+        """Calls that ended: where they were, how long each took, and how many of them failed."""
+        _, calls = self._rows.setdefault(tuple(place.values()), (place, Calls()))
+        calls.add(durations_ns, errors, within)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All of them."""
+        return [place | calls.as_row() for place, calls in self._rows.values()]
+
+
+_MOST: Final = (1 << 63) - 1
+
+
+class _Sums:
+    """One measure of all calls; exact, for whole numbers of Python have no end."""
+
+    __slots__ = ("count", "least", "most", "squares", "total")
+
+    def __init__(self, value: int) -> None:
+        self.count = self.total = self.squares = 0
+        self.least = self.most = value
+
+    def add(self, value: int) -> None:
+        self.count += 1
+        self.total += value
+        self.squares += value * value
+        self.least, self.most = min(self.least, value), max(self.most, value)
+
+    def as_row(self) -> dict[str, Any]:
+        # About the mean: so that parts can be put together without losing what differs.
+        spread = (self.squares * self.count - self.total * self.total) / self.count
+        return {
+            "count": self.count,
+            "total": max(-_MOST, min(_MOST, self.total)),
+            "least": self.least,
+            "most": self.most,
+            "spread": spread,
+        }
+
+
+class UseRows:
+    """Rows of table ``resources``: one for each section, place and measure."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, _Sums]]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many rows wait."""
+        return sum(len(measures) for _, measures in self._rows.values())
+
+    def add(self, place: dict[str, Any], use: dict[str, int]) -> None:
+        """One call: where it was, and what is known of it, by measure."""
+        _, measures = self._rows.setdefault(tuple(place.values()), (place, {}))
+        for measure, value in use.items():
+            sums = measures.get(measure)
+            if sums is None:
+                sums = measures[measure] = _Sums(value)
+            sums.add(value)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All of them."""
+        return [
+            place | {"measure": measure} | sums.as_row()
+            for place, measures in self._rows.values()
+            for measure, sums in measures.items()
+        ]
+
 
 Columns = dict[str, list[Any]]
 

@@ -1,22 +1,22 @@
-"""How is a section made, entered and left that is not the common case?
+"""Sections that are not the common case: how they are made, entered and left.
 
-One that belongs to the run's trace even inside a step, one that is entered again while it is open,
-one with attributes, an error, or steps inside, one of which is measured what it uses, or when a GPU
-is in it, or that is profiled.
+One that belongs to the run's trace even inside a step; one that is entered again while it is open;
+one with attributes, an error, or steps inside; one whose resources are measured; one with GPU
+times; one that is profiled; and one whose time is printed on stderr.
 """
 
 from __future__ import annotations
 
 import sys
 from time import monotonic_ns as clock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from otel_mlperf import names
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.core.used_so_far import Counters
-from otel_mlperf.recorder.sections.printed_section import printed_line
 from otel_mlperf.recorder.sections.profiled_calls import ProfiledCalls
 from otel_mlperf.recorder.sections.section import Section, bind
 from otel_mlperf.recorder.sections.section_context import (
@@ -38,6 +38,30 @@ if TYPE_CHECKING:
 
     from otel_mlperf.recorder.core.recording import Recording
     from otel_mlperf.recorder.sections.parents import OpenStep, Parents
+
+
+_TOLD: Final = (
+    ("cpu {:.2f} ms", names.CPU_NS, 1e6),
+    ("memory {:+.2f} MB", names.MEMORY_GROWTH, 1e6),
+    ("peak {:.2f} MB", names.MEMORY_PEAK, 1e6),
+    ("gpu memory {:+.2f} MB", names.CUDA_GROWTH, 1e6),
+    ("gpu peak {:.2f} MB", names.CUDA_PEAK, 1e6),
+)
+
+
+def printed_line(name: str, duration_ns: int, usage: Usage | None) -> str:
+    """``collate 3.20 ms: cpu 3.10 ms, memory +4.19 MB``; what is not known is left out."""
+    line = f"{name} {duration_ns / 1e6:.2f} ms"
+    figures = usage.figures if usage is not None else None
+    if not figures:
+        return line
+    by_key = {measure.key: value for measure, value in zip(names.MEASURES, figures, strict=True)}
+    told = [
+        words.format(value / unit)
+        for words, measure, unit in _TOLD
+        if (value := by_key[measure.key]) is not None
+    ]
+    return f"{line}: {', '.join(told)}" if told else line
 
 
 class StepsInside(Protocol):

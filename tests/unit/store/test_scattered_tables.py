@@ -9,8 +9,7 @@ import pytest
 
 from otel_mlperf.store.part_writer import write_part
 from otel_mlperf.store.parts import TablePart, table_folder
-from otel_mlperf.store.scattered_tables import MANY, is_read_once, measure_bytes, newest
-from otel_mlperf.store.table_reader import Store
+from otel_mlperf.store.table_reader import MANY, Store, is_read_once, measure_bytes, newest
 
 BEFORE = {"restart": [0, 0], "phase": ["train", "train"], "name": ["loss", "loss"]}
 

@@ -1,9 +1,10 @@
-"""What can be asked of one NVIDIA GPU, with which call, in which unit?
+"""Values of one NVIDIA GPU: with which call each is read, its unit, and the reasons of throttling.
 
-Two tables. ``CALLS``: functions of NVML, each with what its answer means. ``VALUES``: numbers that
-the driver gives for an id, all of them in one call. Ids above 198 are left out, because drivers
-and libraries of different ages mean different things by them. Never asked: the PCIe throughput,
-which holds the caller for 20 ms a direction and is a rate, not a counter.
+Two tables. ``CALLS``: functions of NVML, each with the meaning of its answer. ``VALUES``: numbers
+that the driver gives for an id, all of them in one call. Ids above 198 are left out, because
+drivers and libraries of different ages mean different things by them. The PCIe throughput is never read: it
+blocks the caller for 20 ms a direction and is a rate, not a counter. Throttling reasons have the
+names that ``nvidia-smi`` prints for ``clocks_event_reasons``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.sensors.gpus.gpu import GPU, Call
-from otel_mlperf.sensors.gpus.nvidia.throttle_reasons import ALL, POLICIES, find_reasons
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -20,6 +20,45 @@ if TYPE_CHECKING:
     from otel_mlperf.names import Metric
     from otel_mlperf.sensors.gpus.gpu import Handle, Said
     from otel_mlperf.sensors.measurement import Level
+
+
+REASONS: Final = {
+    0x001: "gpu_idle",
+    0x002: "applications_clocks_setting",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+"""By the bit of NVML's mask."""
+
+ALL: Final = sum(REASONS)
+OTHER: Final = "other"
+"""A bit that is newer than this list."""
+
+POLICIES: Final = {
+    "power": 0,
+    "thermal": 1,
+    "sync_boost": 2,
+    "board_limit": 3,
+    "low_utilization": 4,
+    "reliability": 5,
+}
+"""What NVML counts the time of, and its number of each."""
+
+
+def find_reasons(active: int, supported: int = ALL) -> dict[str, bool]:
+    """Which of the reasons that the device knows hold now; unknown ones only while they hold."""
+    reasons = {
+        name: bool(active & bit) for bit, name in REASONS.items() if (active | supported) & bit
+    }
+    if active & ~ALL:
+        reasons[OTHER] = True
+    return reasons
+
 
 ALL_LINKS: Final = 0xFFFFFFFF
 PSTATE_UNKNOWN: Final = 32

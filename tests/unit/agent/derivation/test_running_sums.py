@@ -15,8 +15,8 @@ from otel_mlperf.agent.derivation.running_sums import add_rows
 from otel_mlperf.journal.layout import FIRST_OWN, MOST_OWN, START, Flag, Kind
 from otel_mlperf.journal.ring_scan import ROW_TYPE
 from otel_mlperf.journal.section_sums import RunningSums, read_sums, write_sums
+from otel_mlperf.recorder.lifecycle.run_stats import work_out
 from otel_mlperf.recorder.lifecycle.stats_source import Known
-from otel_mlperf.recorder.lifecycle.stats_sums import work_out
 
 LATEST = 1 << 60
 MARKED = FIRST_OWN

@@ -9,7 +9,7 @@ import pytest
 from fake_cuda import FakeGpu
 
 import otel_mlperf as om
-from otel_mlperf.agent.derivation.gpu_pace import narrowed, step_on_device
+from otel_mlperf.agent.derivation.gpu_times import narrowed, step_on_device
 
 US, MS = 1_000, 1_000_000
 WORK = ("forward", "backward", "optimizer.step")

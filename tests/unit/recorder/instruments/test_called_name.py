@@ -6,7 +6,7 @@ import dis
 
 import pytest
 
-from otel_mlperf.recorder.instruments.called_name import ITERATION, WITH, called_name
+from otel_mlperf.recorder.instruments.stack_samples import ITERATION, WITH, called_name
 
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 

@@ -11,8 +11,12 @@ from cell_values import series
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Word
-from otel_mlperf.recorder.instruments.costly_settings import count_float32, read_costly_settings
-from otel_mlperf.recorder.instruments.graph_size import nodes_behind, tell_size
+from otel_mlperf.recorder.instruments.graph_size import (
+    count_float32,
+    nodes_behind,
+    read_costly_settings,
+    tell_size,
+)
 
 
 def gauges(recording):

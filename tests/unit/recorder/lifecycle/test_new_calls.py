@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from otel_mlperf.journal.layout import ROW, Flag, Kind
 from otel_mlperf.journal.row_sums import new_calls as by_column
 from otel_mlperf.journal.section_sums import Inside
-from otel_mlperf.recorder.lifecycle.new_calls import by_row, new_calls
+from otel_mlperf.recorder.lifecycle.run_stats import by_row, new_calls
 from otel_mlperf.recorder.lifecycle.stats_source import Known
 
 OPEN, RUN, OUTERMOST = 7, 9, 11
