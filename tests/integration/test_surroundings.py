@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from runs import LOUD, Ended, environment, run_program
 
-from otel_mlperf.recorder.lifecycle.start_time import EARLIEST_NS
+from otel_mlperf.recorder.lifecycle.clocks import EARLIEST_NS
 from otel_mlperf.store.run_folders import list_runs
 
 if TYPE_CHECKING:

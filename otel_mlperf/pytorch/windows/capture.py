@@ -11,7 +11,6 @@ import importlib
 import os
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -23,6 +22,7 @@ from otel_mlperf.pytorch.windows.trace_file import has_begun, has_device_events,
 from otel_mlperf.recorder.core.faults import internal_error, log, say_once
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
+from otel_mlperf.recorder.lifecycle.clocks import Clocks, read_clocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -97,8 +97,6 @@ _GAVE_WAY: Final = "the program has started a profiler of its own: the window en
 _PATIENCE_S: Final = 5.0
 """For how long the profiler of another thread waits until the step of ours has ended."""
 Skipped = Literal["busy", "no_torch", "memory", "cuda_graphs", "failed", "not_reached"]
-Clocks = tuple[int, int]
-"""Unix and monotonic nanoseconds, read together."""
 
 
 class Capture:
@@ -127,7 +125,7 @@ class Capture:
         """Whether it ended because the program started a profiler."""
         self._is_over = threading.Event()
         self.is_recording = False
-        self.start_at = self.end_at = (0, 0)
+        self.start_at = self.end_at = Clocks(0, 0)
         """Unix and monotonic time, read together, at begin and end of what was recorded."""
         self.activities: list[str] = []
         self.problem = ""
@@ -313,14 +311,3 @@ class Capture:
             yield section
         finally:
             section.__exit__(None, None, None)
-
-
-def read_clocks() -> Clocks:
-    """Unix and monotonic nanoseconds of one moment: of three readings the closest."""
-    best = (1 << 62, 0, 0)
-    for _ in range(3):
-        before = time.monotonic_ns()
-        unix = time.time_ns()
-        after = time.monotonic_ns()
-        best = min(best, (after - before, unix, (before + after) // 2))
-    return best[1], best[2]

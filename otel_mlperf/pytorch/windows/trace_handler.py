@@ -7,7 +7,6 @@ wants to export it as well gets a copy.
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -117,16 +116,18 @@ def _write(profile: Any, recorder: Recorder | None) -> Path:
 def _write_window(profile: Any, recorder: Recorder, export_span: int) -> Path:
     from otel_mlperf.pytorch.windows.trace_file import folder_of, name_of, next_number, write_trace
     from otel_mlperf.pytorch.windows.window_end import Facts, describe
+    from otel_mlperf.recorder.lifecycle.clocks import Clocks, read_clocks
 
     # torch reads the clock of time.perf_counter(), which is the monotonic one.
-    shift = time.time_ns() - time.monotonic_ns()
+    clocks = read_clocks()
+    shift = clocks.unix_ns - clocks.monotonic_ns
     start, end = profile.profiler.profiling_start_time_ns, profile.profiler.profiling_end_time_ns
     number = next_number()
     path = write_trace(profile.export_chrome_trace, folder_of(recorder), name_of(recorder, number))
     facts = Facts(
         export_span=export_span,
-        start=(start + shift, start),
-        end=(end + shift, end),
+        start=Clocks(start + shift, start),
+        end=Clocks(end + shift, end),
         activities=sorted(kind.name.lower() for kind in profile.activities),
     )
     describe(recorder, path, number, facts)

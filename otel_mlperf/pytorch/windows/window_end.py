@@ -14,7 +14,8 @@ from otel_mlperf.recorder.core.faults import say_once
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_mlperf.pytorch.windows.capture import Capture, Clocks, Skipped
+    from otel_mlperf.pytorch.windows.capture import Capture, Skipped
+    from otel_mlperf.recorder.lifecycle.clocks import Clocks
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 _METRIC: Final = {

@@ -27,6 +27,7 @@ from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
 from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch, agent_environ
+from otel_mlperf.recorder.lifecycle.clocks import start_clocks
 from otel_mlperf.recorder.lifecycle.process_use import ProcessUse, tell_imports
 from otel_mlperf.recorder.lifecycle.recorder import Recorder, make_recorder, watch_forks
 from otel_mlperf.recorder.lifecycle.run import Run
@@ -43,7 +44,6 @@ from otel_mlperf.recorder.lifecycle.run_identity import (
     take_identity,
 )
 from otel_mlperf.recorder.lifecycle.stack_choice import StackChoice
-from otel_mlperf.recorder.lifecycle.start_time import start_time_ns
 from otel_mlperf.recorder.lifecycle.warning_watch import WarningWatch
 from otel_mlperf.recorder.sections.section_context import PARENTS
 from otel_mlperf.run_file import read_key
@@ -162,8 +162,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
         world_size=who.world_size,
         restart=count_restart(folder, who.rank, who.restart),
         run_span=int.from_bytes(os.urandom(8)) | 1,
-        monotonic_ns=time.monotonic_ns(),
-        unix_ns=start_time_ns(),
+        **start_clocks()._asdict(),
         cost_ns=measure_cost(config),
         resource=resource,
         visible=_visible_devices(),

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import os
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ from otel_mlperf.recorder.instruments.cells import Cells
 from otel_mlperf.recorder.instruments.instrument_series import SeriesInUse
 from otel_mlperf.recorder.instruments.logged_values import Values
 from otel_mlperf.recorder.instruments.marks import Marks
-from otel_mlperf.recorder.lifecycle.start_time import start_time_ns
+from otel_mlperf.recorder.lifecycle.clocks import start_clocks
 from otel_mlperf.recorder.sections.parents import Parents
 from otel_mlperf.recorder.sections.section_cases import RecordedSections
 from otel_mlperf.recorder.stepping.step_recording import Stepping
@@ -160,8 +159,7 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
             pid=os.getpid(),
             thread=threading.get_native_id(),
             is_child=True,
-            monotonic_ns=time.monotonic_ns(),
-            unix_ns=start_time_ns(),
+            **start_clocks()._asdict(),
         )
         recorder = make_recorder(meta, parent.config)
         recorder.registry.set_phase(parent.registry.phase)
