@@ -1,4 +1,4 @@
-# make demo | test | check | lint | bench | load | cluster | scale: each sets up what it needs in .venv first,
+# make demo | test | check | lint | bench | load | cluster | scale | pictures: each sets up what it needs in .venv first,
 # from python3 alone or faster with uv.
 
 # Otherwise each of the many processes would compile torch anew.
@@ -19,7 +19,7 @@ JOBS := $(shell cores=$$(nproc); echo $$((cores < 8 ? cores : 8)))
 # A process that crashed is not replaced: pytest would wait for the tests that it had.
 PYTEST := -m pytest -n $(JOBS) --dist loadfile --max-worker-restart 0
 
-.PHONY: help demo test check lint bench load cluster scale requirements clean
+.PHONY: help demo test check lint bench load cluster scale pictures requirements clean
 
 help:
 	@echo "make demo   train on real digits and read the summary"
@@ -29,6 +29,7 @@ help:
 	@echo "make bench  print the overhead tables"
 	@echo "make load   put it under loads and faults, and count (SOAK_MINUTES=20 OUTAGE_S=10)"
 	@echo "make cluster  run deploy/cluster with real Kafka and OpenSearch, kill its parts, and count; needs Java"
+	@echo "make pictures  make the pictures of README and docs anew, from real runs; needs Chromium and a quiet machine"
 	@echo "make scale  simulate 1 to 4,096 ranks: what each costs, and one run of all of them"
 
 demo: $(DEMO)
@@ -69,6 +70,9 @@ cluster: $(DEV)
 scale: $(DEV)
 	$(BIN)/python tests/scale/cost.py
 	$(BIN)/python tests/scale/wide_run.py
+
+pictures: $(CHECK)
+	$(CHECK_BIN)/python tests/pictures.py
 
 # $(call install,ENVIRONMENT,OPTIONS) installs with uv, or with pip where there is no uv.
 install = if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(1)/bin/python $(2); \
