@@ -17,6 +17,7 @@ from otel_mlperf.config import LEVEL, PROFILE
 from otel_mlperf.errors import NoSuchProgram, UsageError
 from otel_mlperf.integrations.started_program import Program
 from otel_mlperf.integrations.told_start import Autostart
+from otel_mlperf.integrations.withheld_environment import describe_withheld
 from otel_mlperf.load_config import load_config
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def become_program(request: ProgramRequest) -> NoReturn:
     path = shutil.which(command[0])
     if path is None:
         raise NoSuchProgram(f"run: no command {command[0]!r} on PATH; check its spelling")
-    load_config()
+    config = load_config(overrides={"level": request.level} if request.level else None)
+    if not config.disabled and (reason := describe_withheld(command, path)):
+        print(f"otel-mlperf: not recorded: {reason}", file=sys.stderr)  # noqa: T201
     told = Autostart(
         scope="programs" if request.is_command or _is_launcher(request.command) else "this",
         name=request.name,

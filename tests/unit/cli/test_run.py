@@ -371,6 +371,20 @@ def test_texts_of_a_shell_are_not_recorded(execute, tmp_path):
     assert names_of_runs(tmp_path) == []
 
 
+@pytest.mark.parametrize("level", ["detailed", "off"])
+def test_program_that_gets_no_environment_runs_and_is_named(execute, tmp_path, level):
+    """One sentence with what to do instead; nothing where nothing is to be recorded."""
+    write(tmp_path, "train.py", "print('trained')")
+    words = ("--level", level, "--", sys.executable, "-I", "train.py")
+
+    done = execute("-m", "otel_mlperf", "run", *words)
+
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert names_of_runs(tmp_path) == []
+    said = "otel-mlperf: not recorded: Python ignores the environment with -I; start it without\n"
+    assert done.stderr == (said if level == "detailed" else "")
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.fault("F59")
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

@@ -1,0 +1,85 @@
+"""Commands whose program does not get the environment by which recording starts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*")
+_ISOLATED: Final = re.compile(r"-[a-bd-ln-zA-VY-Z?]*?([IES])")
+"""A cluster of Python's options; ``-c``, ``-m``, ``-W`` and ``-X`` take what is behind them."""
+_ENDS: Final = re.compile(r"-[a-bd-ln-zA-VY-Z?]*[cm]")
+_CLEARING: Final = {
+    "apptainer": ("--cleanenv", "-e"), "bwrap": ("--clearenv",), "doas": (), "docker": (),
+    "env": ("-", "-i", "--ignore-environment"), "kubectl": (), "podman": (),
+    "runuser": ("-", "-l", "--login"), "singularity": ("--cleanenv", "-e"),
+    "srun": ("--export=NONE", "--export=NIL"), "ssh": (), "su": ("-", "-l", "--login"), "sudo": (),
+}  # fmt: skip
+"""Commands that start others without their own environment, by one of these options, or always.
+
+``sudo -E`` too leaves ``PYTHONPATH`` out (sudoers(5), the environment variables to remove).
+"""
+_MOST_SHEBANG: Final = 256
+
+
+def describe_withheld(command: Sequence[str], path: str) -> str:
+    """Return why a program that ``command`` starts is not recorded, and what to do; empty: it is.
+
+    Args:
+        command: words of a command line.
+        path: the file of its first word. The interpreter that it names counts as well.
+    """
+    words = [*_interpreter(path), *command]
+    python = next((at for at, word in enumerate(words) if _is_python(word)), len(words))
+    flag = _isolating_flag(words[python + 1 :])
+    if flag:
+        return f"Python ignores the environment with {flag}; start it without"
+    # Without a Python in sight only the first word is known to be no argument.
+    for at, word in enumerate(words[: python if python < len(words) else 1]):
+        options = _CLEARING.get(Path(word).name)
+        given = words[at + 1 : python]
+        if python == len(words):
+            given = list(takewhile(lambda option: option.startswith("-"), given))
+        said = [option for option in given if option in (options or ())]
+        if options == () or said:
+            wrapper = " ".join([Path(word).name, *said[:1]])
+            own = [sys.executable, "-m", "otel_mlperf", "run", "--"]
+            again = shlex.join([*words[:python], *own, *words[python:]])
+            how = f": {again}" if python < len(words) else ", before the program"
+            return f"{wrapper} withholds the environment; put otel-mlperf run behind it{how}"
+    return ""
+
+
+def _isolating_flag(words: Sequence[str]) -> str:
+    """Return the option, of those before the program, that keeps Python from us."""
+    options = iter(words)
+    for word in options:
+        found = _ISOLATED.match(word)
+        if found is not None:
+            return f"-{found[1]}"
+        if not word.startswith("-") or word in {"-", "--"} or _ENDS.match(word):
+            break
+        if word in {"-W", "-X"}:
+            next(options, None)
+    return ""
+
+
+def _is_python(word: str) -> bool:
+    return _PYTHON.fullmatch(Path(word).name) is not None
+
+
+def _interpreter(path: str) -> list[str]:
+    """Return the words of a script's first line, as far as it has any."""
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(_MOST_SHEBANG)
+    except OSError:
+        return []
+    return line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []

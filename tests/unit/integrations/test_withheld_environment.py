@@ -1,0 +1,91 @@
+"""Commands that withhold the environment from the program that they start are recognized."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import pytest
+
+from otel_mlperf.integrations.withheld_environment import describe_withheld
+
+OWN = f"{sys.executable} -m otel_mlperf run --"
+
+
+@pytest.mark.parametrize(
+    ("line", "flag"),
+    [
+        ("python -I x.py", "-I"),
+        ("/opt/bin/python3.11 -E x.py", "-E"),
+        ("python -u -S x.py", "-S"),
+        ("python -Bsu -OE x.py", "-E"),
+        ("nice -n 5 python -uI -m x", "-I"),
+        ("python -Ic 'print(1)'", "-I"),
+        ("python -W ignore -X dev -I x.py", "-I"),
+    ],
+)
+def test_flags_that_ignore_the_environment_are_named(line, flag):
+    """Alone or in a cluster, behind whatever starts Python."""
+    reason = describe_withheld(shlex.split(line), "")
+
+    assert reason == f"Python ignores the environment with {flag}; start it without"
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "said"),
+    [
+        ("env -i", "env -i"),
+        ("/usr/bin/env - PATH=/bin", "env -"),
+        ("nice env --ignore-environment", "env --ignore-environment"),
+        ("sudo -E -u trainer", "sudo"),
+        ("srun --ntasks 2 --export=NONE", "srun --export=NONE"),
+        ("docker exec box", "docker"),
+        ("ssh gpu7", "ssh"),
+    ],
+)
+def test_wrappers_that_clear_the_environment_are_named_with_a_command(wrapper, said):
+    """The command is theirs, with our own between them and the program."""
+    reason = describe_withheld(shlex.split(f"{wrapper} python x.py --lr 1"), "")
+
+    assert reason.startswith(f"{said} withholds the environment; ")
+    assert reason.endswith(f": {wrapper} {OWN} python x.py --lr 1")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python x.py -I -E",
+        "python -u -W ignore -X importtime x.py",
+        "python -W Ignore x.py",
+        "python -c 'env -i' -I",
+        "python -m IES",
+        "python -mIES",
+        "env A=1 python x.py",
+        "srun --export=ALL python x.py",
+        "su trainer -c x",
+        "torchrun --nproc-per-node 2 x.py -i sudo",
+        "python wrap.py env -i python x.py",
+        "timeout 5 ./x",
+        "env A=1 ./x -i",
+    ],
+)
+def test_commands_that_hand_the_environment_on_are_not_accused(line):
+    """What is behind the program belongs to it."""
+    assert describe_withheld(shlex.split(line), "") == ""
+
+
+def test_first_line_of_a_script_counts(tmp_path):
+    """Installed commands often have an isolated Python there."""
+    tool = tmp_path / "tool"
+    tool.write_text("#!/usr/bin/python3 -sIP\n")
+
+    assert describe_withheld(["tool"], str(tool)) == (
+        "Python ignores the environment with -I; start it without"
+    )
+
+
+def test_wrapper_of_a_program_of_its_own_is_named():
+    """Whether that one starts a Python is not known."""
+    assert describe_withheld(["sudo", "./train.sh", "-i"], "") == (
+        "sudo withholds the environment; put otel-mlperf run behind it, before the program"
+    )
