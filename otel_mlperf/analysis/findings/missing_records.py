@@ -55,6 +55,10 @@ _PROCESSES: Final = (
     "`om.start()` in the function that each process runs, and write `with om.step():` around one "
     "turn of its loop."
 )
+_FORKS: Final = (
+    "Call `om.start()` in the process that makes the steps: after the fork, in a daemon after it "
+    "has detached."
+)
 
 
 class _Elsewhere(NamedTuple):
@@ -79,10 +83,11 @@ class _Elsewhere(NamedTuple):
 
 
 def find_unseen_steps(numbers: RunNumbers) -> list[Finding]:
-    """One finding, if torch was there, and no step was found, or training outside of steps."""
+    """Steps of forked children; with torch, that no step was found, or training outside steps."""
     summary, row = numbers.summary, row_of("unseen_steps")
-    if _TORCH not in summary.integrations:
-        return []
+    forked = _forked_steps(numbers)
+    if forked or _TORCH not in summary.integrations:
+        return forked
     elsewhere = _read_elsewhere(numbers)
     if summary.steps is not None:
         return _beside_steps(elsewhere)
@@ -103,6 +108,23 @@ def find_unseen_steps(numbers: RunNumbers) -> list[Finding]:
             | {name: float(count) for name, count in elsewhere._asdict().items() if count},
         )
     ]
+
+
+def _forked_steps(numbers: RunNumbers) -> list[Finding]:
+    ((steps,),) = numbers.store.rows(
+        "SELECT coalesce(sum(count), 0)::BIGINT FROM sections WHERE n IS NULL AND category = $step",
+        step=names.STEP,
+    )
+    row, is_all = row_of("unseen_steps"), numbers.summary.steps is None
+    found = Finding(
+        id=row.id,
+        severity=row.severity if is_all else "info",
+        summary=f"{steps:,} step{'s' if steps > 1 else ''} in processes forked after om.start: "
+        "sections of the run, in none of its steps",
+        action=_FORKS,
+        evidence={"forked_steps": float(steps)},
+    )
+    return [found] if steps else []
 
 
 def _beside_steps(elsewhere: _Elsewhere) -> list[Finding]:

@@ -150,3 +150,17 @@ def test_training_beside_steps_is_said(tmp_path):
         "40 optimizer steps in a thread or asyncio task, which no step contains"
     )
     assert found.severity == "info"
+
+
+@pytest.mark.parametrize(("own", "severity"), [(0, "warning"), (3, "info")])
+def test_steps_of_forked_children_are_counted_and_named(tmp_path, own, severity):
+    """As of a daemon, which goes on after the process that called start has ended."""
+    run = seen(tmp_path, "killed", integrations=())
+    run.outside("train.step", 30 * MS, count=30, category=names.STEP, beside=True)
+    for n in range(own):
+        run.step(n, n * MS, {"forward": MS})
+
+    (found,) = findings(run)
+    assert found.summary.startswith("30 steps in processes forked after om.start: ")
+    assert found.severity == severity
+    assert "in a daemon after it has detached" in found.action
