@@ -180,7 +180,8 @@ def open_private(path: str, flags: int) -> int:
     """As ``opener`` of ``open()``: nobody else may read the file, whatever the umask.
 
     A run folder may hold what somebody else has put there: no link is followed, and nothing but a
-    regular file is opened.
+    regular file is opened. One that has other names too (hard links) is replaced by a copy before
+    it is written to: backups and files elsewhere stay as they are.
 
     Raises:
         OSError: the place refuses.
@@ -188,11 +189,28 @@ def open_private(path: str, flags: int) -> int:
     fd = open_at_once(path, flags, 0o600)
     try:
         _check_regular(fd, path)
+        if flags & os.O_ACCMODE and os.fstat(fd).st_nlink > 1:
+            _copy_linked(path, fd)
+            os.close(fd)
+            fd = open_at_once(path, flags, 0o600)
         os.fchmod(fd, 0o600)  # it may have been there
     except OSError:
         os.close(fd)
         raise
     return fd
+
+
+def _copy_linked(path: str, fd: int) -> None:
+    linked = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with (
+            replacing(path, temporary=f"{path}.{os.getpid()}.new") as name,
+            open(name, "wb", opener=open_private) as own,
+        ):
+            while block := os.read(linked, 1 << 20):
+                own.write(block)
+    finally:
+        os.close(linked)
 
 
 def read_regular(path: str | Path, at_most_bytes: int = 1 << 30) -> bytes:

@@ -64,7 +64,8 @@ class OnlyOne:
         """Whether it is ours now; a file that its last holder has removed is nobody's."""
         self.__exit__()
         try:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._fd = os.open(self._path, flags, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Between the two calls its holder may have removed the file and ended: the lock is then
             # on a file without a name, and the next one would lock a new file beside us.

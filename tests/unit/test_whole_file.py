@@ -91,6 +91,24 @@ def test_files_that_are_appended_to_are_regular_ones(tmp_path):
     assert precious.stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.parametrize("flags", [os.O_WRONLY | os.O_APPEND, os.O_RDWR | os.O_CREAT])
+def test_what_has_other_names_is_written_in_a_copy(tmp_path, flags):
+    """A backup by hard links (cp -al) stays what it was, and so does a file of somebody else's."""
+    backup = tmp_path / "backup"
+    backup.write_bytes(b"old ")
+    backup.chmod(0o644)
+    (tmp_path / "log").hardlink_to(backup)
+
+    fd = open_private(str(tmp_path / "log"), flags)
+    os.lseek(fd, 0, os.SEEK_END)
+    os.write(fd, b"new")
+    os.close(fd)
+
+    assert (tmp_path / "log").read_bytes() == b"old new"
+    assert (backup.read_bytes(), backup.stat().st_mode & 0o777) == (b"old ", 0o644)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "log"]
+
+
 @pytest.fixture
 def run(tmp_path):
     """A run folder with a link to a folder that is nobody's business."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf.journal.journal_folder import is_own, journals_in
 from otel_mlperf.journal.layout import MAGIC, ROW_BYTES, WORD, Shape, Word, stores_in_order
 from otel_mlperf.journal.moved_rows import count_moved, moved_path
+from otel_mlperf.whole_file import open_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ _PAUSE_S: Final = 0.01
 _BLOCK: Final = 2048
 _SHARE: Final = 8
 """So small a part of the room beside the journals is taken at once: others need it too."""
-_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 class FirstLook(threading.Thread):
@@ -127,7 +128,7 @@ class _Ring:
         return at
 
     def _write(self, first: int, end: int) -> None:
-        fd = os.open(moved_path(self._path), _APPEND, 0o600)
+        fd = open_private(moved_path(self._path), _APPEND)
         try:
             room = os.fstatvfs(fd)
             if (end - first) * ROW_BYTES > room.f_bavail * room.f_frsize // _SHARE:

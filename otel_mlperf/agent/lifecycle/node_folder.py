@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.ids import safe_name
-from otel_mlperf.whole_file import make_folder, open_private
+from otel_mlperf.whole_file import make_folder, open_at_once, open_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,17 @@ def claim_left_folder(folder: Path) -> Iterator[bool]:
 
 
 def _open(folder: Path) -> int:
-    return open_private(str(folder / _LOCK), os.O_RDWR | os.O_CREAT)
+    path = str(folder / _LOCK)
+    with suppress(FileNotFoundError):
+        lock = open_at_once(path, os.O_RDONLY)
+        # In a backup by hard links too. It is replaced, unless an agent holds it.
+        if os.fstat(lock).st_nlink > 1 and not _acquire(lock):
+            return lock
+        try:
+            return open_private(path, os.O_RDWR | os.O_CREAT)
+        finally:
+            os.close(lock)
+    return open_private(path, os.O_RDWR | os.O_CREAT)
 
 
 def _acquire(lock: int) -> bool:

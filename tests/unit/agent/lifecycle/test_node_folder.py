@@ -74,3 +74,27 @@ def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path, journals):
     with pytest.raises(OSError, match="symbolic links"), claim_folder(tmp_path, "node", journals):
         pass
     assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_lock_that_is_in_a_backup_too_is_left_as_it_is(tmp_path, journals):
+    """A backup by hard links (cp -al) of the folder, in which no agent works."""
+    with claim_folder(tmp_path, "node", journals) as folder:
+        pass
+    backup = tmp_path / "backup"
+    backup.hardlink_to(folder / "owner.lock")
+    before = backup.read_bytes()
+
+    with claim_folder(tmp_path, "node", ELSEWHERE) as again, claim_left_folder(again) as is_left:
+        assert (again, is_left) == (folder, False)
+    assert backup.read_bytes() == before != (folder / "owner.lock").read_bytes()
+
+
+def test_a_lock_that_is_in_a_backup_too_still_locks(tmp_path, journals):
+    """A backup of a folder in which an agent works: its lock is the file that is linked."""
+    with claim_folder(tmp_path, "node", journals) as folder:
+        (tmp_path / "backup").hardlink_to(folder / "owner.lock")
+
+        with claim_left_folder(folder) as is_left:
+            assert not is_left
+        with claim_folder(tmp_path, "node", ELSEWHERE) as other:
+            assert other != folder
