@@ -135,8 +135,8 @@ KEY_WORDS: Final = frozenset({
     "api keys", "access keys", "secret keys", "private keys", "storage key", "hmac key",
     "license key", "subscription key", "shared access key", "wandb key", "honeycomb team",
     "db pass", "user pass", "admin pass", "root pass", "smtp pass", "mail pass", "ftp pass",
-    "redis pass", "login pass", "http pass", "proxy pass", "secret str", "storepass",
-    "keypass",
+    "redis pass", "login pass", "http pass", "proxy pass", "secret str", "secret bytes",
+    "storepass", "keypass",
 })  # fmt: skip
 """A name that ends with one of these, in any writing (``api_key``, ``apiKey``, ``API-KEY``), has a
 secret as its value. After the keys that Sentry's SDK hides (``sentry_sdk.scrubber``)."""
@@ -360,7 +360,7 @@ def _announces(text: str, name: re.Match[str]) -> bool:
 
 
 def _name_of(match: re.Match[str]) -> str:
-    return match["name"] or match["flag"] or match["first"] or ""
+    return next((name for name in match.groups() if name), "")
 
 
 def _without_value(match: re.Match[str]) -> str:
@@ -390,11 +390,24 @@ def _prose() -> list[re.Pattern[str]]:
 def _names() -> re.Pattern[str]:
     """``name=``, ``name: ``, ``"name": "``, ``("name", "``, ``--name ``; read once each."""
     flag = r"--?(?P<flag>[A-Za-z][\w-]*+)[ \t]++(?![-=:|<>])"
+    # Of shells and Dockerfiles. Small letters may be prose: the value then looks like no word.
+    setting = (
+        r"(?:(?i:setx?|setenv)|ENV|ARG)(?:[ \t]++-\w++)*+[ \t]++"
+        r"(?P<setting>[A-Z][A-Z\d_]*+(?![a-z])(?=[ \t]++(?![-=|<>]|(?i:for|to|is)\b))"
+        rf"|[\w.-]++(?=[ \t]++{_MIXED}))[ \t]++"
+    )
+    field = r"(?:(?<=[:=])|(?<=[:=][ ]))(?P<field>[\w.-]++),[ \t]*+value[ \t]*+[=:][ \t]*+"
     first = r"(?:(?<=[(\[]['\"])|(?<=['\"](?=--)))(?P<first>[\w.-]++)['\"],[ \t]*+(?=b?['\"])"
     in_field = r"[\"'\s][\s,]*+[\"']?value[\"']?[ \t]*+[=:][ \t]*+"
-    sign = r"(?::=|<-|->|={1,3}>?|:|%3[AaDd]|\((?=['\"]))>?[ \t]*+"
+    # How Python and Rust print an object; further arguments are hidden one look after the other.
+    call = (
+        r"\((?:\[redacted\],[ \t]*+){0,4}+(?=b?['\"])"
+        r"|[({][ \t]*+_{0,2}(?:value|raw|inner|data|key|secret)_{0,2}[ \t]*+[=:]"
+        r"(?![ \t]*+\d+[,)}\s])"
+    )
+    sign = rf"(?:(?:[?:]|\|\|)?={{1,3}}>?|<-|->|:|%3[AaDd]|{call})>?[ \t]*+"
     named = rf"(?P<name>[\w.-]++)(?:\\*+[\"']?+\]?[ \t]*+{sign}|{in_field}|>)"
-    return re.compile(rf"(?<![\w.-])(?:{flag}|{first}|{named})")
+    return re.compile(rf"(?<![\w.-])(?:{flag}|{first}|{setting}|{field}|{named})")
 
 
 @cache
@@ -419,8 +432,10 @@ def _values() -> tuple[re.Pattern[str], re.Pattern[str]]:
     )
     return (
         re.compile(
-            rf"{quoted}|{block}|(?i:bearer|basic|digest|token)[ \t]+\S+|"
-            rf"(?!\[redacted\]){bracket}[^\s,;&)}}\]]*+|{plain}",
+            # A tag or an anchor of YAML belongs to the value.
+            rf"(?:(?:!\S*+|&\w++)[ \t]++)*+(?:{quoted}|{block}"
+            r"|(?i:bearer|basic|digest|token)[ \t]+\S+"
+            rf"|(?!\[redacted\]){bracket}[^\s,;&)}}\]]*+|{plain})",
             re.DOTALL,
         ),
         re.compile(rf"{quoted}|[^\r\n]+", re.DOTALL),

@@ -43,12 +43,18 @@ _PLACES: Final = (
     rf"\b(?:alias{_SEPARATOR}set|config{_SEPARATOR}host{_SEPARATOR}add)"
     rf"{_SEPARATOR}{_ITEM}{_SEPARATOR}https?:{_ITEM}{_SEPARATOR}{_ITEM}{_SEPARATOR}",
     rf"\b(?:sqlplus|sqlldr|sqlcl|expdp|impdp)\b{_SPAN}[\w$#.]{{1,64}}/(?=[^\s\"'@/]*(?:@|\s|$))",
-    rf"\bconfig(?:ure)?\b{_SPAN}\w{{1,64}}[_.](?:secret|token|password|(?:access|api|secret)_key)"
+    rf"\bconfig(?:ure)?\b{_SPAN}[\w/:.-]{{0,64}}[_.](?:secret|token|password|authToken"
+    r"|(?:access|api|secret)_key)"
     rf"{_SEPARATOR}(?=[a-z]*[^\sa-z])",
     rf"\b(?:add-)?authtoken{_SEPARATOR}(?=[a-z]*[^\sa-z])",
+    rf"\bIDENTIFIED{_SEPARATOR}(?:WITH{_SEPARATOR}{_ITEM}{_SEPARATOR})?BY{_SEPARATOR}",
+    r"(?i:\bidentified\ by)\ [\"']",
+    rf"(?i:\bset{_SEPARATOR}password{_SEPARATOR}for{_SEPARATOR})[^\n=]{{1,128}}=[\s\"']*",
 )
 """Commands with a secret at a place of its own, up to it."""
-_AT_PLACE: Final = re.compile("alias|config|sqlplus|sqlldr|sqlcl|[ei][xm]pdp|authtoken|jdbc:oracle")
+_AT_PLACE: Final = re.compile(
+    "alias|config|sqlplus|sqlldr|sqlcl|[ei][xm]pdp|authtoken|jdbc:oracle|(?i:identified|password)"
+)
 """In every text in which one of ``_PLACES`` or ``_ORACLE`` finds something."""
 _ORACLE: Final = (
     r"jdbc:oracle:\w{1,16}:[^\s/@\"']{1,64}/(?P<value>(?!\[redacted\])[^\s\"']{1,128})(?=@)"

@@ -198,6 +198,49 @@ NAMED = [
     "openssl enc -k hunter22",
     "snmpwalk -v3 -A hunter22 host",
 ]
+SETTINGS = [
+    "set PGPASSWORD hunter22",
+    "setx API_TOKEN hunter22",
+    'setx API_TOKEN "hunter22" /M',
+    "setenv WANDB_API_KEY hunter22",
+    "set -gx API_TOKEN hunter22",
+    "ENV TOKEN hunter22",
+    "set password hunter22",
+    "config set token hunter22",
+    "export TOKEN='hunter22'",
+    "npm config set //registry/:_authToken hunter22",
+    "$env:TOKEN='hunter22'",
+    '[Environment]::SetEnvironmentVariable("API_KEY", "hunter22", "User")',
+    "SET PASSWORD FOR 'u'@'h' = 'hunter22'",
+    "IDENTIFIED BY hunter22",
+    "identified by 'hunter22'",
+    "token: !!str hunter22",
+    "password: !secret 'hunter22'",
+    "password: !vault |\n  hunter22\n",
+    "api_key: &key hunter22",
+    "token: !<tag:yaml.org,2002:str> hunter22",
+    "token ?= hunter22",
+    "{name: TOKEN, value: hunter22}",
+    "Variable(key=token, value=hunter22)",
+    "--token=hunter22",
+]
+"""As shells, Dockerfiles, databases and YAML give a name its value."""
+OBJECTS = [
+    "Token(value='hunter22')",
+    "Token(value=hunter22, n=1)",
+    "Credentials(password='hunter22')",
+    "Credentials('u', 'hunter22')",
+    "HTTPBasicAuth('u', 'hunter22')",
+    "SecretBytes(b'hunter22')",
+    "SecretStr('hunter22')",
+    "APIKeyCredential(key='hunter22')",
+    "Cookie(value='hunter22')",
+    'Secret { value: "hunter22" }',
+    "Token{inner: hunter22}",
+    "Secret(data={'x': 'hunter22'})",
+    "Auth(token=SecretStr('hunter22'))",
+]
+"""As Python, Rust and others print what contains a secret."""
 PINS = [
     "pin={}", "PIN: {}", '"pin": "{}"', "user_pin={}", "userPin={}", "pin code: {}", "pin is {}",
     "--pin {}", "--pin={}", "('pin', '{}')", "otp={}", "cvv: {}", "{{'pin': {}}}",
@@ -354,6 +397,19 @@ HARMLESS = [
     "failed to pin 4096 bytes",
     "pin: true",
     "openssl version -a",
+    "set token limit to 5",
+    "set SEED 7",
+    "set secret sharing on",
+    "set password for root",
+    "tokens: 1024",
+    "Token(value=50256)",
+    "ENV PATH /usr/bin",
+    "ARG TOKENS 5",
+    "step, token, value=0.5",
+    "kernels identified by name",
+    "Tokenizer(value='bpe')",
+    "Tokens { value: 3 }",
+    "note: !important text",
 ]
 LONG = [
     "a-" * 100_000, "=" * 100_000, "a=" * 50_000, "://" * 50_000, "bearer " * 20_000,
@@ -362,6 +418,9 @@ LONG = [
     "password " * 20_000, "password=," * 20_000,
     "mc alias set " * 10_000, "htpasswd -b " * 10_000, "jdbc:oracle:a:b/" * 10_000,
     "sqlplus a/" * 20_000, "config a_key " * 10_000, "pin is " * 20_000,
+    "set -a " * 20_000, "set PASSWORD " * 15_000, "Token(" * 20_000, "token: !a " * 15_000,
+    "Token('a', " * 15_000, "Token { value: " * 10_000, "SET PASSWORD FOR a" * 8_000,
+    "IDENTIFIED BY " * 10_000, "name: token, value: " * 8_000,
     "api key " * 20_000, "password: |\n " * 10_000, "password\": [" * 10_000,
 ]  # fmt: skip
 
@@ -386,7 +445,7 @@ def test_tokens_are_hidden(issuer):
 
 
 @pytest.mark.fault("S10")
-@pytest.mark.parametrize("text", NAMED)
+@pytest.mark.parametrize("text", [*NAMED, *SETTINGS, *OBJECTS])
 def test_named_secrets_are_hidden(text):
     """What is named as a secret is blacked out, and its name stays."""
     assert "hunter22" not in redact(text)
