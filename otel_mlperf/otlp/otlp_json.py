@@ -6,6 +6,7 @@ the Collector's ``otlpjsonfile`` receiver and other readers take back.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from itertools import starmap
@@ -41,12 +42,12 @@ def encode_lines(
 
 
 def _lines(envelope: tuple[bytes, bytes], found: Iterable[_Json]) -> Iterator[bytes]:
-    before, after = envelope
+    before, after = map(_without_controls, envelope)
     room = LINE_BYTES - len(before) - len(after)
     spans: list[bytes] = []
     used = 0
     for fields in found:
-        span = msgspec.json.encode(fields)
+        span = _without_controls(msgspec.json.encode(fields))
         used += len(span) + 1
         if used > room and spans:
             yield before + b",".join(spans) + after
@@ -54,6 +55,14 @@ def _lines(envelope: tuple[bytes, bytes], found: Iterable[_Json]) -> Iterator[by
         spans.append(span)
     if spans:
         yield before + b",".join(spans) + after
+
+
+def _without_controls(encoded: bytes) -> bytes:
+    """Escape what would command a terminal or turn text; readers of JSON get it unchanged."""
+    text = encoded.decode()
+    if text.isprintable():
+        return encoded
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text).encode()
 
 
 def _envelope(resource: Mapping[str, object], scope: Scope) -> tuple[bytes, bytes]:

@@ -33,8 +33,8 @@ def write_tables(
     """A file ``TABLE.csv`` or ``TABLE.parquet`` for each table that has rows; how many each has.
 
     Columns are those of the tables, in their order: times in Unix nanoseconds, what is not known
-    is empty in CSV, and no text is a formula or has control characters there. ``is_replaced`` says
-    whether files of these names may be replaced.
+    is empty in CSV. No text has control characters, and none is a formula in CSV.
+    ``is_replaced`` says whether files of these names may be replaced.
 
     Raises:
         NothingToExport: no table has a row.
@@ -53,7 +53,7 @@ def write_tables(
         for table in counts:
             with replacing(folder / f"{table}.{form}", is_private=False) as name:
                 place = name.replace("'", "''")
-                rows = _as_plain_text(table) if form == "csv" else table
+                rows = _as_plain_text(table, form)
                 store.rows(f"COPY {rows} TO '{place}' ({_OPTIONS[form]})")
     except FileExistsError as error:
         raise OutputError(
@@ -65,18 +65,20 @@ def write_tables(
     return counts
 
 
-def _as_plain_text(table: str) -> str:
-    """The table for CSV: a quote before formulas in columns of text, a question mark for controls.
+def _as_plain_text(table: str, form: Form) -> str:
+    """The table with a question mark for controls; in CSV with a quote before formulas.
 
     Numbers may begin with a minus and stay as they are.
     """
     columns = [
-        _plain_column(column.name) if column.type in ("text", "word") else column.name
+        _plain_column(column.name, form) if column.type in ("text", "word") else column.name
         for column in TABLES[table]
     ]
     return f"(SELECT {', '.join(columns)} FROM {table})"
 
 
-def _plain_column(name: str) -> str:
+def _plain_column(name: str, form: Form) -> str:
     shown = f"regexp_replace({name}, '[{CONTROLS}]', '?', 'g')"
-    return f"if(regexp_matches({name}, '{_FORMULA}'), '''' || {shown}, {shown}) AS {name}"
+    if form == "csv":
+        shown = f"if(regexp_matches({name}, '{_FORMULA}'), '''' || {shown}, {shown})"
+    return f"{shown} AS {name}"

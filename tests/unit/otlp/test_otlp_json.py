@@ -173,3 +173,13 @@ def test_lines_are_short_enough_for_the_collector():
     assert [span.hex() for span in spans] == [one["span_id"] for one in rows]
     assert sorted(len(line) > LINE_BYTES for line in lines) == [False] * (len(lines) - 1) + [True]
     assert len(lines) == 4
+
+
+def test_no_text_of_a_line_commands_a_terminal():
+    """Controls and characters that turn text are escaped: readers get the name unchanged."""
+    name = "a\x1b[2J\u202egpj\x9b\x7f\U000e0001é🙂"
+
+    line = encode_line({"service.name": name}, [row(name=name)])
+
+    assert line.decode().rstrip("\n").isprintable()
+    assert one_span(line)["name"] == name

@@ -98,3 +98,15 @@ def test_no_text_of_a_csv_file_commands_a_terminal(tmp_path):
     with open(tmp_path / "tables" / "marks.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["name"] == "a?[2J?gpj.exe??1m?\nb"
+
+
+def test_no_text_of_a_parquet_file_commands_a_terminal(tmp_path):
+    """A query prints what is in it; formulas stay, for no spreadsheet computes them there."""
+    run = RunFolderBuilder(tmp_path)
+    run.mark("=a\x1b[2J\u202egpj\x9b1m", -3 * S, 1)
+    run.process(S)
+
+    write_tables(Store(run.write()), tmp_path / "tables", "parquet")
+
+    (row,) = pq.read_table(tmp_path / "tables" / "marks.parquet").to_pylist()
+    assert row["name"] == "=a?[2J?gpj?1m"
