@@ -42,7 +42,7 @@ def encode_lines(
 
 
 def _lines(envelope: tuple[bytes, bytes], found: Iterable[_Json]) -> Iterator[bytes]:
-    before, after = map(_without_controls, envelope)
+    before, after = envelope
     room = LINE_BYTES - len(before) - len(after)
     spans: list[bytes] = []
     used = 0
@@ -84,7 +84,7 @@ def _envelope(resource: Mapping[str, object], scope: Scope) -> tuple[bytes, byte
         ]
     }
     # Encoded once with no span, and cut open where they belong: the spans are the last field.
-    encoded = msgspec.json.encode(line)
+    encoded = _without_controls(msgspec.json.encode(line))
     end = len(b"]}]}]}")
     return encoded[:-end], encoded[-end:] + b"\n"
 
