@@ -74,9 +74,20 @@ def read_run(path: Path) -> RunFolder:
     """The run in the folder ``path``.
 
     Raises:
-        StoreError: its ``run.json`` is not readable, or from a newer version.
+        StoreError: its ``run.json`` is not readable, or from a newer version; or its path, as seen
+            from the current folder too, is not UTF-8.
     """
+    if not _is_utf8(path):  # DuckDB and JSON take text alone
+        path = Path(os.path.relpath(path))
+        if not _is_utf8(path):
+            raise StoreError(
+                f"reading the run in {path}: its path is not UTF-8; go to the folder around it"
+            )
     return RunFolder(path, read_run_file(path))
+
+
+def _is_utf8(path: Path) -> bool:
+    return os.fsencode(path).decode("utf-8", "replace") == str(path)
 
 
 def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:

@@ -84,7 +84,7 @@ def ask_within(
     Raises:
         QueryError: as of ``ask``; or the query needs more time or memory than it may use.
     """
-    request = _Request(os.path.abspath(run.path), sql, most_rows, limit_s)
+    request = _Request(os.fspath(run.path), sql, most_rows, limit_s)
     try:
         done = subprocess.run(
             command(__name__, ""),

@@ -77,15 +77,19 @@ def read_process_use(store: Store, processes: Processes) -> ProcessUse | None:
     rows = store.rows(
         "SELECT name, rank, restart, max(value) FROM readings "
         "WHERE name IN ($cpu, $peak) OR (name = $cuda AND contains(labels, $allocated)) "
+        "OR (name = $resident AND contains(labels, $worker)) "
         "GROUP BY name, rank, restart",
         cpu=names.RUN_CPU.name,
         peak=names.RUN_MEMORY_PEAK.name,
         cuda=names.CUDA_MEMORY_MOST.name,
         allocated=json.dumps({names.CUDA_MEMORY_STATE: "allocated"})[1:-1],
+        resident=names.PROCESS_MEMORY.name,
+        worker=json.dumps({names.PROCESS_ROLE: "worker"})[1:-1],
     )
     cpu_s = {(rank, restart): s for name, rank, restart, s in rows if name == names.RUN_CPU.name}
     peaks = [value for name, _, _, value in rows if name == names.RUN_MEMORY_PEAK.name]
     cuda = [value for name, _, _, value in rows if name == names.CUDA_MEMORY_MOST.name]
+    workers = [value for name, _, _, value in rows if name == names.PROCESS_MEMORY.name]
     # Of those alone that have told: what others used is not known.
     lives = (
         processes.end_of(process) - process.start_ns
@@ -98,5 +102,6 @@ def read_process_use(store: Store, processes: Processes) -> ProcessUse | None:
     return ProcessUse(
         cpus=sum(cpu_s.values()) / life_s,
         memory_peak_bytes=int(max(peaks)),
+        workers_peak_bytes=int(max(workers)) if workers else None,
         cuda_peak_bytes=int(max(cuda)) if cuda else None,
     )

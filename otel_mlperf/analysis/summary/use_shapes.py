@@ -38,11 +38,13 @@ class SectionUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What the training processes used, without their workers."""
+    """What the training processes used; their workers only where a field says so."""
 
     cpus: float
     """CPU time of all threads / time; of several processes the mean."""
     memory_peak_bytes: int
     """The most that was resident, of the process that had most."""
+    workers_peak_bytes: int | None
+    """The most that was resident in all workers of one rank together; None: no worker was read."""
     cuda_peak_bytes: int | None
     """The most that PyTorch's allocator had given out on one device; None: no CUDA."""

@@ -9,11 +9,13 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import ConfigError, JournalError
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.ids import hashed_name, safe_name
+from otel_mlperf.journal.journal_folder import folders_of_run, make_private
 from otel_mlperf.recorder.core.attribute_values import safe_value
 from otel_mlperf.recorder.core.faults import say_once
 from otel_mlperf.recorder.core.scrub import clean
@@ -39,7 +41,8 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
     """Creates the run's folder with its ``run.json``, or finds the one that another rank made.
 
     Returns:
-        Its absolute path, ``<parent>/<name>-<start of the id>``.
+        Its absolute path, ``<parent>/<name>-<start of the id>``. Where ``parent`` is not UTF-8, a
+        link to it stands for it: journals, tables and servers take text alone.
 
     Where the disk refuses it is said, and the path returned: an agent, or ``recover``, may be able
     to make the folder later. Until then what is recorded stays in shared memory.
@@ -54,6 +57,7 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
         raise JournalError(
             f"creating a run folder in {parent}: the working directory is gone; set OTEL_MLPERF_DIR"
         ) from error
+    parent = _path_in_utf8(parent)
     own = {"id": run_id, "name": name, "started_ns": start_time_ns(),
            "host": os.uname().nodename, "os": sys.platform}  # fmt: skip
     about = plain(own) | IN_PROCESS.values(plain(facts))
@@ -77,6 +81,22 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
     raise ConfigError(
         f"creating a run folder in {parent}: every name for the run {run_id} is taken"
     )
+
+
+def _path_in_utf8(folder: str) -> str:
+    """Return ``folder``, or a link to it in shared memory if it is not UTF-8."""
+    try:
+        folder.encode()
+    except UnicodeEncodeError:
+        links, _ = folders_of_run("paths", folder, user=os.getuid(), key="")
+        link = os.path.join(links, blake2b(os.fsencode(folder), digest_size=8).hexdigest())
+        with contextlib.suppress(OSError, JournalError):
+            make_folder(folder)
+            make_private(links)
+            with contextlib.suppress(FileExistsError):
+                os.symlink(folder, link)
+            return link
+    return folder
 
 
 def warn_of_others(folder: str) -> None:

@@ -29,6 +29,8 @@ _ESCAPED_CONTROL = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bfr])")
 """A control character as JSON writes it; behind a backslash of its own it is none."""
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from jinja2 import Environment
 
     from otel_mlperf.analysis.page.run_page import RunCourse, RunPage
@@ -62,7 +64,7 @@ def render_charts(course: RunCourse) -> str:
 def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: Any) -> str:
     from markupsafe import Markup
 
-    scripts = [(FOLDER / SCRIPT).read_text(), (ASSETS / "page.js").read_text()]
+    scripts = [_read(FOLDER / SCRIPT), _read(ASSETS / "page.js")]
     text = (
         _environment()
         .get_template(template)
@@ -71,7 +73,7 @@ def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: An
             summary=course.summary,
             points=course.steps and points_text(course.steps),
             # Markup: our own files, and JSON in which nothing can end the element around it.
-            styles=[Markup(_read(STYLE)), Markup((ASSETS / "page.css").read_text())],
+            styles=[Markup(_read(FOLDER / STYLE)), Markup(_read(ASSETS / "page.css"))],
             scripts=[Markup(script) for script in scripts],
             policy=_policy(scripts),
             data=Markup(_safe_json(data)),
@@ -81,8 +83,8 @@ def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: An
     return uncontrolled(text)
 
 
-def _read(name: str) -> str:
-    return (FOLDER / name).read_text()
+def _read(file: Path) -> str:
+    return file.read_text(encoding="utf-8")  # whatever the locale
 
 
 def _environment() -> Environment:

@@ -18,6 +18,8 @@ from otel_mlperf.journal.journal_folder import journal_folder
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.run_file import write_run_file
+from otel_mlperf.store.run_folders import list_runs
+from otel_mlperf.store.run_query import ask_within
 
 
 def test_run_json(start):
@@ -88,10 +90,10 @@ def test_folder_that_cannot_be_made(tmp_path):
 @pytest.mark.fault("F40", "F60")
 @pytest.mark.parametrize(
     "name",
-    ["file", "file/below", "gone/below", "loop", "n" * 300, pytest.param("d\udce9", id="bytes")],
+    ["file", "file/below", "gone/below", "loop", "n" * 300],
 )
 def test_a_folder_that_the_environment_names_ends_no_job(tmp_path, monkeypatch, said, name):
-    """One sentence says why nothing is recorded: no place there, or a path that is no UTF-8."""
+    """One sentence says why nothing is recorded: there is no place."""
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "gone").symlink_to("/nowhere/at/all")
@@ -103,6 +105,21 @@ def test_a_folder_that_the_environment_names_ends_no_job(tmp_path, monkeypatch, 
     message = said()[-1]
     assert "set OTEL_MLPERF_DIR to a folder" in message
     assert message.endswith("nothing is recorded")
+
+
+@pytest.mark.parametrize("name", ["d\udce9", "d\udce8/below"])
+def test_a_folder_named_in_bytes_has_the_run(tmp_path, monkeypatch, said, name):
+    """Its path in journals and tables is text: a link in shared memory, each folder its own."""
+    monkeypatch.setenv("OTEL_MLPERF_DIR", str(tmp_path / name))
+    with om.start("x", agent="thread", console=False) as run, om.span("work"):
+        pass
+
+    assert said() == []
+    str(run.path).encode()
+    monkeypatch.chdir(tmp_path / name)
+    (stored,) = list_runs(tmp_path / name)
+    assert stored.path.samefile(run.path)
+    assert ask_within(stored, "SELECT name FROM sections WHERE name = 'work'").rows == [["work"]]
 
 
 @pytest.mark.fault("F99")
