@@ -83,6 +83,22 @@ def test_of_the_processes(run):
     assert "process   1.00 cpus, at most 300 B, 70 B of CUDA memory\n" in render_summary(summary)
 
 
+def test_workers_of_a_rank_have_a_number_of_their_own(run):
+    """Their memory is no part of the process's; the most of all of them together is shown."""
+    for metric, role, value in (
+        (names.RUN_CPU, "", 5.0), (names.RUN_MEMORY_PEAK, "", 300.0),
+        (names.PROCESS_MEMORY, "main", 290.0), (names.PROCESS_MEMORY, "worker", 900.0),
+        (names.PROCESS_MEMORY, "worker", 700.0),
+    ):  # fmt: skip
+        labels = json.dumps({names.PROCESS_ROLE: role}) if role else "{}"
+        run.row("readings", rank=0, restart=0, name=metric.name, labels=labels,
+                time_ns=START + S, value=value)  # fmt: skip
+
+    summary = summary_of(run)
+    assert (summary.process.memory_peak_bytes, summary.process.workers_peak_bytes) == (300, 900)
+    assert "at most 300 B, its workers 900 B\n" in render_summary(summary)
+
+
 def test_nothing_told(run):
     """A run in which nothing was measured has neither."""
     summary = summary_of(run)
