@@ -95,7 +95,7 @@ class Tail:
         """Ends for journals that were read and whose files are gone, or were cut short since."""
         self._open.refresh()
         return [
-            Left(name, journal.alive_ns, journal.open, journal.cells, journal.words)
+            Left(name, journal.alive_ns, journal.open, journal.cells, journal.words, is_whole=False)
             for name, journal in state.journals.items()
             if name not in self._readers and not journal.left
         ]

@@ -50,6 +50,11 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.table_rows import TableRows
 
 _log = logging.getLogger("otel_mlperf.agent")
+_UNREAD = (
+    "its journal was gone before it was read to the end; up to half a second, on a busy machine "
+    "more, may be missing"
+)
+"""The agent of a container ends with the program; nobody knows how much it had not read."""
 
 
 class EventProcessor:
@@ -133,6 +138,7 @@ class EventProcessor:
         self._state.finished.append(event.journal)
         journal = self._state.journals[event.journal]
         journal.left, journal.alive_ns = True, max(journal.alive_ns, event.monotonic_ns)
+        journal.is_whole = event.is_whole
         journal.open, journal.cells, journal.words = event.open, event.cells, event.words
         journal.unread += event.damaged
 
@@ -182,6 +188,8 @@ class EventProcessor:
         if journal.left and not journal.meta.is_child:
             if journal.outcome == "running":
                 journal.outcome = _outcome(journal)
+            if journal.outcome == "killed" and not journal.is_whole:
+                journal.error = ["", _UNREAD]
             self._tables.add("processes", process_row(journal))
             rank.live = False
             if self._scalars:

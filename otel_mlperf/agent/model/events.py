@@ -58,6 +58,8 @@ class Left(msgspec.Struct, array_like=True, tag="left", frozen=True):
     words: dict[int, int]
     damaged: int = 0
     """Sections of which nothing is known but that something has written over them."""
+    is_whole: bool = True
+    """Whether it was read to its end; its file may be gone."""
 
 
 class Seen(msgspec.Struct, array_like=True, frozen=True):

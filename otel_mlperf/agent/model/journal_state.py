@@ -113,6 +113,8 @@ class JournalState(msgspec.Struct):
     errors: dict[int, list[Any]] = {}
     """Errors on their way up: the section that each reached to where it began (name, step)."""
     left: bool = False
+    is_whole: bool = True
+    """Whether it was read to its end, once it has ended."""
     alive_ns: int = 0
     """When somebody last saw its process alive."""
     ended_ns: int = 0

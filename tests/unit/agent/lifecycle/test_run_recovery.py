@@ -145,6 +145,11 @@ def test_what_a_killed_agent_had_logged_is_stored(program, agent_of, journals, r
     assert account["spans"]["store"]["pending"] == 0
     assert deliver_rest(run, {}) == (0, 0, 0, 0)
     assert Store(run_folder).rows("SELECT count(*) FROM steps") == [(2,)]
+    ((outcome, message),) = Store(run_folder).rows(
+        "SELECT outcome, error_message FROM processes WHERE outcome <> 'running'"
+    )
+    assert outcome == "killed"
+    assert "up to half a second, on a busy machine more, may be missing" in message
 
 
 def left_behind(place: Path, name: str) -> Path:
