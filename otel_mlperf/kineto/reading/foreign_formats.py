@@ -6,6 +6,7 @@ Known by their first bytes, by the names of their first fields, or by their endi
 from __future__ import annotations
 
 import re
+import shlex
 import zipfile
 from tarfile import BLOCKSIZE, REGULAR_TYPES, HeaderError, TarInfo
 from typing import TYPE_CHECKING, Final
@@ -86,6 +87,8 @@ _MARKS: Final = (
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 )
+_TRACE: Final = re.compile(r".*\.json(?:\.gz)?", re.DOTALL)
+_UNPACK: Final = {"tar": "tar -xf", "zip": "unzip"}
 _MOST_NAMES: Final = 5
 _MOST_MEMBERS: Final = 4_096
 _MOST_BYTES: Final = 1 << 30
@@ -98,11 +101,11 @@ def find_foreign(path: Path, head: bytes) -> str:
     ``head`` is the beginning of its uncompressed text.
     """
     if _tar_header(head[:BLOCKSIZE]):
-        return _archive("tar", *_tar_members(path))
+        return _archive("tar", path, *_tar_members(path))
     if _JSON.match(head) and not _NUL.match(head):
         return next((words for pattern, words in _OTHER_JSON if pattern.match(head)), "")
     if head.startswith(b"PK\x03\x04"):
-        return _archive("zip", _zip_members(path))
+        return _archive("zip", path, _zip_members(path))
     if encoding := _encoding(head):
         return f"its text is {encoding}; convert it with `iconv -f {encoding} -t UTF-8 FILE > NEW`"
     known = (words for magic, words in _MAGIC if head.startswith(magic))
@@ -127,14 +130,22 @@ def find_foreign_fields(fields: dict[str, object]) -> str:
     return _CHAKRA if {"nodes", "schema"} <= fields.keys() else ""
 
 
-def _archive(kind: str, members: list[str], is_whole: bool = True) -> str:
+def _archive(kind: str, path: Path, members: list[str], is_whole: bool = True) -> str:
     shown = ", ".join(printable(name) for name in members[:_MOST_NAMES])
     more = f" and {len(members) - _MOST_NAMES:,} more" if len(members) > _MOST_NAMES else ""
     least = "" if is_whole else "at least "
     many = f"{least}{len(members):,} file{'s' * (len(members) != 1)}"
     files = f"of {many} ({shown}{more})" if members else "of files"
     files += "" if is_whole else ", whose end was not found"
-    return f"it is a {kind} archive {files}; unpack it and name the traces in it"
+    traces = [name for name in members if _TRACE.fullmatch(name)] or members
+    unpack = f"{_UNPACK[kind]} {shlex.quote(str(path))}"
+    if not traces or not f"{unpack} {traces[0]}".isprintable():
+        return f"it is a {kind} archive {files}; unpack it and name the traces in it"
+    read = f"otel-mlperf kernels {shlex.quote('./' * traces[0].startswith('-') + traces[0])}"
+    return (
+        f"it is a {kind} archive {files}; unpack it and read one trace: `{unpack} && {read}`; "
+        "`otel-mlperf import` reads several"
+    )
 
 
 def _zip_members(path: Path) -> list[str]:

@@ -6,8 +6,12 @@ import codecs
 import gzip
 import io
 import json
+import shlex
+import shutil
+import subprocess
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 from kineto_traces import operator, trace_text
@@ -98,6 +102,24 @@ def test_a_file_of_another_format_is_called_by_its_name(tmp_path, name, data, ex
 
     assert expected in str(raised.value)
     assert "traceEvents" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["run's ranks.tar.gz", "ranks.zip"])
+def test_the_command_for_an_archive_unpacks_it_and_reads_one_trace(tmp_path, monkeypatch, name):
+    """As it is printed, in a shell."""
+    packed = zipped() if name.endswith("zip") else tar("w:gz", folder="a run")
+    (tmp_path / name).write_bytes(packed)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TraceError) as raised:
+        read_trace(Path(name))
+
+    unpack, read = str(raised.value).split("`")[1].split(" && ")
+    if shutil.which(shlex.split(unpack)[0]) is None:
+        pytest.skip("no unzip here")
+    subprocess.run(unpack, shell=True, check=True, capture_output=True)
+
+    assert read.startswith("otel-mlperf kernels ")
+    assert len(read_trace(Path(shlex.split(read)[2])).events) == 1
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 18, 24])
