@@ -35,6 +35,8 @@ class Args(msgspec.Struct, gc=False):
     correlation: Whole = NONE
     bytes: Whole = NONE
     number: Whole = msgspec.field(default=NONE, name="Ev Idx")
+    correlation_id: Whole = NONE
+    """What XLA calls the correlation."""
 
 
 class MemoryArgs(msgspec.Struct, gc=False):

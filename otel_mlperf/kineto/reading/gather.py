@@ -53,7 +53,9 @@ _MEMORY_ARGS: Final[dict[str, Whole]] = {
 }
 _NARROWED: Final = _ARGS.keys() | {"position", "name", "track"}
 _NUMBER: Final = "number"
-"""Of the args the only one that is no column."""
+_OTHER_CORRELATION: Final = "correlation_id"
+_NO_COLUMNS: Final = (_NUMBER, _OTHER_CORRELATION)
+"""Of the args, those that are no columns."""
 _MEMORY: Final = ("memory",)
 _NO_ARGS: Final = Args()
 _NO_MEMORY_ARGS: Final = MemoryArgs()
@@ -80,7 +82,7 @@ class EventRows:
             name=np.int32,
             category=np.uint8,
             track=np.int32,
-            **_without_number(_ARGS),
+            **_as_columns(_ARGS),
         )
 
     def add(self, events: list[Complete], positions: NDArray[np.int64]) -> None:
@@ -97,6 +99,10 @@ class EventRows:
         count = len(events)
         args = [event.args or _NO_ARGS for event in events]
         columns = whole_columns(args, _ARGS, positions, self._damage)
+        other = columns[_OTHER_CORRELATION]
+        if (other > 0).any():
+            is_missing = columns["correlation"] == NONE
+            columns["correlation"] = np.where(is_missing, other, columns["correlation"])
         category = self._categories.column(map(_CATEGORY, events), count, np.uint8)
         self._numbers.add(columns[_NUMBER], start, category, self.categories())
         self._rows.add(
@@ -107,7 +113,7 @@ class EventRows:
             name=self._names.column(map(_NAME, events), count, np.int32),
             category=category,
             track=self._tracks.column(events, positions),
-            **_without_number(columns),
+            **_as_columns(columns),
         )
 
     def _count_negative(
@@ -211,7 +217,7 @@ class AllocationRows:
         self._tracks = tracks
         self._numbers = numbers
         self._damage = damage
-        self._rows = Growing(time_ns=np.int64, track=np.int32, **_without_number(_MEMORY_ARGS))
+        self._rows = Growing(time_ns=np.int64, track=np.int32, **_as_columns(_MEMORY_ARGS))
 
     def add(self, instants: list[Instant], positions: NDArray[np.int64]) -> None:
         """Take those of the instants that are allocations."""
@@ -227,7 +233,7 @@ class AllocationRows:
             len(instants),
             time_ns=time,
             track=self._tracks.column(instants, positions),
-            **_without_number(columns),
+            **_as_columns(columns),
         )
 
     def finish(self, base_ns: int) -> Allocations:
@@ -235,8 +241,8 @@ class AllocationRows:
         return Allocations(**_shifted(self._rows.columns(), "time_ns", base_ns, self._damage))
 
 
-def _without_number(columns: dict[str, Any]) -> dict[str, Any]:
-    return {name: column for name, column in columns.items() if name != _NUMBER}
+def _as_columns(columns: dict[str, Any]) -> dict[str, Any]:
+    return {name: column for name, column in columns.items() if name not in _NO_COLUMNS}
 
 
 def _text_number(ident: Any) -> Any:

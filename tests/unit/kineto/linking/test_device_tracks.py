@@ -106,6 +106,23 @@ def test_events_get_the_numbers_of_their_row(tmp_path):
     assert numbers["dot.1"] == numbers["PjitFunction(f)"] == (NONE, NONE)
 
 
+def test_work_of_xla_hangs_under_the_call_that_launched_it(tmp_path):
+    """Both have the same `correlation_id`, a text."""
+    entries = [
+        *XLA_GPU[:6],
+        on(9, 1, "cuLaunchKernel", 50, 10, correlation_id="77"),
+        on(1, 13, "gemm_fusion", 100, 200, correlation_id="77", hlo_op="dot.1"),
+    ]
+    trace = read_trace(write_trace(tmp_path / "t.json", entries, base_ns=None))
+
+    links = link(trace)
+
+    names = [trace.names[name] for name in trace.events.name]
+    work = names.index("gemm_fusion")
+    assert names[links.launch[work]] == "cuLaunchKernel"
+    assert names[links.parent[work]] == "PjitFunction(f)"
+
+
 def test_copies_and_collectives_of_xla_and_ascend_are_told_by_their_names(tmp_path):
     """By no category: there is none."""
     gpu, tpu, npu = (numbers_of(tmp_path, entries) for entries in (XLA_GPU, XLA_TPU, ASCEND))
