@@ -9,6 +9,7 @@ from otel_mlperf.config_field import checked, set_by, some_of
 from otel_mlperf.levels import LEVELS
 from otel_mlperf.profile_schedule import schedule_text
 from otel_mlperf.request_bounds import bounds_text
+from otel_mlperf.trace_sampler import SAMPLERS, parse_ratio, parse_sampler
 from otel_mlperf.tracker_list import TRACKERS
 
 PREFIX = "OTEL_MLPERF_"
@@ -149,6 +150,21 @@ class Config:
         2.0,
         "A step longer than this many medians of the last 100 is traced too.",
         low=1,
+    )
+    sampler: str = set_by(
+        "OTEL_TRACES_SAMPLER",
+        "",
+        "Which traces are sent, of those that are selected; empty: all. A standard sampler: "
+        "``always_on``, ``always_off``, ``traceidratio`` or one of these after ``parentbased_``.",
+        "",
+        *SAMPLERS,
+        parse=parse_sampler,
+    )
+    sampler_arg: float = set_by(
+        "OTEL_TRACES_SAMPLER_ARG",
+        1.0,
+        "Share of traces that ``traceidratio`` sends, from 0 to 1.",
+        parse=parse_ratio,
     )
     spans_per_trace: int = set_by(
         "OTEL_MLPERF_SPANS_PER_TRACE",

@@ -34,7 +34,6 @@ def _unused(instead: str, *names: str) -> StandardVariable:
     return StandardVariable(names, instead, is_used=False)
 
 
-_STEPS: Final = "`first_steps` and `keep_every` say which steps are traced"
 _BATCHES: Final = (
     "the agent sends what has been recorded, at most 2 MiB at once; it keeps up by itself"
 )
@@ -50,6 +49,10 @@ STANDARD: Final = (
           "OTEL_CONFIG_FILE", "OTEL_EXPERIMENTAL_CONFIG_FILE"),
     _used("A list: with `otlp` the signal is sent, without it is not; `none`: not. Other exporters "
           "are named in a warning.", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
+    _used("`always_on`, `always_off`, `traceidratio` or one of these after `parentbased_`: which "
+          "traces are sent, of those that `first_steps`, `keep_every` and the like select. Unset: "
+          "all of these.", "OTEL_TRACES_SAMPLER"),
+    _used("The ratio of `traceidratio`, from 0 to 1 (default: 1).", "OTEL_TRACES_SAMPLER_ARG"),
     _used("Milliseconds between two deliveries of metrics.", "OTEL_METRIC_EXPORT_INTERVAL"),
     _otlp("ENDPOINT", "Where to send; of one signal the whole URL. Over gRPC a machine and port, "
           "like `http://localhost:4317`: a path is ignored, the scheme may be missing."),
@@ -65,7 +68,6 @@ STANDARD: Final = (
     _used("`cumulative`; there is no other.", "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"),
     _used("`explicit_bucket_histogram`, in place of `base2_exponential_bucket_histogram`.",
           "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"),
-    _unused(_STEPS, "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"),
     _unused(_BATCHES, "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT",
             "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
             "OTEL_METRIC_EXPORT_TIMEOUT"),

@@ -146,6 +146,7 @@ class WindowQueue:
             is_sent=self._options.sends_spans,
             spans=spans,
             by_trace=by_trace,
+            sampler=self._options.sampler,
             limit_s=LIMIT_S,
         )
 

@@ -52,7 +52,8 @@ def _convert(job: Job) -> None:
         run_folder=run_folder,
     )
     store(conversion, run_folder)
-    made = list(requests(conversion, job.resource)) if job.is_sent else []
+    sent = conversion.sampled(job.sampler) if job.sampler else conversion
+    made = list(requests(sent, job.resource)) if job.is_sent else []
     result = Result(
         digest=conversion.trace.digest,
         events=conversion.events,

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
     from otel_mlperf.store.window_facts import CollectiveTotal
+    from otel_mlperf.trace_sampler import Sampler
 
 REQUEST_BYTES: Final = 2 << 20
 _ROUNDS: Final = 8
@@ -128,6 +129,11 @@ class Conversion:
     def rolled_up(self) -> int:
         """Events in roll-ups."""
         return int(self.spans.plan.roll_ups.count.sum())
+
+    def sampled(self, sampler: Sampler) -> Conversion:
+        """The same conversion with spans of those traces alone that a sampler selects."""
+        spans = self.spans
+        return replace(self, spans=replace(spans, plan=spans.plan.sampled(spans.places, sampler)))
 
 
 def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from otel_mlperf.trace_sampler import Sampler  # noqa: TC001 - msgspec reads it
 from otel_mlperf.whole_file import open_at_once, replacing
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Spans of the run's trace that may come of it."""
     by_trace: dict[str, int]
     """Spans of each step's trace, recorded sections included."""
+    sampler: Sampler | None = None
+    """Decides which traces are sent; None: all."""
     limit_s: int
     """After so many seconds it gives up."""
 

@@ -69,6 +69,9 @@ class Accounts:
                 account.delivered += event.events
             elif taker.form == "otlp":
                 account.rolled_up += event.rolled_up
+                # Spans of traces that the sampler did not select are in no request.
+                sent = sum(items for items, _ in event.requests)
+                account.unselected += event.events - event.rolled_up - sent
             else:
                 # There are encoded requests of them and nothing else: the rest is measured.
                 account.unselected += event.events
@@ -76,6 +79,10 @@ class Accounts:
     def lost(self, account: str, reason: str, count: int) -> None:
         """Items that will not arrive."""
         _lose(self._state.accounts[account], reason, count)
+
+    def unselected(self, account: str, count: int) -> None:
+        """Items that are only measured: the sampler did not select their trace."""
+        self._state.accounts[account].unselected += count
 
     def delivered(self, account: str, count: int) -> None:
         """Items that have arrived."""

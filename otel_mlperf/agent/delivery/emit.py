@@ -58,21 +58,35 @@ class Emitter:
         """Spans of one rank, for the next flush and for the outbox."""
         if not spans:
             return
-        resource = rank.resource
+        resource, sent = rank.resource, self._sampled(spans)
+        unselected = count_items(spans) - count_items(sent)
         # The order of destinations is fixed, and so are the numbers: a replay must come to the
         # same.
         for taker in self._accounts.takers("spans"):
             account = account_of("spans", taker.name)
             if taker.waits_in_log:
                 self.held.setdefault(account, []).extend(span_items(spans))
-            elif taker.form == "otlp":
-                for items, body in span_requests(resource, spans):
+                continue
+            self._accounts.unselected(account, unselected)
+            if taker.form == "otlp":
+                for items, body in span_requests(resource, sent):
                     self._queue(account, items, body)
             else:
-                for at in range(0, len(spans), _MOST_SPANS):
-                    part = spans[at : at + _MOST_SPANS]
+                for at in range(0, len(sent), _MOST_SPANS):
+                    part = sent[at : at + _MOST_SPANS]
                     body = encode_batch(resource, spans=span_items(part))
                     self._queue(account, count_items(part), body)
+
+    def _sampled(self, spans: list[Kept]) -> list[Kept]:
+        """The spans of traces that the sampler selects."""
+        sampler = self._options.sampler
+        if sampler is None:
+            return spans
+        return [
+            span
+            for span in spans
+            if sampler.samples(int.from_bytes(span.trace, "big"), span.caller_flags)
+        ]
 
     def keep_scalars(self, scalars: Sequence[ScalarItem]) -> None:
         """Points of all ranks of the node, for the outbox."""
@@ -184,7 +198,7 @@ class Emitter:
         if not takers:
             return
         # Once for all takers: collecting marks series as begun and takes their exemplars away.
-        export = Export(start_ns, now_ns)
+        export = Export(start_ns, now_ns, self._options.sampler)
         metrics = export.collect(series, user)
         if not metrics:
             return

@@ -206,7 +206,7 @@ def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar
         trace = journal.run_trace
     elif ended is not None and ended.kept:
         trace = ended.root.trace
-    elif opened is not None and opened.kind in ("step", "foreign"):
+    elif opened is not None and opened.kind in ("step", "foreign") and not opened.is_unsampled:
         trace = opened.trace
     else:
         return None

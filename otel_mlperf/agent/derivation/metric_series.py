@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.agent.model.events import SensorReading
+    from otel_mlperf.trace_sampler import Sampler
 
 MOST_SERIES: Final = 2000
 """Series of one rank; what comes later is counted in one marked ``otel.metric.overflow``."""
@@ -170,9 +171,10 @@ def _follow(series: MetricSeries, value: float, time_ns: int) -> float:
 class Export:
     """Collects the points of one resource; ``points`` counts them."""
 
-    def __init__(self, start_ns: int, now_ns: int) -> None:
+    def __init__(self, start_ns: int, now_ns: int, sampler: Sampler | None = None) -> None:
+        """``sampler`` decides which traces are sent: exemplars lead to these alone."""
         self._start_ns = min(start_ns, now_ns - _BEFORE_NS)
-        self._now_ns = now_ns
+        self._now_ns, self._sampler = now_ns, sampler
         self.points = 0
 
     def collect(self, series: Iterable[MetricSeries], user: dict[str, Metric]) -> list[MetricData]:
@@ -228,11 +230,17 @@ class Export:
         buckets = series.buckets
         if buckets is None:
             return []
-        point = buckets.point(series.labels, self._start_ns, self._now_ns, series.exemplars)
+        exemplars = [one for one in series.exemplars if self._is_sent(one)]
+        point = buckets.point(series.labels, self._start_ns, self._now_ns, exemplars)
         if series.sent:
             return [point]
         empty = type(buckets)()
         return [empty.point(series.labels, self._start_ns, self._now_ns - _BEFORE_NS), point]
+
+    def _is_sent(self, exemplar: Exemplar) -> bool:
+        """Whether the trace of an exemplar is sent; one of an unsampled caller has none."""
+        sampler, trace_id = self._sampler, int.from_bytes(exemplar.trace_id, "big")
+        return sampler is None or sampler.samples(trace_id)
 
 
 def _histogram(points: Sequence[HistogramPoint | ExponentialPoint]) -> Data:

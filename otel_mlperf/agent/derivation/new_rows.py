@@ -138,8 +138,13 @@ class NewRows:
         for row in rows_of_kind(fresh, Kind.FOREIGN):
             trace = int(row["start"]).to_bytes(8, "big") + int(row["end"]).to_bytes(8, "big")
             key = int(row["span"])
-            state = self.peek(key).get("c", "")
-            journal.roots[key] = Root(kind="foreign", trace=trace, trace_state=state)
+            told = self.peek(key)
+            journal.roots[key] = Root(
+                kind="foreign",
+                trace=trace,
+                trace_state=told.get("c", ""),
+                is_unsampled=told.get("q", False),
+            )
 
     def _note_stale(self, sections: Rows) -> None:
         """A row is published before its table entry is cleared: a kill in between leaves both."""

@@ -11,6 +11,7 @@ from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.load_config import load_config
 from otel_mlperf.otlp.endpoint_settings import SignalSettings, read_metric_settings, read_settings
 from otel_mlperf.run_settings import read_stored
+from otel_mlperf.trace_sampler import Sampler, make_sampler
 from otel_mlperf.tracker_list import MLFLOW, MLFLOW_URI, TRACKIO, TRACKIO_DIR, trackio_folder
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Options:
     """What the agent was started with; None for a signal that goes nowhere."""
 
     policy: Policy
+    sampler: Sampler | None = None
+    """Decides which of the selected traces are sent; None: all."""
     traces: SignalSettings | None = None
     metrics: SignalSettings | None = None
     explicit: bool = False
@@ -78,6 +81,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
             spans_per_trace=config.spans_per_trace,
             spans_per_rank=config.spans_per_rank,
         ),
+        sampler=make_sampler(config.sampler, config.sampler_arg),
         traces=traces,
         metrics=metrics,
         explicit=kind.explicit_buckets,

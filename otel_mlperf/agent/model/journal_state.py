@@ -38,6 +38,8 @@ class Root(msgspec.Struct):
     track: int = 0
     trace_state: str = ""
     """Of somebody else's trace."""
+    is_unsampled: bool = False
+    """Whether the caller who started the trace has not sampled it."""
 
 
 class RecentStep(msgspec.Struct, array_like=True):

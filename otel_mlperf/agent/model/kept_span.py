@@ -136,6 +136,12 @@ class Kept:
         return root.trace_state if root is not None else ""
 
     @property
+    def caller_flags(self) -> int | None:
+        """The flags of the caller who started its trace; None if this run started the trace."""
+        root = self.journal.roots.get(self.root)
+        return None if root is None or root.kind != "foreign" else int(not root.is_unsampled)
+
+    @property
     def dropped_events(self) -> int:
         """How many events there was no room for."""
         return int(self.payload.get("w") or 0)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.linking.forest import Forest
     from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
+    from otel_mlperf.trace_sampler import Sampler
 
 DEFAULT_SPANS: Final = 2_000
 _LARGEST_PART: Final = 8
@@ -130,6 +131,12 @@ class SpanPlan:
 
     kept: NDArray[np.bool_]
     roll_ups: RollUps
+
+    def sampled(self, places: Assignment, sampler: Sampler) -> SpanPlan:
+        """The same plan for those traces alone that a sampler selects."""
+        stays = np.array([sampler.samples(int(t.hex(), 16)) for t in places.traces], bool)
+        of_roll_ups = places.anchor_trace[self.roll_ups.anchor]
+        return SpanPlan(self.kept & stays[places.trace], those(self.roll_ups, stays[of_roll_ups]))
 
 
 def choose(

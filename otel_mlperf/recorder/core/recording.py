@@ -16,6 +16,7 @@ from otel_mlperf.recorder.core.name_registry import Registry
 from otel_mlperf.recorder.core.section_choice import SectionChoice, words
 from otel_mlperf.recorder.core.tracks import CallerTracks
 from otel_mlperf.request_bounds import parse_bounds
+from otel_mlperf.trace_sampler import make_sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,7 @@ class Recording:
             words(config.print_sections),
             parse_bounds(config.request_within_s),
         )
+        self.sampler = make_sampler(config.sampler, config.sampler_arg)
         self.choice = SectionChoice(words(config.leave_out), words(config.sum_up))
         self.at_retire: list[Callable[[], None]] = []
         """Called when nothing is recorded any more, also in a forked child."""

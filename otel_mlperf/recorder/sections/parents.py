@@ -231,8 +231,13 @@ class Parents:
             while len(self._foreign_keys) >= _REMEMBERED:
                 self._forget_foreign()
             key = self._foreign_keys[trace_id] = self._recording.next_id()
+            told: dict[str, Any] = {}
             if theirs.trace_state:
-                self._recording.journal.payload(key, {"c": theirs.trace_state.to_header()})
+                told["c"] = theirs.trace_state.to_header()
+            if not theirs.trace_flags & _SAMPLED:
+                told["q"] = True
+            if told:
+                self._recording.journal.payload(key, told)
             self._recording.journal.put(
                 trace_id >> 64, trace_id & _MASK, key, 0, 0, 0, 0, Kind.FOREIGN, Word.LOST_FRAME
             )
@@ -268,7 +273,21 @@ class Parents:
         return (around if isinstance(around, SectionContext) else None), track
 
     def trace_of(self, section: SectionContext) -> TraceContext:
-        """The section's trace; a caller's flags and state are handed on as they came."""
+        """The section's trace; a caller's state is passed on unchanged.
+
+        Its flags are too, unless a sampler decides about the trace.
+        """
+        trace, sampler = self._selected_trace(section), self._recording.sampler
+        if sampler is None:
+            return trace
+        caller_flags = trace.flags if self.is_foreign(root_of(section)) else None
+        sampled = sampler.samples(trace.trace_id, caller_flags)
+        if caller_flags is None:
+            return trace._replace(flags=trace.flags if sampled else 0)
+        return trace._replace(flags=caller_flags & ~_SAMPLED | sampled)
+
+    def _selected_trace(self, section: SectionContext) -> TraceContext:
+        """The section's trace, with flags as the policy of traced steps selects it."""
         root, meta, config = root_of(section), self._recording.meta, self._recording.config
         if root == meta.run_span:
             return TraceContext(ids.run_trace_id(meta.run_id, meta.restart), _SAMPLED)

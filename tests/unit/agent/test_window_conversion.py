@@ -23,6 +23,7 @@ from otel_mlperf.journal.window import Window, WindowStep, write_window
 from otel_mlperf.otlp.endpoint_settings import read_settings
 from otel_mlperf.run_file import RunFile
 from otel_mlperf.store.run_folders import RunFolder
+from otel_mlperf.trace_sampler import make_sampler
 
 pytestmark = pytest.mark.usefixtures("warm_children")
 UNIX = 1_700_000_000_000_000_000
@@ -115,6 +116,24 @@ def test_window_becomes_spans_under_its_sections(program, agent_of, run_folder, 
         assert account["created"] == program.sections + 5
         assert adds_up(account)
         assert (account["lost"], account["pending"]) == ({}, 0)
+
+
+def test_events_of_traces_that_the_sampler_leaves_out_are_not_sent(
+    program, agent_of, run_folder, server
+):
+    """The store has them, those over the budget are rolled up, and the identity adds up."""
+    step = program.step(0)
+    profile(program, run_folder, step, layers(40))
+    program.stop(20)
+    options = {"policy": Policy(spans_per_rank=20), "sampler": make_sampler("always_off", 1.0)}
+    agent_of(program, traces=traces_to(server), **options).run()
+
+    assert server.spans() == []
+    assert len([row for row in spans(run_folder) if row["kind"] == "event"]) == 40
+    sent = of_spans(run_folder)["otlp"]
+    assert sent["rolled_up"] > 0
+    assert sent["unselected"] == program.sections + 40 - sent["rolled_up"]
+    assert adds_up(sent)
 
 
 def test_what_is_over_the_budget_is_rolled_up(program, agent_of, run_folder, server):

@@ -92,7 +92,8 @@ def spans_of(event, *destinations):
 
 def test_events_of_a_window_have_one_fate_at_each_destination() -> None:
     """Stored by the conversion; sent or rolled up as requests; measured where there are lists."""
-    event = WindowConverted("0.window", "", events=1000, rolled_up=900)
+    requests = [(60, 1), (40, 1)]
+    event = WindowConverted("0.window", "", events=1000, rolled_up=900, requests=requests)
     found = spans_of(event, Folder(), Server(), Tracker())
 
     assert {name: account["created"] for name, account in found.items()} == {

@@ -10,7 +10,14 @@ from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, Status, StatusCode
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    Status,
+    StatusCode,
+    TraceFlags,
+)
 
 import otel_mlperf as om
 from otel_mlperf import ids
@@ -269,6 +276,27 @@ def test_headers_of_a_caller_are_handed_on(recording, flags):
     assert carrier["tracestate"] == state
     assert recording.one("served").payload["r"]
     assert "r" not in recording.one("inside").payload
+
+
+@pytest.mark.parametrize(
+    ("sampler", "of_run", "of_callers"),
+    [
+        ("always_off", 0, {0: 0, 1: 0}),
+        ("always_on", 1, {0: 1, 1: 1}),
+        ("parentbased_always_off", 0, {0: 0, 1: 1}),
+    ],
+)
+def test_headers_follow_the_sampler(start, sampler, of_run, of_callers):
+    """The trace is declared sampled to other services exactly where its spans are sent."""
+    start(sampler=sampler)
+    with om.span("inside"):
+        assert current().trace_flags == of_run
+    with om.step():
+        assert current().trace_flags == of_run
+    for flags, expected in of_callers.items():
+        caller = SpanContext(flags + 7, 9, is_remote=True, trace_flags=TraceFlags(flags))
+        with trace.use_span(NonRecordingSpan(caller)), om.span("served"):
+            assert current().trace_flags == expected
 
 
 def test_incoming_traceparent(recording):
