@@ -32,10 +32,18 @@ _ENCODING: Final = (
     "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
     "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
 )
+_LIMITS: Final = tuple(
+    f"OTEL_{name}_LIMIT"
+    for name in (
+        "ATTRIBUTE_COUNT", "ATTRIBUTE_VALUE_LENGTH", "SPAN_ATTRIBUTE_COUNT",
+        "SPAN_ATTRIBUTE_VALUE_LENGTH", "SPAN_EVENT_COUNT", "SPAN_LINK_COUNT",
+        "EVENT_ATTRIBUTE_COUNT", "LINK_ATTRIBUTE_COUNT",
+    )
+)  # fmt: skip
 _OF_CALLER: Final = (ENDPOINT, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_MLPERF_DIR")
 _OF_RUN: Final = {
     variable for item in fields(Config) if (variable := item.metadata["variable"]) not in _OF_CALLER
-}.union(_ENCODING)
+}.union(_ENCODING, _LIMITS)
 """Settings of the run. All others in its folder are ignored: they could name a proxy, authorities
 to trust, a certificate of this user, or the destination of another package."""
 _IN_MLFLOW: Final = ("MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_ID")

@@ -37,7 +37,6 @@ def _unused(instead: str, *names: str) -> StandardVariable:
 _BATCHES: Final = (
     "the agent sends what has been recorded, at most 2 MiB at once; it keeps up by itself"
 )
-_LIMITS: Final = "limits are fixed: 64 attributes of 4,096 bytes, 8 events of 16 attributes"
 _LOGS: Final = "logs stay the program's: `om.log_ids()` puts trace and span ids into them"
 
 STANDARD: Final = (
@@ -53,6 +52,12 @@ STANDARD: Final = (
           "traces are sent, of those that `first_steps`, `keep_every` and the like select. Unset: "
           "all of these.", "OTEL_TRACES_SAMPLER"),
     _used("The ratio of `traceidratio`, from 0 to 1 (default: 1).", "OTEL_TRACES_SAMPLER_ARG"),
+    _used("Limits of what a program or library gives a span, up to the fixed ones: 64 attributes "
+          "of 4,096 bytes, 8 events of 16 attributes. A larger one is named in a warning.",
+          "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT",
+          "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
+          "OTEL_SPAN_EVENT_COUNT_LIMIT", "OTEL_SPAN_LINK_COUNT_LIMIT",
+          "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"),
     _used("Milliseconds between two deliveries of metrics.", "OTEL_METRIC_EXPORT_INTERVAL"),
     _otlp("ENDPOINT", "Where to send; of one signal the whole URL. Over gRPC a machine and port, "
           "like `http://localhost:4317`: a path is ignored, the scheme may be missing."),
@@ -71,10 +76,6 @@ STANDARD: Final = (
     _unused(_BATCHES, "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT",
             "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
             "OTEL_METRIC_EXPORT_TIMEOUT"),
-    _unused(_LIMITS, "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT",
-            "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
-            "OTEL_SPAN_EVENT_COUNT_LIMIT", "OTEL_SPAN_LINK_COUNT_LIMIT",
-            "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"),
     _unused("exemplars are spans that are kept", "OTEL_METRICS_EXEMPLAR_FILTER"),
     _unused("metrics are sent by OTLP, which Prometheus receives",
             "OTEL_EXPORTER_PROMETHEUS_HOST", "OTEL_EXPORTER_PROMETHEUS_PORT"),

@@ -180,6 +180,12 @@ def plain_spans(body: bytes) -> list[dict[str, Any]]:
                 for event in span.events
             ],
             "events_left_out": span.dropped_events_count,
+            "dropped": [
+                span.dropped_attributes_count,
+                span.dropped_links_count,
+                [event.dropped_attributes_count for event in span.events],
+                [link.dropped_attributes_count for link in span.links],
+            ],
             "error": span.status.message if span.status.code == 2 else None,
             "status": [span.status.code, span.status.message],
             "kind": span.kind,

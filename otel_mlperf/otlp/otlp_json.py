@@ -16,7 +16,7 @@ import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.span_content import group_by_scope, shared_attributes
+from otel_mlperf.otlp.span_content import group_by_scope, shared_attributes, split_dropped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -99,7 +99,7 @@ def _span(row: Mapping[str, Any], own: OwnFields) -> _Json:
         "kind": own.kind,
         "startTimeUnixNano": str(row["start_ns"]),
         "endTimeUnixNano": str(row["end_ns"]),
-        "attributes": _attributes({**shared_attributes(row), **own.attributes}),
+        **_with_dropped({**shared_attributes(row), **own.attributes}),
     }
     if own.error is not None:
         span["status"] = {"message": _text(own.error), "code": wire.STATUS_ERROR}
@@ -113,6 +113,8 @@ def _span(row: Mapping[str, Any], own: OwnFields) -> _Json:
         span["droppedEventsCount"] = own.events_left_out
     if own.links:
         span["links"] = [_link(link) for link in own.links]
+    if own.links_left_out:
+        span["droppedLinksCount"] = own.links_left_out
     return span
 
 
@@ -120,7 +122,7 @@ def _event(event: SpanEvent) -> _Json:
     return {
         "timeUnixNano": str(event.time_ns),
         "name": _text(event.name),
-        "attributes": _attributes(event.attributes),
+        **_with_dropped(event.attributes),
     }
 
 
@@ -128,9 +130,16 @@ def _link(link: SpanLink) -> _Json:
     return {
         "traceId": link.trace_id.hex(),
         "spanId": f"{link.span_id:016x}",
-        "attributes": _attributes(link.attributes),
+        **_with_dropped(link.attributes),
         "flags": link.flags,
     }
+
+
+def _with_dropped(attributes: Mapping[str, object]) -> _Json:
+    """The fields of attributes and of the number of those that were dropped."""
+    given, dropped = split_dropped(attributes)
+    count = {"droppedAttributesCount": dropped} if dropped else {}
+    return {"attributes": _attributes(given)} | count
 
 
 def _attributes(attributes: Mapping[str, object], depth: int = 0) -> list[_Json]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.span_limits import describe_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -68,6 +69,7 @@ class OwnFields(NamedTuple):
     """The words of an error, maybe none; None: there was no error."""
     events_left_out: int = 0
     """How many there were beside ``events``."""
+    links_left_out: int = 0
     is_ok: bool = False
     """Whether the program has set the status OK."""
     is_parent_remote: bool = False
@@ -117,15 +119,17 @@ def own_fields(row: Mapping[str, Any]) -> OwnFields:
     description = attributes.pop(names.STATUS_DESCRIPTION, "")
     error = None
     if row["status"] == "error":
-        told = str(words.get(names.EXCEPTION_MESSAGE, "")) or description
+        of_exception = [str(words.get(key, "")) for key in names.EXCEPTION]
+        told = description or (describe_error(of_exception) if words else "")
         error = names.INTERRUPTED_WORDS if row["interrupted"] else told
     left_out = attributes.pop(names.DROPPED_EVENTS, 0) + row.get("marks_left_out", 0)
+    no_links = attributes.pop(names.DROPPED_LINKS, 0)
     is_remote = attributes.pop(names.REMOTE_PARENT, False)
     kind, scope = take_kind_and_scope(attributes)
     state = attributes.pop(names.TRACE_STATE, "")
     is_ok = row["status"] == "ok"
     return OwnFields(
-        attributes, events, links, error, left_out, is_ok, is_remote, state, kind, scope
+        attributes, events, links, error, left_out, no_links, is_ok, is_remote, state, kind, scope
     )
 
 
@@ -160,11 +164,13 @@ def span_tail(name: str, attributes: Mapping[str, object] = {}, kind: int = wire
 
 def span_extra(own: OwnFields) -> bytes:
     """What one span has on top of its tail; empty for most."""
-    parts = [wire.text(3, own.trace_state), wire.encode_attributes(own.attributes)]
+    parts = [wire.text(3, own.trace_state), _attributes(own.attributes, 9, 10)]
     parts += [wire.block(11, _event(event)) for event in own.events]
     if own.events_left_out:
         parts.append(wire.number(12, own.events_left_out))
     parts += [wire.block(13, _link(link)) for link in own.links]
+    if own.links_left_out:
+        parts.append(wire.number(14, own.links_left_out))
     if own.error is not None:
         parts.append(wire.block(15, wire.text(2, own.error) + wire.number(3, wire.STATUS_ERROR)))
     elif own.is_ok:
@@ -189,9 +195,24 @@ def link_blocks(trace_id: NDArray[np.uint8], span_id: NDArray[np.uint64]) -> lis
 
 def _event(event: SpanEvent) -> bytes:
     when = wire.fixed64(1, event.time_ns)
-    return when + wire.text(2, event.name) + wire.encode_attributes(event.attributes, 3)
+    return when + wire.text(2, event.name) + _attributes(event.attributes, 3, 4)
 
 
 def _link(link: SpanLink) -> bytes:
     ids = wire.block(1, link.trace_id) + wire.block(2, link.span_id.to_bytes(8, "big"))
-    return ids + wire.encode_attributes(link.attributes, 4) + wire.fixed32(6, link.flags)
+    return ids + _attributes(link.attributes, 4, 5) + wire.fixed32(6, link.flags)
+
+
+def _attributes(attributes: Mapping[str, object], field: int, dropped_field: int) -> bytes:
+    """The fields of attributes and of the number of those that were dropped."""
+    given, dropped = split_dropped(attributes)
+    count = wire.number(dropped_field, dropped) if dropped else b""
+    return wire.encode_attributes(given, field) + count
+
+
+def split_dropped(attributes: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
+    """Return attributes without the one that counts dropped attributes, and its value."""
+    if names.DROPPED_ATTRIBUTES not in attributes:
+        return attributes, 0
+    rest = dict(attributes)
+    return rest, int(rest.pop(names.DROPPED_ATTRIBUTES))

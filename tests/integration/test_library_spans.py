@@ -25,7 +25,7 @@ from otel_mlperf.store.table_reader import Store
 PROGRAM = "library_spans.py"
 REMOTE = 0x300
 """Bits of the flags that say whether a parent or target is remote."""
-SAME = ("kind", "scope", "trace_state")
+SAME = ("kind", "scope", "trace_state", "status", "dropped", "events_left_out")
 """Fields that must be equal; the others are compared one by one."""
 
 
@@ -68,9 +68,6 @@ def test_fields_are_those_of_the_sdk(of_sdk, ours):
         assert same == {key: span[key] for key in SAME}, name
         assert span["attributes"].items() <= sent[name]["attributes"].items(), name
         assert _events(sent[name]) == _events(span), name
-        code, description = span["status"]
-        # Of an exception that leaves a span the SDK puts the type in front.
-        assert sent[name]["status"] == [code, description.removeprefix("KeyError: ")], name
         assert _links(sent[name]) == _links(span), name
         assert sent[name]["flags"] & REMOTE == span["flags"] & REMOTE, name
 

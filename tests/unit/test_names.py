@@ -15,7 +15,9 @@ PACKAGE = Path(opentelemetry.semconv.__path__[0])
 CONSTANT = re.compile(r'^[A-Z_0-9]+: Final = "([^"]+)"\n"""\n(.*?)\n"""', re.MULTILINE | re.DOTALL)
 BEYOND = {
     names.OVERFLOW: "the metrics SDK specification names it, not the semantic conventions",
+    names.DROPPED_ATTRIBUTES: "the specification names it for formats without such a field",
     names.DROPPED_EVENTS: "the specification names it for formats without such a field",
+    names.DROPPED_LINKS: "the specification names it for formats without such a field",
 }
 
 each_metric = pytest.mark.parametrize("metric", names.METRICS, ids=lambda metric: metric.name)

@@ -37,8 +37,9 @@ def _span_item(kept: Kept) -> SpanItem:
     attributes = constant | kept.attributes()
     attributes |= dict(zip(names.EXCEPTION, kept.error_words, strict=False))
     others = {
-        names.STATUS_DESCRIPTION: "" if kept.error_words else kept.status_description,
+        names.STATUS_DESCRIPTION: kept.stored_description,
         names.DROPPED_EVENTS: kept.dropped_events,
+        names.DROPPED_LINKS: kept.dropped_links,
         names.REMOTE_PARENT: kept.is_parent_remote,
         names.TRACE_STATE: kept.trace_state,
     }

@@ -194,6 +194,7 @@ def _extra(kept: Kept) -> bytes:
             [SpanLink(*link) for link in kept.all_links()],
             error=kept.status_description if kept.status == "error" else None,
             events_left_out=kept.marks_left_out + kept.dropped_events,
+            links_left_out=kept.dropped_links,
             is_ok=kept.status == "ok",
             is_parent_remote=kept.is_parent_remote,
             trace_state=kept.trace_state,

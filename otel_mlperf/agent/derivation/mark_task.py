@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.derivation.new_rows import NewRows
+from otel_mlperf.otlp.span_limits import NO_LIMITS, SpanLimits
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.model.agent_state import RankState
@@ -39,10 +40,11 @@ class MarkTask:
         tables: TableRows,
         *,
         explicit: bool = False,
+        limits: SpanLimits = NO_LIMITS,
     ) -> None:
         self.journal, self.rank, self.policy, self.tables = journal, rank, policy, tables
         self.meter = Meter(rank, explicit=explicit)
-        self.batch = NewRows(journal)
+        self.batch = NewRows(journal, limits)
         self.budget = policy.spans_of_rank(journal.meta.world_size)
         self.outcome = MarkOutcome(self.batch.created, damaged=self.batch.damaged)
 

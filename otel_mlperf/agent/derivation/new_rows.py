@@ -12,6 +12,7 @@ from otel_mlperf.agent.model.journal_state import JournalState, Root
 from otel_mlperf.journal.journal_reader import OPEN_TYPE, as_rows
 from otel_mlperf.journal.layout import Flag, Kind, Word, signed
 from otel_mlperf.journal.ring_scan import ROW_TYPE, PayloadParts, Rows, rows_of_kind
+from otel_mlperf.otlp.span_limits import NO_LIMITS, SpanLimits
 from otel_mlperf.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ class NewRows:
     go back into the state.
     """
 
-    def __init__(self, journal: JournalState) -> None:
-        self.journal = journal
+    def __init__(self, journal: JournalState, limits: SpanLimits = NO_LIMITS) -> None:
+        self.journal, self._limits = journal, limits
         fresh = np.frombuffer(journal.fresh, ROW_TYPE)
         journal.fresh = b""
         self._payloads = PayloadParts()
@@ -88,6 +89,7 @@ class NewRows:
         if links := recorded.get("l"):
             recorded["l"] = [[*link, redactor.values(about)] for *link, about in links]
         self.journal.redacted += redactor.hidden
+        self._limits.apply(recorded)
         return recorded
 
     def peek(self, span: int) -> dict[str, Any]:

@@ -202,7 +202,10 @@ class EventProcessor:
         waited = journal.waiting_rows
         try:
             options = self._options
-            task = MarkTask(journal, rank, options.policy, self._tables, explicit=options.explicit)
+            task = MarkTask(
+                journal, rank, options.policy, self._tables,
+                explicit=options.explicit, limits=options.limits,
+            )  # fmt: skip
             return work_out(task)
         except Exception:  # noqa: BLE001 - whatever it is, the next agent would meet it too
             # The same events would stop the next agent too: these rows are given up, counted.

@@ -10,6 +10,7 @@ from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.load_config import load_config
 from otel_mlperf.otlp.endpoint_settings import SignalSettings, read_metric_settings, read_settings
+from otel_mlperf.otlp.span_limits import NO_LIMITS, SpanLimits, read_span_limits
 from otel_mlperf.run_settings import read_stored
 from otel_mlperf.trace_sampler import Sampler, make_sampler
 from otel_mlperf.tracker_list import MLFLOW, MLFLOW_URI, TRACKIO, TRACKIO_DIR, trackio_folder
@@ -34,6 +35,7 @@ class Options:
     policy: Policy
     sampler: Sampler | None = None
     """Decides which of the selected traces are sent; None: all."""
+    limits: SpanLimits = NO_LIMITS
     traces: SignalSettings | None = None
     metrics: SignalSettings | None = None
     explicit: bool = False
@@ -70,7 +72,8 @@ def read_options(environ: Mapping[str, str]) -> Options:
     traces, wrong_traces = read_settings(environ, "traces")
     metrics, wrong_metrics = read_settings(environ, "metrics")
     kind, wrong_kind = read_metric_settings(environ)
-    for warning in dict.fromkeys([*wrong_traces, *wrong_metrics, *wrong_kind]):
+    limits, wrong_limits = read_span_limits(environ)
+    for warning in dict.fromkeys([*wrong_traces, *wrong_metrics, *wrong_kind, *wrong_limits]):
         _log.warning("%s", warning)
     interval = config.metric_interval_ms * 1_000_000
     return Options(
@@ -82,6 +85,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
             spans_per_rank=config.spans_per_rank,
         ),
         sampler=make_sampler(config.sampler, config.sampler_arg),
+        limits=limits,
         traces=traces,
         metrics=metrics,
         explicit=kind.explicit_buckets,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
+from otel_mlperf.otlp.span_limits import describe_error
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.model.journal_state import JournalState
@@ -113,11 +114,18 @@ class Kept:
 
     @property
     def status_description(self) -> str:
-        """The words of an error: those of the exception that crossed it, else what was set."""
+        """Type and message of the exception that crossed it, else what was set."""
         if self.interrupted:
             return names.INTERRUPTED_WORDS
-        words = self.error_words
-        return (words[1] if words else "") or (self.payload.get("s") or [0, ""])[1]
+        if set_status := self.payload.get("s"):
+            return str(set_status[1])
+        return describe_error(self.error_words) if self.error_words else ""
+
+    @property
+    def stored_description(self) -> str:
+        """The status description where it does not follow from the exception's event."""
+        derived = describe_error(self.error_words) if self.error_words else ""
+        return "" if self.status_description == derived else self.status_description
 
     @property
     def events(self) -> list[tuple[int, str, dict[str, Any]]]:
@@ -140,6 +148,11 @@ class Kept:
         """The flags of the caller who started its trace; None if this run started the trace."""
         root = self.journal.roots.get(self.root)
         return None if root is None or root.kind != "foreign" else int(not root.is_unsampled)
+
+    @property
+    def dropped_links(self) -> int:
+        """How many links there were beside those that a limit allows."""
+        return int(self.payload.get("k") or 0)
 
     @property
     def dropped_events(self) -> int:

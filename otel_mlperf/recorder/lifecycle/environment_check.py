@@ -52,6 +52,11 @@ def check_environ(environ: Mapping[str, str], endpoint: str, destinations: str) 
         say_once(f"{name}: {_no_url(value)}; nothing is sent there")
     if not bad and (argument or any(name.startswith(_STANDARD) for name in environ)):
         _check_standard(environ, argument)
+    if any(name.endswith("_LIMIT") for name in environ):
+        from otel_mlperf.otlp.span_limits import read_span_limits
+
+        for warning in read_span_limits(environ)[1]:
+            say_once(warning)
 
 
 def _check_trackers(environ: Mapping[str, str], destinations: str) -> None:

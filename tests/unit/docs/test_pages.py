@@ -18,6 +18,7 @@ from otel_mlperf.errors import ConfigError
 from otel_mlperf.journal.bulletin import RunWarning
 from otel_mlperf.load_config import load_config
 from otel_mlperf.otlp.endpoint_settings import read_metric_settings, read_settings
+from otel_mlperf.otlp.span_limits import read_span_limits
 from otel_mlperf.recorder.api import readings as recorded
 from otel_mlperf.recorder.api.readings import GpuReadings, HostReadings, ProcessReadings, Readings
 from otel_mlperf.sensors.gpus.nvidia import nvml_gpu
@@ -113,6 +114,7 @@ def test_other_variables_are_those_that_are_obeyed():
     read_settings(environ, "traces")
     read_settings(environ, "metrics")
     read_metric_settings(environ)
+    read_span_limits(environ)
     of_config = {field.metadata["variable"] for field in fields(Config)}
     asked = {re.sub("OTLP_(TRACES|METRICS)_(?!DEF|TEMP)", "OTLP_", name) for name in environ.names}
     text = page("configuration.md").partition("## Other variables")[2]

@@ -45,7 +45,12 @@ def test_failed_section_without_words_is_sent_as_failed(
         "train.step": "unset",
         "run": "unset",
     }
-    assert sent == {"forward": "", "backward": "no such layer", "train.step": None, "run": None}
+    assert sent == {
+        "forward": "",
+        "backward": "ValueError: no such layer",
+        "train.step": None,
+        "run": None,
+    }
 
 
 def test_links_of_the_program_are_sent(program, agent_of, run_folder, server) -> None:

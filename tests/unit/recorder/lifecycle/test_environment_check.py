@@ -101,6 +101,7 @@ def test_right_endpoint(start, said, text):
         ("OTEL_EXPORTER_OTLP_HEADERS", "secret", "header 1 is not of the form name=value"),
         ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon", "milliseconds are expected"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "often", "100; 15000 is used"),
+        ("OTEL_SPAN_EVENT_COUNT_LIMIT", "9", "spans have at most 64 attributes"),
         ("OTEL_TRACES_SAMPLER", "jaeger_remote", "'parentbased_traceidratio'; '' is used"),
         ("OTEL_TRACES_SAMPLER_ARG", "1.5", "1.0 is used"),
         ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta", "metrics here are cumulat"),
