@@ -32,18 +32,12 @@ _ENCODING: Final = (
     "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
     "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
 )
-_LIMITS: Final = tuple(
-    f"OTEL_{name}_LIMIT"
-    for name in (
-        "ATTRIBUTE_COUNT", "ATTRIBUTE_VALUE_LENGTH", "SPAN_ATTRIBUTE_COUNT",
-        "SPAN_ATTRIBUTE_VALUE_LENGTH", "SPAN_EVENT_COUNT", "SPAN_LINK_COUNT",
-        "EVENT_ATTRIBUTE_COUNT", "LINK_ATTRIBUTE_COUNT",
-    )
-)  # fmt: skip
+_LIMIT: Final = "_LIMIT"
+"""So end the names of limits of spans, which are settings of the run, too."""
 _OF_CALLER: Final = (ENDPOINT, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_MLPERF_DIR")
 _OF_RUN: Final = {
     variable for item in fields(Config) if (variable := item.metadata["variable"]) not in _OF_CALLER
-}.union(_ENCODING, _LIMITS)
+}.union(_ENCODING)
 """Settings of the run. All others in its folder are ignored: they could name a proxy, authorities
 to trust, a certificate of this user, or the destination of another package."""
 _IN_MLFLOW: Final = ("MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_ID")
@@ -123,7 +117,8 @@ def read_stored(folder: Path, environ: Mapping[str, str]) -> StoredSettings:
         return StoredSettings(dict(environ), {})
     named, _ = declare(environ)
     left_out = {"OTEL_MLPERF_CONFIG", "OTEL_MLPERF_DIR", _ATTRIBUTES} | _OF_RUN
-    caller = {name: value for name, value in named.items() if name not in left_out}
+    given = {name: value for name, value in named.items() if not name.endswith(_LIMIT)}
+    caller = {name: value for name, value in given.items() if name not in left_out}
     run = {name: value for name, value in recorded.items() if _is_of_run(name, value)}
     if _is_same_server(recorded, caller):
         run |= {name: recorded[name] for name in _IN_MLFLOW if name in recorded}
@@ -137,7 +132,7 @@ def read_stored(folder: Path, environ: Mapping[str, str]) -> StoredSettings:
 def _is_of_run(name: str, value: str) -> bool:
     # "otlp" without an endpoint would be a destination: the server of this machine.
     is_switched_off = name in _EXPORTERS and value.strip().lower() == "none"
-    return name in _OF_RUN or name in _OF_PROJECTS or is_switched_off
+    return name in _OF_RUN or name.endswith(_LIMIT) or name in _OF_PROJECTS or is_switched_off
 
 
 def _is_same_server(recorded: Mapping[str, str], caller: Mapping[str, str]) -> bool:

@@ -234,6 +234,7 @@ def plain_points(body: bytes) -> list[dict[str, Any]]:
             "name": metric.name,
             "unit": metric.unit,
             "kind": kind,
+            "temporality": getattr(getattr(metric, kind), "aggregation_temporality", 0),
             "attributes": plain_attributes(point.attributes),
             "start_ns": point.start_time_unix_nano,
             "time_ns": point.time_unix_nano,

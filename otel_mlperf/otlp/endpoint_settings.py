@@ -13,7 +13,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from otel_mlperf.declared_config import declare
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Signal = Literal["traces", "metrics"]
+Temporality = Literal["cumulative", "delta", "lowmemory"]
 
 _TIMEOUT_S: Final = 10.0
 _LEAST_TIMEOUT_MS: Final = 100
@@ -75,6 +76,7 @@ class MetricSettings:
 
     explicit_buckets: bool = False
     """Histograms have explicit buckets instead of exponential ones."""
+    temporality: Temporality = "cumulative"
     interval_s: float | None = None
     """How often metrics go out; None: not said."""
 
@@ -117,14 +119,21 @@ def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, li
     kind = words[_AGGREGATION].lower()
     if kind not in ("", "explicit_bucket_histogram", "base2_exponential_bucket_histogram"):
         warnings.append(f"{_AGGREGATION}={kind} is not known: histograms are exponential")
-    if words[_TEMPORALITY].lower() not in ("", "cumulative"):
-        warnings.append(f"{_TEMPORALITY}={words[_TEMPORALITY]}: all metrics here are cumulative")
+    # A file of declarative configuration spells one of them with an underscore.
+    wanted = words[_TEMPORALITY].lower().replace("low_memory", "lowmemory") or "cumulative"
+    known: dict[str, Temporality] = {kind: kind for kind in get_args(Temporality)}
+    temporality = known.get(wanted, "cumulative")
+    if wanted not in known:
+        warnings.append(f"{_TEMPORALITY}={wanted} is not known: metrics are cumulative")
     explicit = kind == "explicit_bucket_histogram"
     interval_ms = _positive(environ.get(_INTERVAL, ""))
     if interval_ms is None and environ.get(_INTERVAL, "").strip():
         warnings.append(f"{_INTERVAL}={environ[_INTERVAL]} is not a number of milliseconds: unused")
     interval_s = None if interval_ms is None else interval_ms / 1000
-    return MetricSettings(explicit_buckets=explicit, interval_s=interval_s), warnings
+    settings = MetricSettings(
+        explicit_buckets=explicit, temporality=temporality, interval_s=interval_s
+    )
+    return settings, warnings
 
 
 def basic_login(name: str, password: str) -> str:

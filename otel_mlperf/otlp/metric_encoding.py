@@ -1,7 +1,7 @@
 """How do metric points become the bytes of an ``ExportMetricsServiceRequest``?
 
-All points are cumulative. A first point of a new series should be zero at its start time: what a
-first point adds is invisible to Prometheus' ``rate()``.
+Points are cumulative or deltas. A first point of a new cumulative series should be zero at its
+start time: what a first point adds is invisible to Prometheus' ``rate()``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from otel_mlperf.otlp import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+_DELTA = 1
 _CUMULATIVE = 2
 _NO_VALUE = 1
 """Flag of a point: Prometheus ends the series with a stale marker."""
@@ -88,18 +89,22 @@ class SumPoints(Struct, frozen=True):
 
     points: Sequence[NumberPoint]
     monotonic: bool = True
+    is_delta: bool = False
+    """Whether a point's start is the time of the point before."""
 
 
 class HistogramPoints(Struct, frozen=True):
     """Distributions over explicit buckets."""
 
     points: Sequence[HistogramPoint]
+    is_delta: bool = False
 
 
 class ExponentialPoints(Struct, frozen=True):
     """Distributions over exponential buckets: native histograms in Prometheus."""
 
     points: Sequence[ExponentialPoint]
+    is_delta: bool = False
 
 
 Data = GaugePoints | SumPoints | HistogramPoints | ExponentialPoints
@@ -128,15 +133,17 @@ def _metric(metric: MetricData) -> bytes:
     match metric.data:
         case GaugePoints(points):
             return head + wire.block(5, _points(_number, points))
-        case SumPoints(points, monotonic):
-            kind = wire.number(2, _CUMULATIVE) + wire.number(3, monotonic)
+        case SumPoints(points, monotonic, is_delta):
+            kind = _temporality(is_delta) + wire.number(3, monotonic)
             return head + wire.block(7, _points(_number, points) + kind)
-        case HistogramPoints(points):
-            kind = wire.number(2, _CUMULATIVE)
-            return head + wire.block(9, _points(_histogram, points) + kind)
-        case ExponentialPoints(points):
-            kind = wire.number(2, _CUMULATIVE)
-            return head + wire.block(10, _points(_exponential, points) + kind)
+        case HistogramPoints(points, is_delta):
+            return head + wire.block(9, _points(_histogram, points) + _temporality(is_delta))
+        case ExponentialPoints(points, is_delta):
+            return head + wire.block(10, _points(_exponential, points) + _temporality(is_delta))
+
+
+def _temporality(is_delta: bool) -> bytes:
+    return wire.number(2, _DELTA if is_delta else _CUMULATIVE)
 
 
 def _points(encode: Callable[[_Point], bytes], points: Sequence[_Point]) -> bytes:

@@ -9,19 +9,24 @@ import pytest
 from otel_mlperf.run_settings import FILE, read_stored, with_endpoint, write_settings
 
 SERVER = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
-QUIET = {"OTEL_MLPERF_KEEP_EVERY": "1"}
+QUIET = {
+    "OTEL_MLPERF_KEEP_EVERY": "1",
+    "OTEL_TRACES_SAMPLER": "traceidratio",
+    "OTEL_SPAN_EVENT_COUNT_LIMIT": "2",
+    "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "delta",
+}
 RUN = SERVER | QUIET
 
 
 def test_settings_are_the_runs_and_destinations_the_callers(tmp_path):
-    """Sampling is as the run had it; where to send only the caller decides."""
+    """Sampling, limits and encoding are as the run had them; where to send the caller decides."""
     write_settings(str(tmp_path), RUN | {"PATH": "/of/the/run"})
     there = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://elsewhere:4318",
         "OTEL_EXPORTER_OTLP_HEADERS": "key=of-elsewhere",
         "PATH": "/bin",
     }
-    shell = there | {"OTEL_MLPERF_KEEP_EVERY": "1000", "OTEL_MLPERF_SLOW_RATIO": "7"}
+    shell = there | {"OTEL_MLPERF_KEEP_EVERY": "1000", "OTEL_SPAN_LINK_COUNT_LIMIT": "7"}
 
     assert read_stored(tmp_path, shell) == (QUIET | there, SERVER)
 

@@ -93,10 +93,14 @@ class Accounts:
         self.delivered(account, -spans)
         self.lost(account, "store_full", spans)
 
-    def collected(self, points: int, signal: Signal = "metrics") -> None:
-        """Metric points made, or scalars, or the page of the run."""
+    def collected(self, signal: Signal, items: int) -> None:
+        """Scalars made, or the page of the run."""
         for account in self._of(signal):
-            account.created += points
+            account.created += items
+
+    def made(self, account: str, points: int) -> None:
+        """Metric points made for one destination."""
+        self._state.accounts[account].created += points
 
     def settled(self, outcome: SettledRequest) -> None:
         """What a destination said of a request."""

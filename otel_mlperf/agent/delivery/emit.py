@@ -90,7 +90,7 @@ class Emitter:
 
     def keep_scalars(self, scalars: Sequence[ScalarItem]) -> None:
         """Points of all ranks of the node, for the outbox."""
-        self._accounts.collected(len(scalars), "scalars")
+        self._accounts.collected("scalars", len(scalars))
         for taker in self._accounts.takers("scalars"):
             account = account_of("scalars", taker.name)
             for at in range(0, len(scalars), _MOST_SPANS):
@@ -99,7 +99,7 @@ class Emitter:
 
     def keep_report(self, page: bytes) -> None:
         """The page of the run, for the outbox."""
-        self._accounts.collected(1, "reports")
+        self._accounts.collected("reports", 1)
         for taker in self._accounts.takers("reports"):
             self._queue(account_of("reports", taker.name), 1, page)
 
@@ -198,17 +198,21 @@ class Emitter:
         if not takers:
             return
         # Once for all takers: collecting marks series as begun and takes their exemplars away.
-        export = Export(start_ns, now_ns, self._options.sampler)
+        options = self._options
+        export = Export(start_ns, now_ns, options.sampler, options.temporality)
         metrics = export.collect(series, user)
-        if not metrics:
-            return
-        self._accounts.collected(export.points)
+        preferred = metrics if options.temporality == "cumulative" else export.preferred
         for taker in takers:
-            if taker.form == "otlp":
-                body = metric_request(resource, metrics)
+            account, is_otlp = account_of("metrics", taker.name), taker.form == "otlp"
+            points = sum(len(one.data.points) for one in (preferred if is_otlp else metrics))
+            if not points:
+                continue
+            self._accounts.made(account, points)
+            if is_otlp:
+                body = metric_request(resource, preferred)
             else:
                 body = encode_batch(resource, points=point_items(metrics))
-            self._queue(account_of("metrics", taker.name), export.points, body)
+            self._queue(account, points, body)
 
     def _queue(self, account: str, items: int, body: bytes) -> None:
         number, self._state.request = self._state.request, self._state.request + 1

@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.metric_series import JOURNAL
 from otel_mlperf.agent.derivation.rule_evaluator import RuleEvaluator
+from otel_mlperf.agent.model.agent_state import JOURNAL
 from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.journal.bulletin import Group, Reading, drop_readings, write_readings
 

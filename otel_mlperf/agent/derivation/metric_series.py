@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.agent_state import AgentState, MetricSeries, RankState
+from otel_mlperf.agent.derivation.delta_points import find_deltas
+from otel_mlperf.agent.model.agent_state import JOURNAL, AgentState, MetricSeries, RankState
 from otel_mlperf.names import Metric
 from otel_mlperf.otlp.histogram import Buckets, ExplicitBuckets, ExponentialBuckets
 from otel_mlperf.otlp.metric_encoding import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.agent.model.events import SensorReading
+    from otel_mlperf.otlp.endpoint_settings import Temporality
     from otel_mlperf.trace_sampler import Sampler
 
 MOST_SERIES: Final = 2000
@@ -44,8 +46,6 @@ _MOST_EXEMPLARS: Final = 4
 _ROUNDING: Final = 0.9
 """A total that falls, but not below this part of itself, has not begun anew: the kernel rounds."""
 _OURS: Final = "otel_mlperf."
-JOURNAL: Final = "journal"
-"""The source of what processes add up in cells."""
 _METRICS: Final = {metric.name: metric for metric in names.METRICS}
 _COUNTERS: Final = {metric.name for metric in names.METRICS if metric.instrument == "counter"}
 _BEFORE_NS: Final = 1_000_000
@@ -169,13 +169,20 @@ def _follow(series: MetricSeries, value: float, time_ns: int) -> float:
 
 
 class Export:
-    """Collects the points of one resource; ``points`` counts them."""
+    """Collects the points of one resource."""
 
-    def __init__(self, start_ns: int, now_ns: int, sampler: Sampler | None = None) -> None:
+    def __init__(
+        self,
+        start_ns: int,
+        now_ns: int,
+        sampler: Sampler | None = None,
+        temporality: Temporality = "cumulative",
+    ) -> None:
         """``sampler`` decides which traces are sent: exemplars lead to these alone."""
         self._start_ns = min(start_ns, now_ns - _BEFORE_NS)
-        self._now_ns, self._sampler = now_ns, sampler
-        self.points = 0
+        self._now_ns, self._sampler, self._temporality = now_ns, sampler, temporality
+        self.preferred: list[MetricData] = []
+        """The collected metrics in the preferred temporality, if it is not cumulative."""
 
     def collect(self, series: Iterable[MetricSeries], user: dict[str, Metric]) -> list[MetricData]:
         """All metrics of the given series; ``user`` describes those that ``names`` does not."""
@@ -191,7 +198,12 @@ class Export:
 
     def _metric(self, metric: Metric, members: list[MetricSeries]) -> MetricData:
         data = self._data(metric, members)
-        self.points += len(data.points)
+        if self._temporality != "cumulative":
+            preferred = find_deltas(metric, members, data, self._temporality)
+            if preferred.points:
+                self.preferred.append(
+                    MetricData(metric.name, metric.unit, metric.meaning, preferred)
+                )
         for series in members:
             series.sent = True
             series.exemplars = []

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.load_config import load_config
-from otel_mlperf.otlp.endpoint_settings import SignalSettings, read_metric_settings, read_settings
+from otel_mlperf.otlp.endpoint_settings import (
+    SignalSettings,
+    Temporality,
+    read_metric_settings,
+    read_settings,
+)
 from otel_mlperf.otlp.span_limits import NO_LIMITS, SpanLimits, read_span_limits
 from otel_mlperf.run_settings import read_stored
 from otel_mlperf.trace_sampler import Sampler, make_sampler
@@ -40,6 +45,8 @@ class Options:
     metrics: SignalSettings | None = None
     explicit: bool = False
     """Whether histograms have explicit buckets."""
+    temporality: Temporality = "cumulative"
+    """Of the metrics that OTLP servers get."""
     metrics_ns: int = 15 * 10**9
     metrics_often_ns: int = _OFTEN_NS
     """The same in the first two minutes, in which everything is new."""
@@ -89,6 +96,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
         traces=traces,
         metrics=metrics,
         explicit=kind.explicit_buckets,
+        temporality=kind.temporality,
         metrics_ns=interval,
         metrics_often_ns=min(interval, _OFTEN_NS),
         outbox_bytes=config.outbox_bytes,

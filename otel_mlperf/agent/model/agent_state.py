@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -26,6 +26,25 @@ from otel_mlperf.whole_file import read_regular, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+JOURNAL: Final = "journal"
+"""The source of what processes add up in cells."""
+
+
+class SentTotal(msgspec.Struct, array_like=True):
+    """What a series had come to at its previous export, for deltas."""
+
+    start_ns: int = 0
+    """Of the series, then: another one now means that it started again."""
+    time_ns: int = 0
+    value: float = 0.0
+    count: int = 0
+    """Of a histogram, as are the next ones."""
+    zeros: int = 0
+    scale: int = 0
+    offset: int = 0
+    counts: list[int] = []
 
 
 class MetricSeries(msgspec.Struct):
@@ -48,6 +67,13 @@ class MetricSeries(msgspec.Struct):
     """When it was read last."""
     start_ns: int = 0
     """Since when a total has been followed that began before that; 0: from zero, by ourselves."""
+    sent_total: SentTotal | None = None
+    """With deltas, what was sent of it; None: nothing."""
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether a sensor reads its total, which somebody else counts."""
+        return self.source not in {"", JOURNAL}
 
 
 class RankState(msgspec.Struct):

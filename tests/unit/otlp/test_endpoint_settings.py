@@ -374,7 +374,17 @@ def test_a_client_key_that_others_can_read_is_pointed_out(tmp_path):
             MetricSettings(),
             0,
         ),
-        ({"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "delta"}, MetricSettings(), 1),
+        (
+            {"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "Delta"},
+            MetricSettings(temporality="delta"),
+            0,
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "low_memory"},
+            MetricSettings(temporality="lowmemory"),
+            0,
+        ),
+        ({"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "none"}, MetricSettings(), 1),
     ],
 )
 def test_metric_variables(variables, expected, warnings):

@@ -104,7 +104,7 @@ def test_right_endpoint(start, said, text):
         ("OTEL_SPAN_EVENT_COUNT_LIMIT", "9", "spans have at most 64 attributes"),
         ("OTEL_TRACES_SAMPLER", "jaeger_remote", "'parentbased_traceidratio'; '' is used"),
         ("OTEL_TRACES_SAMPLER_ARG", "1.5", "1.0 is used"),
-        ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta", "metrics here are cumulat"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "none", "metrics are cumulative"),
     ],
 )
 def test_standard_variable_that_the_agent_cannot_use(
