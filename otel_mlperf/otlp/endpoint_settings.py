@@ -32,6 +32,7 @@ _PORTS: Final = {_GRPC: 4317, _HTTP: 4318}
 _LOCAL: Final = {protocol: f"http://localhost:{port}" for protocol, port in _PORTS.items()}
 _AGGREGATION: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 _TEMPORALITY: Final = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+_EXEMPLARS: Final = "OTEL_METRICS_EXEMPLAR_FILTER"
 _INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
 _FRAMING: Final = frozenset({
     "connection", "content-encoding", "content-length", "content-type", "expect", "host",
@@ -77,6 +78,8 @@ class MetricSettings:
     explicit_buckets: bool = False
     """Histograms have explicit buckets instead of exponential ones."""
     temporality: Temporality = "cumulative"
+    exemplars: bool = True
+    """Whether histograms lead to spans that are sent."""
     interval_s: float | None = None
     """How often metrics go out; None: not said."""
 
@@ -125,13 +128,19 @@ def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, li
     temporality = known.get(wanted, "cumulative")
     if wanted not in known:
         warnings.append(f"{_TEMPORALITY}={wanted} is not known: metrics are cumulative")
+    exemplars = environ.get(_EXEMPLARS, "").strip().lower()
+    if exemplars not in ("", "trace_based", "always_off"):
+        warnings.append(f"{_EXEMPLARS}={exemplars}: exemplars lead to spans that are sent")
     explicit = kind == "explicit_bucket_histogram"
     interval_ms = _positive(environ.get(_INTERVAL, ""))
     if interval_ms is None and environ.get(_INTERVAL, "").strip():
         warnings.append(f"{_INTERVAL}={environ[_INTERVAL]} is not a number of milliseconds: unused")
     interval_s = None if interval_ms is None else interval_ms / 1000
     settings = MetricSettings(
-        explicit_buckets=explicit, temporality=temporality, interval_s=interval_s
+        explicit_buckets=explicit,
+        temporality=temporality,
+        exemplars=exemplars != "always_off",
+        interval_s=interval_s,
     )
     return settings, warnings
 

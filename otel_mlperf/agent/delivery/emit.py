@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.kept_span import Kept
     from otel_mlperf.agent.model.scalar_item import ScalarItem
     from otel_mlperf.names import Metric
+    from otel_mlperf.otlp.metric_encoding import Exemplar
 
 _MOST_SPANS: Final = 2000
 """Of a batch with lists: some megabytes in memory, twice."""
@@ -199,7 +200,7 @@ class Emitter:
             return
         # Once for all takers: collecting marks series as begun and takes their exemplars away.
         options = self._options
-        export = Export(start_ns, now_ns, options.sampler, options.temporality)
+        export = Export(start_ns, now_ns, self._is_sent, options.temporality)
         metrics = export.collect(series, user)
         preferred = metrics if options.temporality == "cumulative" else export.preferred
         for taker in takers:
@@ -213,6 +214,11 @@ class Emitter:
             else:
                 body = encode_batch(resource, points=point_items(metrics))
             self._queue(account, points, body)
+
+    def _is_sent(self, exemplar: Exemplar) -> bool:
+        """Whether an exemplar is wanted and its trace is sent; callers' unsampled ones are not."""
+        sampler, trace_id = self._options.sampler, int.from_bytes(exemplar.trace_id, "big")
+        return self._options.exemplars and (sampler is None or sampler.samples(trace_id))
 
     def _queue(self, account: str, items: int, body: bytes) -> None:
         number, self._state.request = self._state.request, self._state.request + 1

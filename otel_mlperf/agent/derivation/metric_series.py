@@ -31,14 +31,13 @@ from otel_mlperf.otlp.metric_encoding import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from otel_mlperf.agent.model.events import SensorReading
     from otel_mlperf.otlp.endpoint_settings import Temporality
-    from otel_mlperf.trace_sampler import Sampler
 
 MOST_SERIES: Final = 2000
 """Series of one rank; what comes later is counted in one marked ``otel.metric.overflow``."""
@@ -175,12 +174,12 @@ class Export:
         self,
         start_ns: int,
         now_ns: int,
-        sampler: Sampler | None = None,
+        is_sent: Callable[[Exemplar], bool] = lambda _: True,
         temporality: Temporality = "cumulative",
     ) -> None:
-        """``sampler`` decides which traces are sent: exemplars lead to these alone."""
+        """``is_sent`` decides about each exemplar."""
         self._start_ns = min(start_ns, now_ns - _BEFORE_NS)
-        self._now_ns, self._sampler, self._temporality = now_ns, sampler, temporality
+        self._now_ns, self._is_sent, self._temporality = now_ns, is_sent, temporality
         self.preferred: list[MetricData] = []
         """The collected metrics in the preferred temporality, if it is not cumulative."""
 
@@ -242,17 +241,12 @@ class Export:
         buckets = series.buckets
         if buckets is None:
             return []
-        exemplars = [one for one in series.exemplars if self._is_sent(one)]
+        exemplars = [*filter(self._is_sent, series.exemplars)]
         point = buckets.point(series.labels, self._start_ns, self._now_ns, exemplars)
         if series.sent:
             return [point]
         empty = type(buckets)()
         return [empty.point(series.labels, self._start_ns, self._now_ns - _BEFORE_NS), point]
-
-    def _is_sent(self, exemplar: Exemplar) -> bool:
-        """Whether the trace of an exemplar is sent; one of an unsampled caller has none."""
-        sampler, trace_id = self._sampler, int.from_bytes(exemplar.trace_id, "big")
-        return sampler is None or sampler.samples(trace_id)
 
 
 def _histogram(points: Sequence[HistogramPoint | ExponentialPoint]) -> Data:

@@ -47,6 +47,7 @@ class Options:
     """Whether histograms have explicit buckets."""
     temporality: Temporality = "cumulative"
     """Of the metrics that OTLP servers get."""
+    exemplars: bool = True
     metrics_ns: int = 15 * 10**9
     metrics_often_ns: int = _OFTEN_NS
     """The same in the first two minutes, in which everything is new."""
@@ -97,6 +98,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
         metrics=metrics,
         explicit=kind.explicit_buckets,
         temporality=kind.temporality,
+        exemplars=kind.exemplars,
         metrics_ns=interval,
         metrics_often_ns=min(interval, _OFTEN_NS),
         outbox_bytes=config.outbox_bytes,

@@ -385,6 +385,9 @@ def test_a_client_key_that_others_can_read_is_pointed_out(tmp_path):
             0,
         ),
         ({"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "none"}, MetricSettings(), 1),
+        ({"OTEL_METRICS_EXEMPLAR_FILTER": "Always_off"}, MetricSettings(exemplars=False), 0),
+        ({"OTEL_METRICS_EXEMPLAR_FILTER": "trace_based"}, MetricSettings(), 0),
+        ({"OTEL_METRICS_EXEMPLAR_FILTER": "always_on"}, MetricSettings(), 1),
     ],
 )
 def test_metric_variables(variables, expected, warnings):

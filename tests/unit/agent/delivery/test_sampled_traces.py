@@ -22,11 +22,11 @@ from otel_mlperf.trace_sampler import make_sampler
 STEPS = 40
 
 
-def run_agent(program, agent_of, server, name, ratio=1.0):
+def run_agent(program, agent_of, server, name, ratio=1.0, **more):
     """Deliver the run of ``program``, of which every step is selected."""
     sent = {signal: read_settings({}, signal, server.url)[0] for signal in ("traces", "metrics")}
     policy = Policy(first_steps=STEPS)
-    agent_of(program, policy=policy, sampler=make_sampler(name, ratio), **sent).run()
+    agent_of(program, policy=policy, sampler=make_sampler(name, ratio), **sent, **more).run()
 
 
 def test_traces_that_the_sdk_would_sample_are_sent(program, agent_of, run_folder, server) -> None:
@@ -66,6 +66,17 @@ def test_no_span_is_sent_with_always_off(program, agent_of, run_folder, server) 
     assert not [one for point in server.points() for one in point["exemplars"]]
     assert len(table(run_folder, "spans")) == program.sections
     assert accounts(run_folder)["spans"]["otlp"]["unselected"] == program.sections
+
+
+@pytest.mark.parametrize("exemplars", [True, False])
+def test_exemplars_can_be_switched_off(program, agent_of, server, exemplars) -> None:
+    """Points then lead to no span, although spans are sent."""
+    program.step(0)
+    program.stop(20)
+    run_agent(program, agent_of, server, "", exemplars=exemplars)
+
+    assert server.spans()
+    assert any(point["exemplars"] for point in server.points()) == exemplars
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ FROM_ELSEWHERE = names.SYSTEM_CPU_TIME.name
 
 def sent(state, now_s, temporality="delta"):
     """The data of each metric in one export."""
-    export = Export(100, now_s * S, None, temporality)
+    export = Export(100, now_s * S, temporality=temporality)
     export.collect(state.series.values(), {})
     return {metric.name: metric.data for metric in export.preferred}
 
@@ -114,7 +114,7 @@ def test_temporality_of_each_kind_is_that_of_the_sdk(monkeypatch, preference):
     meter.set(names.AGENT_MEMORY.name, {}, 1)
     for second in (1, 2):
         meter.read("cpu", SensorReading("", FROM_ELSEWHERE, {}, second), second * S)
-        export = Export(100, second * S, None, temporality)
+        export = Export(100, second * S, temporality=temporality)
         cumulative = export.collect(state.series.values(), {})
     chosen = cumulative if temporality == "cumulative" else export.preferred
     ours = {
