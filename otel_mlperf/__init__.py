@@ -55,6 +55,7 @@ from otel_mlperf.recorder.api.step import log, mark_step, step
 from otel_mlperf.recorder.api.steps import steps
 from otel_mlperf.recorder.api.timed import timed
 from otel_mlperf.recorder.lifecycle.run import Run
+from otel_mlperf.upper_parts import register_upper as _register_upper
 
 if _TYPE_CHECKING:
     from otel_mlperf.analysis.run.stored_run import RunTable, StoredRun, read_run
@@ -122,6 +123,13 @@ def __dir__() -> list[str]:
     """What is public; the modules below are not."""
     return sorted(__all__)
 
+
+_register_upper(
+    no_summary="otel_mlperf.analysis.summary.summary_shapes",
+    read_hot="otel_mlperf.report.hot_table",
+    render_run="otel_mlperf.report.notebook",
+    run_in_thread="otel_mlperf.agent.lifecycle.agent_process",
+)
 
 _LATER = {
     "GrowthRow": "otel_mlperf.growth_file",

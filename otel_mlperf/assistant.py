@@ -21,9 +21,9 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from otel_mlperf.errors import NoSuchRun, NotAnswered, OtelMlperfError
-from otel_mlperf.report.lines import visible
 from otel_mlperf.store.run_folders import find_run, runs_dir
 from otel_mlperf.store.schema import TABLES
+from otel_mlperf.terminal_lines import visible
 
 LIMIT_S: Final = 120.0
 MOST_CHARACTERS: Final = 200_000

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from run_folders import MS
 
 from otel_mlperf.analysis.summary.summary import summarize
-from otel_mlperf.report.lines import columns
 from otel_mlperf.report.summary_table import render_summary
 from otel_mlperf.store.run_folders import read_run
+from otel_mlperf.terminal_lines import columns
 
 
 def summary_of(run):

@@ -47,8 +47,8 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     from pathlib import Path
 
     from otel_mlperf.analysis.steps.step_selection import select
+    from otel_mlperf.quantities import size
     from otel_mlperf.replay.run_export import CHROME, OTLP_JSON, PERFETTO, parse_steps
-    from otel_mlperf.report.quantities import size
     from otel_mlperf.store.run_folders import find_run
     from otel_mlperf.whole_file import new_file
 
@@ -76,7 +76,7 @@ def _export_tables(
     from pathlib import Path
 
     from otel_mlperf.analysis.steps.step_selection import select
-    from otel_mlperf.report.quantities import plural
+    from otel_mlperf.quantities import plural
     from otel_mlperf.store.table_files import write_tables
 
     folder = Path(out or f"{run.path.resolve().name}-{form}")

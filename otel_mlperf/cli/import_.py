@@ -99,7 +99,7 @@ def import_(  # noqa: PLR0913, PLR0917 - the options of the command
 def _all(importer: Importer, traces: list[Path], stream: TextIO | None) -> list[Imported]:
     """Imports one after the other, and says of each what came of it."""
     from otel_mlperf.report.import_notes import imported_lines
-    from otel_mlperf.report.lines import shown_in, text, width_of
+    from otel_mlperf.terminal_lines import shown_in, text, width_of
 
     imported = []
     shown_on = stream or sys.stdout

@@ -38,14 +38,14 @@ def _escaped(char: re.Match[str]) -> str:
 
 def say(message: str) -> None:
     """Says what was done, on standard output."""
-    from otel_mlperf.report.lines import visible
+    from otel_mlperf.terminal_lines import visible
 
     print(visible(message), flush=True)
 
 
 def print_answer(answer: Any, render: Render, *, as_json: bool) -> None:
     """Prints an answer: all of it for programs, or what ``render`` makes of it for people."""
-    from otel_mlperf.report.lines import shown_in, width_of
+    from otel_mlperf.terminal_lines import shown_in, width_of
 
     if as_json:
         print(to_json(answer))
@@ -56,7 +56,7 @@ def print_answer(answer: Any, render: Render, *, as_json: bool) -> None:
 
 def warn(message: str) -> None:
     """Says what is wrong and does not keep the command from going on."""
-    from otel_mlperf.report.lines import visible
+    from otel_mlperf.terminal_lines import visible
 
     print(f"otel-mlperf: {visible(message)}", file=sys.stderr, flush=True)
 
@@ -123,7 +123,7 @@ class Progress:
         """What is told how many bytes of ``trace`` have been read."""
         if self._bar is None:
             return None
-        from otel_mlperf.report.lines import visible
+        from otel_mlperf.terminal_lines import visible
 
         before, self._done = self._done, self._done + self._sizes[trace]
 

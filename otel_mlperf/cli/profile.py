@@ -22,7 +22,7 @@ from otel_mlperf.live_profiling import (
     wait_for_trace,
     wait_until_read,
 )
-from otel_mlperf.report.quantities import plural
+from otel_mlperf.quantities import plural
 
 if TYPE_CHECKING:
     from otel_mlperf.live_profiling import AskedRank

@@ -39,7 +39,7 @@ def recover(
         folders_to_read,
         recover_journals,
     )
-    from otel_mlperf.report.quantities import plural
+    from otel_mlperf.quantities import plural
     from otel_mlperf.run_settings import with_endpoint
     from otel_mlperf.store.run_folders import find_run
 

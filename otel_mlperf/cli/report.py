@@ -35,8 +35,8 @@ def report(
 
     from otel_mlperf.analysis.page.run_page import read_page
     from otel_mlperf.cli.output import say
+    from otel_mlperf.quantities import size
     from otel_mlperf.report.page.page_file import render_page
-    from otel_mlperf.report.quantities import size
     from otel_mlperf.store.run_folders import LATEST, find_run
     from otel_mlperf.whole_file import new_file
 

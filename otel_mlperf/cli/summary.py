@@ -41,9 +41,9 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
     from otel_mlperf.analysis.run.run_processes import RUNNING
     from otel_mlperf.cli.stored_now import wait_for_now
     from otel_mlperf.journal.stored_wait import CELL_PATIENCE_S, PATIENCE_S
-    from otel_mlperf.report.lines import shown_in, width_of
     from otel_mlperf.report.summary_table import render_summary
     from otel_mlperf.store.run_folders import find_run
+    from otel_mlperf.terminal_lines import shown_in, width_of
 
     folder = find_run(run)
     # In a notebook nobody waits for it: the cell says meanwhile that the run has ended.

@@ -40,9 +40,9 @@ def top(
     """
     from otel_mlperf.analysis.findings.finding_watch import FindingWatch
     from otel_mlperf.analysis.live.live_view import LiveWatch
-    from otel_mlperf.report.lines import shown_in
     from otel_mlperf.report.live_screen import render_top
     from otel_mlperf.store.run_folders import find_run
+    from otel_mlperf.terminal_lines import shown_in
 
     chosen = find_run(run)
     watch, findings = LiveWatch(chosen), FindingWatch(chosen)

@@ -20,10 +20,10 @@ from otel_mlperf.findings.finding import Check
 from otel_mlperf.journal.journal_folder import ROOM, SHARED_MEMORY, folders_of_run, journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.quantities import plural
 from otel_mlperf.report.completeness_lines import answered_text, losses_text
 from otel_mlperf.report.finding_lines import finding_text
 from otel_mlperf.report.kernel_facts import unknown_row_texts
-from otel_mlperf.report.quantities import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

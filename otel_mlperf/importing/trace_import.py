@@ -51,7 +51,7 @@ def judge(imported: list[Imported], wanted: int) -> None:
         Unreachable: a server refused spans.
         TraceError: a file is damaged, or none at all.
     """
-    from otel_mlperf.report.quantities import plural
+    from otel_mlperf.quantities import plural
 
     refused = sum(trace.refused or 0 for trace in imported)
     if refused:

@@ -17,8 +17,8 @@ import msgspec
 _LOCK = "hhqqi"
 """``struct flock``: type, whence, start, length, pid."""
 LONGEST_RUN_NS = 10 * 365 * 86_400 * 10**9
-TOLD_LATER_NS = 3600 * 10**9
-"""How long before the journal was made something may have begun that is told of in it."""
+MAX_BACKDATE_NS = 3600 * 10**9
+"""How long before the journal was made something in it may have started."""
 
 
 class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def earliest_ns(self) -> int:
         """A monotonic time before which nothing in the journal began."""
-        return max(0, self.monotonic_ns - TOLD_LATER_NS)
+        return max(0, self.monotonic_ns - MAX_BACKDATE_NS)
 
     @property
     def latest_ns(self) -> int:

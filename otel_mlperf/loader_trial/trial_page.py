@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.lines import (
+from otel_mlperf.quantities import duration, percent, plural, rate, size
+from otel_mlperf.terminal_lines import (
     LABEL,
     WIDTH,
     Line,
@@ -18,11 +19,10 @@ from otel_mlperf.report.lines import (
     text,
     wrapped,
 )
-from otel_mlperf.report.quantities import duration, percent, plural, rate, size
 
 if TYPE_CHECKING:
     from otel_mlperf.loader_trial.trial_shapes import Inside, LoaderAnswer, Trial
-    from otel_mlperf.report.lines import Style
+    from otel_mlperf.terminal_lines import Style
 
 _NAME: Final = 25
 _MOST: Final = 12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from otel_mlperf.report.quantities import plural
+from otel_mlperf.quantities import plural
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):

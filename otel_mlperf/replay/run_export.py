@@ -59,7 +59,7 @@ def _write_chrome(selected: Selected, file: BinaryIO) -> str:
 
 
 def _write_timeline(selected: Selected, file: BinaryIO, form: Format) -> str:
-    from otel_mlperf.report.quantities import plural
+    from otel_mlperf.quantities import plural
     from otel_mlperf.report.timeline_files import write_timeline
 
     counts = write_timeline(selected, form, file.write)
@@ -74,8 +74,8 @@ def _write_timeline(selected: Selected, file: BinaryIO, form: Format) -> str:
 
 
 def _write_otlp(selected: Selected, file: BinaryIO) -> str:
+    from otel_mlperf.quantities import plural
     from otel_mlperf.replay.span_requests import lines
-    from otel_mlperf.report.quantities import plural
 
     count = 0
     for spans, line in lines(selected):

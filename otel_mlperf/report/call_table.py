@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.report.lines import Line, columns, left
+from otel_mlperf.quantities import duration, figures, plural
 from otel_mlperf.report.place_labels import place_labels
-from otel_mlperf.report.quantities import duration, figures, plural
+from otel_mlperf.terminal_lines import Line, columns, left
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.call_shapes import CallFigures

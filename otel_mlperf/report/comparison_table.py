@@ -6,8 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.analysis.comparison.bounds import NOTHING_COMPARED
 from otel_mlperf.analysis.comparison.comparison import MATTERS
+from otel_mlperf.quantities import (
+    column_unit,
+    duration,
+    figures,
+    percent,
+    plural,
+    rate,
+    signed,
+    size,
+)
 from otel_mlperf.report.kernel_names import short_name
-from otel_mlperf.report.lines import (
+from otel_mlperf.terminal_lines import (
     LABEL,
     WIDTH,
     Line,
@@ -18,16 +28,6 @@ from otel_mlperf.report.lines import (
     short,
     text,
     wrapped,
-)
-from otel_mlperf.report.quantities import (
-    column_unit,
-    duration,
-    figures,
-    percent,
-    plural,
-    rate,
-    signed,
-    size,
 )
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
         Word,
     )
     from otel_mlperf.analysis.steps.estimates import Interval
-    from otel_mlperf.report.lines import Style
-    from otel_mlperf.report.quantities import Unit
+    from otel_mlperf.quantities import Unit
+    from otel_mlperf.terminal_lines import Style
 
 
 _MOST_KERNELS: Final = 5

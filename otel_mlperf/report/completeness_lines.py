@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.lines import short
-from otel_mlperf.report.quantities import percent, plural
+from otel_mlperf.quantities import percent, plural
+from otel_mlperf.terminal_lines import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from otel_mlperf.analysis.profiles.window_shapes import WindowFacts
-    from otel_mlperf.report.lines import Line
+    from otel_mlperf.terminal_lines import Line
 
 _MOST_WINDOWS: Final = 3
 _MOST_LOSSES: Final = 4

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.findings.finding_table import row_of
-from otel_mlperf.report.lines import (
+from otel_mlperf.quantities import duration, figures, percent, plural
+from otel_mlperf.terminal_lines import (
     LABEL,
     WIDTH,
     Line,
@@ -16,13 +17,12 @@ from otel_mlperf.report.lines import (
     short,
     text,
 )
-from otel_mlperf.report.quantities import duration, figures, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.findings.finding import Check, Finding, FindingList, Gain, Severity
-    from otel_mlperf.report.lines import Style
+    from otel_mlperf.terminal_lines import Style
 
 _MOST: Final = 3
 _STYLES: Final[dict[Severity, Style]] = {"critical": "red", "warning": "yellow", "info": ""}

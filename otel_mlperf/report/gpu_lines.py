@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.lines import LABEL, Line, labelled_lines, wrapped
-from otel_mlperf.report.quantities import duration, percent
+from otel_mlperf.quantities import duration, percent
+from otel_mlperf.terminal_lines import LABEL, Line, labelled_lines, wrapped
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.step_shapes import StepOnGpu

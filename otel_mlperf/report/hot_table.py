@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.growth_table import all_growth_lines
-from otel_mlperf.report.lines import WIDTH, Line, left, place_text, short, text
-from otel_mlperf.report.quantities import duration, percent, plural, size
+from otel_mlperf.growth_file import all_growth_lines
+from otel_mlperf.quantities import duration, percent, plural, size
+from otel_mlperf.terminal_lines import WIDTH, Line, left, place_text, short, text
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.profiles.hot_spots import HotPart, HotRun, HotSection

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from otel_mlperf.quantities import duration, percent, plural
 from otel_mlperf.report.kernel_facts import captured_words, unknown_row_texts
 from otel_mlperf.report.kernel_names import short_names
-from otel_mlperf.report.lines import WIDTH, Line, broken, left, short
-from otel_mlperf.report.quantities import duration, percent, plural
 from otel_mlperf.store.window_facts import (
     KERNEL,
     CapturedWork,
     UnknownRows,
     WindowCompleteness,
 )
+from otel_mlperf.terminal_lines import WIDTH, Line, broken, left, short
 
 if TYPE_CHECKING:
     from otel_mlperf.kineto.convert import Conversion

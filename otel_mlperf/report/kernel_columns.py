@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.quantities import duration, percent, plural
 from otel_mlperf.report.kernel_names import short_names
-from otel_mlperf.report.lines import WIDTH, Line, broken, columns, left, short
-from otel_mlperf.report.quantities import duration, percent, plural
+from otel_mlperf.terminal_lines import WIDTH, Line, broken, columns, left, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from otel_mlperf.analysis.profiles.window_shapes import KernelRow, Kernels
-    from otel_mlperf.report.lines import Style
+    from otel_mlperf.terminal_lines import Style
 
     _Cells = tuple[str, ...]
 

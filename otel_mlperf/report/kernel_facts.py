@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.quantities import duration, plural, size
 from otel_mlperf.report.completeness_lines import answered_text
 from otel_mlperf.report.kernel_names import short_name
-from otel_mlperf.report.lines import broken
-from otel_mlperf.report.quantities import duration, plural, size
+from otel_mlperf.terminal_lines import broken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         Kernels,
         WindowFacts,
     )
-    from otel_mlperf.report.lines import Line, Style
     from otel_mlperf.store.window_facts import CapturedWork, UnknownRows
+    from otel_mlperf.terminal_lines import Line, Style
 
 _GAPS: Final = 3
 _LABEL: Final = 9

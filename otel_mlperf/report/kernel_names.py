@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from otel_mlperf.report.lines import columns, short
+from otel_mlperf.terminal_lines import columns, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

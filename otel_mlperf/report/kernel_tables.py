@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.analysis.profiles.kernel_rows import choose_rows
+from otel_mlperf.quantities import duration, percent, plural
 from otel_mlperf.report.completeness_lines import incomplete_lines
 from otel_mlperf.report.kernel_columns import is_empty, table_lines
 from otel_mlperf.report.kernel_facts import around, unknown_row_texts, unknown_rows_of
-from otel_mlperf.report.lines import WIDTH, Line, columns, folded, short, text
-from otel_mlperf.report.quantities import duration, percent, plural
+from otel_mlperf.terminal_lines import WIDTH, Line, columns, folded, short, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

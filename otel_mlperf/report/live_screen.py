@@ -10,10 +10,10 @@ from otel_mlperf import names
 from otel_mlperf.analysis.live.live_view import SPARK_STEPS
 from otel_mlperf.analysis.run.run_processes import RUNNING
 from otel_mlperf.findings.finding_table import RULES
+from otel_mlperf.quantities import column_unit, duration, figures, percent, plural, rate
 from otel_mlperf.report.finding_lines import finding_text
-from otel_mlperf.report.lines import WIDTH, Line, bar, columns, folded, left, short, text
-from otel_mlperf.report.quantities import column_unit, duration, figures, percent, plural, rate
 from otel_mlperf.report.work_lines import amount
+from otel_mlperf.terminal_lines import WIDTH, Line, bar, columns, folded, left, short, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.live.live_requests import RequestsNow
     from otel_mlperf.analysis.live.live_view import Live, RankNow
     from otel_mlperf.findings.finding import Finding
-    from otel_mlperf.report.lines import Style
-    from otel_mlperf.report.quantities import Unit
+    from otel_mlperf.quantities import Unit
+    from otel_mlperf.terminal_lines import Style
 
 
 _MOST: Final = 4

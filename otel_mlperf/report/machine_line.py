@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.lines import LABEL, Line, labelled_lines, short, wrapped
-from otel_mlperf.report.quantities import duration, figures, percent, plural, size
+from otel_mlperf.quantities import duration, figures, percent, plural, size
+from otel_mlperf.terminal_lines import LABEL, Line, labelled_lines, short, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

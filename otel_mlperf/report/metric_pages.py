@@ -13,7 +13,7 @@ from otel_mlperf.names.metric import (
     Instrument,
 )
 from otel_mlperf.names.sources import levels_of
-from otel_mlperf.report.lines import WIDTH, Line, text
+from otel_mlperf.terminal_lines import WIDTH, Line, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

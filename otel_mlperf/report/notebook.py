@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.analysis.page.run_page import read_course
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
-from otel_mlperf.report.lines import uncontrolled
+from otel_mlperf.quantities import column_unit, duration, percent
 from otel_mlperf.report.page.page_file import render_charts
-from otel_mlperf.report.quantities import column_unit, duration, percent
 from otel_mlperf.report.summary_notes import closing_lines
 from otel_mlperf.report.summary_table import failure_text, heading_text, steps_text
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store
+from otel_mlperf.terminal_lines import uncontrolled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.analysis.timeline.timeline_tracks import TrackKind
 from otel_mlperf.otlp import wire
-from otel_mlperf.report.lines import uncontrolled
 from otel_mlperf.report.timeline_files import line_name, line_place
+from otel_mlperf.terminal_lines import uncontrolled
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.timeline.timeline_tracks import (

@@ -6,9 +6,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.quantities import duration, figures, percent, plural, rate, size
 from otel_mlperf.report.call_table import exact_share
-from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
-from otel_mlperf.report.quantities import duration, figures, percent, plural, rate, size
+from otel_mlperf.terminal_lines import WIDTH, Line, columns, left, short, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
+from otel_mlperf.terminal_lines import WIDTH, Line, columns, left, short, text
 
 if TYPE_CHECKING:
     from otel_mlperf.store.run_query import QueryAnswer

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.analysis.comparison.run_columns import Cell
 from otel_mlperf.analysis.comparison.run_measures import STEP
+from otel_mlperf.quantities import duration, rate, signed, size
 from otel_mlperf.report.comparison_table import usual_note
-from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
-from otel_mlperf.report.quantities import duration, rate, signed, size
 from otel_mlperf.report.work_lines import amount
+from otel_mlperf.terminal_lines import WIDTH, Line, columns, left, short, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_mlperf.analysis.comparison.comparison_shapes import TimeChange, Word
     from otel_mlperf.analysis.comparison.run_columns import ColumnMean, RunRow
-    from otel_mlperf.report.lines import Style
+    from otel_mlperf.terminal_lines import Style
 
 _LONGEST_NAME: Final = 20
 _LONGEST_CELL: Final = 18

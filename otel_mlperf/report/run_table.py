@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, text
-from otel_mlperf.report.quantities import duration, plural
+from otel_mlperf.quantities import duration, plural
+from otel_mlperf.terminal_lines import WIDTH, Line, columns, left, short, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.analysis.summary.run_list import RunLine
-    from otel_mlperf.report.lines import Style
+    from otel_mlperf.terminal_lines import Style
 
 _NAME = 8
 _TAGS = 12

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf import names
 from otel_mlperf.analysis.profiles.section_operators import add_up
 from otel_mlperf.analysis.steps.step_shares import shown
+from otel_mlperf.quantities import duration, size_and_rate
 from otel_mlperf.report.kernel_names import short_names
-from otel_mlperf.report.lines import WIDTH, Line, columns, left, short, wrapped
-from otel_mlperf.report.quantities import duration, size_and_rate
 from otel_mlperf.report.use_table import used_words
+from otel_mlperf.terminal_lines import WIDTH, Line, columns, left, short, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.analysis.profiles.section_operators import Operator, Place
     from otel_mlperf.analysis.steps.step_shapes import Span
-    from otel_mlperf.report.lines import Style
+    from otel_mlperf.terminal_lines import Style
 
 LEGEND: Final = "operators by name, each with its own time: a part of the self time above them"
 _NAME: Final = 34

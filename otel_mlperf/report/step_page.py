@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.quantities import duration, plural
 from otel_mlperf.report.gpu_lines import step_gpu_words
-from otel_mlperf.report.lines import WIDTH, Line, columns, folded, left, short, text
-from otel_mlperf.report.quantities import duration, plural
 from otel_mlperf.report.span_lines import LEGEND, span_lines
+from otel_mlperf.terminal_lines import WIDTH, Line, columns, folded, left, short, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,10 +13,13 @@ from otel_mlperf.analysis.summary.goodput_shapes import PRODUCTIVE
 from otel_mlperf.analysis.summary.logged import GAUGE
 from otel_mlperf.analysis.summary.marks import of_first_rank
 from otel_mlperf.journal.journal_folder import ROOM
+from otel_mlperf.quantities import duration, parts, percent, plural, size_and_rate
 from otel_mlperf.report.finding_lines import finding_lines
 from otel_mlperf.report.gpu_lines import gpu_lines
 from otel_mlperf.report.kernel_facts import unknown_row_texts
-from otel_mlperf.report.lines import (
+from otel_mlperf.report.machine_line import machine_lines
+from otel_mlperf.report.work_lines import work_lines
+from otel_mlperf.terminal_lines import (
     LABEL,
     Line,
     broken,
@@ -26,9 +29,6 @@ from otel_mlperf.report.lines import (
     short,
     wrapped,
 )
-from otel_mlperf.report.machine_line import machine_lines
-from otel_mlperf.report.quantities import duration, parts, percent, plural, size_and_rate
-from otel_mlperf.report.work_lines import work_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf import names
 from otel_mlperf.analysis.run.run_processes import ENDED, IMPORTED, RUNNING
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
-from otel_mlperf.report.call_table import call_lines, request_lines
-from otel_mlperf.report.lines import WIDTH, bar, broken, columns, folded, left, short, text
-from otel_mlperf.report.quantities import (
+from otel_mlperf.quantities import (
     Unit,
     column_unit,
     duration,
@@ -18,8 +16,10 @@ from otel_mlperf.report.quantities import (
     rate,
     size,
 )
+from otel_mlperf.report.call_table import call_lines, request_lines
 from otel_mlperf.report.summary_notes import around_lines, marked, telemetry_lines
 from otel_mlperf.report.use_table import use_lines
+from otel_mlperf.terminal_lines import WIDTH, bar, broken, columns, folded, left, short, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.step_shapes import Row, StepFigures
     from otel_mlperf.analysis.summary.epochs import EpochFigures
     from otel_mlperf.analysis.summary.summary_shapes import Branch, Summary
-    from otel_mlperf.report.lines import Line, Style
+    from otel_mlperf.terminal_lines import Line, Style
 
 
 _MOST: Final = 40

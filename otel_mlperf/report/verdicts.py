@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as Xml
 
+from otel_mlperf.quantities import duration
 from otel_mlperf.report.comparison_table import counted, differing_text
 from otel_mlperf.report.kernel_names import short_name
-from otel_mlperf.report.lines import WIDTH, broken, text, visible
-from otel_mlperf.report.quantities import duration
+from otel_mlperf.terminal_lines import WIDTH, broken, text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.analysis.comparison.bounds import Level, Verdict
     from otel_mlperf.analysis.comparison.comparison_shapes import Comparison
-    from otel_mlperf.report.lines import Line, Style
+    from otel_mlperf.terminal_lines import Line, Style
 
 _STYLES: Final[dict[Level, Style]] = {
     "breach": "red", "nothing": "red", "warn": "yellow", "ok": "green",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.lines import LABEL, labelled_lines, wrapped
-from otel_mlperf.report.quantities import figures, percent
+from otel_mlperf.quantities import figures, percent
+from otel_mlperf.terminal_lines import LABEL, labelled_lines, wrapped
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.work_figures import WorkFigures
-    from otel_mlperf.report.lines import Line
+    from otel_mlperf.terminal_lines import Line
 
 _LETTERS: Final = ("", "k", "M", "G", "T", "P", "E")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from otel_mlperf.errors import NothingToExport, OutputError
 from otel_mlperf.store.schema import TABLES
+from otel_mlperf.terminal_lines import CONTROLS
 from otel_mlperf.whole_file import replacing
 
 if TYPE_CHECKING:
@@ -18,11 +19,6 @@ _OPTIONS: Final[dict[Form, str]] = {
     "csv": "FORMAT csv, HEADER",
     "parquet": "FORMAT parquet, COMPRESSION zstd",
 }
-CONTROLS: Final = (
-    r"\x00-\x08\x0b-\x1f\x7f-\x9f"
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-)
-"""Characters that command a terminal or turn the direction of text, for a regular expression."""
 _FORMULA: Final = r"^\s*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}]|^[\t\r\n]"
 """The beginning of a text that a spreadsheet would compute."""
 

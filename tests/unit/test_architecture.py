@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -59,6 +61,37 @@ def test_pins_carry_hashes_and_no_addresses(path):
     assert pins
     assert all("==" in pin and pin.endswith("\\") for pin in pins)
     assert not [line for line in lines if "://" in line or line.startswith("-")]
+
+
+LAYERS = next(
+    contract["layers"]
+    for contract in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    if contract["name"] == "Imports point one way"
+)
+HEIGHT = {
+    part: -height for height, layer in enumerate(LAYERS) for part in re.findall(r"\w+", layer)
+}
+"""Of each package and module at the top."""
+IN_ANOTHER_PROCESS = {"ray_driver.py": "otel_mlperf.integrations.ray_worker"}
+"""By name, because a worker of Ray may lack this package."""
+
+
+def test_imports_by_name_go_down():
+    """The linter does not see them: none leads to a part of the same height or above."""
+    seen = 0
+    for path in python_files("otel_mlperf"):
+        part = path.relative_to(ROOT / "otel_mlperf").parts[0].removesuffix(".py")
+        for call in (node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)):
+            name = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else 0
+            if not str(name).startswith("otel_mlperf.") or "import" not in ast.unparse(call.func):
+                continue
+            seen += 1
+            if IN_ANOTHER_PROCESS.get(path.name) != name:
+                assert HEIGHT[part] > HEIGHT[name.split(".")[1]], f"{path}:{call.lineno}"
+
+    assert seen
 
 
 def called_and_imported(path):

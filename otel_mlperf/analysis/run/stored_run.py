@@ -13,6 +13,7 @@ from otel_mlperf.errors import MissingPackage, NoSuchTable
 from otel_mlperf.store.run_folders import LATEST, find_run
 from otel_mlperf.store.schema import TABLES
 from otel_mlperf.store.table_reader import Store
+from otel_mlperf.upper_parts import upper
 
 if TYPE_CHECKING:
     import os
@@ -81,9 +82,7 @@ class StoredRun:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the summary, what was found, and charts."""
-        # By name: what draws lies above the analysis.
-        draw = importlib.import_module("otel_mlperf.report.notebook").render_run
-        return str(draw(self.path))
+        return str(upper("render_run")(self.path))
 
     def steps(self) -> RunTable:
         """One row for each step that ended."""

@@ -17,7 +17,6 @@ from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.layout import ROW, ROW_BYTES, Kind
 from otel_mlperf.pytorch.memory.allocation_history import blocks_in_use, bytes_by, bytes_by_line
 from otel_mlperf.recorder.core.faults import log
-from otel_mlperf.recorder.lifecycle.clocks import read_clocks
 from otel_mlperf.recorder.sections.section_context import CURRENT, sections_above
 from otel_mlperf.whole_file import make_folder, write_whole
 
@@ -53,6 +52,8 @@ def bytes_by_section(recorder: Recorder, snapshot: Mapping[str, Any]) -> dict[st
 
 def _allocated_at(snapshot: Mapping[str, Any]) -> dict[Any, int]:
     """By address, when it was given out last; monotonic ns."""
+    from otel_mlperf.recorder.lifecycle.clocks import read_clocks
+
     clocks = read_clocks()
     before_ns = clocks.unix_ns - clocks.monotonic_ns
     return {

@@ -6,7 +6,6 @@ With what the memory of the process, and PyTorch's on its device, grew by meanwh
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import sys
 import time
@@ -113,18 +112,19 @@ def _wrapped(name: str, function: Any) -> Any:
 
 def _tell(name: str, duration_ns: int, had: Memory, kind: type[BaseException] | None) -> None:
     try:
-        # By name: how times are written lies above the recorder.
-        duration = importlib.import_module("otel_mlperf.report.quantities").duration(duration_ns)
+        from otel_mlperf.quantities import duration
+
         failed = "" if kind is None else f", then {kind.__name__}"
         if sys.stderr is not None:
-            sys.stderr.write(f"{name} {duration}{_grown(had, memory())}{failed}\n")
+            sys.stderr.write(f"{name} {duration(duration_ns)}{_grown(had, memory())}{failed}\n")
     except Exception as error:  # noqa: BLE001 - stderr may be closed
         internal_error(error)
 
 
 def _grown(had: Memory, now: Memory) -> str:
     """What became more or less; nothing is said of what did not, or is not known."""
-    sizes = importlib.import_module("otel_mlperf.report.growth_table")
+    from otel_mlperf.quantities import signed_size, size
+
     kinds = {
         "memory": (had.resident_bytes, now.resident_bytes),
         "cuda": (had.cuda_allocated_bytes or 0, now.cuda_allocated_bytes),
@@ -132,10 +132,9 @@ def _grown(had: Memory, now: Memory) -> str:
     peak = ""
     if now.cuda_peak_bytes is not None and now.cuda_peak_bytes > (had.cuda_peak_bytes or 0):
         # Lower ones are not known: to reset the allocator's peak is the program's to do.
-        size = importlib.import_module("otel_mlperf.report.quantities").size
         peak = f", cuda peak {size(now.cuda_peak_bytes)}"
     grown = "".join(
-        f", {kind} {sizes.signed_size(after - before)}"
+        f", {kind} {signed_size(after - before)}"
         for kind, (before, after) in kinds.items()
         if before is not None and after is not None and before != after
     )

@@ -8,7 +8,6 @@ must not break it.
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import threading
@@ -26,6 +25,7 @@ from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import make_private
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.upper_parts import upper
 from otel_mlperf.whole_file import make_folder, open_private
 
 if TYPE_CHECKING:
@@ -113,12 +113,9 @@ class AgentWatch:
     def _start_thread(self) -> None:
         if not self._has_room(room_here()):
             return
-        # By name: the recorder must not import the agent (numpy, the run folder, OTLP) unless the
-        # program has asked for it to run in this very process.
-        module = importlib.import_module("otel_mlperf.agent.lifecycle.agent_process")
         environ = agent_environ(self._config, self._meta.run_folder)
         try:
-            self.thread = module.run_in_thread(self._journal, self._meta, environ)
+            self.thread = upper("run_in_thread")(self._journal, self._meta, environ)
         except RuntimeError as error:  # as many threads as the job may have
             self._give_up(error)
 

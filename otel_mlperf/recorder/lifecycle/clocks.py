@@ -14,13 +14,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_mlperf.journal.meta import TOLD_LATER_NS
+from otel_mlperf.journal.meta import MAX_BACKDATE_NS
 from otel_mlperf.recorder.core.faults import say_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-EARLIEST_NS: Final = TOLD_LATER_NS
+EARLIEST_NS: Final = MAX_BACKDATE_NS
 """So early that whatever is told later has begun after 1970, too."""
 _PAIRS: Final = 5
 

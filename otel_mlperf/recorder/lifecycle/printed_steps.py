@@ -6,12 +6,12 @@ pays nothing.
 
 from __future__ import annotations
 
-import importlib
 import struct
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.journal.layout import ROW_BYTES, Kind
+from otel_mlperf.quantities import size
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.used_so_far import Counters
 from otel_mlperf.recorder.sections.section_context import PARENTS
@@ -102,8 +102,6 @@ def _value(bits: int) -> float:
 
 def _memory(counters: Counters) -> str:
     """Memory of the process and of its device, as of now."""
-    # By name: how sizes are written lies above the recorder.
-    size = importlib.import_module("otel_mlperf.report.quantities").size
     now = counters.of_process()
     words = f"memory {size(now.resident_bytes or 0)}"
     if now.device is None:

@@ -7,7 +7,6 @@ does. Stopping is idempotent, also at exit and after Ctrl-C, and bounded in time
 from __future__ import annotations
 
 import atexit
-import importlib
 import os
 import sys
 import time
@@ -21,6 +20,7 @@ from otel_mlperf.recorder.core.attribute_values import safe_attributes
 from otel_mlperf.recorder.core.faults import count_in, internal_error
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
 from otel_mlperf.redaction import IN_PROCESS
+from otel_mlperf.upper_parts import upper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ class Run:
         """Called when it ends, as long as it still records."""
         if recorder is not None:
             # A program that ends for want of file descriptors could not load it any more.
-            importlib.import_module("otel_mlperf.recorder.lifecycle.closing")
+            from otel_mlperf.recorder.lifecycle import closing  # noqa: F401
 
     def __reduce__(self) -> tuple[Any, ...]:
         # There is one of it, in this process: another one gets what records nothing.
@@ -202,17 +202,14 @@ class Run:
         """
         if self.path is None:
             raise NoSuchRun(f"reading what was profiled in {self.name}: nothing is recorded here")
-        # By name: the recorder knows nothing of the analysis, and loads none of it for its own use.
-        return importlib.import_module("otel_mlperf.report.hot_table").read_hot(self.path, section)
+        return upper("read_hot")(self.path, section)
 
     def __str__(self) -> str:
         return str(self.stats())
 
     def _no_summary(self, outcome: str, why: str) -> dict[str, Any]:
-        # By name: the recorder knows nothing of the analysis, and loads none of it for its own use.
-        shapes = importlib.import_module("otel_mlperf.analysis.summary.summary_shapes")
         known = {"id": self.id, "name": self.name, "path": str(self.path or "")}
-        empty: dict[str, Any] = shapes.no_summary(**known, outcome=outcome, missing=[why])
+        empty: dict[str, Any] = upper("no_summary")(**known, outcome=outcome, missing=[why])
         return empty
 
     def _repr_html_(self) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_mlperf.quantities import plural
 from otel_mlperf.report.page.tables import section_colors
-from otel_mlperf.report.quantities import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

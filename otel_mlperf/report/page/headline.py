@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf.analysis.run.run_processes import RUNNING
 from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
-from otel_mlperf.report.quantities import (
+from otel_mlperf.quantities import (
     column_unit,
     duration,
     figures,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.report.quantities import duration
+from otel_mlperf.quantities import duration
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.page.duration_histograms import DurationHistogram

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.quantities import plural
 from otel_mlperf.report.hot_table import (
     calls_text,
     left_out_texts,
@@ -16,7 +17,6 @@ from otel_mlperf.report.hot_table import (
     titles,
 )
 from otel_mlperf.report.page.file_place import file_place
-from otel_mlperf.report.quantities import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

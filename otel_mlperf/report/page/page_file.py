@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from otel_mlperf.quantities import column_unit, duration, figures, percent, plural, size
 from otel_mlperf.report.finding_lines import finding_text
-from otel_mlperf.report.lines import uncontrolled
 from otel_mlperf.report.page import growth_part, histogram_part, hot_part, tables
 from otel_mlperf.report.page.chart_data import chart_data, course_data, points_text
 from otel_mlperf.report.page.chart_library import ASSETS, FOLDER, SCRIPT, STYLE
 from otel_mlperf.report.page.headline import headline, tiles
-from otel_mlperf.report.quantities import column_unit, duration, figures, percent, plural, size
 from otel_mlperf.report.summary_table import failure_text, heading_text
+from otel_mlperf.terminal_lines import uncontrolled
 
 _ESCAPED_CONTROL = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bfr])")
 """A control character as JSON writes it; behind a backslash of its own it is none."""

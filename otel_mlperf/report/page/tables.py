@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.analysis.summary.goodput_shapes import OTHER
+from otel_mlperf.quantities import duration, figures, percent, plural
 from otel_mlperf.report.comparison_table import NUMBERS, difference_text, measured
 from otel_mlperf.report.kernel_names import short_names
-from otel_mlperf.report.quantities import duration, figures, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_mlperf.cli.output import say, to_json, warn
-from otel_mlperf.report.lines import text
+from otel_mlperf.terminal_lines import text
 
 BAD = "\x1b]0;owned\x07\x9b2J\u202etxt.exe\u2066\u061c\u200f\x7f\u2028\ufeff\U000e0041"
 NAMES = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(BAD), max_size=40)

@@ -10,7 +10,7 @@ from otel_mlperf.loader_trial.trial_shapes import (
     TransformTime,
     Trial,
 )
-from otel_mlperf.report.lines import columns
+from otel_mlperf.terminal_lines import columns
 
 
 def trial(workers, batch_ns, memory=None):

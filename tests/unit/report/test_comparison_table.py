@@ -11,8 +11,8 @@ from otel_mlperf.analysis.comparison.comparison import compare_runs
 from otel_mlperf.analysis.comparison.run_measures import measure_run
 from otel_mlperf.analysis.steps.estimates import Estimate
 from otel_mlperf.report.comparison_table import render_comparison
-from otel_mlperf.report.lines import columns
 from otel_mlperf.store.run_folders import read_run
+from otel_mlperf.terminal_lines import columns
 
 
 def measured(tmp_path, number, backward, **params):

@@ -9,10 +9,10 @@ from run_folders import digits
 from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.findings.finding import Finding, FindingList, Gain, Where
 from otel_mlperf.report.finding_lines import finding_lines, finding_text, render_findings
-from otel_mlperf.report.lines import columns, text
 from otel_mlperf.report.notebook import render_html
 from otel_mlperf.report.summary_table import render_summary
 from otel_mlperf.store.run_folders import read_run
+from otel_mlperf.terminal_lines import columns, text
 
 WAIT = Finding(
     id="data_loading",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_mlperf.report.kernel_names import short_name, short_names
-from otel_mlperf.report.lines import columns
+from otel_mlperf.terminal_lines import columns
 
 ADD = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "

@@ -11,9 +11,9 @@ from otel_mlperf.kineto.counting.window_numbers import count
 from otel_mlperf.kineto.counting.window_rows import rows_of
 from otel_mlperf.kineto.linking.link import link
 from otel_mlperf.kineto.reading.trace_reader import read_trace
+from otel_mlperf.quantities import size
 from otel_mlperf.report.kernel_tables import render_kernels
-from otel_mlperf.report.lines import columns
-from otel_mlperf.report.quantities import size
+from otel_mlperf.terminal_lines import columns
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 

@@ -7,8 +7,8 @@ import pytest
 from otel_mlperf.analysis.live.live_readings import DeviceNow
 from otel_mlperf.analysis.live.live_requests import RequestsNow
 from otel_mlperf.analysis.live.live_view import Live, RankNow
-from otel_mlperf.report.lines import columns
 from otel_mlperf.report.live_screen import render_top, sparkline
+from otel_mlperf.terminal_lines import columns
 
 MS, S = 10**6, 10**9
 

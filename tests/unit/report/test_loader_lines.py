@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from otel_mlperf.analysis.summary.loader_shapes import FirstBatches, LoaderUse, WorkerUse
-from otel_mlperf.report.lines import columns
 from otel_mlperf.report.summary_notes import loader_lines
+from otel_mlperf.terminal_lines import columns
 
 PIX = LoaderUse(
     dataset="Pix", batches=1200, wait_ns=2e9, ready=1.34, none_ready_share=0.25, fetch_ns=44e6,

@@ -6,8 +6,8 @@ import pytest
 
 from otel_mlperf import names
 from otel_mlperf.analysis.summary.use_shapes import SectionUse, UseFigures
-from otel_mlperf.report.lines import columns
 from otel_mlperf.report.use_table import use_lines, used_words
+from otel_mlperf.terminal_lines import columns
 
 
 def figure(mean, most=None):

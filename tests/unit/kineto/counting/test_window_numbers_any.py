@@ -14,7 +14,7 @@ from otel_mlperf.kineto.counting.window_rows import rows_of
 from otel_mlperf.kineto.linking.link import link
 from otel_mlperf.kineto.reading.trace_reader import read_trace
 from otel_mlperf.report.kernel_tables import render_kernels
-from otel_mlperf.report.lines import columns
+from otel_mlperf.terminal_lines import columns
 
 CATEGORIES = (
     *("cpu_op", "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver"),

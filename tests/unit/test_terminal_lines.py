@@ -10,7 +10,7 @@ import termios
 
 import pytest
 
-from otel_mlperf.report.lines import bar, columns, folded, left, short, shown_in, text, width_of
+from otel_mlperf.terminal_lines import bar, columns, folded, left, short, shown_in, text, width_of
 
 
 class Terminal(io.TextIOWrapper):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.report.quantities import (
+from otel_mlperf.quantities import (
     column_unit,
     duration,
     parts,

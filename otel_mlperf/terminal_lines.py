@@ -1,4 +1,4 @@
-"""How do styled lines become text for a terminal of given width, colours and characters?
+"""Styled lines as text for a terminal of a given width, with or without colours and Unicode.
 
 Text from programs (section names, messages) is made printable first: it must not move the cursor.
 """
@@ -10,9 +10,7 @@ import re
 import textwrap
 import unicodedata
 from itertools import accumulate, chain, repeat, takewhile
-from typing import TYPE_CHECKING, Literal, TextIO
-
-from otel_mlperf.store.table_files import CONTROLS
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,6 +36,11 @@ _CODES = {
     "magenta": 35,
     "cyan": 36,
 }
+CONTROLS: Final = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f"
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+)
+"""Characters that command a terminal or turn the direction of text, for a regular expression."""
 _CONTROLS = re.compile(f"[{CONTROLS}]")
 _ASCII = str.maketrans("▇·×…µ├└─│→–≤", "#-x~u|`-|>-<", "°")
 

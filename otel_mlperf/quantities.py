@@ -1,4 +1,4 @@
-"""How are times, counts and shares written, so that columns stay narrow and true?"""
+"""Times, counts, sizes and shares as short text, so that columns stay narrow and true."""
 
 from __future__ import annotations
 
@@ -109,3 +109,9 @@ def signed(ratio: float) -> str:
     """By how many percent more: ``+3.1``, ``-12``; what rounds to nothing has no minus."""
     digits = 1 if abs(ratio) < 0.0995 else 0
     return f"{round(ratio * 100, digits) + 0.0:+,.{digits}f}"
+
+
+def signed_size(many: int) -> str:
+    """``+3.1 MB``; nothing has no sign."""
+    sign = "-" if many < 0 else "+" * bool(many)
+    return sign + size(abs(many))
