@@ -54,8 +54,8 @@ def _allocated_at(snapshot: Mapping[str, Any]) -> dict[Any, int]:
     """By address, when it was given out last; monotonic ns."""
     from otel_mlperf.recorder.lifecycle.clocks import read_clocks
 
-    clocks = read_clocks()
-    before_ns = clocks.unix_ns - clocks.monotonic_ns
+    unix_ns, monotonic_ns = read_clocks()
+    before_ns = unix_ns - monotonic_ns
     return {
         entry["addr"]: entry["time_us"] * 1_000 - before_ns
         for trace in snapshot["device_traces"]

@@ -22,7 +22,7 @@ from otel_mlperf.pytorch.windows.trace_file import has_begun, has_device_events,
 from otel_mlperf.recorder.core.faults import internal_error, log, say_once
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
-from otel_mlperf.recorder.lifecycle.clocks import Clocks, read_clocks
+from otel_mlperf.recorder.lifecycle.clocks import read_clocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -125,7 +125,7 @@ class Capture:
         """Whether it ended because the program started a profiler."""
         self._is_over = threading.Event()
         self.is_recording = False
-        self.start_at = self.end_at = Clocks(0, 0)
+        self.start_at = self.end_at = (0, 0)
         """Unix and monotonic time, read together, at begin and end of what was recorded."""
         self.activities: list[str] = []
         self.problem = ""

@@ -116,18 +116,18 @@ def _write(profile: Any, recorder: Recorder | None) -> Path:
 def _write_window(profile: Any, recorder: Recorder, export_span: int) -> Path:
     from otel_mlperf.pytorch.windows.trace_file import folder_of, name_of, next_number, write_trace
     from otel_mlperf.pytorch.windows.window_end import Facts, describe
-    from otel_mlperf.recorder.lifecycle.clocks import Clocks, read_clocks
+    from otel_mlperf.recorder.lifecycle.clocks import read_clocks
 
     # torch reads the clock of time.perf_counter(), which is the monotonic one.
-    clocks = read_clocks()
-    shift = clocks.unix_ns - clocks.monotonic_ns
+    unix_ns, monotonic_ns = read_clocks()
+    shift = unix_ns - monotonic_ns
     start, end = profile.profiler.profiling_start_time_ns, profile.profiler.profiling_end_time_ns
     number = next_number()
     path = write_trace(profile.export_chrome_trace, folder_of(recorder), name_of(recorder, number))
     facts = Facts(
         export_span=export_span,
-        start=Clocks(start + shift, start),
-        end=Clocks(end + shift, end),
+        start=(start + shift, start),
+        end=(end + shift, end),
         activities=sorted(kind.name.lower() for kind in profile.activities),
     )
     describe(recorder, path, number, facts)

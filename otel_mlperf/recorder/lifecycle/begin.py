@@ -162,7 +162,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
         world_size=who.world_size,
         restart=count_restart(folder, who.rank, who.restart),
         run_span=int.from_bytes(os.urandom(8)) | 1,
-        **start_clocks()._asdict(),
+        **start_clocks(),
         cost_ns=measure_cost(config),
         resource=resource,
         visible=_visible_devices(),

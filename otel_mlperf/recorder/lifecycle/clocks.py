@@ -12,7 +12,7 @@ without a battery starts in 1970, where what began before the recording would ha
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.journal.meta import MAX_BACKDATE_NS
 from otel_mlperf.recorder.core.faults import say_once
@@ -22,14 +22,9 @@ if TYPE_CHECKING:
 
 EARLIEST_NS: Final = MAX_BACKDATE_NS
 """So early that whatever is told later has begun after 1970, too."""
+Clocks = tuple[int, int]
+"""Unix and monotonic nanoseconds of one moment."""
 _PAIRS: Final = 5
-
-
-class Clocks(NamedTuple):
-    """Both clocks at one moment."""
-
-    unix_ns: int
-    monotonic_ns: int
 
 
 def read_clocks(
@@ -40,13 +35,15 @@ def read_clocks(
     for _ in range(_PAIRS):
         before_ns, unix_ns, after_ns = monotonic(), unix(), monotonic()
         best = min(best, (after_ns - before_ns, unix_ns, (before_ns + after_ns) // 2))
-    return Clocks(best[1], best[2])
+    return best[1], best[2]
 
 
-def start_clocks() -> Clocks:
-    """Both clocks at the start of a recording; Unix time as ``start_time_ns`` returns it."""
-    clocks = read_clocks()
-    return clocks if clocks.unix_ns >= EARLIEST_NS else clocks._replace(unix_ns=start_time_ns())
+def start_clocks() -> dict[str, int]:
+    """Return both clocks as fields of a journal; Unix time is the one of ``start_time_ns``."""
+    unix_ns, monotonic_ns = read_clocks()
+    if unix_ns < EARLIEST_NS:
+        unix_ns = start_time_ns()
+    return {"unix_ns": unix_ns, "monotonic_ns": monotonic_ns}
 
 
 def start_time_ns() -> int:

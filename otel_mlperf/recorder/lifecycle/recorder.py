@@ -159,7 +159,7 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
             pid=os.getpid(),
             thread=threading.get_native_id(),
             is_child=True,
-            **start_clocks()._asdict(),
+            **start_clocks(),
         )
         recorder = make_recorder(meta, parent.config)
         recorder.registry.set_phase(parent.registry.phase)
