@@ -148,6 +148,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
         or clean(str(resource.pop(names.SERVICE_NAME, "")), NAME_BYTES)
         or name
     )
+    unix_ns, monotonic_ns = start_clocks()
     meta = JournalMeta(
         run_id=who.run_id,
         run_name=name,
@@ -162,7 +163,8 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
         world_size=who.world_size,
         restart=count_restart(folder, who.rank, who.restart),
         run_span=int.from_bytes(os.urandom(8)) | 1,
-        **start_clocks(),
+        monotonic_ns=monotonic_ns,
+        unix_ns=unix_ns,
         cost_ns=measure_cost(config),
         resource=resource,
         visible=_visible_devices(),

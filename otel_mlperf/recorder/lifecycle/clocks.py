@@ -38,12 +38,10 @@ def read_clocks(
     return best[1], best[2]
 
 
-def start_clocks() -> dict[str, int]:
-    """Return both clocks as fields of a journal; Unix time is the one of ``start_time_ns``."""
+def start_clocks() -> Clocks:
+    """Return both clocks at the start of a recording; Unix time is never before ``EARLIEST_NS``."""
     unix_ns, monotonic_ns = read_clocks()
-    if unix_ns < EARLIEST_NS:
-        unix_ns = start_time_ns()
-    return {"unix_ns": unix_ns, "monotonic_ns": monotonic_ns}
+    return unix_ns if unix_ns >= EARLIEST_NS else start_time_ns(), monotonic_ns
 
 
 def start_time_ns() -> int:

@@ -154,12 +154,14 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
     parent.replacement = lambda: None
     recording.activate(None)
     try:
+        unix_ns, monotonic_ns = start_clocks()
         meta = msgspec.structs.replace(
             parent.meta,
             pid=os.getpid(),
             thread=threading.get_native_id(),
             is_child=True,
-            **start_clocks(),
+            monotonic_ns=monotonic_ns,
+            unix_ns=unix_ns,
         )
         recorder = make_recorder(meta, parent.config)
         recorder.registry.set_phase(parent.registry.phase)
