@@ -73,6 +73,8 @@ _BY_TRACK: Final = {
 _STEP: Final = "ProfilerStep#"
 _WAITS: Final = re.compile(r"(?:event|notify)_(?:wait|record)", re.IGNORECASE)
 """Beginnings of names on Ascend's streams."""
+_XLA_FLOW: Final = re.compile(r"(?:while|conditional|call)(?:\.\d+)?")
+"""Names of XLA's control flow, whose records contain those of their parts."""
 _XLA_FRAME: Final = "$"
 """Beginning of the names of Python's frames in traces of JAX: ``$train.py:12 step``."""
 
@@ -104,6 +106,9 @@ def _guessed(trace: Trace, roles: NDArray[np.uint8], *, has_annotations: bool) -
         )
         waits = _of_names(trace, [_WAITS.match(name) is not None for name in trace.names])
         roles[is_guessed & waits & (roles == Role.DEVICE)] = Role.SUMMARY
+        flow = _of_names(trace, [_XLA_FLOW.fullmatch(name) is not None for name in trace.names])
+        flow &= is_guessed & (roles == Role.DEVICE)
+        roles[_with_parts(trace, flow, (roles == Role.DEVICE) & ~flow)] = Role.SUMMARY
         frames = _of_names(trace, [name.startswith(_XLA_FRAME) for name in trace.names])
         roles[is_guessed & frames & (roles == Role.OPERATOR)] = Role.PYTHON
     if not has_annotations:
@@ -112,6 +117,18 @@ def _guessed(trace: Trace, roles: NDArray[np.uint8], *, has_annotations: bool) -
         is_step = _of_names(trace, [name.startswith(_STEP) for name in trace.names])
         roles[is_host & is_step] = Role.ANNOTATION
     return roles
+
+
+def _with_parts(trace: Trace, flow: NDArray[np.bool_], work: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Return the rows of control flow in whose time other work of their track starts."""
+    events, found = trace.events, [np.zeros(0, np.intp)]
+    for track in np.unique(events.track[flow]).tolist():
+        on_track = events.track == track
+        rows, starts = np.flatnonzero(flow & on_track), np.sort(events.start_ns[work & on_track])
+        begun = np.searchsorted(starts, events.start_ns[rows])
+        ended = np.searchsorted(starts, events.start_ns[rows] + events.duration_ns[rows])
+        found.append(rows[ended > begun])
+    return np.concatenate(found)
 
 
 def is_category_known(trace: Trace) -> NDArray[np.bool_]:

@@ -58,6 +58,16 @@ XLA_TPU = [
     on(1, 2, "all-reduce.1", 300, 100),
     on(2, 2, "fusion.1", 0, 150),
 ]
+XLA_LOOP = [
+    *XLA_TPU[:5],
+    on(1, 2, "while.1", 0, 1_000),
+    on(1, 2, "while.2", 100, 500),
+    on(1, 2, "fusion.1", 100, 200),
+    on(1, 2, "fusion.1", 400, 200),
+    on(1, 2, "call", 2_000, 300),
+    on(2, 2, "conditional.3", 0, 70),
+]
+"""Control flow contains its parts; what contains none on its row is all that is known of it."""
 ASCEND = [
     named("process_name", "Ascend Hardware", pid=800),
     labels("NPU", pid=800),
@@ -84,10 +94,11 @@ NAMED_BY_LABEL = [
     [
         (XLA_GPU, {1: (250.0, 2)}),
         (XLA_TPU, {0: (400.0, 2), 1: (150.0, 1)}),
+        (XLA_LOOP, {0: (700.0, 3), 1: (70.0, 1)}),
         (ASCEND, {0: (300.0, 2)}),
         (NAMED_BY_LABEL, {2: (200.0, 1)}),
     ],
-    ids=["XLA on a GPU", "XLA on TPUs", "Ascend", "by its label"],
+    ids=["XLA on a GPU", "XLA on TPUs", "loops of XLA", "Ascend", "by its label"],
 )
 def test_rows_of_streams_are_work_and_rows_that_repeat_them_are_none(tmp_path, entries, busy):
     """The device is busy for the union of its streams, once."""
