@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*")
-_ISOLATED: Final = re.compile(r"-[a-bd-ln-zA-VY-Z?]*?([IES])")
-"""A cluster of Python's options; ``-c``, ``-m``, ``-W`` and ``-X`` take what is behind them."""
-_ENDS: Final = re.compile(r"-[a-bd-ln-zA-VY-Z?]*[cm]")
+_ISOLATED: Final = re.compile(
+    r"(?:-(?:[WX]\0?[^\0]*|[a-bd-ln-zA-VY-Z?]+)\0)*-[a-bd-ln-zA-VY-Z?]*?([EIS])"
+)
+"""Python's options, divided by NUL, up to such a one; ``-c`` and ``-m`` end them."""
 _CLEARING: Final = {
     "apptainer": ("--cleanenv", "-e"), "bwrap": ("--clearenv",), "doas": (), "docker": (),
     "env": ("-", "-i", "--ignore-environment"), "kubectl": (), "podman": (),
@@ -26,6 +27,8 @@ _CLEARING: Final = {
 
 ``sudo -E`` too leaves ``PYTHONPATH`` out (sudoers(5), the environment variables to remove).
 """
+_ELSEWHERE: Final = ("docker", "kubectl", "podman", "ssh")
+"""Paths of this machine mean nothing there."""
 _MOST_SHEBANG: Final = 256
 
 
@@ -37,10 +40,10 @@ def describe_withheld(command: Sequence[str], path: str) -> str:
         path: the file of its first word. The interpreter that it names counts as well.
     """
     words = [*_interpreter(path), *command]
-    python = next((at for at, word in enumerate(words) if _is_python(word)), len(words))
-    flag = _isolating_flag(words[python + 1 :])
-    if flag:
-        return f"Python ignores the environment with {flag}; start it without"
+    named = (at for at, word in enumerate(words) if _PYTHON.fullmatch(Path(word).name))
+    python = next(named, len(words))
+    if found := _ISOLATED.match("\0".join(words[python + 1 :])):
+        return f"Python ignores the environment with -{found[1]}; start it without"
     # Without a Python in sight only the first word is known to be no argument.
     for at, word in enumerate(words[: python if python < len(words) else 1]):
         options = _CLEARING.get(Path(word).name)
@@ -50,29 +53,12 @@ def describe_withheld(command: Sequence[str], path: str) -> str:
         said = [option for option in given if option in (options or ())]
         if options == () or said:
             wrapper = " ".join([Path(word).name, *said[:1]])
-            own = [sys.executable, "-m", "otel_mlperf", "run", "--"]
-            again = shlex.join([*words[:python], *own, *words[python:]])
+            here = [sys.executable, "-m", "otel_mlperf"]
+            own = ["otel-mlperf"] if Path(word).name in _ELSEWHERE else here
+            again = shlex.join([*words[:python], *own, "run", "--", *words[python:]])
             how = f": {again}" if python < len(words) else ", before the program"
             return f"{wrapper} withholds the environment; put otel-mlperf run behind it{how}"
     return ""
-
-
-def _isolating_flag(words: Sequence[str]) -> str:
-    """Return the option, of those before the program, that keeps Python from us."""
-    options = iter(words)
-    for word in options:
-        found = _ISOLATED.match(word)
-        if found is not None:
-            return f"-{found[1]}"
-        if not word.startswith("-") or word in {"-", "--"} or _ENDS.match(word):
-            break
-        if word in {"-W", "-X"}:
-            next(options, None)
-    return ""
-
-
-def _is_python(word: str) -> bool:
-    return _PYTHON.fullmatch(Path(word).name) is not None
 
 
 def _interpreter(path: str) -> list[str]:

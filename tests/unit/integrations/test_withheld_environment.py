@@ -39,8 +39,6 @@ def test_flags_that_ignore_the_environment_are_named(line, flag):
         ("nice env --ignore-environment", "env --ignore-environment"),
         ("sudo -E -u trainer", "sudo"),
         ("srun --ntasks 2 --export=NONE", "srun --export=NONE"),
-        ("docker exec box", "docker"),
-        ("ssh gpu7", "ssh"),
     ],
 )
 def test_wrappers_that_clear_the_environment_are_named_with_a_command(wrapper, said):
@@ -49,6 +47,14 @@ def test_wrappers_that_clear_the_environment_are_named_with_a_command(wrapper, s
 
     assert reason.startswith(f"{said} withholds the environment; ")
     assert reason.endswith(f": {wrapper} {OWN} python x.py --lr 1")
+
+
+@pytest.mark.parametrize("wrapper", ["docker exec box", "ssh gpu7", "kubectl exec pod --"])
+def test_a_command_for_another_machine_has_no_path_of_this_one(wrapper):
+    """There the command is the one that is installed there."""
+    reason = describe_withheld(shlex.split(f"{wrapper} python x.py"), "")
+
+    assert reason.endswith(f" behind it: {wrapper} otel-mlperf run -- python x.py")
 
 
 @pytest.mark.parametrize(
