@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from otel_mlperf import names
 from otel_mlperf.journal.layout import BUCKETS_AT, BUCKETS_IN_CELL, HistogramCell
 
 
@@ -13,11 +14,15 @@ def number(word):
 
 
 def series(recording, kind):
-    """Value by name and labels of the instruments of one kind; cells of a histogram."""
+    """Value by name and labels of the instruments of one kind; cells of a histogram.
+
+    Without the labels that stand for a library's scope.
+    """
     found = {}
     for (is_kind, name, *about), cells in recording.cells().items():
         if is_kind == kind:
-            found[name.removeprefix("ml.user."), about[1]] = (
+            labels = tuple(pair for pair in about[1] if pair[0] not in names.SCOPE_FIELDS)
+            found[name.removeprefix("ml.user."), labels] = (
                 cells if kind == "histogram" else number(cells[0][0])
             )
     return found

@@ -243,6 +243,7 @@ def plain_points(body: bytes) -> list[dict[str, Any]]:
             else point.sum,
             "count": getattr(point, "count", None),
             "exemplars": [[one.trace_id.hex(), one.span_id.hex()] for one in point.exemplars],
+            "scope": [scope.scope.name, scope.scope.version, scope.schema_url],
             "resource": plain_attributes(group.resource.attributes),
         }
         for group in ExportMetricsServiceRequest.FromString(body).resource_metrics

@@ -120,11 +120,15 @@ class MetricData(Struct, frozen=True):
 
 
 def encode_metrics(
-    resource: bytes, scope: bytes, metrics: Sequence[MetricData], schema_url: str = ""
+    resource: bytes,
+    scope: bytes,
+    metrics: Sequence[MetricData],
+    schema_url: str = "",
+    scope_schema_url: str | None = None,
 ) -> bytes:
-    """A whole request; ``resource`` and ``scope`` come from ``wire``."""
+    """A whole request; the arguments beside ``metrics`` are those of ``wire.envelope``."""
     items = b"".join(wire.block(2, _metric(metric)) for metric in metrics)
-    before, after = wire.envelope(resource, scope, len(items), schema_url)
+    before, after = wire.envelope(resource, scope, len(items), schema_url, scope_schema_url)
     return before + items + after
 
 

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from runs import PROGRAMS, run_program
 
+from otel_mlperf import names
 from otel_mlperf.replay.span_requests import requests
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store
@@ -86,6 +87,22 @@ def test_callers_headers_are_handed_on(of_sdk, ours, library_spans):
     headers = ours[1]
     assert headers["tracestate"] == of_sdk[1]["tracestate"] == library_spans.CALLER["tracestate"]
     assert headers["traceparent"].split("-")[1::2] == ["ab" * 16, "01"]
+
+
+def test_metrics_have_the_scope_of_their_library(ours):
+    """As under the SDK, which does not make it an attribute; those of this package have its own."""
+    points = {point["name"]: point for point in ours[2]}
+    assert points["library.duration"]["scope"] == [
+        "library", "1.2.3", "https://example.org/schema/1",
+    ]  # fmt: skip
+    assert points["library.duration"]["attributes"] in ({}, {"by": "context"})
+    assert points["library.calls"]["scope"] == ["another", "", ""]
+    assert points["library.calls"]["attributes"] == {"lang": "de"}
+    assert points[names.RUN_START_TIME.name]["scope"] == [
+        names.SCOPE,
+        names.VERSION,
+        names.SCHEMA_URL,
+    ]
 
 
 def test_exemplars_lead_to_the_spans_in_which_was_measured(ours):

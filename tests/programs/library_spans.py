@@ -15,7 +15,9 @@ ELSEWHERE = SpanContext(5 << 64 | 6, 7, is_remote=True, trace_flags=TraceFlags(1
 
 def play(tracers: trace.TracerProvider, meters: metrics.MeterProvider) -> dict[str, str]:
     """Spans of two libraries; returns the headers of a request that one of them makes."""
-    duration = meters.get_meter("library").create_histogram("library.duration", "s")
+    meter = meters.get_meter("library", "1.2.3", "https://example.org/schema/1")
+    duration = meter.create_histogram("library.duration", "s")
+    meters.get_meter("another").create_counter("library.calls").add(3, {"lang": "de"})
     library = tracers.get_tracer("library", "1.2.3", "https://example.org/schema/1")
     plain = tracers.get_tracer("plain")
     with library.start_as_current_span("GET", kind=SpanKind.CLIENT) as span:

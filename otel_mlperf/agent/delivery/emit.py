@@ -12,11 +12,12 @@ from otel_mlperf.agent.delivery.batches import (
     span_items,
 )
 from otel_mlperf.agent.delivery.destination import Batch, TryLater, account_of
-from otel_mlperf.agent.delivery.otlp_destination import metric_request, span_requests
+from otel_mlperf.agent.delivery.otlp_destination import metric_requests, span_requests
 from otel_mlperf.agent.derivation.cell_values import user_metric
 from otel_mlperf.agent.derivation.metric_series import Export
 from otel_mlperf.agent.model.agent_state import MetricSeries
 from otel_mlperf.errors import StoreError
+from otel_mlperf.otlp.span_content import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -156,10 +157,12 @@ class Emitter:
         if not self._accounts.takers("metrics"):
             return
         for rank in state.ranks.values():
-            user = {name: user_metric(name, unit, kind) for name, (unit, kind) in rank.user.items()}
+            told = rank.user.items()
+            user = {name: user_metric(name, unit, kind) for name, (unit, kind, *_) in told}
             user |= state.metrics
+            scopes = {name: Scope(*scope) for name, (_, _, *scope) in told if scope}
             series = rank.series.values()
-            self._export(rank.resource, rank.meta.unix_ns, mark.unix_ns, series, user)
+            self._export(rank.resource, rank.meta.unix_ns, mark.unix_ns, series, user, scopes)
             rank.series = {k: s for k, s in rank.series.items() if rank.live and not s.gone}
         self._accounts.tell(self.waiting)
         self._export_node(mark.unix_ns, state.series.values())
@@ -194,6 +197,7 @@ class Emitter:
         now_ns: int,
         series: Iterable[MetricSeries],
         user: dict[str, Metric],
+        scopes: Mapping[str, Scope] = {},
     ) -> None:
         takers = self._accounts.takers("metrics")
         if not takers:
@@ -202,18 +206,19 @@ class Emitter:
         options = self._options
         export = Export(start_ns, now_ns, self._is_sent, options.temporality)
         metrics = export.collect(series, user)
+        if not metrics:
+            return
         preferred = metrics if options.temporality == "cumulative" else export.preferred
         for taker in takers:
-            account, is_otlp = account_of("metrics", taker.name), taker.form == "otlp"
-            points = sum(len(one.data.points) for one in (preferred if is_otlp else metrics))
-            if not points:
-                continue
-            self._accounts.made(account, points)
-            if is_otlp:
-                body = metric_request(resource, preferred)
+            account = account_of("metrics", taker.name)
+            if taker.form == "otlp":
+                requests = metric_requests(resource, preferred, scopes)
             else:
-                body = encode_batch(resource, points=point_items(metrics))
-            self._queue(account, points, body)
+                items = point_items(metrics)
+                requests = iter([(len(items), encode_batch(resource, points=items))])
+            for points, body in requests:
+                self._accounts.made(account, points)
+                self._queue(account, points, body)
 
     def _is_sent(self, exemplar: Exemplar) -> bool:
         """Whether an exemplar is wanted and its trace is sent; callers' unsampled ones are not."""

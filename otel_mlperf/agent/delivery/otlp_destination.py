@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.metric_encoding import MetricData
 
 _log = logging.getLogger("otel_mlperf.agent")
-_SCOPE_BYTES: Final = OWN_SCOPE.encode()
 _MOST_BYTES: Final = 2 << 20
 """Of a request's spans: below the 4 MiB that gRPC servers accept."""
 _LOG_EVERY_S: Final = 60.0
@@ -139,9 +138,23 @@ def _by_scope(spans: Sequence[Kept]) -> dict[Scope, list[Kept]]:
     return groups
 
 
-def metric_request(resource: Mapping[str, object], metrics: Sequence[MetricData]) -> bytes:
-    """One request with all metrics of a rank, or of the node."""
-    return encode_metrics(wire.encode_resource(resource), _SCOPE_BYTES, metrics, names.SCHEMA_URL)
+def metric_requests(
+    resource: Mapping[str, object], metrics: Sequence[MetricData], scopes: Mapping[str, Scope]
+) -> Iterator[tuple[int, bytes]]:
+    """Requests with all metrics of a rank, or of the node, and how many points each has.
+
+    Args:
+        resource: attributes of the rank or the node.
+        metrics: what is sent.
+        scopes: by the name of a metric the library that made its instrument.
+    """
+    encoded = wire.encode_resource(resource)
+    groups: dict[Scope, list[MetricData]] = {}
+    for metric in metrics:
+        groups.setdefault(scopes.get(metric.name, OWN_SCOPE), []).append(metric)
+    for scope, of_scope in groups.items():
+        about = scope.encode(), of_scope, names.SCHEMA_URL, scope.schema_url
+        yield sum(len(one.data.points) for one in of_scope), encode_metrics(encoded, *about)
 
 
 def span_columns(spans: Sequence[Kept]) -> SpanColumns:

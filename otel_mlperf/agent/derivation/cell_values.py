@@ -46,6 +46,8 @@ class CellValue(NamedTuple):
     labels: dict[str, str]
     value: float
     distribution: Distribution | None = None
+    scope: tuple[str, ...] = ()
+    """Name, version and schema URL of the library that made the instrument."""
 
     @property
     def grows(self) -> bool:
@@ -166,14 +168,16 @@ def _value(
 ) -> CellValue | None:
     name, unit, pairs = about
     metric, labels = _OWN.get(name) or user_metric(name, unit, kind), dict(pairs)
+    fields = tuple(labels.pop(field, "") for field in names.SCOPE_FIELDS)
+    scope = fields if fields[0] else ()
     if kind == "histogram":
         values = _distribution(cells, journal)
-        return CellValue(metric, labels, values.sum, values) if values.count else None
+        return CellValue(metric, labels, values.sum, values, scope) if values.count else None
     numbers = [cell.floats[1] for cell in cells]
     if kind in ("counter", "updowncounter"):
-        return CellValue(metric, labels, sum(numbers))
+        return CellValue(metric, labels, sum(numbers), scope=scope)
     is_set = [number for number in numbers if not math.isnan(number)]
-    return CellValue(metric, labels, is_set[-1]) if is_set else None
+    return CellValue(metric, labels, is_set[-1], scope=scope) if is_set else None
 
 
 def _distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:

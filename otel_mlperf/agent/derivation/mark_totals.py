@@ -20,7 +20,7 @@ from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import MOST_LABEL_SETS, Word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from otel_mlperf.agent.derivation.cell_values import CellValue
     from otel_mlperf.agent.derivation.scalars import Scalars
@@ -63,7 +63,7 @@ class MarkTotals:
             rank = self._state.rank_of(journal)
             meter = Meter(rank)
             for value in user_values(journal):
-                self._describe(rank, value.metric)
+                self._describe(rank, value.metric, value.scope)
                 totals.publish(rank, meter, value)
             if is_due or journal.left:
                 told.add(rank.instance)
@@ -78,9 +78,9 @@ class MarkTotals:
                     self._scalars.read(meta, reading, mark.unix_ns)
         self._tell_counted()
 
-    def _describe(self, rank: RankState, metric: Metric) -> None:
+    def _describe(self, rank: RankState, metric: Metric, scope: Sequence[str]) -> None:
         """What the numbers of an instrument are, once: the tables of readings do not say."""
-        about = [metric.unit, metric.instrument]
+        about = [metric.unit, metric.instrument, *scope]
         if rank.user.get(metric.name) != about:
             rank.user[metric.name] = about
             self._rows.add("instruments", _instrument_row(rank.meta, metric))

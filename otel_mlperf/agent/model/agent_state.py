@@ -91,7 +91,7 @@ class RankState(msgspec.Struct):
     redacted: int = 0
     """Values hidden in journals that have ended."""
     user: dict[str, list[str]] = {}
-    """Unit and instrument of what the program itself counts, by metric name."""
+    """Unit, instrument and perhaps scope of what the program itself counts, by metric name."""
     step_ns: dict[str, list[int]] = {}
     """The last hundred durations by phase, or by section name outside steps."""
     longest_ns: dict[str, int] = {}

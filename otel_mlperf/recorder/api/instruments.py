@@ -258,7 +258,7 @@ def _instrument(kind: type[_Made], name: Any, unit: Any) -> _Made:
 Kind = TypeVar("Kind")
 
 
-def one_of(instruments: dict[str, Any], kind: type[Kind], text: str, unit: Any) -> Kind:
+def one_of(instruments: dict[str, Any], kind: type[Kind], text: str, unit: Any, *more: Any) -> Kind:
     """The instrument of that name, made if there is none; says what of it could not be taken.
 
     Args:
@@ -266,20 +266,21 @@ def one_of(instruments: dict[str, Any], kind: type[Kind], text: str, unit: Any) 
         kind: its class, made of name and unit, which has a ``kind`` in words.
         text: its name.
         unit: its unit, if it has one.
+        *more: further arguments of the class.
     """
     make: Any = kind
     word = safe_name_text(unit) if unit else ""
     if text not in instruments and len(instruments) >= _MOST_INSTRUMENTS:
         say_once(_TOO_MANY, _MOST_INSTRUMENTS, names.OTHER)
         text, word = names.OTHER, ""
-    instrument = instruments.get(text) or instruments.setdefault(text, make(text, word))
+    instrument = instruments.get(text) or instruments.setdefault(text, make(text, word, *more))
     if not isinstance(instrument, kind):
         other = f"{text}.{make.kind}"
         say_once(
             "%s is a %s already; the %s is published as %s", text, instrument.kind, make.kind, other
         )
         again = instruments.get(other)
-        instrument = again if isinstance(again, kind) else make(other, word)
+        instrument = again if isinstance(again, kind) else make(other, word, *more)
         instruments[other] = instrument
     if instrument.unit != word:
         say_once(f"{text} counts in '{instrument.unit}' already; the unit '{word}' is left out")

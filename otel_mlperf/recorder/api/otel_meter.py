@@ -1,8 +1,8 @@
 """How do metrics that other libraries make through the OpenTelemetry API become series?
 
 They keep the names that their libraries gave them, so that dashboards find them; one that is a
-metric of this package too is published below ``ml.user.``. Libraries are not told apart: the same
-name is the same instrument.
+metric of this package too is published below ``ml.user.``, because Prometheus drops scopes. The
+same name is the same instrument, whichever library asks for it: it has the scope of the first one.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from otel_mlperf.recorder.sections.section_context import CURRENT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from otel_mlperf.recorder.instruments.cells import Labels
+
 _OWN: Final = {metric.name for metric in names.METRICS}
 _OURS: Final = names.user_metric("")
 _instruments: dict[str, Any] = {}
@@ -48,13 +50,13 @@ class _Labelled:
     kind: ClassVar[str]
     series: ClassVar[Callable[..., Any]]
 
-    def __init__(self, name: str, unit: str = "", description: str = "") -> None:
+    def __init__(self, name: str, unit: str = "", scope: Labels = ()) -> None:
         self.unit = unit
-        self._plain = self.series(name, content_of(self.kind, name, unit))
+        self._plain = self.series(name, content_of(self.kind, name, unit, scope))
         self._sets: LabelSets[Any] = LabelSets(
             name,
             self._plain,
-            lambda labels: self.series(name, content_of(self.kind, name, unit, labels)),
+            lambda labels: self.series(name, content_of(self.kind, name, unit, (*scope, *labels))),
         )
 
     def of(self, attributes: Any) -> Any:
@@ -117,49 +119,57 @@ class JournalHistogram(_Labelled, metrics.Histogram):
 class JournalMeterProvider(MeterProvider):
     """Hands out meters whose instruments record into the active run's journal."""
 
-    def get_meter(self, name: Any = "", *about: Any, **more: Any) -> Meter:
-        """A meter; libraries are not told apart."""
-        return JournalMeter(name)
+    def get_meter(
+        self, name: Any = "", version: Any = None, schema_url: Any = None, attributes: Any = None
+    ) -> Meter:
+        """A meter whose instruments keep the library's name, version and schema."""
+        meter = JournalMeter(name)
+        fields = zip(names.SCOPE_FIELDS, (name, version, schema_url), strict=True)
+        meter.scope = tuple((key, safe_name_text(value)) for key, value in fields if value)
+        return meter
 
 
 class JournalMeter(Meter):
     """Makes instruments; the same name is the same one."""
 
+    scope: Labels = ()
+    """The instrumentation scope, as labels, which are none when it is sent."""
+
     def create_counter(self, name: Any, unit: Any = "", description: Any = "") -> Any:
         """Makes a counter."""
-        return _made(JournalCounter, name, unit)
+        return _made(JournalCounter, name, unit, self.scope)
 
     def create_up_down_counter(self, name: Any, unit: Any = "", description: Any = "") -> Any:
         """Makes a counter that goes down, too."""
-        return _made(JournalUpDownCounter, name, unit)
+        return _made(JournalUpDownCounter, name, unit, self.scope)
 
     def create_gauge(self, name: Any, unit: Any = "", description: Any = "") -> Any:
         """Makes a gauge."""
-        return _made(JournalGauge, name, unit)
+        return _made(JournalGauge, name, unit, self.scope)
 
     def create_histogram(
         self, name: Any, unit: Any = "", description: Any = "", **advice: Any
     ) -> Any:
         """Makes a histogram; advice about buckets is not needed."""
-        return _made(JournalHistogram, name, unit)
+        return _made(JournalHistogram, name, unit, self.scope)
 
     def create_observable_counter(
         self, name: Any, callbacks: Any = None, unit: Any = "", description: Any = ""
     ) -> Any:
         """Makes a counter whose total is asked for."""
-        return _observed(ObservedCounter, name, unit, callbacks)
+        return _observed(ObservedCounter, name, unit, callbacks, self.scope)
 
     def create_observable_up_down_counter(
         self, name: Any, callbacks: Any = None, unit: Any = "", description: Any = ""
     ) -> Any:
         """Makes a counter that goes down, too, and whose total is asked for."""
-        return _observed(ObservedUpDownCounter, name, unit, callbacks)
+        return _observed(ObservedUpDownCounter, name, unit, callbacks, self.scope)
 
     def create_observable_gauge(
         self, name: Any, callbacks: Any = None, unit: Any = "", description: Any = ""
     ) -> Any:
         """Makes a gauge whose value is asked for."""
-        return _observed(ObservedGauge, name, unit, callbacks)
+        return _observed(ObservedGauge, name, unit, callbacks, self.scope)
 
 
 def _section_of(context: Any) -> Any:
@@ -173,7 +183,7 @@ def _section_of(context: Any) -> Any:
         return None
 
 
-def _made(kind: type[Any], name: Any, unit: Any) -> Any:
+def _made(kind: type[Any], name: Any, unit: Any, scope: Labels) -> Any:
     text = safe_name_text(name)
     if text == UNNAMED:
         say_once(f"a {kind.kind} of OpenTelemetry without a name counts as '{UNNAMED}'")
@@ -181,11 +191,13 @@ def _made(kind: type[Any], name: Any, unit: Any) -> Any:
         say_once(f"the {kind.kind} {text} has the name of another metric here: it is published as "
                  f"{names.user_metric(text)}")  # fmt: skip
         text = names.user_metric(text)
-    return one_of(_instruments, kind, text, unit)
+    return one_of(_instruments, kind, text, unit, scope)
 
 
-def _observed(kind: type[ObservedInstrument], name: Any, unit: Any, callbacks: Any) -> Any:
-    instrument = _made(kind, name, unit)
+def _observed(
+    kind: type[ObservedInstrument], name: Any, unit: Any, callbacks: Any, scope: Labels
+) -> Any:
+    instrument = _made(kind, name, unit, scope)
     try:
         instrument.ask(callbacks or ())
     except Exception as error:  # noqa: BLE001 - recording never raises

@@ -23,6 +23,7 @@ from otel_mlperf.recorder.instruments.instrument_series import LabelSets
 from otel_mlperf.recorder.instruments.series_methods import GaugeSeries
 
 if TYPE_CHECKING:
+    from otel_mlperf.recorder.instruments.cells import Labels
     from otel_mlperf.recorder.lifecycle.run import Run
 
 _EVERY_NS: Final = 5_000_000_000
@@ -40,14 +41,14 @@ class ObservedInstrument:
     call: ClassVar[str]
     """The call that made it, for people."""
 
-    def __init__(self, name: str, unit: str = "", description: str = "") -> None:
+    def __init__(self, name: str, unit: str = "", scope: Labels = ()) -> None:
         self.unit = unit
         # What is asked for is a total: it is stored as it is, whatever kind it is.
-        plain = GaugeSeries(name, content_of(self.kind, name, unit))
+        plain = GaugeSeries(name, content_of(self.kind, name, unit, scope))
         self._sets: LabelSets[GaugeSeries] = LabelSets(
             name,
             plain,
-            lambda labels: GaugeSeries(name, content_of(self.kind, name, unit, labels)),
+            lambda labels: GaugeSeries(name, content_of(self.kind, name, unit, (*scope, *labels))),
         )
         self._callbacks: tuple[Callable[[CallbackOptions], Iterable[Any]], ...] = ()
 

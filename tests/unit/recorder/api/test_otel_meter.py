@@ -18,6 +18,8 @@ from otel_mlperf.recorder.api import instruments, otel_meter, otel_observed
 from otel_mlperf.recorder.api.otel_meter import JournalMeterProvider
 from otel_mlperf.recorder.api.otel_observed import ObservedWatch
 
+SCOPE = (("otel.scope.name", "library"), ("otel.scope.version", "1.0"))
+
 
 @pytest.fixture
 def meter(monkeypatch):
@@ -53,7 +55,7 @@ def test_every_kind_under_its_own_name(recording, meter):
     assert key == ("wait", ())
     assert head(cells) == (2.5, 1, 0.0, 2.0)
     assert sum(buckets(cells).values()) == 2
-    assert ("counter", "gen.tokens", "{token}", ()) in recording.cells()
+    assert ("counter", "gen.tokens", "{token}", SCOPE) in recording.cells()
 
 
 def test_values_that_cannot_be_taken(recording, meter, said):
@@ -103,7 +105,7 @@ def test_names_of_this_package_stay_its_own(recording, meter, said, name):
     meter.create_counter(name).add(1)
     om.counter("tokens").add(5)
 
-    assert (f"ml.user.{name}", ()) in {key[1::2] for key in recording.cells()}
+    assert (f"ml.user.{name}", SCOPE) in {key[1::2] for key in recording.cells()}
     assert series(recording, "counter")["tokens", ()] == 5
     assert [text for text in said() if f"published as ml.user.{name}" in text]
 
