@@ -57,7 +57,7 @@ def _convert(job: Job) -> None:
     result = Result(
         digest=conversion.trace.digest,
         events=conversion.events,
-        rolled_up=conversion.rolled_up,
+        rolled_up=sent.rolled_up,
         requests=[(items, len(body)) for items, body in made],
         end_ns=window.end[0],
         figures=list(find_figures(conversion.trace, conversion.numbers)),

@@ -80,9 +80,14 @@ class Accounts:
         """Items that will not arrive."""
         _lose(self._state.accounts[account], reason, count)
 
-    def unselected(self, account: str, count: int) -> None:
-        """Items that are only measured: the sampler did not select their trace."""
-        self._state.accounts[account].unselected += count
+    def unselected(self, account: str, count: int, rolled_up: int) -> None:
+        """Items that are only measured: the sampler did not select their trace.
+
+        Those in roll-ups of it were counted as rolled up.
+        """
+        of = self._state.accounts[account]
+        of.unselected += count + rolled_up
+        of.rolled_up -= rolled_up
 
     def delivered(self, account: str, count: int) -> None:
         """Items that have arrived."""

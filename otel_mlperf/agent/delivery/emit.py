@@ -62,6 +62,7 @@ class Emitter:
             return
         resource, sent = rank.resource, self._sampled(spans)
         unselected = count_items(spans) - count_items(sent)
+        rolled_up = sum(span.rolled_up for span in spans) - sum(span.rolled_up for span in sent)
         # The order of destinations is fixed, and so are the numbers: a replay must come to the
         # same.
         for taker in self._accounts.takers("spans"):
@@ -69,7 +70,7 @@ class Emitter:
             if taker.waits_in_log:
                 self.held.setdefault(account, []).extend(span_items(spans))
                 continue
-            self._accounts.unselected(account, unselected)
+            self._accounts.unselected(account, unselected, rolled_up)
             if taker.form == "otlp":
                 for items, body in span_requests(resource, sent):
                     self._queue(account, items, body)

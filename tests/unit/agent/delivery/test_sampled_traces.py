@@ -25,7 +25,7 @@ STEPS = 40
 def run_agent(program, agent_of, server, name, ratio=1.0, **more):
     """Deliver the run of ``program``, of which every step is selected."""
     sent = {signal: read_settings({}, signal, server.url)[0] for signal in ("traces", "metrics")}
-    policy = Policy(first_steps=STEPS)
+    policy = Policy(first_steps=STEPS, spans_per_rank=more.pop("spans_per_rank", 2000))
     agent_of(program, policy=policy, sampler=make_sampler(name, ratio), **sent, **more).run()
 
 
@@ -57,15 +57,19 @@ def test_traces_that_the_sdk_would_sample_are_sent(program, agent_of, run_folder
 
 
 def test_no_span_is_sent_with_always_off(program, agent_of, run_folder, server) -> None:
-    """Neither the run nor an exemplar; metrics are."""
-    program.step(0)
+    """Neither the run nor an exemplar nor a roll-up; metrics are."""
+    step = program.begin_step(0)
+    for i in range(9):
+        program.section("forward", i, i + 1, parent=step, root=step)
+    program.end_step(step, 0, 10)
     program.stop(20)
-    run_agent(program, agent_of, server, "always_off")
+    run_agent(program, agent_of, server, "always_off", spans_per_rank=4)
 
     assert server.spans() == []
     assert not [one for point in server.points() for one in point["exemplars"]]
-    assert len(table(run_folder, "spans")) == program.sections
-    assert accounts(run_folder)["spans"]["otlp"]["unselected"] == program.sections
+    of = accounts(run_folder)["spans"]
+    assert of["store"]["rolled_up"] > 0
+    assert (of["otlp"]["rolled_up"], of["otlp"]["unselected"]) == (0, program.sections)
 
 
 @pytest.mark.parametrize("exemplars", [True, False])
