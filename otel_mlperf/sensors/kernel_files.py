@@ -1,4 +1,4 @@
-"""How are small files of the kernel read again and again, at little cost?
+"""Small files of the kernel, read again and again at little cost.
 
 A file of ``/proc`` or ``/sys/fs/cgroup`` stays open and is read from its beginning each time: a
 third of the cost of opening it anew. Of a process this has a second use: its files never become
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +23,14 @@ _CHUNK: Final = 1 << 16
 _SURELY_WHOLE: Final = 2048
 """The kernel hands out whole records, 4 KiB of them at a time; so much less is the end."""
 _MOST_DIGITS: Final = 20
-_UPTIME: Final = re.compile(rb"(\d{1,12}\.\d\d) ")
+
+
+def has_proc(proc: Path) -> bool:
+    """Return whether ``proc`` is there: the one place that decides what is read of this system.
+
+    Without it (macOS) psutil reads host and processes, and what psutil lacks is absent.
+    """
+    return proc.is_dir()
 
 
 class KeptFile:
@@ -118,9 +124,3 @@ def kibibytes(text: bytes, key: bytes) -> int | None:
     """The same of a field in kB, in bytes."""
     size = field(text, key)
     return None if size is None else size << 10
-
-
-def parse_uptime(text: bytes) -> float | None:
-    """Seconds since the start of the host, of ``/proc/uptime``."""
-    match = _UPTIME.match(text)
-    return float(match[1]) if match else None

@@ -21,21 +21,23 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
 from otel_mlperf.sensors.host.cpu import CpuSensor
 from otel_mlperf.sensors.host.disks import DiskSensor, FilesystemSensor
+from otel_mlperf.sensors.host.hardware import HardwareSensor
 from otel_mlperf.sensors.host.host_memory import MemorySensor
 from otel_mlperf.sensors.host.host_sensor import HostSensor
 from otel_mlperf.sensors.host.network import NetworkSensor
+from otel_mlperf.sensors.host.paging import PagingSensor
 from otel_mlperf.sensors.host.pressure import PressureSensor
 from otel_mlperf.sensors.kernel_files import PROC, SYS
 from otel_mlperf.sensors.processes.children import ChildFinder
+from otel_mlperf.sensors.processes.psutil_process import PsutilChildFinder, PsutilProcess
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
 from otel_mlperf.sensors.processes.usage import ProcessFiles, read_pss_bytes
 
 HOST_HZ = 10
 DEFAULT_S = 5.0
+SHORTEST_S = 0.1
 LEVELS = ("basic", "detailed", "comprehensive")
 RANK = """
 import os, sys, threading
@@ -91,46 +93,37 @@ def in_a_thread(rows, interval_s, readings):
 
 
 def pairs(pid):
-    """What we read, and what psutil reads of the same."""
-    theirs = psutil.Process(pid)
+    """What is read here and, of processes, what psutil takes for as much of it as it has."""
     reader = {level: ProcessFiles(pid, level, PROC) for level in LEVELS}
-    finder = ChildFinder(pid, PROC)
+    theirs = {level: PsutilProcess(pid, level) for level in LEVELS}
+    finder, their_finder = ChildFinder(pid, PROC), PsutilChildFinder(pid, PROC)
     known = finder.find((), ())
-    cpu, memory = CpuSensor("basic", PROC, SYS), MemorySensor("basic", PROC)
-    paging, disks = MemorySensor("detailed", PROC), DiskSensor("detailed", PROC, SYS)
-    network, pressure = NetworkSensor("detailed", PROC, SYS), PressureSensor("detailed", PROC)
+    cpu, memory = CpuSensor("basic", SYS), MemorySensor("basic")
+    swap, disks = MemorySensor("detailed"), DiskSensor("detailed", SYS)
+    network, pressure = NetworkSensor("detailed", SYS), PressureSensor(PROC)
+    paging, hardware = PagingSensor(PROC), HardwareSensor(PROC, SYS)
 
-    def process():
-        with theirs.oneshot():
-            return theirs.cpu_times(), theirs.memory_info(), theirs.num_threads()
-
-    def process_detailed():
-        with theirs.oneshot():
-            theirs.cpu_times(), theirs.memory_info(), theirs.num_threads()
-            theirs.io_counters(), theirs.num_fds()
-            for thread in Path(f"/proc/{pid}/task").iterdir():
-                psutil.Process(int(thread.name)).num_ctx_switches()
+    def all_of(process):
+        return lambda: process.figures(process.stat())
 
     return {
-        "CPU times by mode, shares": (cpu.read, psutil.cpu_times),
-        "memory": (memory.read, psutil.virtual_memory),
-        "memory and paging": (
-            paging.read, lambda: (psutil.virtual_memory(), psutil.swap_memory())
+        "CPU times by mode, shares, load (psutil)": (cpu.read, None),
+        "memory (psutil)": (memory.read, None),
+        "memory and swap (psutil)": (swap.read, None),
+        "disks (psutil)": (disks.read, None),
+        "network (psutil)": (network.read, None),
+        "pressure": (pressure.read, None),
+        "paging": (paging.read, None),
+        "frequency, temperature": (hardware.read, None),
+        "process: CPU, memory, threads; ours: run delay, too": (
+            all_of(reader["basic"]), all_of(theirs["basic"])
         ),
-        "disks": (disks.read, lambda: psutil.disk_io_counters(perdisk=True)),
-        "network": (network.read, lambda: psutil.net_io_counters(pernic=True)),
-        "pressure, load": (pressure.read, None),
-        "process: CPU, memory, threads": (
-            lambda: reader["basic"].figures(reader["basic"].stat()), process
+        "process: and I/O, files; ours: switches of all threads, too": (
+            all_of(reader["detailed"]), all_of(theirs["detailed"])
         ),
-        "process: and I/O, files, switches of all threads": (
-            lambda: reader["detailed"].figures(reader["detailed"].stat()), process_detailed
-        ),
-        "process: proportional set size": (
-            lambda: read_pss_bytes(PROC / str(pid)), theirs.memory_full_info
-        ),
+        "process: proportional set size": (lambda: read_pss_bytes(PROC / str(pid)), None),
         "children of a process": (
-            lambda: finder.find(known, ()), lambda: theirs.children(recursive=True)
+            lambda: finder.find(known, ()), lambda: their_finder.find(known, ())
         ),
     }  # fmt: skip
 
@@ -171,7 +164,8 @@ def print_shares(pids, folder, seconds):
                 part.read()
 
         name = f"all, {level}, {len(pids)} rank{'s' * (len(pids) > 1)}"
-        _print_share({name: read_all}, DEFAULT_S, max(3, round(seconds / DEFAULT_S)))
+        for interval_s in (SHORTEST_S, DEFAULT_S):
+            _print_share({name: read_all}, interval_s, max(3, round(seconds / interval_s)))
 
 
 def _print_share(rows, interval_s, readings):

@@ -50,6 +50,7 @@ with om.start("x", dir=sys.argv[1], agent="none", console=False) as run:
         with om.span("forward", rows=1): pass
         om.log(loss=1)
     om.counter("c").add(1)
+    om.memory(), om.readings()
 os.unlink(run._recorder.journal.path); os.rmdir(os.path.dirname(run._recorder.journal.path))
 print(json.dumps(sorted(sys.modules)))
 """,

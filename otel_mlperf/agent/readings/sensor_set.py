@@ -12,15 +12,16 @@ import threading
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.agent.readings.gpu_visibility import TaskGpus
 from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.journal.bulletin import GPUS, TASK_GPUS
 from otel_mlperf.sensors.gpus.vendors import Gpus
-from otel_mlperf.sensors.kernel_files import PROC, SYS, KeptFile
+from otel_mlperf.sensors.kernel_files import PROC, SYS
 from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.psutil_calls import read_psutil
 from otel_mlperf.sensors.sensor_kind import StartedSensor, Surroundings
 from otel_mlperf.sensors.sensor_list import SENSORS, find_brought_sensors
 from otel_mlperf.sensors.timed_sensor import TimedSensor
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from otel_mlperf.sensors.sensor_kind import SensorKind
 
 _log = logging.getLogger("otel_mlperf.agent")
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 Fullest = dict[int, tuple[int, int]]
 """Bytes that waited and that there is room for, by process."""
@@ -90,10 +90,10 @@ class HealthSensor:
     Where the agent is a thread of the program its memory is not known apart.
     """
 
-    def __init__(self, fullest: Callable[[], Fullest], proc: Path) -> None:
+    def __init__(self, fullest: Callable[[], Fullest]) -> None:
         self._fullest = fullest
         self._is_process = threading.current_thread() is threading.main_thread()
-        self._statm = KeptFile(proc / "self" / "statm")
+        self._process = read_psutil("Process")
 
     def read(self) -> list[Measurement]:
         """What is so now; ``fullest`` is asked once."""
@@ -113,17 +113,16 @@ class HealthSensor:
             Measurement(names.AGENT_CPU_TIME.name, {names.CPU_MODE: mode}, seconds)
             for mode, seconds in used.items()
         ]
-        words = self._statm.read().split()
-        if len(words) > 1:
-            measured.append(Measurement(names.AGENT_MEMORY.name, {}, int(words[1]) * _PAGE))
+        if self._process is not None:
+            resident_bytes = self._process.memory_info().rss
+            measured.append(Measurement(names.AGENT_MEMORY.name, {}, resident_bytes))
         return measured
 
     def _of_thread(self) -> list[Measurement]:
         return [Measurement(names.AGENT_CPU_TIME.name, {}, time.thread_time())]
 
     def close(self) -> None:
-        """Closes its file."""
-        self._statm.close()
+        """Nothing is open."""
 
 
 @dataclass
@@ -174,7 +173,7 @@ def this_machine(
         elif name in kinds:
             machine.sources[name] = _source(kinds[name], here)
     _add_brought(machine, here)
-    machine.sources["agent"] = DirectSensor("agent", HealthSensor(fullest, proc))
+    machine.sources["agent"] = DirectSensor("agent", HealthSensor(fullest))
     return machine
 
 

@@ -1,4 +1,6 @@
-"""How much may the container or job of each training process use, and how much does it?
+"""Limits and use of the container or job of each training process.
+
+Own code: psutil does not read control groups.
 
 What the process may use is the least of what the machine has and what any group above the process
 allows; the process's own group alone is mostly unlimited.
@@ -87,7 +89,7 @@ class CgroupSensor:
                 self._memory.pop(chain).close()
 
     def _of_cpu(self, pid: int, status: bytes, group: CpuReading) -> list[Measurement]:
-        allowed = parse_cpu_list(word(status, b"Cpus_allowed_list:"))
+        allowed = len(parse_cpu_list(word(status, b"Cpus_allowed_list:")))
         limits = [limit for limit in (allowed, group.limit_cpus) if limit]
         self.cpus.pop(pid, None)
         if limits:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MICRO: Final = 1e6
 _NANO: Final = 1e9
+_MAX_CPUS: Final = 1 << 16
+"""More than any kernel can be built for."""
 
 
 class CpuReading(NamedTuple):
@@ -30,16 +32,16 @@ class CpuReading(NamedTuple):
     throttled_s: float | None = None
 
 
-def parse_cpu_list(text: bytes) -> int | None:
-    """How many CPUs a list such as ``0-3,8`` names; None for any other text."""
-    count = 0
+def parse_cpu_list(text: bytes) -> list[int]:
+    """Return the numbers in a list of CPUs such as ``0-3,8``; empty for any other text."""
+    cpus: list[int] = []
     for part in text.strip().split(b","):
         first, dash, last = part.partition(b"-")
         low, high = number(first), number(last if dash else first)
-        if low is None or high is None or high < low:
-            return None
-        count += high - low + 1
-    return count
+        if low is None or high is None or not low <= high < _MAX_CPUS:
+            return []
+        cpus += range(low, high + 1)
+    return cpus
 
 
 def parse_quota(quota_and_period: bytes) -> float | None:

@@ -1,17 +1,20 @@
-"""How is the host, as a whole?"""
+"""Readings of the host as a whole."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.cpu import CpuSensor, Thermometer, find_thermometers
+from otel_mlperf.sensors.host.cpu import CpuSensor
 from otel_mlperf.sensors.host.disks import DiskSensor
+from otel_mlperf.sensors.host.hardware import HardwareSensor
 from otel_mlperf.sensors.host.host_memory import MemorySensor
 from otel_mlperf.sensors.host.network import NetworkSensor
+from otel_mlperf.sensors.host.paging import PagingSensor
 from otel_mlperf.sensors.host.pressure import PressureSensor
-from otel_mlperf.sensors.kernel_files import PROC, SYS, KeptFile, parse_uptime
+from otel_mlperf.sensors.kernel_files import PROC, SYS, has_proc
 from otel_mlperf.sensors.measurement import Level, Measurement, includes
+from otel_mlperf.sensors.psutil_calls import uptime_s
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,35 +23,29 @@ if TYPE_CHECKING:
 
 
 class HostSensor:
-    """CPUs, memory, disks, network and pressure; from ``detailed`` on temperature and uptime."""
+    """CPUs, memory, disks and network everywhere; on Linux pressure, paging, hardware, too."""
 
     def __init__(self, level: Level = "detailed", *, proc: Path = PROC, sys: Path = SYS) -> None:
-        self._parts: list[Sensor] = [
-            CpuSensor(level, proc, sys),
-            MemorySensor(level, proc),
-            DiskSensor(level, proc, sys),
-            NetworkSensor(level, proc, sys),
-            PressureSensor(level, proc),
-        ]
-        self._uptime = KeptFile(proc / "uptime", may_lack=False)
         self._is_detailed = includes(level, "detailed")
-        self._thermometers: list[Thermometer] = []
-        if self._is_detailed:
-            self._thermometers = find_thermometers(sys)
+        self._parts: list[Sensor] = [
+            CpuSensor(level, sys),
+            MemorySensor(level),
+            DiskSensor(level, sys),
+            NetworkSensor(level, sys),
+        ]
+        if has_proc(proc):
+            self._parts.append(PressureSensor(proc))
+            if self._is_detailed:
+                self._parts += [PagingSensor(proc), HardwareSensor(proc, sys)]
 
     def read(self) -> list[Measurement]:
-        """What all of them say."""
+        """Return the readings of all parts; from level ``detailed`` on also the uptime."""
         measured = [measurement for part in self._parts for measurement in part.read()]
         if self._is_detailed:
-            for thermometer in self._thermometers:
-                measured += thermometer.read()
-            uptime_s = parse_uptime(self._uptime.read())
-            if uptime_s is not None:
-                measured.append(Measurement(names.SYSTEM_UPTIME.name, {}, uptime_s))
+            measured.append(Measurement(names.SYSTEM_UPTIME.name, {}, uptime_s()))
         return measured
 
     def close(self) -> None:
-        """Closes their files."""
-        self._uptime.close()
+        """Close the files of all parts."""
         for part in self._parts:
             part.close()

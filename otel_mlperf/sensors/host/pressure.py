@@ -1,4 +1,4 @@
-"""How long does work on the host wait for CPUs, memory and disks?"""
+"""Pressure stall information of the host. Own code: psutil does not read it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.sensors.kernel_files import KeptFile
-from otel_mlperf.sensors.measurement import Level, Measurement, includes
+from otel_mlperf.sensors.measurement import Measurement
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,6 @@ _STALL: Final = re.compile(
     rb"^(some|full) avg10=(\d{1,3}\.\d\d) avg60=\S{1,9} avg300=\S{1,9} total=(\d{1,20})$",
     re.MULTILINE,
 )
-_LOADS: Final = re.compile(rb"(\d{1,9}\.\d\d) (\d{1,9}\.\d\d) (\d{1,9}\.\d\d) ")
 _RESOURCES: Final = ("cpu", "memory", "io")
 _UNDEFINED: Final = ("cpu", "full")
 """The kernel writes zeros there, for old programs' sake: a whole host never waits for its CPUs."""
@@ -38,25 +37,17 @@ def parse_pressure(text: bytes) -> dict[str, Stall]:
     }
 
 
-def parse_loads(text: bytes) -> tuple[float, ...]:
-    """Mean of the last one, five and fifteen minutes; empty for any other text."""
-    match = _LOADS.match(text)
-    return tuple(float(load) for load in match.groups()) if match else ()
-
-
 class PressureSensor:
-    """Pressure stall information and load of the host."""
+    """Stalls of CPUs, memory and disks."""
 
-    def __init__(self, level: Level, proc: Path) -> None:
-        self._level = level
-        self._load = KeptFile(proc / "loadavg", may_lack=False)
+    def __init__(self, proc: Path) -> None:
         self._files = {
             resource: KeptFile(proc / "pressure" / resource, may_lack=False)
             for resource in _RESOURCES
         }
 
     def read(self) -> list[Measurement]:
-        """Stalls by resource, and the load of a minute; of longer times from ``detailed`` on."""
+        """Return how long something waited so far and in the last ten seconds, by resource."""
         measured: list[Measurement] = []
         for resource, file in self._files.items():
             for kind, stall in parse_pressure(file.read()).items():
@@ -66,14 +57,9 @@ class PressureSensor:
                         Measurement(names.PSI_TIME.name, labels, stall.total_s),
                         Measurement(names.PSI_AVERAGE.name, labels, stall.average_ratio),
                     ]
-        wanted = [names.LOAD_1M]
-        if includes(self._level, "detailed"):
-            wanted += [names.LOAD_5M, names.LOAD_15M]
-        loads = parse_loads(self._load.read())
-        measured += [Measurement(metric.name, {}, load) for metric, load in zip(wanted, loads)]  # noqa: B905 - fewer are wanted at level basic
         return measured
 
     def close(self) -> None:
         """Closes its files."""
-        for file in (self._load, *self._files.values()):
+        for file in self._files.values():
             file.close()

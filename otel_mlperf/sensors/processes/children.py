@@ -1,4 +1,7 @@
-"""Which processes has a training process started, and which of them load its data?"""
+"""Children of a training process, and which of them load its data.
+
+Own code: the kernel's lists of children cost 5 µs; psutil looks at all processes (5.8 ms for 426).
+"""
 
 from __future__ import annotations
 

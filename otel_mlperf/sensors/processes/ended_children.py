@@ -1,4 +1,4 @@
-"""What CPU time did children use that no reading saw?
+"""CPU time of children that no reading saw.
 
 Those that begin and end between two readings, as workers do that are started anew each pass, are
 never met; of others the last moments are missed. Once a process has waited for a child, the kernel

@@ -1,4 +1,4 @@
-"""How are the training processes of this node and their children, and what may they use?"""
+"""Readings of the training processes of this node and of their children, by role."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.sensors.cgroups.cgroup import CgroupSensor
-from otel_mlperf.sensors.kernel_files import PROC, SYS, KeptFile, kibibytes, parse_uptime, read_once
+from otel_mlperf.sensors.kernel_files import PROC, SYS, has_proc
 from otel_mlperf.sensors.measurement import Measurement
 from otel_mlperf.sensors.processes.children import ChildFinder
 from otel_mlperf.sensors.processes.ended_children import EndedChildren
+from otel_mlperf.sensors.processes.psutil_process import PsutilChildFinder, PsutilProcess
 from otel_mlperf.sensors.processes.usage import Figures, ProcessFiles
+from otel_mlperf.sensors.psutil_calls import read_psutil
+from otel_mlperf.sensors.psutil_calls import uptime_s as host_uptime_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -38,7 +41,7 @@ class Circumstances(NamedTuple):
     """When, and on what machine, a reading is made; None: not known."""
 
     clock_s: float
-    uptime_s: float | None = None
+    uptime_s: float
     host_bytes: int | None = None
     cpus: float | None = None
     """That the process may use."""
@@ -47,7 +50,7 @@ class Circumstances(NamedTuple):
 class _Member:
     """One process, with what it had used at the reading before."""
 
-    def __init__(self, reader: ProcessFiles, role: str) -> None:
+    def __init__(self, reader: ProcessFiles | PsutilProcess, role: str) -> None:
         self._reader, self.role = reader, role
         self.figures: Figures = {}
         self.stat: Stat | None = None
@@ -81,13 +84,19 @@ class Family:
 
     def __init__(self, pid: int, level: Level, proc: Path, loop_thread: int | None = None) -> None:
         self._pid, self._level, self._proc = pid, level, proc
-        self._main = _Member(ProcessFiles(pid, level, proc, loop_thread), MAIN)
-        self._finder = ChildFinder(pid, proc)
+        self._main = _Member(self._open(pid, loop_thread), MAIN)
+        finder = ChildFinder if has_proc(proc) else PsutilChildFinder
+        self._finder = finder(pid, proc)
         self._children: dict[int, _Member] = {}
         self._base: dict[str, Figures] = {}
         """By role of children: what those that ended had counted; zero for what is no count."""
         self._ended = EndedChildren()
         self._read_s: float | None = None
+
+    def _open(self, pid: int, loop_thread: int | None = None) -> ProcessFiles | PsutilProcess:
+        if has_proc(self._proc):
+            return ProcessFiles(pid, self._level, self._proc, loop_thread)
+        return PsutilProcess(pid, self._level)
 
     def read(self, now: Circumstances, never: Collection[int]) -> list[Measurement]:
         """Of the process and, by role, of its children; nothing once the process is gone."""
@@ -107,9 +116,8 @@ class Family:
             figures[names.PROCESS_COUNT, ""] = len(members)
             measured += self._measured(role, members, figures, now, elapsed_s)
         measured += self._of_main_process() + self._of_ended_children()
-        if now.uptime_s is not None:
-            age_s = max(0.0, now.uptime_s - stat.start_s)
-            measured.append(Measurement(names.PROCESS_UPTIME.name, {}, age_s, self._pid))
+        age_s = max(0.0, now.uptime_s - stat.start_s)
+        measured.append(Measurement(names.PROCESS_UPTIME.name, {}, age_s, self._pid))
         return measured
 
     def _of_main_process(self) -> list[Measurement]:
@@ -154,10 +162,10 @@ class Family:
                     self._ended.leave_out(child.stat.user_s, child.stat.system_s)
 
     def _adopt(self, pid: int, now: Circumstances) -> None:
-        reader = ProcessFiles(pid, self._level, self._proc)
+        reader = self._open(pid)
         stat = reader.stat()
         # Between fork and exec a child has its parent's command line, and so a wrong role.
-        if stat is None or (now.uptime_s or stat.start_s) - stat.start_s < _SETTLED_S:
+        if stat is None or now.uptime_s - stat.start_s < _SETTLED_S:
             reader.close()
             return
         role = self._finder.role(pid, stat)
@@ -219,6 +227,7 @@ class ProcessSensor:
         proc: Path = PROC,
         sys: Path = SYS,
         clock: Callable[[], float] = time.monotonic,
+        uptime_s: Callable[[], float] = host_uptime_s,
     ) -> None:
         """``pids`` gives the processes to follow at each reading; else ``follow`` says them.
 
@@ -227,8 +236,11 @@ class ProcessSensor:
         self._level, self._proc, self._clock, self._pids = level, proc, clock, pids
         self._loop_threads = loop_threads
         self._cgroups = CgroupSensor(level, proc, sys)
-        self._uptime = KeptFile(proc / "uptime")
-        self._host_bytes = kibibytes(read_once(proc / "meminfo"), b"MemTotal:")
+        self._uptime_s = uptime_s
+        memory = read_psutil("virtual_memory")
+        self._host_bytes: int | None = memory and memory.total
+        # Elsewhere no control group limits the CPUs.
+        self._cpus = None if has_proc(proc) else read_psutil("cpu_count")
         self._families: dict[int, Family] = {}
         self._never: set[int] = set()
 
@@ -255,16 +267,15 @@ class ProcessSensor:
         if self._pids is not None:
             self.follow(self._pids())
         measured = self._cgroups.read()
-        uptime_s = parse_uptime(self._uptime.read())
+        uptime_s = self._uptime_s()
         for pid, family in self._families.items():
-            cpus = self._cgroups.cpus.get(pid)
+            cpus = self._cgroups.cpus.get(pid, self._cpus)
             now = Circumstances(self._clock(), uptime_s, self._host_bytes, cpus)
             measured += family.read(now, self._never)
         return measured
 
     def close(self) -> None:
         """Closes all files."""
-        self._uptime.close()
         self._cgroups.close()
         for family in self._families.values():
             family.close()

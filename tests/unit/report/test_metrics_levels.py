@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from fake_cuda import Account, fake_torch
 from kernel_files import write_files
@@ -32,17 +34,15 @@ PID = 4711
 PROCESS = f"proc/{PID}/"
 CGROUP = "sys/fs/cgroup/job/"
 MACHINE = {
-    "proc/stat": "cpu  10 0 10 100 0 0 0 0\ncpu0 10 0 10 100 0 0 0 0\nintr 1\n",
+    "proc/stat": "cpu  10 0 10 100 0 0 0 0 0 0\ncpu0 10 0 10 100 0 0 0 0 0 0\nintr 1\n",
     "proc/cpuinfo": "cpu MHz\t\t: 2450.000\n",
     "proc/meminfo": "MemTotal: 64000 kB\nMemFree: 1000 kB\nMemAvailable: 9000 kB\nBuffers: 10 kB\n"
-    "Cached: 5000 kB\nShmem: 70 kB\nSwapTotal: 900 kB\nSwapFree: 800 kB\n",
+    "Cached: 5000 kB\nActive: 7 kB\nInactive: 7 kB\nShmem: 70 kB\n"
+    "SwapTotal: 900 kB\nSwapFree: 800 kB\n",
     "proc/vmstat": "pswpin 1\npswpout 2\npgfault 90\npgmajfault 3\n",
-    "proc/diskstats": " 259 0 nvme0n1 5 0 8 1 6 0 16 1 0 7 2\n",
+    "proc/diskstats": " 259 0 nvme0n1 5 0 8 1 6 0 16 1 0 7 2 0 0 0 0\n",
     "sys/block/nvme0n1/device/model": "disk\n",
-    "proc/net/dev": "  eth0: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n",
-    "proc/loadavg": "1.00 2.00 3.00 1/2 3\n",
-    "proc/uptime": "2000.00 1.00\n",
-    "proc/self/statm": "9 8 7\n",
+    "proc/net/dev": "Inter-|\n face |\n  eth0: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n",
     "sys/class/hwmon/hwmon0/name": "k10temp\n",
     "sys/class/hwmon/hwmon0/temp1_input": "61000\n",
 }
@@ -105,7 +105,7 @@ def amd_sensor(level="detailed", **given):
 
 
 @pytest.fixture
-def machine(tmp_path):
+def machine(tmp_path, monkeypatch):
     """A machine that gives everything, with a training process in a job that has limits."""
     write_files(tmp_path, MACHINE | {f"proc/{PID + 1}/stat": WORKER})
     write_files(tmp_path, {CGROUP + name: content for name, content in JOB.items()})
@@ -113,6 +113,8 @@ def machine(tmp_path):
     for pid in (PID, PID + 1):
         (tmp_path / f"proc/{pid}/ns").mkdir(parents=True)
         (tmp_path / f"proc/{pid}/ns/pid").symlink_to("pid:[4026531836]")
+    (tmp_path / f"proc/{os.getpid()}").symlink_to("/proc/self")
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path / "proc"))
     return tmp_path
 
 

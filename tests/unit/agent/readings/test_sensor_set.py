@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psutil
 import pytest
 from by_hand import agent_folder
 from kernel_files import write_files
@@ -76,13 +77,14 @@ def test_agent_says_how_it_does_itself(program, agent_with, run_folder) -> None:
     assert 10 << 20 < of_node[names.AGENT_MEMORY.name] < 10 << 30
 
 
-def test_container_is_told_its_own_limits(program, agent_with, tmp_path) -> None:
+def test_container_is_told_its_own_limits(program, agent_with, tmp_path, monkeypatch) -> None:
     """Of a machine of 8 processors and 64 MB a pod that may use 2.5 of them and 32 MB of that."""
     pod = "sys/fs/cgroup/pod/"
     write_files(
         tmp_path,
         {
-            "proc/meminfo": "MemTotal: 64000 kB\nMemFree: 1000 kB\nMemAvailable: 9000 kB\n",
+            "proc/meminfo": "MemTotal: 64000 kB\nMemFree: 1000 kB\nMemAvailable: 9000 kB\n"
+            "Buffers: 1 kB\nCached: 1 kB\nShmem: 1 kB\nActive: 1 kB\nInactive: 1 kB\n",
             "proc/1/status": "Cpus_allowed_list:\t0-7\n",
             "proc/1/cgroup": "0::/pod\n",
             "proc/1/mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
@@ -91,6 +93,7 @@ def test_container_is_told_its_own_limits(program, agent_with, tmp_path) -> None
             f"{pod}cpu.stat": "nr_periods 90\nnr_throttled 30\nthrottled_usec 1500000\n",
         },
     )
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path / "proc"))
     options = Options(policy=Policy(), readings="basic", sources=frozenset({"host", "process"}))
     here = this_machine(options, tmp_path, dict, proc=tmp_path / "proc", sys=tmp_path / "sys")
     agent = agent_with(here, program)

@@ -1,8 +1,9 @@
-"""Do the states of the memory add up, and are they the kernel's?"""
+"""States of the memory add up and are the kernel's."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from kernel_files import of, values, write_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.host_memory import MemorySensor, parse_memory
+from otel_mlperf.sensors.host.host_memory import MemorySensor, by_state
+from otel_mlperf.sensors.host.paging import PagingSensor
 
 MEMINFO = """\
 MemTotal:        1000 kB
@@ -24,15 +26,16 @@ SwapTotal:        400 kB
 SwapFree:         100 kB
 Shmem:             30 kB
 SReclaimable:      20 kB
+Active:             1 kB
+Inactive:           1 kB
 """
 VMSTAT = "nr_free_pages 1\npgfault 1000\npgmajfault 40\npswpin 5\npswpout 6\n"
 
 
 def read(root, level="basic"):
-    sensor = MemorySensor(level, root)
-    found = sensor.read()
-    sensor.close()
-    return found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psutil, "PROCFS_PATH", str(root))
+        return MemorySensor(level).read()
 
 
 def test_states_add_up_to_the_limit(tmp_path):
@@ -47,8 +50,8 @@ def test_states_add_up_to_the_limit(tmp_path):
     assert of(names.SYSTEM_MEMORY_UTILIZATION, found) == {("used",): 0.43}
 
 
-def test_paging_comes_with_level_detailed(tmp_path):
-    """Swap, faults and swapped pages; a fault is minor or major, never both."""
+def test_swap_and_shared_memory_come_with_level_detailed(tmp_path):
+    """Their sizes, and the share of the swap that is in use."""
     write_files(tmp_path, {"meminfo": MEMINFO, "vmstat": VMSTAT})
     basic, detailed = values(read(tmp_path)), values(read(tmp_path, "detailed"))
 
@@ -57,17 +60,28 @@ def test_paging_comes_with_level_detailed(tmp_path):
         (names.PAGING_USAGE.name, "used"): 300 * 1024,
         (names.PAGING_USAGE.name, "free"): 100 * 1024,
         (names.PAGING_UTILIZATION.name, "used"): 0.75,
+    }
+
+
+def test_faults_and_swapped_pages_are_counted(tmp_path):
+    """A fault is minor or major, never both; absent where the kernel does not say."""
+    sensor = PagingSensor(write_files(tmp_path, {"vmstat": VMSTAT}))
+
+    assert values(sensor.read()) == {
         (names.PAGING_FAULTS.name, "minor"): 960,
         (names.PAGING_FAULTS.name, "major"): 40,
         (names.PAGING_OPERATIONS.name, "in"): 5,
         (names.PAGING_OPERATIONS.name, "out"): 6,
     }
+    sensor.close()
+    assert PagingSensor(tmp_path / "nowhere").read() == []
 
 
 def test_without_swap_there_is_no_share_of_it(tmp_path):
     """Nothing over nothing is absent."""
     none = MEMINFO.replace("400 kB", "0 kB").replace("100 kB", "0 kB")
-    found = read(write_files(tmp_path, {"meminfo": none}), "detailed")
+    files = {"meminfo": none, "vmstat": VMSTAT}
+    found = read(write_files(tmp_path, files), "detailed")
 
     assert of(names.PAGING_USAGE, found) == {("used",): 0, ("free",): 0}
     assert of(names.PAGING_UTILIZATION, found) == {}
@@ -75,41 +89,56 @@ def test_without_swap_there_is_no_share_of_it(tmp_path):
 
 @pytest.mark.fault("F74")
 def test_what_the_kernel_does_not_say_is_absent(tmp_path):
-    """A missing line takes what depends on it away, and nothing else."""
-    old = MEMINFO.replace("MemAvailable:     600 kB\n", "").replace("Buffers:", "Puffers:")
-    found = read(write_files(tmp_path, {"meminfo": old}))
-
-    assert values(found) == {(names.SYSTEM_MEMORY_LIMIT.name,): 1000 * 1024}
-    assert read(tmp_path / "nowhere", "detailed") == []
+    """No zeros stand in for what cannot be read."""
+    assert read(tmp_path, "detailed") == []
 
 
-def test_memory_agrees_with_psutil():
-    """The total is psutil's exactly, what is in use to 256 MiB: others allocate in between."""
-    found = read(Path("/proc"), "detailed")
-    theirs = psutil.virtual_memory()
-    near = 256 << 20
+def test_memory_and_swap_are_those_of_meminfo():
+    """Sizes exactly, what is in use to 256 MiB: other processes allocate in between."""
+    found, near = read(Path("/proc"), "detailed"), 256 << 20
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    kernel = {name: int(size) << 10 for name, size, *_ in lines}
 
-    assert of(names.SYSTEM_MEMORY_LIMIT, found) == {(): theirs.total}
+    assert of(names.SYSTEM_MEMORY_LIMIT, found) == {(): kernel["MemTotal:"]}
     states = of(names.SYSTEM_MEMORY, found)
-    assert sum(states.values()) == theirs.total
-    assert abs(states["free",] - theirs.free) < near
-    assert abs(states["cached",] - theirs.cached) < near
-    assert abs(of(names.SYSTEM_MEMORY_AVAILABLE, found)[()] - theirs.available) < near
-    swap = psutil.swap_memory()
-    assert sum(of(names.PAGING_USAGE, found).values()) == swap.total
+    assert sum(states.values()) == kernel["MemTotal:"]
+    assert states["free",] == pytest.approx(kernel["MemFree:"], abs=near)
+    assert states["buffers",] == pytest.approx(kernel["Buffers:"], abs=near)
+    cached = kernel["Cached:"] + kernel["SReclaimable:"]
+    assert states["cached",] == pytest.approx(cached, abs=near)
+    assert of(names.SYSTEM_MEMORY_SHARED, found)[()] == pytest.approx(kernel["Shmem:"], abs=near)
+    available = of(names.SYSTEM_MEMORY_AVAILABLE, found)[()]
+    assert available == pytest.approx(kernel["MemAvailable:"], abs=near)
+    swap = of(names.PAGING_USAGE, found)
+    assert sum(swap.values()) == kernel["SwapTotal:"]
+    assert swap["free",] == pytest.approx(kernel["SwapFree:"], abs=near)
 
 
-lines = st.lists(
-    st.tuples(
-        st.sampled_from(["MemTotal:", "MemFree:", "Buffers:", "Cached:", "SReclaimable:"]),
-        st.integers(-5, 2**40) | st.text(max_size=5),
-    )
-)
+class Memory(NamedTuple):
+    """What psutil returns on Linux."""
+
+    total: int
+    available: int
+    free: int
+    buffers: int
+    cached: int
 
 
-@given(st.binary(max_size=200) | lines.map(lambda n: "\n".join(f"{k} {v}" for k, v in n).encode()))
-def test_any_text_gives_states_that_add_up_or_none(text):
-    """Parsing never raises, and no state is below zero."""
-    found = parse_memory(text)
+class MacMemory(NamedTuple):
+    """What psutil returns on macOS, of which these two matter."""
 
-    assert not found or min(found.values()) >= 0
+    total: int
+    available: int
+
+
+@given(st.builds(Memory, *5 * [st.integers(0, 2**50)]))
+def test_states_add_up_or_there_are_none(memory):
+    """No state is below zero, whatever the counts are."""
+    found = by_state(memory)
+
+    assert not found or (sum(found.values()) == memory.total and min(found.values()) >= 0)
+
+
+def test_states_of_a_system_without_buffers_add_up():
+    """Used is what is not available."""
+    assert by_state(MacMemory(total=1000, available=600)) == {"used": 400, "free": 600}

@@ -1,17 +1,14 @@
-"""Are stalls and loads the kernel's?"""
+"""Stalls are the kernel's."""
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_files import of, values, write_files
+from kernel_files import of, write_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.pressure import PressureSensor, parse_loads, parse_pressure
+from otel_mlperf.sensors.host.pressure import PressureSensor, parse_pressure
 
 CPU = """\
 some avg10=15.01 avg60=16.72 avg300=10.44 total=2216078233
@@ -23,8 +20,8 @@ full avg10=0.14 avg60=0.38 avg300=0.52 total=1000000
 """
 
 
-def read(root, level="basic"):
-    sensor = PressureSensor(level, root)
+def read(root):
+    sensor = PressureSensor(root)
     found = sensor.read()
     sensor.close()
     return found
@@ -46,43 +43,19 @@ def test_stalls_are_shares_and_seconds(tmp_path):
     }
 
 
-def test_loads_of_longer_times_come_with_level_detailed(tmp_path):
-    """One minute always, five and fifteen for those who ask."""
-    write_files(tmp_path, {"loadavg": "0.50 1.25 2.75 3/400 12345\n"})
-
-    assert values(read(tmp_path)) == {(names.LOAD_1M.name,): 0.5}
-    assert values(read(tmp_path, "detailed")) == {
-        (names.LOAD_1M.name,): 0.5,
-        (names.LOAD_5M.name,): 1.25,
-        (names.LOAD_15M.name,): 2.75,
-    }
-
-
 def test_a_kernel_without_pressure_has_none(tmp_path):
     """Absent, not zero."""
-    assert read(tmp_path, "detailed") == []
-
-
-def test_loads_agree_with_the_system_call():
-    """On this machine the load is that of getloadavg, which the kernel renews every 5 s."""
-    before = None
-    while before != (after := os.getloadavg()):
-        before, found = after, values(read(Path("/proc"), "detailed"))
-    metrics = (names.LOAD_1M, names.LOAD_5M, names.LOAD_15M)
-
-    for metric, load in zip(metrics, after, strict=True):
-        assert found[metric.name,] == pytest.approx(load, abs=0.01)
+    assert read(tmp_path) == []
 
 
 @given(
     st.binary(max_size=200) | st.text("somefulavgt=.0123456789 \n", max_size=200).map(str.encode)
 )
-def test_any_text_gives_stalls_and_loads_or_none(text):
+def test_any_text_gives_stalls_or_none(text):
     """Parsing never raises."""
     for stall in parse_pressure(text).values():
         assert stall.average_ratio >= 0
         assert stall.total_s >= 0
-    assert len(parse_loads(text)) in (0, 3)
 
 
 @given(st.integers(0, 10_000), st.integers(0, 2**50))

@@ -1,4 +1,4 @@
-"""Are the readings of training processes and their children the kernel's?"""
+"""Readings of training processes and their children are the kernel's."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from open_files import open_files
 from otel_mlperf import names
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
 from otel_mlperf.sensors.processes.usage import PAGE_BYTES
+from otel_mlperf.sensors.psutil_calls import uptime_s
 
 TICK = os.sysconf("SC_CLK_TCK")
 TRAIN, WORKER, TOOL = 100, 101, 102
@@ -89,8 +90,7 @@ def clock():
 @pytest.fixture
 def tree(tmp_path):
     """A training process with a worker and another child."""
-    files = {"proc/uptime": "2000.00 1.00\n", "proc/meminfo": "MemTotal: 4000 kB\n"}
-    files |= process(TRAIN, 1, user=10, resident=100)
+    files = process(TRAIN, 1, user=10, resident=100)
     files |= process(WORKER, TRAIN, command="pt_data_worker", user=20, resident=50)
     files |= process(TOOL, TRAIN, command="nvcc", cmdline="nvcc\0", user=5, resident=5)
     files[f"proc/{TRAIN}/task/{TRAIN}/children"] = f"{WORKER} {TOOL} "
@@ -101,8 +101,10 @@ def tree(tmp_path):
 def follow(tree, clock):
     sensors = []
 
-    def followed(level="basic", pids=(TRAIN,)):
-        sensor = ProcessSensor(level, proc=tree / "proc", sys=tree / "sys", clock=clock)
+    def followed(level="basic", pids=(TRAIN,), uptime_s=lambda: 2000.0):
+        sensor = ProcessSensor(
+            level, proc=tree / "proc", sys=tree / "sys", clock=clock, uptime_s=uptime_s
+        )
         sensor.follow(pids)
         sensors.append(sensor)
         return sensor
@@ -124,7 +126,7 @@ def test_children_are_summed_by_what_they_are_for(follow):
     }  # fmt: skip
     sizes = {"main": 100, "worker": 50, "other": 5}
     assert of(names.PROCESS_MEMORY, found) == {(k,): v * PAGE_BYTES for k, v in sizes.items()}
-    share = 100 * PAGE_BYTES / (4000 * 1024)
+    share = 100 * PAGE_BYTES / psutil.virtual_memory().total
     assert of(names.PROCESS_MEMORY_UTILIZATION, found)["main",] == share
     assert of(names.PROCESS_COUNT, found) == {("worker",): 1, ("other",): 1}
     assert of(names.PROCESS_UPTIME, found) == {(): 1000}
@@ -244,9 +246,9 @@ def test_a_child_that_has_just_begun_is_not_judged_yet(follow, tree):
     """It may be about to become another program."""
     young = stat(WORKER, "python", TRAIN, 0, 0, start=1999.5)
     write_files(tree, {f"proc/{WORKER}/stat": young})
-    sensor = follow()
+    uptimes_s = iter([2000.0, 2001.0])
+    sensor = follow(uptime_s=lambda: next(uptimes_s))
     assert of(names.PROCESS_COUNT, sensor.read()) == {("other",): 1}
-    write_files(tree, {"proc/uptime": "2001.00 1.00\n"})
 
     assert of(names.PROCESS_COUNT, sensor.read()) == {("other",): 1, ("worker",): 1}
 
@@ -311,65 +313,117 @@ def training():
     child.communicate()
 
 
-def all_old(root):
-    """The machine's /proc with a clock ten seconds later, so that no child is too young."""
-    root.mkdir()
-    for entry in os.listdir("/proc"):
-        if entry == "meminfo" or entry.isdigit():
-            (root / entry).symlink_to(f"/proc/{entry}")
-    later_s = float(Path("/proc/uptime").read_text().split()[0]) + 10
-    return write_files(root, {"uptime": f"{later_s:.2f} 1.00\n"})
+def later_s():
+    """The uptime in ten seconds, so that no child is too young."""
+    return uptime_s() + 10
 
 
-def counted(pids):
-    """What psutil has counted so far, summed."""
-    found = {}
-    for one in map(psutil.Process, pids):
-        times, io, switches = one.cpu_times(), one.io_counters(), one.num_ctx_switches()
-        counts = {
-            (names.PROCESS_CPU_TIME, "user"): times.user,
-            (names.PROCESS_CPU_TIME, "system"): times.system,
-            (names.PROCESS_DISK_IO, "read"): io.read_bytes,
-            (names.PROCESS_DISK_IO, "write"): io.write_bytes,
-            (names.PROCESS_CONTEXT_SWITCHES, "voluntary"): switches.voluntary,
-            (names.PROCESS_CONTEXT_SWITCHES, "involuntary"): switches.involuntary,
-        }
-        for key, value in counts.items():
-            found[key] = found.get(key, 0) + value
+def counted(pid):
+    """What the kernel has counted so far of one process."""
+    folder = Path("/proc", str(pid))
+    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+    found = {
+        (names.PROCESS_CPU_TIME, "user"): int(fields[11]) / TICK,
+        (names.PROCESS_CPU_TIME, "system"): int(fields[12]) / TICK,
+        (names.PROCESS_FAULTS, "minor"): int(fields[7]),
+    }
+    for file, key, *of_metric in (
+        ("io", "read_bytes", names.PROCESS_DISK_IO, "read"),
+        ("io", "write_bytes", names.PROCESS_DISK_IO, "write"),
+        ("status", "voluntary_ctxt_switches", names.PROCESS_CONTEXT_SWITCHES, "voluntary"),
+        ("status", "nonvoluntary_ctxt_switches", names.PROCESS_CONTEXT_SWITCHES, "involuntary"),
+    ):
+        found[tuple(of_metric)] = line(folder / file, key)
     return found
 
 
-def test_real_processes_are_as_psutil_says(training, tmp_path):
+def line(path, key):
+    """The number of one line of a file of the kernel."""
+    lines = (text.partition(":") for text in path.read_text().splitlines())
+    (word,) = (rest.split()[0] for name, _, rest in lines if name == key)
+    return int(word)
+
+
+def summed(pids):
+    """Sums over the processes."""
+    counts = list(map(counted, pids))
+    return {key: sum(one[key] for one in counts) for key in counts[0]}
+
+
+@pytest.fixture(params=["own", "psutil"])
+def real(request, training, tmp_path):
+    """A sensor of a real family: by our own code, or as where there is no ``/proc``."""
+    proc = {"own": Path("/proc"), "psutil": tmp_path / "none"}[request.param]
+    sensor = ProcessSensor("comprehensive", proc=proc, uptime_s=later_s)
+    sensor.follow([training[0]])
+    yield sensor
+    sensor.close()
+
+
+def test_real_processes_are_as_the_kernel_says(real, training):
     """Counts lie between two of its readings, sizes agree to 4 MiB, numbers of things exactly."""
     pid, workers = training
     roles = {"main": [pid], "worker": workers}
-    sensor = ProcessSensor("comprehensive", proc=all_old(tmp_path / "proc"))
-    sensor.follow([pid])
-    before = {role: counted(pids) for role, pids in roles.items()}
-    found = values(sensor.read())
-    after = {role: counted(pids) for role, pids in roles.items()}
-    sensor.close()
+    before = {role: summed(pids) for role, pids in roles.items()}
+    found = values(real.read())
+    after = {role: summed(pids) for role, pids in roles.items()}
 
     assert found[names.PROCESS_COUNT.name, "worker"] == 2
-    assert found[names.PROCESS_WRITE_CALLS.name,] == psutil.Process(pid).io_counters().write_count
+    age_s = later_s() - float(Path(f"/proc/{pid}/stat").read_text().split()[21]) / TICK
+    assert found[names.PROCESS_UPTIME.name,] == pytest.approx(age_s, abs=60)
     for role, pids in roles.items():
         for (metric, label), low in before[role].items():
-            assert (
-                low - 1e-9 <= found[metric.name, label, role] <= after[role][metric, label] + 1e-9
-            )
-        theirs = [psutil.Process(one) for one in pids]
-        memory = [process.memory_full_info() for process in theirs]
+            if (metric.name, label, role) in found:
+                value = found[metric.name, label, role]
+                assert low - 1e-9 <= value <= after[role][metric, label] + 1e-9
+        folders = [Path("/proc", str(one)) for one in pids]
         exactly = {
-            names.PROCESS_THREADS: sum(one.num_threads() for one in theirs),
-            names.PROCESS_FILES: sum(one.num_fds() for one in theirs),
+            names.PROCESS_THREADS: sum(line(one / "status", "Threads") for one in folders),
+            names.PROCESS_FILES: sum(len(list((one / "fd").iterdir())) for one in folders),
         }
         assert {metric: found[metric.name, role] for metric in exactly} == exactly
-        for metric, size in (
-            (names.PROCESS_MEMORY_VIRTUAL, sum(size.vms for size in memory)),
-            (names.PROCESS_MEMORY, sum(size.rss for size in memory)),
-            (names.PROCESS_MEMORY_PSS, sum(size.pss for size in memory)),
+        for metric, file, key in (
+            (names.PROCESS_MEMORY_VIRTUAL, "status", "VmSize"),
+            (names.PROCESS_MEMORY, "smaps_rollup", "Rss"),
+            (names.PROCESS_MEMORY_PSS, "smaps_rollup", "Pss"),
         ):
-            assert found[metric.name, role] == pytest.approx(size, abs=4 << 20)
+            if (metric.name, role) in found:
+                size = sum(line(one / file, key) << 10 for one in folders)
+                assert found[metric.name, role] == pytest.approx(size, abs=4 << 20)
+
+
+def test_without_proc_only_what_linux_alone_counts_is_absent(training, tmp_path):
+    """Faults, waits for a CPU, switches, proportional size, calls to write, and control groups."""
+    found = []
+    for proc in (Path("/proc"), tmp_path / "none"):
+        sensor = ProcessSensor("comprehensive", proc=proc, uptime_s=later_s)
+        sensor.follow([training[0]])
+        sensor.read()
+        found.append({one.metric for one in sensor.read()})
+        sensor.close()
+    linux, elsewhere = found
+
+    absent = {names.PROCESS_FAULTS, names.PROCESS_RUN_DELAY, names.PROCESS_CONTEXT_SWITCHES}
+    absent |= {names.PROCESS_MEMORY_PSS, names.PROCESS_WRITE_CALLS}
+    absent |= {names.MAIN_THREAD_CPU_TIME, names.MAIN_THREAD_RUN_DELAY}
+    assert elsewhere == {
+        name
+        for name in linux - {metric.name for metric in absent}
+        if not name.startswith("linux.cgroup.")
+    }
+
+
+def test_without_proc_a_family_ends_with_its_process(training, tmp_path):
+    """And children of another training process are its own."""
+    pid, (first, _) = training
+    sensor = ProcessSensor("basic", proc=tmp_path / "none", uptime_s=later_s)
+    sensor.follow([pid, first])
+    counts = [one for one in sensor.read() if one.metric == names.PROCESS_COUNT.name]
+    sensor.follow([2**22 + 1])
+
+    assert {(one.pid, one.value) for one in counts} == {(pid, 1)}
+    assert sensor.read() == []
+    sensor.close()
 
 
 LOADING = """
@@ -414,8 +468,7 @@ def test_workers_are_found_however_they_were_started(tmp_path, script, method):
     command = [sys.executable, str(tmp_path / "train.py"), method]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
-        proc = all_old(tmp_path / "proc")
-        sensor = ProcessSensor("basic", proc=proc)
+        sensor = ProcessSensor("basic", uptime_s=later_s)
         sensor.follow([child.pid])
         found = of(names.PROCESS_COUNT, sensor.read())
         sensor.close()
