@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.sensors.host.disks import FilesystemSensor
+from otel_mlperf.sensors.host.filesystem import FilesystemSensor
 from otel_mlperf.sensors.host.host_sensor import HostSensor
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
 from otel_mlperf.sensors.sensor_kind import SensorKind, StartedSensor, find_brought

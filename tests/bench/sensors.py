@@ -19,15 +19,15 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from otel_mlperf.sensors.host.cpu import CpuSensor
-from otel_mlperf.sensors.host.disks import DiskSensor, FilesystemSensor
+from otel_mlperf.sensors.host.devices import DISKS, INTERFACES, DeviceSensor
+from otel_mlperf.sensors.host.filesystem import FilesystemSensor
 from otel_mlperf.sensors.host.hardware import HardwareSensor
-from otel_mlperf.sensors.host.host_memory import MemorySensor
+from otel_mlperf.sensors.host.host_memory import read_memory
 from otel_mlperf.sensors.host.host_sensor import HostSensor
-from otel_mlperf.sensors.host.network import NetworkSensor
-from otel_mlperf.sensors.host.paging import PagingSensor
 from otel_mlperf.sensors.host.pressure import PressureSensor
 from otel_mlperf.sensors.kernel_files import PROC, SYS
 from otel_mlperf.sensors.processes.children import ChildFinder
@@ -98,22 +98,21 @@ def pairs(pid):
     theirs = {level: PsutilProcess(pid, level) for level in LEVELS}
     finder, their_finder = ChildFinder(pid, PROC), PsutilChildFinder(pid, PROC)
     known = finder.find((), ())
-    cpu, memory = CpuSensor("basic", SYS), MemorySensor("basic")
-    swap, disks = MemorySensor("detailed"), DiskSensor("detailed", SYS)
-    network, pressure = NetworkSensor("detailed", SYS), PressureSensor(PROC)
-    paging, hardware = PagingSensor(PROC), HardwareSensor(PROC, SYS)
+    cpu, memory = CpuSensor("basic", SYS), partial(read_memory, "basic")
+    swap, disks = partial(read_memory, "detailed"), DeviceSensor(DISKS, "detailed", SYS)
+    network, pressure = DeviceSensor(INTERFACES, "detailed", SYS), PressureSensor("detailed", PROC)
+    hardware = HardwareSensor(PROC, SYS)
 
     def all_of(process):
         return lambda: process.figures(process.stat())
 
     return {
         "CPU times by mode, shares, load (psutil)": (cpu.read, None),
-        "memory (psutil)": (memory.read, None),
-        "memory and swap (psutil)": (swap.read, None),
+        "memory (psutil)": (memory, None),
+        "memory and swap (psutil)": (swap, None),
         "disks (psutil)": (disks.read, None),
         "network (psutil)": (network.read, None),
-        "pressure": (pressure.read, None),
-        "paging": (paging.read, None),
+        "stalls, paging": (pressure.read, None),
         "frequency, temperature": (hardware.read, None),
         "process: CPU, memory, threads; ours: run delay, too": (
             all_of(reader["basic"]), all_of(theirs["basic"])

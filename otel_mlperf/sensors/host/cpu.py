@@ -93,9 +93,6 @@ class CpuSensor:
         loads = read_psutil("getloadavg") or ()
         return [Measurement(metric.name, {}, load) for metric, load in zip(wanted, loads)]  # noqa: B905 - fewer are wanted at level basic
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def _time(times: Times, labels: dict[str, str] | None = None) -> list[Measurement]:
     return [

@@ -24,49 +24,29 @@ _ZONES: Final = ("x86_pkg_temp", "cpu-thermal", "cpu_thermal", "soc-thermal")
 """Types of ``/sys/class/thermal`` that are of the CPU: for machines without such a driver."""
 _PART: Final = ("Core ", "Tccd")
 """Labels of single cores and chiplets: the whole package is enough."""
-_MILLIDEGREES: Final = re.compile(rb"-?\d{1,6}$")
+_INPUT: Final = re.compile(r"temp\d+_input")
+_MILLIDEGREES: Final = re.compile(rb"-?\d{1,6}\n?$")
 
 
-class Thermometer:
-    """One file that holds a temperature in thousandths of a degree."""
-
-    def __init__(self, path: Path, labels: dict[str, str]) -> None:
-        self._path, self._labels = path, labels
-
-    def read(self) -> list[Measurement]:
-        """Degrees Celsius; nothing while the sensor does not answer."""
-        text = read_once(self._path).strip()
-        if not _MILLIDEGREES.match(text):
-            return []
-        return [Measurement(names.HW_TEMPERATURE.name, self._labels, int(text) / 1e3)]
-
-
-def find_thermometers(sys: Path) -> list[Thermometer]:
-    """One for each CPU package; those of the drivers, else the thermal zones of the kernel."""
-    thermometers = []
+def find_thermometers(sys: Path) -> list[tuple[Path, dict[str, str]]]:
+    """Return the file and labels of each CPU package; of drivers, else of the kernel's zones."""
+    found = []
     for chip in entries(sys / "class" / "hwmon"):
         folder = sys / "class" / "hwmon" / chip
         driver = _text(folder / "name")
-        if driver in _DRIVERS:
-            thermometers += [
-                _thermometer(folder / file, f"{chip}/{driver}", label)
-                for file, label in _inputs(folder)
-                if not label.startswith(_PART)
-            ]
-    return thermometers or [
-        _thermometer(sys / "class" / "thermal" / zone / "temp", zone, kind)
-        for zone in entries(sys / "class" / "thermal")
-        if (kind := _text(sys / "class" / "thermal" / zone / "type")) in _ZONES
+        for file in entries(folder) if driver in _DRIVERS else []:
+            label = _text(folder / file.replace("_input", "_label")) or "cpu"
+            if _INPUT.fullmatch(file) and not label.startswith(_PART):
+                found.append((folder / file, f"{chip}/{driver}", label))
+    for zone in [] if found else entries(sys / "class" / "thermal"):
+        folder = sys / "class" / "thermal" / zone
+        kind = _text(folder / "type")
+        if kind in _ZONES:
+            found.append((folder / "temp", zone, kind))
+    return [
+        (file, {names.HW_ID: chip, names.HW_SENSOR_LOCATION: location})
+        for file, chip, location in found
     ]
-
-
-def _inputs(folder: Path) -> list[tuple[str, str]]:
-    files = [name for name in entries(folder) if re.fullmatch(r"temp\d+_input", name)]
-    return [(file, _text(folder / file.replace("_input", "_label")) or "cpu") for file in files]
-
-
-def _thermometer(path: Path, identity: str, location: str) -> Thermometer:
-    return Thermometer(path, {names.HW_ID: identity, names.HW_SENSOR_LOCATION: location})
 
 
 def _text(path: Path) -> str:
@@ -82,11 +62,13 @@ class HardwareSensor:
         self._thermometers = find_thermometers(sys)
 
     def read(self) -> list[Measurement]:
-        """Return what the sensors say now; nothing for one that does not answer."""
-        measured = self._frequency()
-        for thermometer in self._thermometers:
-            measured += thermometer.read()
-        return measured
+        """Return hertz and degrees Celsius; nothing of a sensor that does not answer."""
+        texts = [(read_once(path), labels) for path, labels in self._thermometers]
+        return self._frequency() + [
+            Measurement(names.HW_TEMPERATURE.name, labels, int(text) / 1e3)
+            for text, labels in texts
+            if _MILLIDEGREES.match(text)
+        ]
 
     def _frequency(self) -> list[Measurement]:
         """Mean over the CPUs; in virtual machines what the hypervisor claims."""
@@ -99,6 +81,3 @@ class HardwareSensor:
         if not hertz:
             return []
         return [Measurement(names.SYSTEM_CPU_FREQUENCY.name, {}, sum(hertz) / len(hertz))]
-
-    def close(self) -> None:
-        """Nothing is open."""

@@ -1,4 +1,4 @@
-"""Pressure stall information of the host. Own code: psutil does not read it."""
+"""Stalls (PSI) and page faults of the host. Own code: psutil reads neither."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.sensors.kernel_files import KeptFile
-from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.kernel_files import KeptFile, field
+from otel_mlperf.sensors.measurement import Level, Measurement, includes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,18 +38,20 @@ def parse_pressure(text: bytes) -> dict[str, Stall]:
 
 
 class PressureSensor:
-    """Stalls of CPUs, memory and disks."""
+    """Stalls of CPUs, memory and disks; from level ``detailed`` on also paging."""
 
-    def __init__(self, proc: Path) -> None:
-        self._files = {
+    def __init__(self, level: Level, proc: Path) -> None:
+        self._stalls = {
             resource: KeptFile(proc / "pressure" / resource, may_lack=False)
             for resource in _RESOURCES
         }
+        is_detailed = includes(level, "detailed")
+        self._vmstat = KeptFile(proc / "vmstat", may_lack=False) if is_detailed else None
 
     def read(self) -> list[Measurement]:
-        """Return how long something waited so far and in the last ten seconds, by resource."""
+        """Return the time in which something waited, its share of ten seconds, and page faults."""
         measured: list[Measurement] = []
-        for resource, file in self._files.items():
+        for resource, file in self._stalls.items():
             for kind, stall in parse_pressure(file.read()).items():
                 if (resource, kind) != _UNDEFINED:
                     labels = {names.PSI_RESOURCE: resource, names.PSI_KIND: kind}
@@ -57,9 +59,27 @@ class PressureSensor:
                         Measurement(names.PSI_TIME.name, labels, stall.total_s),
                         Measurement(names.PSI_AVERAGE.name, labels, stall.average_ratio),
                     ]
-        return measured
+        return measured + (_paging(self._vmstat.read()) if self._vmstat else [])
 
     def close(self) -> None:
-        """Closes its files."""
-        for file in self._files.values():
-            file.close()
+        """Close all files."""
+        for file in (*self._stalls.values(), self._vmstat):
+            if file is not None:
+                file.close()
+
+
+def _paging(text: bytes) -> list[Measurement]:
+    faults, major = field(text, b"pgfault "), field(text, b"pgmajfault ")
+    # pgfault counts the major ones too.
+    minor = None if faults is None or major is None else max(0, faults - major)
+    counts = (
+        (names.PAGING_FAULTS, names.PAGING_FAULT, "minor", minor),
+        (names.PAGING_FAULTS, names.PAGING_FAULT, "major", major),
+        (names.PAGING_OPERATIONS, names.PAGING_DIRECTION, "in", field(text, b"pswpin ")),
+        (names.PAGING_OPERATIONS, names.PAGING_DIRECTION, "out", field(text, b"pswpout ")),
+    )
+    return [
+        Measurement(metric.name, {label: kind}, count)
+        for metric, label, kind, count in counts
+        if count is not None
+    ]

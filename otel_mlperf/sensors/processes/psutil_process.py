@@ -1,12 +1,13 @@
 """Processes where there is no ``/proc``, from psutil.
 
-On Linux own code reads them: one line of ``stat`` has times, threads, start and faults for a third
-of what psutil takes, and finding children by psutil looks at all processes of the machine.
+Faults, run delay, context switches, proportional set size, the loop's thread and calls to write are
+absent. On Linux own code reads processes: see ``usage`` and ``children``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -20,32 +21,24 @@ if TYPE_CHECKING:
 
 
 class PsutilProcess:
-    """One process, as ``ProcessFiles``.
-
-    Faults, run delay, context switches, proportional set size, the loop's thread and calls to write
-    are absent.
-    """
+    """One process, as ``ProcessFiles``; what another user's process does not show is absent."""
 
     def __init__(self, pid: int, level: Level) -> None:
         self._pid, self._is_detailed = pid, includes(level, "detailed")
-        self._process: psutil.Process | None = None
+        self._process: Any = None
 
     def stat(self) -> Stat | None:
-        """Return None once the process is gone, or where it cannot be read."""
-        try:
-            if self._process is None:
-                self._process = psutil.Process(self._pid)
+        """None once the process is gone."""
+        with suppress(psutil.Error):
+            self._process = self._process or psutil.Process(self._pid)
             # Another process may have got its number since.
             return _read_stat(self._process) if self._process.is_running() else None
-        except psutil.Error:
-            return None
+        return None
 
     def figures(self, stat: Stat) -> Figures:
-        """Return what the process uses, as the level says."""
+        """What it uses, as the level says; ``stat`` is its last one."""
         figures, process = figures_of(stat), self._process
-        if process is None:
-            return figures
-        try:
+        with suppress(psutil.Error):
             memory = process.memory_info()
             figures[names.PROCESS_MEMORY, ""] = memory.rss
             if self._is_detailed:
@@ -55,15 +48,13 @@ class PsutilProcess:
                     io = process.io_counters()
                     figures[names.PROCESS_DISK_IO, "read"] = io.read_bytes
                     figures[names.PROCESS_DISK_IO, "write"] = io.write_bytes
-        except psutil.Error:
-            pass  # another user's process shows less
         return figures
 
     def loop_thread(self) -> None:
-        """Return None: not known."""
+        """Not known."""
 
     def write_calls(self) -> None:
-        """Return None: not known."""
+        """Not known."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -88,19 +79,17 @@ class PsutilChildFinder(ChildFinder):
     """Finds descendants of one process among all processes of the system."""
 
     def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
-        """Return descendants that are not ``known`` yet, without those below one of ``never``."""
+        """Descendants that are not ``known`` yet; what ``never`` names is left out with its own."""
         family = {self._pid}
-        try:
+        # One that has just ended ends the look: the rest is found at the next one.
+        with suppress(psutil.Error):
             # Parents come before their children.
             for child in psutil.Process(self._pid).children(recursive=True):
                 if child.pid not in never and child.ppid() in family:
                     family.add(child.pid)
-        except psutil.Error:
-            pass  # one that has just ended: the rest is found at the next look
         return family - {self._pid, *known}
 
     def _command(self, pid: int) -> bytes:
-        try:
+        with suppress(psutil.Error):
             return "\0".join(psutil.Process(pid).cmdline()).encode("utf-8", "surrogateescape")
-        except psutil.Error:
-            return b""
+        return b""

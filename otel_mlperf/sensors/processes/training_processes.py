@@ -6,6 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from psutil import LINUX
+
 from otel_mlperf import names
 from otel_mlperf.sensors.cgroups.cgroup import CgroupSensor
 from otel_mlperf.sensors.kernel_files import PROC, SYS, has_proc
@@ -134,6 +136,8 @@ class Family:
         ]
 
     def _of_ended_children(self) -> list[Measurement]:
+        if not LINUX:
+            return []  # only Linux counts what children used that a process has waited for
         members = (self._main, *self._children.values())
         user_s, system_s = self._ended.unread(
             member.stat for member in members if member.stat is not None

@@ -22,6 +22,7 @@ from otel_mlperf.sensors.kernel_files import (
 from otel_mlperf.sensors.measurement import Level, includes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from otel_mlperf.names import Metric
@@ -77,71 +78,30 @@ def parse_stat(text: bytes) -> Stat | None:
     )
 
 
-class MemorySize(NamedTuple):
-    """Memory of one process."""
-
-    virtual_bytes: int
-    resident_bytes: int
-
-
-def parse_statm(text: bytes) -> MemorySize | None:
-    """Parse ``/proc/<pid>/statm``; None for any other text.
+def parse_statm(text: bytes) -> list[int]:
+    """Return virtual and resident bytes of ``/proc/<pid>/statm``; empty for any other text.
 
     Resident memory in ``stat`` is less exact: since Linux 6.16 it lacks what each CPU has counted
     for itself, up to 100 MiB where there are many.
     """
     pages = numbers(text.split()[:2])
-    return MemorySize(*(count * PAGE_BYTES for count in pages)) if len(pages) == 2 else None
+    return [count * PAGE_BYTES for count in pages] if len(pages) == 2 else []
 
 
-class Switches(NamedTuple):
-    """Context switches of threads."""
+def parse_switches(text: bytes) -> tuple[int, int] | None:
+    """Return how often a thread waited, and how often something else got its CPU.
 
-    voluntary: int
-    """It waited for something."""
-    involuntary: int
-    """It had more to do, but something else got the CPU."""
-
-    def __add__(self, other: object) -> Switches:
-        if not isinstance(other, Switches):
-            return NotImplemented
-        return Switches(self.voluntary + other.voluntary, self.involuntary + other.involuntary)
-
-
-def parse_switches(text: bytes) -> Switches | None:
-    """Of ``/proc/<pid>/task/<tid>/status``; None where it does not say."""
+    Of ``/proc/<pid>/task/<tid>/status``; None where it does not say.
+    """
     voluntary = field(text, b"voluntary_ctxt_switches:")
     involuntary = field(text, b"nonvoluntary_ctxt_switches:")
     if voluntary is None or involuntary is None:
         return None
-    return Switches(voluntary, involuntary)
-
-
-class SwitchCounter:
-    """Sums over all threads: the file of the process itself tells only of its first thread."""
-
-    def __init__(self, process: Path) -> None:
-        self._tasks = process / "task"
-        self._threads: dict[str, Switches] = {}
-        self._ended = Switches(0, 0)
-
-    def read(self) -> Switches | None:
-        """Never less than before: threads that ended count with what was last read of them."""
-        threads: dict[str, Switches] = {}
-        for thread in entries(self._tasks):
-            switches = parse_switches(read_once(self._tasks / thread / "status"))
-            if switches is not None:
-                threads[thread] = switches
-        # One that began and ended between two readings is missed: no file has a sum of them.
-        for thread, last in self._threads.items():
-            if thread not in threads:
-                self._ended += last
-        self._threads = threads
-        return sum(threads.values(), self._ended) if threads else None
+    return voluntary, involuntary
 
 
 class Scheduled(NamedTuple):
-    """What one thread has got of the CPUs so far."""
+    """What a thread, or all, has got of the CPUs so far."""
 
     cpu_s: float
     run_delay_s: float
@@ -156,24 +116,37 @@ def parse_scheduled(text: bytes) -> Scheduled | None:
     return Scheduled(fields[0] / 1e9, fields[1] / 1e9)
 
 
-class RunDelay:
-    """Sum over all threads, each of which the kernel counts for itself."""
+Counts = tuple[float, ...]
 
-    def __init__(self, process: Path) -> None:
-        self._tasks = process / "task"
-        self._threads: dict[str, float] = {}
-        self._ended_s = 0.0
 
-    def read_s(self) -> float | None:
-        """Never less than before: threads that ended count with what was last read of them."""
-        threads: dict[str, float] = {}
+class ThreadSums:
+    """Sums over all threads of a process of what the kernel counts for each of them alone."""
+
+    def __init__(self, process: Path, file: str, parse: Callable[[bytes], Counts | None]) -> None:
+        self._tasks, self._file, self._parse = process / "task", file, parse
+        self._threads: dict[str, Counts] = {}
+        self._ended: list[Counts] = []
+        """Their sum, once there is one."""
+
+    def read(self) -> Counts | None:
+        """Never less than before: threads that ended count with what was last read of them.
+
+        One that began and ended between two readings is missed: no file has a sum of them.
+        """
+        threads: dict[str, Counts] = {}
         for thread in entries(self._tasks):
-            scheduled = parse_scheduled(read_once(self._tasks / thread / "schedstat"))
-            if scheduled is not None:
-                threads[thread] = scheduled.run_delay_s
-        self._ended_s += sum(s for thread, s in self._threads.items() if thread not in threads)
+            counts = self._parse(read_once(self._tasks / thread / self._file))
+            if counts is not None:
+                threads[thread] = counts
+        ended = [last for thread, last in self._threads.items() if thread not in threads]
+        if ended:
+            self._ended = [_sum([*self._ended, *ended])]
         self._threads = threads
-        return self._ended_s + sum(threads.values()) if threads else None
+        return _sum([*self._ended, *threads.values()]) if threads else None
+
+
+def _sum(counts: list[Counts]) -> Counts:
+    return tuple(map(sum, zip(*counts, strict=True)))
 
 
 Figures = dict[tuple["Metric", str], float]
@@ -206,9 +179,9 @@ class ProcessFiles:
         self._stat = KeptFile(self._folder / "stat")
         self._statm = KeptFile(self._folder / "statm")
         self._io = KeptFile(self._folder / "io")
-        self._switches = SwitchCounter(self._folder)
+        self._switches = ThreadSums(self._folder, "status", parse_switches)
         self._scheduled = KeptFile(self._folder / "task" / str(loop_thread or pid) / "schedstat")
-        self._run_delay = RunDelay(self._folder)
+        self._threads = ThreadSums(self._folder, "schedstat", parse_scheduled)
         self._readings = 0
         self._pss: int | None = None
 
@@ -220,14 +193,14 @@ class ProcessFiles:
         """What it uses, as the level says; what the process does not let others see is absent."""
         figures = figures_of(stat)
         memory = parse_statm(self._statm.read())
-        if memory is not None:
-            figures[names.PROCESS_MEMORY, ""] = memory.resident_bytes
-        delay_s = self._run_delay.read_s()
-        if delay_s is not None:
-            figures[names.PROCESS_RUN_DELAY, ""] = delay_s
+        if memory:
+            figures[names.PROCESS_MEMORY, ""] = memory[1]
+        scheduled = self._threads.read()
+        if scheduled is not None:
+            figures[names.PROCESS_RUN_DELAY, ""] = Scheduled(*scheduled).run_delay_s
         if includes(self._level, "detailed"):
-            if memory is not None:
-                figures[names.PROCESS_MEMORY_VIRTUAL, ""] = memory.virtual_bytes
+            if memory:
+                figures[names.PROCESS_MEMORY_VIRTUAL, ""] = memory[0]
             figures[names.PROCESS_FAULTS, "minor"] = stat.minor_faults
             figures[names.PROCESS_FAULTS, "major"] = stat.major_faults
             figures |= self._seldom_wanted()
@@ -255,8 +228,8 @@ class ProcessFiles:
             (names.PROCESS_FILES, ""): _open_files(self._folder / "fd"),
         }
         if switches is not None:
-            values[names.PROCESS_CONTEXT_SWITCHES, "voluntary"] = switches.voluntary
-            values[names.PROCESS_CONTEXT_SWITCHES, "involuntary"] = switches.involuntary
+            for kind, count in zip(("voluntary", "involuntary"), switches, strict=True):
+                values[names.PROCESS_CONTEXT_SWITCHES, kind] = count
         return {key: value for key, value in values.items() if value is not None}
 
     def close(self) -> None:

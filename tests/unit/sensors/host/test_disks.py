@@ -10,7 +10,8 @@ import pytest
 from kernel_files import of, values, write_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.disks import DiskSensor, FilesystemSensor
+from otel_mlperf.sensors.host.devices import DISKS, DeviceSensor
+from otel_mlperf.sensors.host.filesystem import FilesystemSensor
 
 DISKSTATS = """\
    7       0 loop0 11 0 22 0 0 0 0 0 0 33 44
@@ -26,7 +27,7 @@ REAL |= {"sys/block/loop0/size": "0", "sys/block/dm-0/size": "1"}
 def read(root, level="basic"):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(psutil, "PROCFS_PATH", str(root))
-        return DiskSensor(level, root / "sys").read()
+        return DeviceSensor(DISKS, level, root / "sys").read()
 
 
 def test_only_real_disks_are_counted(tmp_path):
@@ -59,7 +60,7 @@ def test_a_machine_without_real_disks_has_none(tmp_path):
 def test_counts_are_those_of_diskstats():
     """On this machine every count lies between two readings of the kernel."""
     before = kernel_counts()
-    found = values(DiskSensor("detailed", Path("/sys")).read())
+    found = values(DeviceSensor(DISKS, "detailed", Path("/sys")).read())
     after = kernel_counts()
 
     assert {key[1] for key in found} == {name for name in before if is_real(name)}

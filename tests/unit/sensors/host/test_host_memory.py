@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from kernel_files import of, values, write_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.host_memory import MemorySensor, by_state
-from otel_mlperf.sensors.host.paging import PagingSensor
+from otel_mlperf.sensors.host.host_memory import by_state, read_memory
 
 MEMINFO = """\
 MemTotal:        1000 kB
@@ -35,7 +34,7 @@ VMSTAT = "nr_free_pages 1\npgfault 1000\npgmajfault 40\npswpin 5\npswpout 6\n"
 def read(root, level="basic"):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(psutil, "PROCFS_PATH", str(root))
-        return MemorySensor(level).read()
+        return read_memory(level)
 
 
 def test_states_add_up_to_the_limit(tmp_path):
@@ -61,20 +60,6 @@ def test_swap_and_shared_memory_come_with_level_detailed(tmp_path):
         (names.PAGING_USAGE.name, "free"): 100 * 1024,
         (names.PAGING_UTILIZATION.name, "used"): 0.75,
     }
-
-
-def test_faults_and_swapped_pages_are_counted(tmp_path):
-    """A fault is minor or major, never both; absent where the kernel does not say."""
-    sensor = PagingSensor(write_files(tmp_path, {"vmstat": VMSTAT}))
-
-    assert values(sensor.read()) == {
-        (names.PAGING_FAULTS.name, "minor"): 960,
-        (names.PAGING_FAULTS.name, "major"): 40,
-        (names.PAGING_OPERATIONS.name, "in"): 5,
-        (names.PAGING_OPERATIONS.name, "out"): 6,
-    }
-    sensor.close()
-    assert PagingSensor(tmp_path / "nowhere").read() == []
 
 
 def test_without_swap_there_is_no_share_of_it(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from kernel_files import of, values, write_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.network import NetworkSensor
+from otel_mlperf.sensors.host.devices import INTERFACES, DeviceSensor
 
 HEAD = """\
 Inter-|   Receive                                                |  Transmit
@@ -29,7 +29,7 @@ def procfs(request, monkeypatch):
 
 
 def read(root, level="basic"):
-    return NetworkSensor(level, root / "sys").read()
+    return DeviceSensor(INTERFACES, level, root / "sys").read()
 
 
 def test_only_real_devices_are_counted_where_there_are_any(tmp_path):
@@ -61,7 +61,7 @@ def test_a_container_has_its_interface(tmp_path):
 
 def test_an_interface_that_comes_later_is_found(tmp_path):
     """And one that goes is absent."""
-    sensor = NetworkSensor("basic", write_files(tmp_path, {"net/dev": HEAD + ETH0}))
+    sensor = DeviceSensor(INTERFACES, "basic", write_files(tmp_path, {"net/dev": HEAD + ETH0}))
     sensor.read()
     write_files(tmp_path, {"net/dev": HEAD + BOND0})
 

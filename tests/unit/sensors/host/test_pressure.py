@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_files import of, write_files
+from kernel_files import of, values, write_files
 
 from otel_mlperf import names
 from otel_mlperf.sensors.host.pressure import PressureSensor, parse_pressure
@@ -20,8 +22,8 @@ full avg10=0.14 avg60=0.38 avg300=0.52 total=1000000
 """
 
 
-def read(root):
-    sensor = PressureSensor(root)
+def read(root, level="basic"):
+    sensor = PressureSensor(level, root)
     found = sensor.read()
     sensor.close()
     return found
@@ -43,9 +45,43 @@ def test_stalls_are_shares_and_seconds(tmp_path):
     }
 
 
+def test_faults_and_swapped_pages_are_counted(tmp_path):
+    """A fault is minor or major, never both; from level detailed on."""
+    vmstat = "nr_free_pages 1\npgfault 1000\npgmajfault 40\npswpin 5\npswpout 6\n"
+    write_files(tmp_path, {"vmstat": vmstat})
+
+    assert read(tmp_path) == []
+    assert values(read(tmp_path, "detailed")) == {
+        (names.PAGING_FAULTS.name, "minor"): 960,
+        (names.PAGING_FAULTS.name, "major"): 40,
+        (names.PAGING_OPERATIONS.name, "in"): 5,
+        (names.PAGING_OPERATIONS.name, "out"): 6,
+    }
+
+
+def test_faults_of_this_machine_are_the_kernels():
+    """Each count lies between two readings of ``/proc/vmstat``."""
+    before = kernel_counts()
+    found = values(read(Path("/proc"), "detailed"))
+    after = kernel_counts()
+
+    for metric, label, key in (
+        (names.PAGING_FAULTS, "major", "pgmajfault"),
+        (names.PAGING_OPERATIONS, "in", "pswpin"),
+        (names.PAGING_OPERATIONS, "out", "pswpout"),
+    ):
+        assert before[key] <= found[metric.name, label] <= after[key]
+    assert found[names.PAGING_FAULTS.name, "minor"] <= after["pgfault"] - before["pgmajfault"]
+
+
+def kernel_counts():
+    lines = Path("/proc/vmstat").read_text().splitlines()
+    return {name: int(count) for name, count in map(str.split, lines)}
+
+
 def test_a_kernel_without_pressure_has_none(tmp_path):
     """Absent, not zero."""
-    assert read(tmp_path) == []
+    assert read(tmp_path, "detailed") == []
 
 
 @given(

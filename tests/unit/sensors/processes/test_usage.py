@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from kernel_files import write_files
 
 from otel_mlperf.sensors.processes.usage import (
-    RunDelay,
     Scheduled,
     Stat,
-    SwitchCounter,
-    Switches,
+    ThreadSums,
     parse_scheduled,
     parse_stat,
     parse_statm,
@@ -52,21 +50,21 @@ def test_this_process_is_as_the_system_calls_say():
     before = os.times()
     found = parse_stat(Path("/proc/self/stat").read_bytes())
     after = os.times()
-    size = parse_statm(Path("/proc/self/statm").read_bytes())
+    virtual_bytes, resident_bytes = parse_statm(Path("/proc/self/statm").read_bytes())
     rollup = Path("/proc/self/smaps_rollup").read_text().splitlines()
     (resident,) = (int(line.split()[1]) << 10 for line in rollup if line.startswith("Rss:"))
 
     assert before.user <= found.user_s <= after.user
     assert before.system <= found.system_s <= after.system
     assert found.parent == os.getppid()
-    assert size.resident_bytes == pytest.approx(resident, abs=1 << 20)
-    assert size.virtual_bytes >= size.resident_bytes
+    assert resident_bytes == pytest.approx(resident, abs=1 << 20)
+    assert virtual_bytes >= resident_bytes
 
 
 @pytest.mark.parametrize("text", [b"", b"12", b"a b c", b"-1 2"])
-def test_text_that_is_no_statm_gives_none(text):
+def test_text_that_is_no_statm_gives_nothing(text):
     """A file of a process that has just ended is empty."""
-    assert parse_statm(text) is None
+    assert parse_statm(text) == []
 
 
 def test_a_process_starts_when_the_kernel_says():
@@ -97,12 +95,12 @@ def status(voluntary, involuntary):
 def test_threads_add_up_also_after_their_end(tmp_path):
     """A thread that ended counts with what was last read of it."""
     write_files(tmp_path, {"task/1/status": status(10, 1), "task/2/status": status(20, 2)})
-    counter = SwitchCounter(tmp_path)
-    assert counter.read() == Switches(30, 3)
+    counter = ThreadSums(tmp_path, "status", parse_switches)
+    assert counter.read() == (30, 3)
     shutil.rmtree(tmp_path / "task/2")
     write_files(tmp_path, {"task/1/status": status(15, 1), "task/3/status": status(7, 0)})
 
-    assert counter.read() == Switches(42, 3)
+    assert counter.read() == (42, 3)
 
 
 def test_what_a_thread_got_of_the_cpus_is_in_seconds():
@@ -119,18 +117,17 @@ def test_a_kernel_that_keeps_no_account_of_its_threads_has_none(text):
 def test_waits_for_a_cpu_add_up_also_after_a_threads_end(tmp_path):
     """They are counted, and what is counted must not fall."""
     write_files(tmp_path, {f"task/{n}/schedstat": f"5000 {n}000000000 7\n" for n in (1, 2)})
-    delay = RunDelay(tmp_path)
-    assert delay.read_s() == 3.0
+    sums = ThreadSums(tmp_path, "schedstat", parse_scheduled)
+    assert sums.read() == (1e-5, 3.0)
     shutil.rmtree(tmp_path / "task/2")
     write_files(tmp_path, {"task/1/schedstat": "6000 4000000000 8\n"})
 
-    assert delay.read_s() == 6.0
+    assert sums.read() == (1.1e-5, 6.0)
 
 
 def test_a_process_that_is_gone_has_none(tmp_path):
     """Absent, not zero."""
-    assert RunDelay(tmp_path / "gone").read_s() is None
-    assert SwitchCounter(tmp_path / "gone").read() is None
+    assert ThreadSums(tmp_path / "gone", "status", parse_switches).read() is None
 
 
 def test_threads_of_this_process_that_wait_are_counted():
@@ -145,7 +142,7 @@ def test_threads_of_this_process_that_wait_are_counted():
 
     thread = threading.Thread(target=wait)
     thread.start()
-    counter = SwitchCounter(Path("/proc/self"))
+    counter = ThreadSums(Path("/proc/self"), "status", parse_switches)
     before = counter.read()
     for _ in range(100):
         turn.release()

@@ -1,0 +1,56 @@
+"""Space on the disk of the run folder, from psutil.
+
+A network disk that hangs delays whoever asks for it: a thread of its own reads this sensor.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from otel_mlperf import names
+from otel_mlperf.sensors.measurement import Measurement
+from otel_mlperf.sensors.psutil_calls import read_psutil
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class FilesystemSensor:
+    """The filesystem that ``folder`` lies on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+        self._mountpoint = _mountpoint(self._folder)
+
+    def read(self) -> list[Measurement]:
+        """Return space by state, whose sum is the size, and the share in use."""
+        space = read_psutil("disk_usage", self._folder)
+        if space is None:
+            return []
+        labels = {names.MOUNTPOINT: self._mountpoint}
+        # As df does: what is kept for root is neither used nor free, and the share leaves it out.
+        states = {
+            "used": space.used,
+            "free": space.free,
+            "reserved": space.total - space.used - space.free,
+        }
+        measured = [
+            Measurement(names.FILESYSTEM_USAGE.name, {**labels, names.FILESYSTEM_STATE: name}, n)
+            for name, n in states.items()
+        ]
+        measured.append(Measurement(names.FILESYSTEM_LIMIT.name, labels, space.total))
+        if space.used + space.free:
+            share = space.used / (space.used + space.free)
+            measured.append(Measurement(names.FILESYSTEM_UTILIZATION.name, labels, share))
+        return measured
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _mountpoint(folder: str) -> str:
+    path = os.path.realpath(folder)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+    return path
