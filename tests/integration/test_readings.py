@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
@@ -19,9 +19,6 @@ from servers.running import wait_until
 from otel_mlperf import names
 from otel_mlperf.sensors.host.host_sensor import HostSensor
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.servers
 
@@ -228,31 +225,40 @@ def test_worker_of_a_rank_is_counted_apart(job) -> None:
     )  # fmt: skip
 
 
+def first_count(path: str, name: str) -> int:
+    """The first number behind a name in a file of the kernel."""
+    lines = map(str.strip, Path(path).read_text().splitlines())
+    (counts,) = (line.removeprefix(name) for line in lines if line.startswith(name))
+    return int(counts.split()[0])
+
+
 def test_totals_of_the_host_are_the_kernels(job) -> None:
-    """CPU time in idle of each processor, bytes of interfaces and disks: between psutil's."""
-    for cpu in range(psutil.cpu_count()):
+    """CPU time of each processor and bytes of interfaces, between two readings of the kernel."""
+    for cpu in range(os.cpu_count()):
         between(
             job, names.SYSTEM_CPU_TIME, {names.CPU_MODE: "user", names.CPU_NUMBER: str(cpu)}, None,
-            lambda cpu=cpu: psutil.cpu_times(percpu=True)[cpu].user, TICK_S,
+            lambda cpu=cpu: first_count("/proc/stat", f"cpu{cpu} ") * TICK_S, TICK_S,
         )  # fmt: skip
-    for interface in set(psutil.net_io_counters(pernic=True)) - {"lo"}:
+    for interface in os.listdir("/sys/class/net"):
         labels = {names.NETWORK_INTERFACE: interface, names.NETWORK_DIRECTION: "receive"}
         if job.ask(names.NETWORK_IO.prometheus, **labels):
             between(
                 job, names.NETWORK_IO, labels, None,
-                lambda name=interface: psutil.net_io_counters(pernic=True)[name].bytes_recv,
+                lambda name=interface: first_count("/proc/net/dev", f"{name}:"),
             )  # fmt: skip
 
 
 def test_memory_of_the_host_is_the_kernels(job) -> None:
     """The size exactly; what is available within 2 % of it, once nobody takes or gives much."""
-    memory = psutil.virtual_memory()
+
+    def kernel(name: str) -> int:
+        return first_count("/proc/meminfo", name) << 10
 
     def is_near() -> bool:
         available = job.value(names.SYSTEM_MEMORY_AVAILABLE, {}, None)
-        return abs(available - psutil.virtual_memory().available) <= 0.02 * memory.total
+        return abs(available - kernel("MemAvailable:")) <= 0.02 * kernel("MemTotal:")
 
-    assert job.value(names.SYSTEM_MEMORY_LIMIT, {}, None) == memory.total
+    assert job.value(names.SYSTEM_MEMORY_LIMIT, {}, None) == kernel("MemTotal:")
     wait_until(is_near, what="memory that is available")
 
 
@@ -261,8 +267,8 @@ def test_space_of_the_run_folder_is_the_filesystems(job) -> None:
 
     def is_near() -> bool:
         free = job.value(names.FILESYSTEM_USAGE, {names.FILESYSTEM_STATE: "free"}, None)
-        disk = psutil.disk_usage(str(job.runs))
-        return abs(free - disk.free) <= 0.01 * disk.total
+        disk = os.statvfs(job.runs)
+        return abs(free - disk.f_bavail * disk.f_frsize) <= 0.01 * disk.f_blocks * disk.f_frsize
 
     wait_until(is_near, what="free space")
     (limit,) = job.ask(names.FILESYSTEM_LIMIT.prometheus)

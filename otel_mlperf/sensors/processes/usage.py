@@ -123,7 +123,7 @@ class ThreadSums:
     """Sums over all threads of a process of what the kernel counts for each of them alone."""
 
     def __init__(self, process: Path, file: str, parse: Callable[[bytes], Counts | None]) -> None:
-        self._tasks, self._file, self._parse = process / "task", file, parse
+        self._tasks, self._file, self._parse = str(process / "task"), file, parse
         self._threads: dict[str, Counts] = {}
         self._ended: list[Counts] = []
         """Their sum, once there is one."""
@@ -135,7 +135,7 @@ class ThreadSums:
         """
         threads: dict[str, Counts] = {}
         for thread in entries(self._tasks):
-            counts = self._parse(read_once(self._tasks / thread / self._file))
+            counts = self._parse(read_once(f"{self._tasks}/{thread}/{self._file}"))
             if counts is not None:
                 threads[thread] = counts
         ended = [last for thread, last in self._threads.items() if thread not in threads]
