@@ -1,4 +1,4 @@
-"""How many CPUs and how much memory may a control group use, and how much does it?
+"""Limits and use of a control group. Own code: psutil does not read control groups.
 
 Version 1 and 2 of control groups say the same in other files, words and units: microseconds where
 there were nanoseconds, ``max`` where there was ``-1`` or a number beyond all memory.

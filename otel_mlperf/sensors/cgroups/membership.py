@@ -1,4 +1,4 @@
-"""In which control groups is a process, and where are their files?
+"""Control groups of a process and where their files are. Own code: psutil reads none.
 
 ``/proc/<pid>/cgroup`` says the group of each controller, ``/proc/<pid>/mountinfo`` where trees are
 mounted. In a container the mounted tree may begin below the machine's root; what is above it cannot

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
 from kernel_files import of, values, write_files
 
 from otel_mlperf import names
+from otel_mlperf.sensors.host import devices
 from otel_mlperf.sensors.host.devices import DISKS, DeviceSensor
 from otel_mlperf.sensors.host.filesystem import FilesystemSensor
 
@@ -85,6 +87,28 @@ def kernel_counts():
             (names.DISK_OPERATIONS.name, name, "write"): writes,
         }
     return found
+
+
+class MacCounts(NamedTuple):
+    """What psutil returns there, without the time in which a disk was busy."""
+
+    read_bytes: int
+    write_bytes: int
+    read_count: int
+    write_count: int
+
+
+def test_a_system_without_sysfs_counts_every_disk(tmp_path, monkeypatch):
+    """Psutil lists whole disks there; what it lacks is absent."""
+    monkeypatch.setattr(devices, "LINUX", False)
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: {"disk0": MacCounts(1, 2, 3, 4)})
+
+    assert values(DeviceSensor(DISKS, "detailed", tmp_path).read()) == {
+        (names.DISK_IO.name, "disk0", "read"): 1,
+        (names.DISK_IO.name, "disk0", "write"): 2,
+        (names.DISK_OPERATIONS.name, "disk0", "read"): 3,
+        (names.DISK_OPERATIONS.name, "disk0", "write"): 4,
+    }
 
 
 @pytest.mark.fault("F74")

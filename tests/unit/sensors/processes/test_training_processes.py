@@ -15,6 +15,7 @@ from kernel_files import of, values, write_files
 from open_files import open_files
 
 from otel_mlperf import names
+from otel_mlperf.sensors.processes import training_processes
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
 from otel_mlperf.sensors.processes.usage import PAGE_BYTES
 from otel_mlperf.sensors.psutil_calls import uptime_s
@@ -411,6 +412,19 @@ def test_without_proc_only_what_linux_alone_counts_is_absent(training, tmp_path)
         for name in linux - {metric.name for metric in absent}
         if not name.startswith("linux.cgroup.")
     }
+
+
+def test_where_children_that_ended_are_not_counted_there_is_no_time_of_them(
+    training, tmp_path, monkeypatch
+):
+    """Psutil returns zeros on macOS: absent, not zero."""
+    monkeypatch.setattr(training_processes, "LINUX", False)
+    sensor = ProcessSensor("basic", proc=tmp_path / "none", uptime_s=later_s)
+    sensor.follow([training[0]])
+    roles = {role for _, role in of(names.PROCESS_CPU_TIME, sensor.read())}
+    sensor.close()
+
+    assert roles == {"main", "worker"}
 
 
 def test_without_proc_a_family_ends_with_its_process(training, tmp_path):
