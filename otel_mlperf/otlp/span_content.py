@@ -105,16 +105,17 @@ def mark_event(time_ns: int, name: str, phase: str, number: int) -> SpanEvent:
 def own_fields(row: Mapping[str, Any]) -> OwnFields:
     """The rest of a row: the words of an exception become an event, as servers expect it.
 
-    That of a run has ``marks`` besides, each the arguments of ``mark_event``.
+    The row is one of the table, or the fields of a ``SpanItem``. That of a run has ``marks``
+    besides, each the arguments of ``mark_event``.
     """
-    attributes = _load(row["attributes"], {})
+    attributes = dict(_load(row["attributes"]) or {})
     words = {key: attributes.pop(key) for key in names.EXCEPTION if key in attributes}
     events = exception_events(row["end_ns"], words)
-    events += [SpanEvent(*event) for event in _load(row.get("events"), [])]
+    events += [SpanEvent(*event) for event in _load(row.get("events")) or ()]
     events += [mark_event(*mark) for mark in row.get("marks", ())]
     links = [
         SpanLink(bytes.fromhex(trace), int(span, 16), *more)
-        for trace, span, *more in _load(row["links"], [])
+        for trace, span, *more in _load(row["links"]) or ()
     ]
     description = attributes.pop(names.STATUS_DESCRIPTION, "")
     error = None
@@ -144,8 +145,9 @@ def group_by_scope(
     return groups
 
 
-def _load(text: str | None, default: object) -> Any:
-    return json.loads(text) if text else default
+def _load(value: Any) -> Any:
+    """A value of a row, which a table has as text and a span that was just made as it is."""
+    return json.loads(value) if value and isinstance(value, str) else value
 
 
 def take_kind_and_scope(attributes: dict[str, Any]) -> tuple[int, Scope]:

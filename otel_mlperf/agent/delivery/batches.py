@@ -70,6 +70,8 @@ def _span_item(kept: Kept) -> SpanItem:
         links=[_link_item(*link) for link in kept.all_links()],
         events=kept.events,
         kind=kept.kind,
+        marks=kept.marks,
+        marks_left_out=kept.marks_left_out,
     )
 
 

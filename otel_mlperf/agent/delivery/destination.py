@@ -71,6 +71,9 @@ class SpanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Unix time, name and attributes of each; an exception that left the span is in attributes."""
     kind: SpanKind = "section"
     """Only sections are items of the accounts."""
+    marks: list[tuple[int, str, str, int]] = []
+    """Of a run what the program marked in it: Unix time, name, phase and step."""
+    marks_left_out: int = 0
 
 
 class PointItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
