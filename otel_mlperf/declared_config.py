@@ -25,6 +25,8 @@ _KEPT: Final = ("OTEL_SDK_DISABLED",)
 _INSECURE: Final = "_INSECURE"
 """So do these, which no file can say of OTLP over HTTP."""
 _REFERENCE: Final = re.compile(r"\$\$|\$\{(?:(?:env:)?([A-Za-z_]\w*)(?::-([^\n}]*))?|[^}]*)\}")
+_CONSOLE: Final = "console"
+_EXPORTERS: Final = ("otlp_http", "otlp_grpc", _CONSOLE)
 _MOST_NAMED: Final = 12
 MOST_FILE_BYTES: Final = 1 << 20
 
@@ -196,17 +198,25 @@ def _propagators(propagator: _Part) -> str:
 
 
 def _exported(exporting: list[_Part], signal: str) -> dict[str, str]:
-    """What the first exporter by OTLP says; a signal has one."""
+    """What the first exporter by OTLP says, of which a signal has one, and whether one prints."""
+    said: dict[str, str] = {}
+    listed = []
     for one in exporting:
         for kind in ("batch", "simple", "periodic"):
             if kind not in one.left:
                 continue
             holder = one.part(kind)
             exporter = holder.part("exporter")
-            for name in ("otlp_http", "otlp_grpc"):
-                if name in exporter.left:
-                    return _interval(holder, kind) | _otlp(exporter.part(name), name, signal)
-    return {}
+            name = next((name for name in _EXPORTERS if name in exporter.left), "")
+            if name == _CONSOLE:
+                listed.append(name)
+                exporter.part(name)
+            elif name and not said:
+                listed.append("otlp")
+                said = _interval(holder, kind) | _otlp(exporter.part(name), name, signal)
+    if _CONSOLE in listed:
+        said[f"OTEL_{signal.upper()}_EXPORTER"] = ",".join(listed)
+    return said
 
 
 def _interval(holder: _Part, kind: str) -> dict[str, str]:

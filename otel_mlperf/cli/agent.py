@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,7 +33,7 @@ def agent(
     from otel_mlperf.journal.folder_lock import is_served
     from otel_mlperf.store.run_folders import find_run
 
-    options = read_options(os.environ)
+    options = replace(read_options(os.environ), prints=True)
     threads: dict[Path, threading.Thread] = {}
     while True:
         # A run may come back after its agent has ended: it is served anew.

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.agent.delivery.destination import CONSOLE_FILE
 from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.analysis.profiles.kernel_totals import find_windows
 from otel_mlperf.analysis.profiles.recorded_windows import (
@@ -66,6 +67,10 @@ def check_run(
         for destination, account in destinations.items():
             what = f"{signal} → {destination}"
             checks.append(check_account(what, account, outcome, run.short_id))
+    checks += [
+        Check("ok", "console exporter", f"prints to {path}")
+        for path in sorted(run.path.glob(f"agent/*/{CONSOLE_FILE.format('*')}"))
+    ]
     if not accounts:
         checks.append(
             Check(

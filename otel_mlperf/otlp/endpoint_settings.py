@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 Signal = Literal["traces", "metrics"]
 Temporality = Literal["cumulative", "delta", "lowmemory"]
 
+EXPORTER_GROUPS: Final[dict[Signal, str]] = {
+    "traces": "opentelemetry_traces_exporter",
+    "metrics": "opentelemetry_metrics_exporter",
+}
+"""Entry points by which packages offer exporters of the OpenTelemetry SDK."""
 _TIMEOUT_S: Final = 10.0
 _LEAST_TIMEOUT_MS: Final = 100
 _GRPC: Final = "grpc"
@@ -113,6 +118,12 @@ def read_settings(
         is_grpc=reader.is_grpc,
     )
     return settings, reader.warnings
+
+
+def read_exporters(environ: Mapping[str, str], signal: Signal) -> list[str]:
+    """The exporters of the SDK that a signal's variable lists beside ``otlp`` and ``none``."""
+    listed = _listed(declare(environ)[0], signal)
+    return [name for name in listed if name.lower() not in ("otlp", "none")]
 
 
 def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, list[str]]:
@@ -220,15 +231,17 @@ class _SettingReader:
 
         Nothing is sent by OTLP where exporters are listed and it is none of them.
         """
-        variable = f"OTEL_{self._signal.upper()}_EXPORTER"
-        listed = [word.strip() for word in self._environ.get(variable, "").lower().split(",")]
-        listed = [word for word in listed if word]
-        others = [word for word in listed if word not in ("none", "otlp")]
-        if others:
-            sent = (
-                "" if "otlp" in listed else f": {self._signal} are not sent; add otlp to send them"
-            )
-            self.warnings.append(f"{variable}: {', '.join(others)} is not available here{sent}")
+        if others := read_exporters(self._environ, self._signal):
+            from importlib.metadata import entry_points
+
+            offered = entry_points(group=EXPORTER_GROUPS[self._signal]).names
+            if missing := [name for name in others if name not in offered]:
+                self.warnings.append(
+                    f"OTEL_{self._signal.upper()}_EXPORTER: no exporter {', '.join(missing)} is "
+                    f"installed: {self._signal} for it are lost; there are "
+                    f"{', '.join(sorted({*offered, 'otlp'}))}"
+                )
+        listed = [word.lower() for word in _listed(self._environ, self._signal)]
         return "otlp" if "otlp" in listed else "none" if listed else ""
 
     def _asks_for_grpc(self) -> bool:
@@ -326,6 +339,11 @@ class _SettingReader:
         if private and mode & 0o077:
             self.warnings.append(f"{variable}={path} is open to others: chmod 600 {path}")
         return path
+
+
+def _listed(environ: Mapping[str, str], signal: Signal) -> list[str]:
+    words = environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").split(",")
+    return [*dict.fromkeys(word.strip() for word in words if word.strip())]
 
 
 def _split(value: str) -> SplitResult | None:

@@ -90,6 +90,23 @@ def test_everything_that_can_be_used(declared):
     assert read_metric_settings(said)[0].explicit_buckets
 
 
+def test_exporter_that_prints(declared):
+    """It is listed, beside OTLP where both are there."""
+    text = """
+file_format: "1.0"
+tracer_provider:
+  processors: [{simple: {exporter: {console: }}}, {batch: {exporter: {otlp_grpc: }}}]
+meter_provider:
+  readers: [{periodic: {exporter: {console: {}}}}]
+"""
+    said, warnings = declared(text)
+    assert warnings == []
+    assert said["OTEL_TRACES_EXPORTER"] == "console,otlp"
+    assert said["OTEL_METRICS_EXPORTER"] == "console"
+    assert read_settings(said, "traces")[0].is_grpc
+    assert read_settings(said, "metrics") == (None, [])
+
+
 def test_order(declared):
     """Argument, own variable, file; the standard's variables mean nothing beside a file."""
     text = "file_format: '1.0'\nresource: {attributes: [{name: service.name, value: file}]}\n"
@@ -166,10 +183,9 @@ logger_provider: {processors: []}
         "attribute_limits",
         "log_level",
         "logger_provider",
-        "tracer_provider.processors[0].simple.exporter.console",
         "tracer_provider.processors[1].batch.exporter.otlp_http.headers[0].other",
         "tracer_provider.processors[1].batch.schedule_delay",
-        "tracer_provider.processors[2].batch",
+        "tracer_provider.processors[2].batch.exporter.otlp_http",
         "tracer_provider.sampler",
     ]
     assert "s3cret" not in warning

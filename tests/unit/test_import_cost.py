@@ -39,12 +39,17 @@ def test_import_loads_nothing_heavy():
     assert (HEAVY | {"hashlib"}) & set(loaded) == set()
 
 
-def test_recording_loads_no_heavy_package(tmp_path):
-    """A whole run without an agent in the process loads neither numpy nor torch nor the SDK."""
+@pytest.mark.parametrize("exporters", ["", "console,otlp_proto_grpc"])
+def test_recording_loads_no_heavy_package(tmp_path, exporters):
+    """A whole run without an agent in the process loads neither numpy nor torch nor the SDK.
+
+    Exporters of the SDK that the environment names are loaded by the agent.
+    """
     loaded = run(
         """
 import json, os, sys
 import otel_mlperf as om
+os.environ |= {"OTEL_TRACES_EXPORTER": sys.argv[2], "OTEL_METRICS_EXPORTER": sys.argv[2]}
 with om.start("x", dir=sys.argv[1], agent="none", console=False) as run:
     for _ in om.steps([[1]]):
         with om.span("forward", rows=1): pass
@@ -55,6 +60,7 @@ os.unlink(run._recorder.journal.path); os.rmdir(os.path.dirname(run._recorder.jo
 print(json.dumps(sorted(sys.modules)))
 """,
         str(tmp_path),
+        exporters,
     )
 
     assert (HEAVY - {"msgspec", "subprocess"}) & set(loaded) == set()

@@ -12,7 +12,7 @@ for that. A batch that was not taken waits on disk, is offered again, and surviv
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -28,6 +28,8 @@ Signal = Literal["spans", "metrics", "scalars", "reports"]
 """Scalars are points of curves by step, for trackers of experiments; a report is the page of the
 run, made when it has ended."""
 Form = Literal["items", "otlp"]
+CONSOLE_FILE: Final = "console-{}.txt"
+"""In the folder of a host's agent: what the console exporter prints of a signal."""
 SpanKind = Literal["section", "rollup", "segment"]
 Instrument = Literal["gauge", "sum", "histogram"]
 

@@ -22,6 +22,7 @@ from otel_mlperf.agent.delivery.destination import (
     TryLater,
     account_of,
 )
+from otel_mlperf.agent.delivery.store_destination import STORE
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.ids import safe_name
 from otel_mlperf.tracker_list import MLFLOW, TENSORBOARD, TRACKIO, WANDB, unusable
@@ -90,6 +91,11 @@ def make_destinations(site: Site) -> list[Destination]:
         for name, make in TRACKERS.items()
         if name in site.options.trackers
     ]
+    made += [
+        _exporter(name, signal, site)
+        for signal, names in site.options.exporters.items()
+        for name in names
+    ]
     # In an order of their own, whatever was installed first: a replay numbers its batches by it.
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         destination = _load(point, site, {known.name for known in made})
@@ -110,6 +116,27 @@ def _tracker(name: str, make: Callable[[Site], Destination], site: Site) -> Dest
         return NotLoaded(name, ("scalars",))
 
 
+def _exporter(name: str, signal: Signal, site: Site) -> Destination:
+    account = _account_name(name)
+    if account_of(signal, name) in site.options.withheld:
+        return Withheld(account, (signal,), "items" if signal == "spans" else "otlp")
+    try:
+        # Only here: it loads the OpenTelemetry SDK.
+        from otel_mlperf.agent.delivery.sdk_destination import make_exporter
+
+        return make_exporter(site, signal, name, account)
+    except Exception as error:  # noqa: BLE001 - somebody else's code
+        _log.error("exporter %r of %s cannot be used, what it would get is lost: %s: %s",
+                   name, signal, type(error).__name__, error)  # fmt: skip
+        return NotLoaded(account, (signal,))
+
+
+def _account_name(name: str) -> str:
+    """The name of an entry point as one of an account, which no destination of ours has."""
+    account = re.sub("[^a-z0-9_]", "_", safe_name(name).lower())
+    return f"sdk_{account}" if account in (STORE, *TRACKERS) else account
+
+
 def _load(point: EntryPoint, site: Site, taken: set[str]) -> Destination | None:
     try:
         destination: Destination | None = point.load()(site)
@@ -117,7 +144,7 @@ def _load(point: EntryPoint, site: Site, taken: set[str]) -> Destination | None:
             _check(destination, taken)
     except Exception:  # noqa: BLE001 - somebody else's code, and training goes on whatever it does
         _log.exception("destination %r cannot be loaded: what it would get is lost", point.name)
-        return NotLoaded(re.sub("[^a-z0-9_]", "_", safe_name(point.name).lower()))
+        return NotLoaded(_account_name(point.name))
     return destination
 
 

@@ -12,6 +12,7 @@ from otel_mlperf.load_config import load_config
 from otel_mlperf.otlp.endpoint_settings import (
     SignalSettings,
     Temporality,
+    read_exporters,
     read_metric_settings,
     read_settings,
 )
@@ -43,6 +44,10 @@ class Options:
     limits: SpanLimits = NO_LIMITS
     traces: SignalSettings | None = None
     metrics: SignalSettings | None = None
+    exporters: Mapping[Literal["spans", "metrics"], list[str]] = field(default_factory=dict)
+    """Exporters of the OpenTelemetry SDK, by the names of their entry points."""
+    prints: bool = False
+    """Whether somebody reads what the console exporter prints; otherwise it goes to a file."""
     explicit: bool = False
     """Whether histograms have explicit buckets."""
     temporality: Temporality = "cumulative"
@@ -96,6 +101,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
         limits=limits,
         traces=traces,
         metrics=metrics,
+        exporters=_exporters(environ),
         explicit=kind.explicit_buckets,
         temporality=kind.temporality,
         exemplars=kind.exemplars,
@@ -122,7 +128,20 @@ def read_stored_options(folder: Path, environ: Mapping[str, str]) -> Options:
     """
     stored = read_stored(folder, environ)
     options = read_options(stored.environ)
-    return replace(options, withheld=_withheld(options, stored.recorded_destinations))
+    recorded = _exporters(stored.recorded_destinations)
+    exporters = {
+        signal: [*dict.fromkeys([*recorded[signal], *named])]
+        for signal, named in options.exporters.items()
+    }
+    withheld = _withheld(options, stored.recorded_destinations)
+    return replace(options, withheld=withheld, exporters=exporters)
+
+
+def _exporters(environ: Mapping[str, str]) -> dict[Literal["spans", "metrics"], list[str]]:
+    return {
+        "spans": read_exporters(environ, "traces"),
+        "metrics": read_exporters(environ, "metrics"),
+    }
 
 
 def _withheld(options: Options, recorded: Mapping[str, str]) -> frozenset[str]:
@@ -132,6 +151,8 @@ def _withheld(options: Options, recorded: Mapping[str, str]) -> frozenset[str]:
         accounts.add(SPANS_TO_OTLP)
     if options.metrics is None and read_settings(recorded, "metrics")[0]:
         accounts.add(METRICS_TO_OTLP)
+    for signal, named in _exporters(recorded).items():
+        accounts |= {f"{signal}/{each}" for each in named if each not in options.exporters[signal]}
     if MLFLOW in options.trackers and MLFLOW_URI in recorded and not environ.get(MLFLOW_URI):
         accounts.add(f"scalars/{MLFLOW}")
     is_elsewhere = trackio_folder({**environ, **recorded}) != trackio_folder(environ)

@@ -9,6 +9,7 @@ import pytest
 from otel_mlperf.otlp.endpoint_settings import (
     MetricSettings,
     SignalSettings,
+    read_exporters,
     read_metric_settings,
     read_settings,
 )
@@ -224,16 +225,19 @@ def test_a_bad_value_warns_and_the_default_holds(name, bad, field, default, own)
 
 def test_nothing_is_sent_by_otlp_that_was_not_asked_for():
     """Where exporters are listed, OTLP among them or not, the list decides."""
-    settings, warning = warned(OTEL_TRACES_EXPORTER="zipkin")
-    assert settings is None
-    assert warning == (
-        "OTEL_TRACES_EXPORTER: zipkin is not available here: traces are not sent; add otlp to "
-        "send them"
-    )
+    for listed, is_sent in (("console", False), ("OTLP, console", True), ("None", False)):
+        environ = {ENDPOINT: "http://localhost:4318", "OTEL_TRACES_EXPORTER": listed}
+        settings, warnings = read_settings(environ, "traces")
+        assert (settings is not None, warnings) == (is_sent, [])
+        assert read_exporters(environ, "traces") == ["console"] * ("console" in listed)
 
-    settings, warning = warned(OTEL_TRACES_EXPORTER="OTLP, console")
-    assert settings is not None
-    assert warning == "OTEL_TRACES_EXPORTER: console is not available here"
+
+def test_exporter_that_is_not_installed_is_named_once():
+    """With those that are; its signal does not go by OTLP in its place."""
+    settings, warning = warned(OTEL_TRACES_EXPORTER="nope, console")
+    assert settings is None
+    assert warning.startswith("OTEL_TRACES_EXPORTER: no exporter nope is installed: traces for it ")
+    assert "there are console, otlp, otlp_proto_grpc" in warning
 
 
 def test_words_are_read_in_any_case():

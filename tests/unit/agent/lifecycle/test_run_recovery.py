@@ -81,6 +81,10 @@ NAMED_BY_THE_FOLDER = {
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "stranger:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
         {"spans/otlp", "metrics/otlp"},
     ),
+    "exporters": (
+        {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none,acme"},
+        {"spans/console", "metrics/acme"},
+    ),
     "mlflow": (
         {"OTEL_MLPERF_DESTINATIONS": "mlflow", "MLFLOW_TRACKING_URI": STRANGER},
         {"scalars/mlflow"},
@@ -100,6 +104,8 @@ def test_what_only_the_run_folder_names_is_withheld(run, named):
         "MLFLOW_TRACKING_URI": "http://mine:5000",
         "TRACKIO_DIR": "/mine",
     }
+    if "OTEL_TRACES_EXPORTER" in settings:
+        own |= settings
 
     assert read_stored_options(run.path, {}).withheld == accounts
     assert read_stored_options(run.path, own).withheld == set()

@@ -1,0 +1,234 @@
+"""Destinations that are exporters of the OpenTelemetry SDK, named by the standard variables.
+
+An exporter reports success or failure, without a reason. A failure is taken for an outage, in which
+the batch waits. After several failures a single item of the batch is tried: an exporter that takes
+it works, and what it still refuses alone is lost as ``exporter_failed``.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import suppress
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, set_value
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricReader
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from otel_mlperf.agent.delivery.destination import (
+    CONSOLE_FILE,
+    Delivered,
+    Destination,
+    Refused,
+    TryLater,
+)
+from otel_mlperf.errors import ConfigError
+from otel_mlperf.otlp.endpoint_settings import EXPORTER_GROUPS
+from otel_mlperf.otlp.sdk_metrics import MetricConverter, ScrapedMetrics, metrics_data
+from otel_mlperf.otlp.sdk_spans import to_readable_span, to_resource
+from otel_mlperf.whole_file import make_folder, open_private
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from otel_mlperf.agent.delivery.destination import Batch, Signal, Site, Verdict
+
+EXPORTER_FAILED: Final = "exporter_failed"
+_DEADLINE_S: Final = 30.0
+_FAILURES_BEFORE_PROBE: Final = 3
+_FAILURES_OF_ONE_ITEM: Final = 60
+"""From here on a batch of one item is given up if others were taken: about five minutes."""
+_MOST_BYTES: Final = 64 << 20
+"""Of a file of the console exporter; one older file stays."""
+_SUCCESS: Final = (SpanExportResult.SUCCESS, MetricExportResult.SUCCESS)
+
+
+class _Part(NamedTuple):
+    """The least that can be exported alone: a span, or the points of a metric."""
+
+    content: Any
+    items: int
+
+
+class _Call(threading.Thread):
+    """One batch on its way, in a daemon thread: an exporter that hangs must not hold the agent."""
+
+    def __init__(self, number: int, deliver: Callable[[], Verdict]) -> None:
+        super().__init__(name="otel_mlperf exporter", daemon=True)
+        self.number, self._deliver = number, deliver
+        self.verdict: Verdict = TryLater("the exporter ended its thread")
+        self.start()
+
+    def run(self) -> None:
+        self.verdict = self._deliver()
+
+
+class SdkDestination(Destination):
+    """One exporter of spans or of metrics."""
+
+    def __init__(
+        self, name: str, signal: Signal, exporter: Any, deadline_s: float = _DEADLINE_S
+    ) -> None:
+        self.name, self.signals = name, (signal,)
+        self.form = "items" if signal == "spans" else "otlp"
+        self._exporter, self._deadline_s = exporter, deadline_s
+        self._converter = MetricConverter(exporter)
+        self._planned: tuple[int, Callable[[], Verdict]] | None = None
+        self._call: _Call | None = None
+        self._failures = 0
+        self._has_worked = False
+
+    def accept(self, batch: Batch) -> Verdict:
+        """Export the batch; wait for the exporter until the deadline.
+
+        A call that hangs goes on. It is waited for again when its batch is offered again, so that
+        the batch is exported once.
+        """
+        # Made once for all tries: deltas are computed from what was made before.
+        if self._planned is None or self._planned[0] != batch.number:
+            self._planned = (batch.number, self._plan(batch))
+        if self._call is None:
+            self._call = _Call(*self._planned)
+        self._call.join(self._deadline_s)
+        if self._call.is_alive():
+            return TryLater(f"the exporter has not returned for {self._deadline_s:g} s")
+        call, self._call = self._call, None
+        if call.number != batch.number:
+            return TryLater("a call that hung has returned", 0.0)
+        if not isinstance(call.verdict, TryLater):
+            self._planned = None
+        return call.verdict
+
+    def close(self, signal: Signal) -> None:
+        """Shut the exporter down."""
+        del signal  # it has one
+        self._exporter.shutdown()
+
+    def _plan(self, batch: Batch) -> Callable[[], Verdict]:
+        """Convert the batch, and return what exports it."""
+        if batch.signal == "spans":
+            resource = to_resource(batch.resource)
+            spans = [
+                _Part(to_readable_span(span, resource), span.kind == "section")
+                for span in batch.spans
+            ]
+            return lambda: self._deliver(spans, self._exporter.export)
+        group = self._converter.convert(batch.otlp)
+        metrics = [_Part(metric, len(metric.data.data_points)) for metric in group.metrics]
+        return lambda: self._deliver(
+            [part for part in metrics if part.items],
+            lambda some: self._exporter.export(metrics_data([group._replace(metrics=some)])),
+        )
+
+    def _deliver(self, parts: Sequence[_Part], export: Callable[[Any], Any]) -> Verdict:
+        # What the exporter sends is not to be traced by the program in which the agent may run.
+        attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
+        reason = _attempt(parts, export)
+        if not reason:
+            return self._delivered(0)
+        self._failures += 1
+        if self._failures < _FAILURES_BEFORE_PROBE:
+            return TryLater(reason)
+        if len(parts) == 1:
+            is_hopeless = self._has_worked and self._failures >= _FAILURES_OF_ONE_ITEM
+            return Refused(EXPORTER_FAILED) if is_hopeless else TryLater(reason)
+        for probe, rest in ((parts[:1], parts[1:]), (parts[-1:], parts[:-1])):
+            if not _attempt(probe, export):
+                return self._delivered(_divide(rest, export))
+        return TryLater(reason)
+
+    def _delivered(self, lost: int) -> Delivered:
+        self._failures, self._has_worked = 0, True
+        return Delivered({EXPORTER_FAILED: lost} if lost else {})
+
+
+class ScrapedDestination(Destination):
+    """A reader of metrics that is scraped, such as Prometheus': it has the newest points."""
+
+    signals = ("metrics",)
+    form = "otlp"
+
+    def __init__(self, name: str, reader: MetricReader) -> None:
+        self.name, self._reader = name, reader
+        self._converter, self._scraped = MetricConverter(reader), ScrapedMetrics(reader)
+
+    def accept(self, batch: Batch) -> Delivered:
+        """Offer the points to the next scrape."""
+        self._scraped.put(self._converter.convert(batch.otlp))
+        return Delivered()
+
+    def close(self, signal: Signal) -> None:
+        """Shut the reader down."""
+        del signal
+        self._reader.shutdown()
+
+
+def _attempt(parts: Sequence[_Part], export: Callable[[Any], Any]) -> str:
+    """Export the parts; return the reason of a failure, empty for a success."""
+    if not parts:
+        return ""
+    try:
+        result = export([part.content for part in parts])
+    except Exception as error:  # noqa: BLE001 - somebody else's code
+        return f"the exporter raised {type(error).__name__}: {error}"
+    return "" if result in _SUCCESS else "the exporter reports a failure, without a reason"
+
+
+def _divide(parts: Sequence[_Part], export: Callable[[Any], Any]) -> int:
+    """Export the parts, halved where they fail; return how many items failed alone."""
+    if not _attempt(parts, export):
+        return 0
+    if len(parts) == 1:
+        return parts[0].items
+    half = len(parts) // 2
+    return _divide(parts[:half], export) + _divide(parts[half:], export)
+
+
+class _ConsoleFile:
+    """A stream into a file, which grows by what one export prints."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._printed: list[str] = []
+
+    def write(self, text: str) -> None:
+        """Keep ``text`` until ``flush``."""
+        self._printed.append(text)
+
+    def flush(self) -> None:
+        """Append what was printed.
+
+        Raises:
+            OSError: the disk refuses. The export has then failed, and is tried again.
+        """
+        text, self._printed = "".join(self._printed), []
+        make_folder(self._path.parent)
+        with suppress(FileNotFoundError):
+            if self._path.stat().st_size > _MOST_BYTES:
+                self._path.replace(self._path.with_suffix(".old"))
+        with open(self._path, "a", opener=open_private) as file:
+            file.write(text)
+
+
+def make_exporter(site: Site, signal: Signal, name: str, account: str) -> Destination:
+    """Make the exporter that an installed package offers by ``name``.
+
+    Raises:
+        ConfigError: no package does; what its code raises otherwise.
+    """
+    group = EXPORTER_GROUPS["traces" if signal == "spans" else "metrics"]
+    found = [*entry_points(group=group, name=name)]
+    if not found:
+        raise ConfigError(f"no installed package has {name} among its entry points {group}")
+    exporter = found[0].load()()
+    if isinstance(exporter, MetricReader):
+        return ScrapedDestination(account, exporter)
+    # The console exporter prints; nobody sees what an agent in the background prints.
+    if getattr(exporter, "out", None) in (sys.stdout, sys.__stdout__) and not site.options.prints:
+        exporter.out = _ConsoleFile(
+            site.run_folder / "agent" / site.host / CONSOLE_FILE.format(signal)
+        )
+    return SdkDestination(account, signal, exporter)

@@ -1,0 +1,266 @@
+"""Metrics of the OpenTelemetry SDK (``MetricsData``) made from encoded requests of the run.
+
+A request has the same metrics as one to an OTLP server, with two differences. Of two points of a
+series (its zero and its first value) only the later one stays: some backends accept one point per
+series and request. Histograms have explicit buckets, as those of the SDK do, unless the exporter
+prefers exponential ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.sdk import metrics as sdk
+from opentelemetry.sdk.metrics import export
+from opentelemetry.sdk.metrics.export import AggregationTemporality
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from otel_mlperf import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from opentelemetry.sdk.metrics.export import Metric, MetricsData
+
+_FIRST_POWER: Final = -10
+BOUNDS: Final = tuple(2.0**power for power in range(_FIRST_POWER, 7))
+"""Explicit bounds: of durations a millisecond to a minute. Powers of two are bounds of exponential
+buckets, too, unless values span more than 160 of them: no count is estimated."""
+_LABELS: Final = ("service.name", names.RUN_NAME, names.RANK, names.HOST_NAME)
+"""Resource attributes that tell series of one scraped page apart."""
+_NO_VALUE: Final = 1
+_Key = tuple[tuple[str, Any], ...]
+_Series = tuple["Metric", dict[_Key, Any]]
+
+
+class MetricGroup(NamedTuple):
+    """The metrics of one request."""
+
+    resource: Resource
+    scope: InstrumentationScope
+    metrics: list[Metric]
+    gone: set[tuple[str, _Key]]
+    """Metric and attributes of series without a value; the SDK has no point for that."""
+
+
+def metrics_data(groups: Iterable[MetricGroup]) -> MetricsData:
+    """Return what an exporter is given; metrics without a point are left out."""
+    return export.MetricsData([
+        export.ResourceMetrics(
+            group.resource,
+            [
+                export.ScopeMetrics(
+                    group.scope, [m for m in group.metrics if m.data.data_points], names.SCHEMA_URL
+                )
+            ],
+            names.SCHEMA_URL,
+        )
+        for group in groups
+    ])  # fmt: skip
+
+
+class MetricConverter:
+    """Makes metrics in the aggregation and temporality that one exporter prefers.
+
+    Totals of the run are cumulative. For an exporter that prefers deltas the last point of each
+    series is kept. The first point after a start of the agent in the middle of a run is the
+    baseline: what came since the last delivery is then absent, not guessed.
+    """
+
+    def __init__(self, exporter: Any) -> None:
+        temporality = getattr(exporter, "_preferred_temporality", None) or {}
+        aggregation = (getattr(exporter, "_preferred_aggregation", None) or {}).get(sdk.Histogram)
+        delta = AggregationTemporality.DELTA
+        self._deltas = {
+            "sum": temporality.get(sdk.Counter) is delta,
+            "histogram": temporality.get(sdk.Histogram) is delta,
+        }
+        self._is_explicit = self._deltas["histogram"] or not isinstance(
+            aggregation, ExponentialBucketHistogramAggregation
+        )
+        self._last: dict[tuple[bytes, str, _Key], Any] = {}
+
+    def convert(self, body: bytes) -> MetricGroup:
+        """Return the metrics of an encoded request of one resource and one scope."""
+        (group,) = ExportMetricsServiceRequest.FromString(body).resource_metrics
+        (scoped,) = group.scope_metrics
+        scope = InstrumentationScope(scoped.scope.name, scoped.scope.version, scoped.schema_url)
+        resource = Resource(_plain(group.resource.attributes), group.schema_url)
+        made = MetricGroup(resource, scope, [], set())
+        source = group.resource.SerializeToString()
+        for metric in scoped.metrics:
+            made.metrics.append(self._metric(metric, source, made.gone))
+        return made
+
+    def _metric(self, metric: Any, source: bytes, gone: set[tuple[str, _Key]]) -> Metric:
+        kind = metric.WhichOneof("data")
+        encoded = getattr(metric, kind)
+        if kind == "exponential_histogram" and self._is_explicit:
+            kind = "histogram"
+        is_delta = self._deltas.get(kind, False) and getattr(encoded, "is_monotonic", True)
+        points: dict[_Key, Any] = {}
+        for each in encoded.data_points:
+            attributes = _plain(each.attributes)
+            key = tuple(attributes.items())
+            if each.flags & _NO_VALUE:
+                gone.add((metric.name, key))
+                continue
+            point = _POINTS[kind](attributes, each)
+            if is_delta:
+                point = self._since_last((source, metric.name, key), point)
+            if point is not None:
+                points[key] = point  # in place of the zero before it
+        data = _data(kind, [*points.values()], encoded, is_delta=is_delta)
+        return export.Metric(metric.name, metric.description, metric.unit, data)
+
+    def _since_last(self, series: tuple[bytes, str, _Key], point: Any) -> Any:
+        """Return what came since the series' last point; None without one, and after a reset."""
+        before = self._last.get(series)
+        self._last[series] = point
+        since = {"start_time_unix_nano": before.time_unix_nano} if before else {}
+        if before is None:
+            return None
+        if isinstance(point, export.NumberDataPoint):
+            more = point.value - before.value
+            return replace(point, value=more, **since) if more >= 0 else None
+        if point.count < before.count:
+            return None
+        counts = zip(point.bucket_counts, before.bucket_counts, strict=True)
+        # The least and the most of the time between are not known.
+        return replace(
+            point, count=point.count - before.count, sum=point.sum - before.sum, min=None, max=None,
+            bucket_counts=tuple(now - then for now, then in counts), **since,
+        )  # fmt: skip
+
+
+class ScrapedMetrics:
+    """The newest points of all resources, for a reader that is scraped.
+
+    A scraped page has no resources: the attributes that tell them apart become labels.
+    """
+
+    def __init__(self, reader: Any) -> None:
+        self._held: dict[Resource, tuple[MetricGroup, dict[str, _Series]]] = {}
+        self._lock = Lock()
+        reader._set_collect_callback(lambda *_, **__: self._newest())
+
+    def put(self, group: MetricGroup) -> None:
+        """Take newer points in place of older ones; series without a value end."""
+        about = group.resource.attributes
+        labels = {name: about[name] for name in _LABELS if name in about}
+        with self._lock:
+            _, held = self._held.setdefault(group.resource, (group, {}))
+            for metric in group.metrics:
+                points = held[metric.name][1] if metric.name in held else {}
+                for point in metric.data.data_points:
+                    own: Any = point.attributes
+                    points[tuple(own.items())] = replace(point, attributes=labels | own)
+                held[metric.name] = metric, points
+            for name, key in group.gone:
+                held[name][1].pop(key, None)
+
+    def _newest(self) -> MetricsData:
+        with self._lock:
+            return metrics_data([
+                group._replace(metrics=[_with_points(*series) for series in held.values()])
+                for group, held in self._held.values()
+            ])  # fmt: skip
+
+
+def _with_points(metric: Metric, points: dict[_Key, Any]) -> Metric:
+    data: Any = metric.data
+    return replace(metric, data=replace(data, data_points=[*points.values()]))
+
+
+def _data(kind: str, points: list[Any], encoded: Any, *, is_delta: bool) -> export.DataT:
+    temporality = AggregationTemporality.DELTA if is_delta else AggregationTemporality.CUMULATIVE
+    match kind:
+        case "gauge":
+            return export.Gauge(points)
+        case "sum":
+            return export.Sum(points, temporality, encoded.is_monotonic)
+        case "histogram":
+            return export.Histogram(points, temporality)
+    return export.ExponentialHistogram(points, temporality)
+
+
+def _number(attributes: dict[str, Any], point: Any) -> export.NumberDataPoint:
+    value = point.as_int if point.WhichOneof("value") == "as_int" else point.as_double
+    # A gauge has no start.
+    start = point.start_time_unix_nano or None
+    return export.NumberDataPoint(attributes, start, point.time_unix_nano, value)  # type: ignore[arg-type]
+
+
+def _histogram(attributes: dict[str, Any], point: Any) -> export.HistogramDataPoint:
+    is_explicit = hasattr(point, "explicit_bounds")
+    counts = tuple(point.bucket_counts) if is_explicit else _explicit_counts(point)
+    bounds = tuple(point.explicit_bounds) if is_explicit else BOUNDS
+    return export.HistogramDataPoint(
+        attributes, point.start_time_unix_nano, point.time_unix_nano, point.count, point.sum,
+        counts, bounds, *_range(point), _exemplars(point),
+    )  # fmt: skip
+
+
+def _exponential(attributes: dict[str, Any], point: Any) -> export.ExponentialHistogramDataPoint:
+    positive, negative = (
+        export.Buckets(buckets.offset, tuple(buckets.bucket_counts))
+        for buckets in (point.positive, point.negative)
+    )
+    return export.ExponentialHistogramDataPoint(
+        attributes, point.start_time_unix_nano, point.time_unix_nano, point.count, point.sum,
+        point.scale, point.zero_count, positive, negative, 0, *_range(point), _exemplars(point),
+    )  # fmt: skip
+
+
+_POINTS: Final = {
+    "gauge": _number,
+    "sum": _number,
+    "histogram": _histogram,
+    "exponential_histogram": _exponential,
+}
+
+
+def _explicit_counts(point: Any) -> tuple[int, ...]:
+    """Return counts for ``BOUNDS``: each exponential bucket ends at one of them, or before it."""
+    counts = [0] * (len(BOUNDS) + 1)
+    counts[0] = point.zero_count
+    for index, count in enumerate(point.positive.bucket_counts, point.positive.offset + 1):
+        # The upper bound is 2 ** (index / 2 ** scale); the next power of two above it.
+        power = -(-index >> point.scale) if point.scale >= 0 else index << -point.scale
+        counts[min(max(power - _FIRST_POWER, 0), len(BOUNDS))] += count
+    return tuple(counts)
+
+
+def _range(point: Any) -> tuple[Any, Any]:
+    """Return least and most; None where there is no value."""
+    return tuple(  # type: ignore[return-value]
+        getattr(point, name) if point.HasField(name) else None for name in ("min", "max")
+    )
+
+
+def _exemplars(point: Any) -> list[sdk.Exemplar]:
+    return [
+        sdk.Exemplar(
+            {}, each.as_double, each.time_unix_nano,
+            int.from_bytes(each.span_id, "big"), int.from_bytes(each.trace_id, "big"),
+        )
+        for each in point.exemplars
+    ]  # fmt: skip
+
+
+def _plain(pairs: Any) -> dict[str, Any]:
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return tuple(_value(each) for each in value.array_value.values)
+    return getattr(value, kind) if kind else None
