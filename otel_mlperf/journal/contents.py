@@ -65,8 +65,6 @@ class Payload(TypedDict, total=False):
     """What aggregated sections came to in a step."""
     c: str
     """Of somebody else's trace its tracestate."""
-    q: bool
-    """Whether the caller who started that trace has not sampled it."""
     d: DeviceTimes
     """When a device was in sections: of no row."""
 

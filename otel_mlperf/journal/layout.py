@@ -18,7 +18,7 @@ SECTION    start       end          its id    enclosing id    trace root  track 
 BEGIN      start       number       its id    run-trace id    n           track section entry
 CANCEL     start       end          its id    enclosing id    trace root  track section entry
 VALUE      time        float bits   its id    number          trace root  track section entry
-FOREIGN    id, high    id, low      root key  0               0           0     0
+FOREIGN    id, high    id, low      root key  1: unsampled    0           0     0
 PAYLOAD    44 bytes of text at 0:16 and 24:52, span id at 16
 MARK       time        0            number    step            0           0     mark entry
 =========  ==========  ===========  ========  ==============  ==========  ===== ==============

@@ -126,6 +126,7 @@ def own_fields(row: Mapping[str, Any]) -> OwnFields:
     left_out = attributes.pop(names.DROPPED_EVENTS, 0) + row.get("marks_left_out", 0)
     no_links = attributes.pop(names.DROPPED_LINKS, 0)
     is_remote = attributes.pop(names.REMOTE_PARENT, False)
+    attributes.pop(names.UNSAMPLED, None)  # spans that are sent are sampled by that
     kind, scope = take_kind_and_scope(attributes)
     state = attributes.pop(names.TRACE_STATE, "")
     is_ok = row["status"] == "ok"

@@ -42,6 +42,7 @@ def _span_item(kept: Kept) -> SpanItem:
         names.DROPPED_LINKS: kept.dropped_links,
         names.REMOTE_PARENT: kept.is_parent_remote,
         names.TRACE_STATE: kept.trace_state,
+        names.UNSAMPLED: kept.is_unsampled,
     }
     attributes |= {key: value for key, value in others.items() if value}
     return SpanItem(

@@ -140,12 +140,9 @@ class NewRows:
         for row in rows_of_kind(fresh, Kind.FOREIGN):
             trace = int(row["start"]).to_bytes(8, "big") + int(row["end"]).to_bytes(8, "big")
             key = int(row["span"])
-            told = self.peek(key)
+            state = self.peek(key).get("c", "")
             journal.roots[key] = Root(
-                kind="foreign",
-                trace=trace,
-                trace_state=told.get("c", ""),
-                is_unsampled=told.get("q", False),
+                kind="foreign", trace=trace, trace_state=state, is_unsampled=bool(row["parent"])
             )
 
     def _note_stale(self, sections: Rows) -> None:

@@ -155,6 +155,11 @@ class Kept:
         return int(self.payload.get("k") or 0)
 
     @property
+    def is_unsampled(self) -> bool:
+        """Whether it is in somebody else's trace that has not been sampled."""
+        return self.caller_flags == 0
+
+    @property
     def dropped_events(self) -> int:
         """How many events there was no room for."""
         return int(self.payload.get("w") or 0)

@@ -231,16 +231,13 @@ class Parents:
             while len(self._foreign_keys) >= _REMEMBERED:
                 self._forget_foreign()
             key = self._foreign_keys[trace_id] = self._recording.next_id()
-            told: dict[str, Any] = {}
             if theirs.trace_state:
-                told["c"] = theirs.trace_state.to_header()
-            if not theirs.trace_flags & _SAMPLED:
-                told["q"] = True
-            if told:
-                self._recording.journal.payload(key, told)
+                self._recording.journal.payload(key, {"c": theirs.trace_state.to_header()})
+            is_unsampled = int(not theirs.trace_flags & _SAMPLED)
             self._recording.journal.put(
-                trace_id >> 64, trace_id & _MASK, key, 0, 0, 0, 0, Kind.FOREIGN, Word.LOST_FRAME
-            )
+                trace_id >> 64, trace_id & _MASK, key, is_unsampled, 0, 0, 0,
+                Kind.FOREIGN, Word.LOST_FRAME,
+            )  # fmt: skip
         self._foreign[key] = TraceContext(trace_id, theirs.trace_flags, theirs.trace_state)
         return key
 

@@ -235,6 +235,17 @@ def test_foreign_trace_is_bound_once(recording, tracer):
     assert len({row.root for row in recording.sections("work")}) == 1
 
 
+@pytest.mark.parametrize("flags", [0, 1])
+def test_sampling_of_a_foreign_trace_is_recorded(recording, flags):
+    """The agent knows of each trace of others whether its caller has sampled it."""
+    caller = trace.NonRecordingSpan(trace.SpanContext(5, 6, True, trace.TraceFlags(flags)))
+    with context_without_ours(), trace.use_span(caller), om.span("work"):
+        pass
+
+    (foreign,) = recording.rows(Kind.FOREIGN)
+    assert foreign.parent == 1 - flags
+
+
 def test_foreign_span_inside_a_section(recording, tracer, exported):
     """Another library's span in a step is the section's child, and the parent of the next."""
     with om.step(), om.span("outer"):
