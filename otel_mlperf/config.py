@@ -106,12 +106,16 @@ class Config:
         "thread",
         "none",
     )
-    provider: Literal["", "install"] = set_by(
+    provider: Literal["", "install", "join", "join,otlp"] = set_by(
         "OTEL_MLPERF_PROVIDER",
         "",
-        "``install``: spans and metrics that others make by the OpenTelemetry API are recorded.",
+        "``install``: spans and metrics that others make by the OpenTelemetry API are recorded. "
+        "``join``: sampled sections become spans of the program's own provider instead of being "
+        "sent by OTLP; ``join,otlp``: both.",
         "",
         "install",
+        "join",
+        "join,otlp",
     )
     rows: int = set_by(
         "OTEL_MLPERF_JOURNAL_ROWS",
@@ -313,6 +317,11 @@ class Config:
         for item in fields(self):
             value = checked(item, getattr(self, item.name), item.name)
             object.__setattr__(self, item.name, value)
+
+    @property
+    def joins_provider(self) -> bool:
+        """Whether sampled sections become spans of the program's own provider."""
+        return self.provider.startswith("join")
 
     def reads(self, source: str) -> bool:
         """Whether ``source``, one of READING_SOURCES, is read."""

@@ -120,12 +120,14 @@ def ending(processes: Sequence[subprocess.Popen[Any]]) -> Iterator[None]:
 
 
 class Running:
-    """``loop.py``, which goes on until it is told to end."""
+    """``loop.py``, or another program that goes on until it is told to end."""
 
-    def __init__(self, runs: Path, *arguments: str, **variables: str) -> None:
+    def __init__(
+        self, runs: Path, *arguments: str, program: str = "loop.py", **variables: str
+    ) -> None:
         self.runs = runs
         self._count, self._until = runs.with_suffix(".count"), runs.with_suffix(".until")
-        command = [sys.executable, PROGRAMS / "loop.py", "--count", self._count]
+        command = [sys.executable, PROGRAMS / program, "--count", self._count]
         command += ["--until", self._until, "--steps", str(1 << 30), *arguments]
         self._process = warm_python.Popen(
             command, env=environment(runs, **variables), stderr=subprocess.PIPE, text=True

@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
-from otel_mlperf.agent.delivery.destination import account_of
+from otel_mlperf.agent.delivery.destination import UNSELECTED, account_of
 from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.model.agent_state import ItemAccount
 from otel_mlperf.whole_file import make_folder, write_whole
@@ -111,7 +111,9 @@ class Accounts:
         """What a destination said of a request."""
         account = self._state.accounts.setdefault(outcome.account, ItemAccount())
         account.delivered += outcome.delivered
-        for reason, count in outcome.lost.items():
+        lost = dict(outcome.lost)
+        account.unselected += lost.pop(UNSELECTED, 0)
+        for reason, count in lost.items():
             _lose(account, reason, count)
 
     def report(self, waiting: dict[str, int]) -> dict[str, dict[str, Any]]:

@@ -118,11 +118,14 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """For a destination of form ``otlp`` instead of the lists: the encoded export request."""
 
 
+UNSELECTED: Final = "unselected"
+
+
 class Delivered(msgspec.Struct, frozen=True):
     """The batch was taken, for good."""
 
     lost: dict[str, int] = {}
-    """Items of it that were not, by reason."""
+    """Items of it that were not, by reason; those under ``UNSELECTED`` were not wanted."""
 
 
 class Refused(msgspec.Struct, frozen=True):

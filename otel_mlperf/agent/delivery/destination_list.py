@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, get_args
 from otel_mlperf.agent.delivery import (
     mlflow_destination,
     otlp_destination,
+    provider_destination,
     store_destination,
     tensorboard_destination,
     trackio_destination,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.delivery.destination import Batch, Form, Site
 
 _log = logging.getLogger("otel_mlperf.agent")
-BUILT_IN: Final = (store_destination.make, otlp_destination.make)
+BUILT_IN: Final = (store_destination.make, otlp_destination.make, provider_destination.make)
 TRACKERS: Final = {
     TENSORBOARD: tensorboard_destination.make,
     MLFLOW: mlflow_destination.make,

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from otel_mlperf.agent.delivery.provider_destination import drop_sockets
 from otel_mlperf.agent.lifecycle.node_folder import claim_folder
 from otel_mlperf.agent.model.agent_options import read_options
 from otel_mlperf.agent.readings.gpu_visibility import drop_views
@@ -186,6 +187,7 @@ def remove_if_empty(folder: Path) -> None:
         with contextlib.suppress(OSError):
             drop_readings(str(folder))
             drop_views(folder)
+            drop_sockets(folder)
             (folder / LOCK).unlink()
             folder.rmdir()
 

@@ -48,6 +48,8 @@ class Options:
     """Exporters of the OpenTelemetry SDK, by the names of their entry points."""
     prints: bool = False
     """Whether somebody reads what the console exporter prints; otherwise it goes to a file."""
+    joins_provider: bool = False
+    """Whether spans become spans of the program's own provider."""
     explicit: bool = False
     """Whether histograms have explicit buckets."""
     temporality: Temporality = "cumulative"
@@ -102,6 +104,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
         traces=traces,
         metrics=metrics,
         exporters=_exporters(environ),
+        joins_provider=config.joins_provider,
         explicit=kind.explicit_buckets,
         temporality=kind.temporality,
         exemplars=kind.exemplars,

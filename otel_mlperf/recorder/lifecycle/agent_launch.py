@@ -63,6 +63,7 @@ _DROPPED = (
 )
 _RETURNED = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "131072"}
 """glibc keeps what was freed of columns and requests, 3 MB, unless it is told not to."""
+_TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -233,4 +234,6 @@ def agent_environ(config: Config, run_folder: str) -> dict[str, str]:
     environ.pop("OTEL_MLPERF_CONFIG", None)
     environ.pop(LEVEL, None)  # what it means is in the settings
     environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+    if config.provider == "join":
+        environ[_TRACES_EXPORTER] = "none"  # spans would arrive twice
     return environ

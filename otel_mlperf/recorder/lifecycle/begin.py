@@ -7,6 +7,7 @@ they need cost time to import.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import mmap
 import os
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf import names
+from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.layout import META_BYTES, OPEN_BYTES, Kind, Shape, Word
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import NAME_BYTES
-from otel_mlperf.recorder.core.faults import count_in, log, say
+from otel_mlperf.recorder.core.faults import count_in, log, say, say_once
 from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
@@ -86,6 +88,8 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     warnings = WarningWatch(recorder)
     recorder.stepping.now_and_then += [watch.look, lambda _: _look_around(recorder), warnings.look]
     run = Run(name, recorder, section, watch)
+    if config.joins_provider and config.agent != "none":
+        _join_provider(run)
     if config.print_steps and meta.rank == 0:
         from otel_mlperf.recorder.lifecycle.printed_steps import PrintedSteps
 
@@ -96,12 +100,7 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
     run.hook_in()
     hold_contexts(recorder)
     if config.reads("process"):
-        use = ProcessUse(recorder.cells)
-        if not is_interactive():  # somebody types it: what came before was thinking
-            tell_imports(recorder.cells, meta.monotonic_ns)
-        recorder.stepping.now_and_then.append(use.look)
-        recorder.stepping.peaks.append(use.peaks)
-        run.before_end.append(use.finish)
+        _watch_process(run, recorder)
     if config.reads("gc"):
         watch_garbage(recorder, recorder.cells)
     if config.reads("stacks"):
@@ -110,6 +109,30 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
         say(f"recording {name} into {meta.run_folder}")
     watch.start()
     return run
+
+
+def _join_provider(run: Run) -> None:
+    """Must run before the agent starts: for it, a missing socket means that the process has ended.
+
+    By name: the recorder imports neither the agent nor the SDK.
+    """
+    try:
+        module = importlib.import_module("otel_mlperf.integrations.joined_provider")
+    except ImportError as error:
+        raise_foreign(error)
+        say_once("provider='join' needs the SDK of OpenTelemetry (%s): sections stay in the run "
+                 "folder; pip install opentelemetry-sdk", error)  # fmt: skip
+    else:
+        module.join(run)
+
+
+def _watch_process(run: Run, recorder: Recorder) -> None:
+    use = ProcessUse(recorder.cells)
+    if not is_interactive():  # somebody types it: what came before was thinking
+        tell_imports(recorder.cells, recorder.meta.monotonic_ns)
+    recorder.stepping.now_and_then.append(use.look)
+    recorder.stepping.peaks.append(use.peaks)
+    run.before_end.append(use.finish)
 
 
 def _watch_stacks(recorder: Recorder, *, at_once: bool) -> None:

@@ -66,6 +66,8 @@ class Run:
         self._taken_over: Callable[[], None] | None = None
         self.before_end: list[Callable[[], None]] = []
         """Called when it ends, as long as it still records."""
+        self.after_end: list[Callable[[], None]] = []
+        """Called when it has ended and its journal is closed."""
         if recorder is not None:
             # A program that ends for want of file descriptors could not load it any more.
             from otel_mlperf.recorder.lifecycle import closing  # noqa: F401
@@ -284,7 +286,7 @@ class Run:
         assert section is not None
         deadline = time.monotonic() + closing.patience_s()
         self._unhook()
-        self._call_before_end()
+        _call_all(self.before_end)
         words = self._failure
         if error is not None and is_failure(error):
             recorder.sections.tell_failure(section, error)
@@ -305,18 +307,12 @@ class Run:
         count_in(None)
         try:
             closing.await_end(recorder, self._watch, head, deadline)
+            _call_all(self.after_end)
         except KeyboardInterrupt:
             # The run is closed. One that ends the program already is not told twice; else the
             # program hears of it: a sweep is to end, not this run alone.
             if not words or words[0] != KeyboardInterrupt.__name__:
                 raise
-
-    def _call_before_end(self) -> None:
-        for call in self.before_end:
-            try:
-                call()
-            except Exception as problem:  # noqa: BLE001 - the run ends all the same
-                internal_error(problem)
 
     # -- failures of a script that did not write ``with`` ----------------------------------------
 
@@ -348,6 +344,14 @@ class Run:
                 with_text = recorder.config.exception_text
                 self._failure = describe_exception(error, with_text=with_text)
         except Exception as problem:  # noqa: BLE001 - the program's exception goes on
+            internal_error(problem)
+
+
+def _call_all(calls: list[Callable[[], None]]) -> None:
+    for call in calls:
+        try:
+            call()
+        except Exception as problem:  # noqa: BLE001 - the run ends all the same
             internal_error(problem)
 
 

@@ -16,11 +16,14 @@ from otel_mlperf.agent.lifecycle.agent_process import serve
 from otel_mlperf.agent.lifecycle.node_folder import claim_folder
 from otel_mlperf.agent.lifecycle.run_recovery import deliver_rest, folders_to_read, recover_journals
 from otel_mlperf.agent.model.agent_options import read_options, read_stored_options
+from otel_mlperf.config import Config
 from otel_mlperf.errors import RunServed, StoreError
 from otel_mlperf.journal.bulletin import FILE, read_readings
 from otel_mlperf.journal.folder_lock import LOCK, OnlyOne, is_served
 from otel_mlperf.journal.layout import META_AT
+from otel_mlperf.recorder.lifecycle.agent_launch import agent_environ
 from otel_mlperf.run_file import RunFile
+from otel_mlperf.run_settings import write_settings
 from otel_mlperf.store.run_folders import RunFolder, read_run
 from otel_mlperf.store.table_reader import Store
 
@@ -109,6 +112,23 @@ def test_what_only_the_run_folder_names_is_withheld(run, named):
 
     assert read_stored_options(run.path, {}).withheld == accounts
     assert read_stored_options(run.path, own).withheld == set()
+
+
+@pytest.mark.parametrize(("word", "is_sent"), [("join", False), ("join,otlp", True)])
+def test_joined_run_sends_spans_only_if_asked_to(run, monkeypatch, word, is_sent):
+    """Not by its agent, whatever exporters the program has, nor by a recovery."""
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp,console")
+    monkeypatch.delenv("OTEL_METRICS_EXPORTER", raising=False)
+    config = Config(provider=word, endpoint="http://127.0.0.1:9")
+    environ = agent_environ(config, str(run.path))
+    options = read_options(environ)
+    assert options.joins_provider
+    assert options.metrics is not None
+    assert (options.traces is not None) == ("console" in options.exporters["spans"]) == is_sent
+
+    write_settings(str(run.path), environ)
+    withheld = read_stored_options(run.path, {}).withheld
+    assert ("spans/otlp" in withheld) == ("spans/console" in withheld) == is_sent
 
 
 def test_requests_without_a_destination_wait_and_are_counted(run):

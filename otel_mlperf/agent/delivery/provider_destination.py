@@ -1,0 +1,102 @@
+"""The destination of spans that is the program's own tracer provider (``provider="join"``).
+
+Each batch goes to the process of its rank, which passes the spans to its span processors and
+answers. What a process has not taken when it ends is lost as ``process_ended``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from otel_mlperf import names
+from otel_mlperf.agent.delivery.destination import (
+    Delivered,
+    Destination,
+    Refused,
+    SpanItem,
+    TryLater,
+)
+from otel_mlperf.journal.journal_folder import folders_of_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from otel_mlperf.agent.delivery.destination import Batch, Signal, Site, Verdict
+
+Message = tuple[int, dict[str, Any], list[SpanItem]]
+"""Number, resource and spans of a batch."""
+_SUFFIX: Final = ".spans"
+_ANSWER: Final = msgspec.msgpack.Decoder(dict[str, int])
+
+
+class ProviderDestination(Destination):
+    """The tracer providers of the processes of this node's ranks."""
+
+    name = "provider"
+    signals = ("spans",)
+
+    def __init__(self, run_folder: Path) -> None:
+        self._run_folder = run_folder
+        self._connections: dict[str, Connection] = {}
+
+    def accept(self, batch: Batch) -> Verdict:
+        """Send it to the process of its rank and wait for the answer."""
+        instance = str(batch.resource[names.SERVICE_INSTANCE_ID])
+        connection = self._connections.get(instance) or self._connect(batch, instance)
+        if connection is None:
+            return Refused("process_ended")
+        self._connections[instance] = connection
+        message: Message = (batch.number, batch.resource, batch.spans)
+        try:
+            connection.send_bytes(msgspec.msgpack.encode(message))
+            return Delivered(_ANSWER.decode(connection.recv_bytes()))
+        except (OSError, EOFError) as error:
+            self._connections.pop(instance).close()
+            return TryLater(f"the process of rank {batch.resource[names.RANK]} left: {error!r}")
+
+    def _connect(self, batch: Batch, instance: str) -> Connection | None:
+        from multiprocessing.connection import Connection  # an agent without this pays nothing
+
+        run_id = batch.resource[names.RUN_ID]
+        for folder in folders_of_run(run_id, self._run_folder, user=os.getuid()):
+            try:
+                with socket_path(folder, instance) as path, socket.socket(socket.AF_UNIX) as made:
+                    made.connect(path)
+                    return Connection(made.detach())
+            except OSError:  # in the other folder, or the process has ended
+                continue
+        return None
+
+    def close(self, signal: Signal) -> None:
+        """Close the connections."""
+        del signal
+        while self._connections:
+            self._connections.popitem()[1].close()
+
+
+def make(site: Site) -> ProviderDestination | None:
+    """The providers of this node's processes; None where nobody joined them."""
+    return ProviderDestination(site.run_folder) if site.options.joins_provider else None
+
+
+@contextlib.contextmanager
+def socket_path(folder: str, instance: str) -> Iterator[str]:
+    """Yield a path of a rank's socket, next to the journals, that an address has room for."""
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{place}/{instance}{_SUFFIX}"
+    finally:
+        os.close(place)
+
+
+def drop_sockets(folder: Path) -> None:
+    """Remove the sockets that processes have left next to their journals."""
+    for path in folder.glob(f"*{_SUFFIX}*"):
+        path.unlink(missing_ok=True)
