@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
+import warm_python
 from fault_server import plain_spans
-from runs import Running, adds_up, kill_two_agents, run_program
+from runs import (
+    LIMIT_S,
+    PROGRAMS,
+    Ended,
+    Running,
+    adds_up,
+    ending,
+    environment,
+    kill_two_agents,
+    run_program,
+)
 
 from otel_mlperf.replay.span_requests import requests
 from otel_mlperf.store.run_folders import read_run
@@ -113,6 +126,30 @@ def test_killed_program_loses_nothing_uncounted(server, tmp_path):
     assert accounts["provider"]["lost"].keys() == {"process_ended"}
     assert accounts["provider"]["pending"] == 0
     assert accounts["store"]["lost"] == {}
+
+
+def test_each_rank_has_its_own_provider(server, tmp_path):
+    """One agent serves all ranks of a node, and each process gets what it has recorded itself."""
+    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_MLPERF_RUN_ID": "joined"}
+    command = [sys.executable, str(PROGRAMS / PROGRAM)]
+    ranks = [
+        warm_python.Popen(
+            command,
+            env=environment(tmp_path, RANK=str(rank), WORLD_SIZE="2", **settings),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    with ending(ranks):
+        got = [json.loads(rank.communicate(timeout=LIMIT_S)[0])["memory"] for rank in ranks]
+    ended = Ended(0, "", "", tmp_path, tmp_path / "count").settled()
+
+    sql = "SELECT span_id FROM spans WHERE rank = {} AND name != 'in_dropped'"
+    for rank, spans in enumerate(got):
+        mine = {span for _, span, _, name in spans if name not in THEIRS}
+        assert mine == {row["span_id"] for row in ended.rows(sql.format(rank))}
+        assert len(mine) > 10
 
 
 @pytest.mark.slow
