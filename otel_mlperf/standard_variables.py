@@ -46,8 +46,9 @@ STANDARD: Final = (
     _used("Formats of trace headers, by the API itself.", "OTEL_PROPAGATORS"),
     _used("A file of OpenTelemetry's declarative configuration.",
           "OTEL_CONFIG_FILE", "OTEL_EXPERIMENTAL_CONFIG_FILE"),
-    _used("A list: with `otlp` the signal is sent, without it is not; `none`: not. Other exporters "
-          "are named in a warning.", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
+    _used("A list: with `otlp` the signal is sent by OTLP, without it is not; `none`: not. Other "
+          "names are installed exporters of the OpenTelemetry SDK (opentelemetry.md).",
+          "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
     _used("`always_on`, `always_off`, `traceidratio` or one of these after `parentbased_`: which "
           "traces are sent, of those that `first_steps`, `keep_every` and the like select. Unset: "
           "all of these.", "OTEL_TRACES_SAMPLER"),
@@ -80,10 +81,10 @@ STANDARD: Final = (
             "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"),
     _unused("`OTEL_EXPORTER_OTLP_METRICS_TIMEOUT` limits a request, which is then tried again",
             "OTEL_METRIC_EXPORT_TIMEOUT"),
-    _unused("metrics are sent by OTLP, which Prometheus receives",
-            "OTEL_EXPORTER_PROMETHEUS_HOST", "OTEL_EXPORTER_PROMETHEUS_PORT"),
-    _unused("spans are sent by OTLP, from which a Collector exports to Zipkin",
-            "OTEL_EXPORTER_ZIPKIN_ENDPOINT", "OTEL_EXPORTER_ZIPKIN_TIMEOUT"),
+    _used("Where the exporter `prometheus` listens (localhost, 9464).",
+          "OTEL_EXPORTER_PROMETHEUS_HOST", "OTEL_EXPORTER_PROMETHEUS_PORT"),
+    _used("Of an installed exporter to Zipkin, which reads them itself.",
+          "OTEL_EXPORTER_ZIPKIN_ENDPOINT", "OTEL_EXPORTER_ZIPKIN_TIMEOUT"),
     _unused(_LOGS, "OTEL_LOGS_EXPORTER", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
             "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
             "OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION",

@@ -2,8 +2,8 @@
 
 A request has the same metrics as one to an OTLP server, with two differences. Of two points of a
 series (its zero and its first value) only the later one stays: some backends accept one point per
-series and request. Histograms have explicit buckets, as those of the SDK do, unless the exporter
-prefers exponential ones.
+series and request. Histograms have explicit buckets, as the SDK's have unless somebody asks for
+others: Prometheus' reader and Azure Monitor's exporter know no exponential ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.sdk import metrics as sdk
 from opentelemetry.sdk.metrics import export
 from opentelemetry.sdk.metrics.export import AggregationTemporality
-from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
@@ -52,22 +51,16 @@ class MetricGroup(NamedTuple):
 
 def metrics_data(groups: Iterable[MetricGroup]) -> MetricsData:
     """Return what an exporter is given; metrics without a point are left out."""
-    return export.MetricsData([
-        export.ResourceMetrics(
-            group.resource,
-            [
-                export.ScopeMetrics(
-                    group.scope, [m for m in group.metrics if m.data.data_points], names.SCHEMA_URL
-                )
-            ],
-            names.SCHEMA_URL,
-        )
-        for group in groups
-    ])  # fmt: skip
+    made = []
+    for group in groups:
+        metrics = [metric for metric in group.metrics if metric.data.data_points]
+        scoped = export.ScopeMetrics(group.scope, metrics, names.SCHEMA_URL)
+        made.append(export.ResourceMetrics(group.resource, [scoped], names.SCHEMA_URL))
+    return export.MetricsData(made)
 
 
 class MetricConverter:
-    """Makes metrics in the aggregation and temporality that one exporter prefers.
+    """Makes metrics in the temporality that one exporter prefers.
 
     Totals of the run are cumulative. For an exporter that prefers deltas the last point of each
     series is kept. The first point after a start of the agent in the middle of a run is the
@@ -76,15 +69,11 @@ class MetricConverter:
 
     def __init__(self, exporter: Any) -> None:
         temporality = getattr(exporter, "_preferred_temporality", None) or {}
-        aggregation = (getattr(exporter, "_preferred_aggregation", None) or {}).get(sdk.Histogram)
         delta = AggregationTemporality.DELTA
         self._deltas = {
             "sum": temporality.get(sdk.Counter) is delta,
             "histogram": temporality.get(sdk.Histogram) is delta,
         }
-        self._is_explicit = self._deltas["histogram"] or not isinstance(
-            aggregation, ExponentialBucketHistogramAggregation
-        )
         self._last: dict[tuple[bytes, str, _Key], Any] = {}
 
     def convert(self, body: bytes) -> MetricGroup:
@@ -93,17 +82,15 @@ class MetricConverter:
         (scoped,) = group.scope_metrics
         scope = InstrumentationScope(scoped.scope.name, scoped.scope.version, scoped.schema_url)
         resource = Resource(_plain(group.resource.attributes), group.schema_url)
-        made = MetricGroup(resource, scope, [], set())
         source = group.resource.SerializeToString()
-        for metric in scoped.metrics:
-            made.metrics.append(self._metric(metric, source, made.gone))
-        return made
+        gone: set[tuple[str, _Key]] = set()
+        metrics = [self._metric(metric, source, gone) for metric in scoped.metrics]
+        return MetricGroup(resource, scope, metrics, gone)
 
     def _metric(self, metric: Any, source: bytes, gone: set[tuple[str, _Key]]) -> Metric:
         kind = metric.WhichOneof("data")
         encoded = getattr(metric, kind)
-        if kind == "exponential_histogram" and self._is_explicit:
-            kind = "histogram"
+        kind = kind.removeprefix("exponential_")
         is_delta = self._deltas.get(kind, False) and getattr(encoded, "is_monotonic", True)
         points: dict[_Key, Any] = {}
         for each in encoded.data_points:
@@ -112,7 +99,7 @@ class MetricConverter:
             if each.flags & _NO_VALUE:
                 gone.add((metric.name, key))
                 continue
-            point = _POINTS[kind](attributes, each)
+            point = (_histogram if kind == "histogram" else _number)(attributes, each)
             if is_delta:
                 point = self._since_last((source, metric.name, key), point)
             if point is not None:
@@ -122,11 +109,10 @@ class MetricConverter:
 
     def _since_last(self, series: tuple[bytes, str, _Key], point: Any) -> Any:
         """Return what came since the series' last point; None without one, and after a reset."""
-        before = self._last.get(series)
-        self._last[series] = point
-        since = {"start_time_unix_nano": before.time_unix_nano} if before else {}
+        before, self._last[series] = self._last.get(series), point
         if before is None:
             return None
+        since = {"start_time_unix_nano": before.time_unix_nano}
         if isinstance(point, export.NumberDataPoint):
             more = point.value - before.value
             return replace(point, value=more, **since) if more >= 0 else None
@@ -147,7 +133,7 @@ class ScrapedMetrics:
     """
 
     def __init__(self, reader: Any) -> None:
-        self._held: dict[Resource, tuple[MetricGroup, dict[str, _Series]]] = {}
+        self._held: dict[_Key, tuple[MetricGroup, dict[str, _Series]]] = {}
         self._lock = Lock()
         reader._set_collect_callback(lambda *_, **__: self._newest())
 
@@ -156,7 +142,8 @@ class ScrapedMetrics:
         about = group.resource.attributes
         labels = {name: about[name] for name in _LABELS if name in about}
         with self._lock:
-            _, held = self._held.setdefault(group.resource, (group, {}))
+            # By labels: a restarted rank has another resource, and the same series of the page.
+            _, held = self._held.setdefault(tuple(labels.items()), (group, {}))
             for metric in group.metrics:
                 points = held[metric.name][1] if metric.name in held else {}
                 for point in metric.data.data_points:
@@ -181,50 +168,28 @@ def _with_points(metric: Metric, points: dict[_Key, Any]) -> Metric:
 
 def _data(kind: str, points: list[Any], encoded: Any, *, is_delta: bool) -> export.DataT:
     temporality = AggregationTemporality.DELTA if is_delta else AggregationTemporality.CUMULATIVE
-    match kind:
-        case "gauge":
-            return export.Gauge(points)
-        case "sum":
-            return export.Sum(points, temporality, encoded.is_monotonic)
-        case "histogram":
-            return export.Histogram(points, temporality)
-    return export.ExponentialHistogram(points, temporality)
+    if kind == "gauge":
+        return export.Gauge(points)
+    if kind == "sum":
+        return export.Sum(points, temporality, encoded.is_monotonic)
+    return export.Histogram(points, temporality)
 
 
 def _number(attributes: dict[str, Any], point: Any) -> export.NumberDataPoint:
-    value = point.as_int if point.WhichOneof("value") == "as_int" else point.as_double
-    # A gauge has no start.
-    start = point.start_time_unix_nano or None
-    return export.NumberDataPoint(attributes, start, point.time_unix_nano, value)  # type: ignore[arg-type]
+    start: Any = point.start_time_unix_nano or None  # a gauge has none
+    return export.NumberDataPoint(attributes, start, point.time_unix_nano, _value(point))
 
 
 def _histogram(attributes: dict[str, Any], point: Any) -> export.HistogramDataPoint:
     is_explicit = hasattr(point, "explicit_bounds")
     counts = tuple(point.bucket_counts) if is_explicit else _explicit_counts(point)
     bounds = tuple(point.explicit_bounds) if is_explicit else BOUNDS
+    least: Any = point.min if point.HasField("min") else None
+    most: Any = point.max if point.HasField("max") else None
     return export.HistogramDataPoint(
         attributes, point.start_time_unix_nano, point.time_unix_nano, point.count, point.sum,
-        counts, bounds, *_range(point), _exemplars(point),
+        counts, bounds, least, most, _exemplars(point),
     )  # fmt: skip
-
-
-def _exponential(attributes: dict[str, Any], point: Any) -> export.ExponentialHistogramDataPoint:
-    positive, negative = (
-        export.Buckets(buckets.offset, tuple(buckets.bucket_counts))
-        for buckets in (point.positive, point.negative)
-    )
-    return export.ExponentialHistogramDataPoint(
-        attributes, point.start_time_unix_nano, point.time_unix_nano, point.count, point.sum,
-        point.scale, point.zero_count, positive, negative, 0, *_range(point), _exemplars(point),
-    )  # fmt: skip
-
-
-_POINTS: Final = {
-    "gauge": _number,
-    "sum": _number,
-    "histogram": _histogram,
-    "exponential_histogram": _exponential,
-}
 
 
 def _explicit_counts(point: Any) -> tuple[int, ...]:
@@ -238,17 +203,10 @@ def _explicit_counts(point: Any) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _range(point: Any) -> tuple[Any, Any]:
-    """Return least and most; None where there is no value."""
-    return tuple(  # type: ignore[return-value]
-        getattr(point, name) if point.HasField(name) else None for name in ("min", "max")
-    )
-
-
 def _exemplars(point: Any) -> list[sdk.Exemplar]:
     return [
         sdk.Exemplar(
-            {}, each.as_double, each.time_unix_nano,
+            {}, _value(each), each.time_unix_nano,
             int.from_bytes(each.span_id, "big"), int.from_bytes(each.trace_id, "big"),
         )
         for each in point.exemplars

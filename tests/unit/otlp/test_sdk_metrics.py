@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk import metrics as sdk
 from opentelemetry.sdk.metrics.export import AggregationTemporality as Temporality
-from opentelemetry.sdk.metrics.export import ExponentialHistogram, Histogram
-from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
+from opentelemetry.sdk.metrics.export import Histogram
 from prometheus_client import CollectorRegistry, generate_latest
 
 from otel_mlperf import names
@@ -37,14 +36,8 @@ class Plain:
     """An exporter without preferences."""
 
 
-class Exponential:
+class Delta:
     def __init__(self):
-        self._preferred_aggregation = {sdk.Histogram: ExponentialBucketHistogramAggregation()}
-
-
-class Delta(Exponential):
-    def __init__(self):
-        super().__init__()
         delta = Temporality.DELTA
         self._preferred_temporality = {sdk.Counter: delta, sdk.Histogram: delta}
 
@@ -117,15 +110,11 @@ def test_bounds_are_exact_at_any_resolution(exponent):
     assert counts[2.0**exponent] == 3
 
 
-def test_exponential_histograms_where_they_are_preferred():
-    """With their exemplars."""
+def test_exemplars_lead_to_spans():
+    """As over OTLP."""
     exemplar = Exemplar(0.25, 5, bytes(range(16)), 7)
-    (data,) = data_of(Exponential(), histogram([0.25, 3.0], exemplars=[exemplar]))
-    (point,) = data.data_points
-
-    assert isinstance(data, ExponentialHistogram)
-    assert sum(point.positive.bucket_counts) == point.count == 2
-    (kept,) = point.exemplars
+    (data,) = data_of(Plain(), histogram([0.25, 3.0], exemplars=[exemplar]))
+    (kept,) = data.data_points[0].exemplars
     assert (kept.value, kept.span_id) == (0.25, 7)
     assert kept.trace_id == int.from_bytes(bytes(range(16)), "big")
 
@@ -183,6 +172,9 @@ def test_scraped_page_has_the_newest_of_all_ranks():
 
     put(counter(number(0.0, 1), number(5, 2)), gauge(number(1, 2)), histogram([0.3]), rank=0)
     put(counter(number(6, 2)), rank=1)
+    # Restarted: another process has the same series.
+    again = RESOURCE | {names.RANK: 0, "process.pid": 7}
+    scraped.put(converter.convert(request(counter(number(8, 2)), resource=again)))
     put(counter(number(9, 3)), gauge(number(None, 3)), rank=0)
     page = generate_latest(registry).decode()
 

@@ -26,9 +26,7 @@ import os
 
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.metrics import Histogram
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
-from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 
@@ -44,9 +42,6 @@ class Spans(SpanExporter):
 
 
 class Metrics(MetricExporter):
-    def __init__(self):
-        super().__init__({}, {Histogram: ExponentialBucketHistogramAggregation()})
-
     def export(self, metrics_data, timeout_millis=10_000, **kwargs):
         append(encode_metrics(metrics_data))
         return MetricExportResult.SUCCESS
@@ -108,7 +103,7 @@ def test_metrics_are_those_that_a_server_gets(program, agent_of, run_folder, ser
         program.step(i * 10)
     program.stop(250)
     metrics = read_settings({}, "metrics", server.url)[0]
-    agent_of(program, metrics=metrics, exporters={"metrics": ["acme"]}).run()
+    agent_of(program, metrics=metrics, explicit=True, exporters={"metrics": ["acme"]}).run()
 
     ours = [json.loads(json.dumps(point)) for body in bodies() for point in plain_points(body)]
     theirs = [point for point in server.points() if "value" in point]
