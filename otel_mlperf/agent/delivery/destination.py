@@ -28,6 +28,10 @@ Signal = Literal["spans", "metrics", "scalars", "reports"]
 """Scalars are points of curves by step, for trackers of experiments; a report is the page of the
 run, made when it has ended."""
 Form = Literal["items", "otlp"]
+NOT_LOADED: Final = "not_loaded"
+"""Reason of what a destination that cannot be used would have got."""
+FORMS: Final[dict[Signal, Form]] = {"spans": "items", "metrics": "otlp"}
+"""In which exporters of the OpenTelemetry SDK get batches."""
 CONSOLE_FILE: Final = "console-{}.txt"
 """In the folder of a host's agent: what the console exporter prints of a signal."""
 SpanKind = Literal["section", "rollup", "segment"]

@@ -17,6 +17,8 @@ from otel_mlperf.agent.delivery import (
     wandb_destination,
 )
 from otel_mlperf.agent.delivery.destination import (
+    FORMS,
+    NOT_LOADED,
     Destination,
     Refused,
     Signal,
@@ -45,7 +47,6 @@ TRACKERS: Final = {
 """Those of ``tracker_list``, made where they are chosen."""
 GROUP: Final = "otel_mlperf.destinations"
 """Entry points that name a factory, as those of ``BUILT_IN`` are."""
-NOT_LOADED: Final = "not_loaded"
 _NAME: Final = re.compile("[a-z][a-z0-9_]*")
 
 
@@ -120,15 +121,15 @@ def _tracker(name: str, make: Callable[[Site], Destination], site: Site) -> Dest
 def _exporter(name: str, signal: Signal, site: Site) -> Destination:
     account = _account_name(name)
     if account_of(signal, name) in site.options.withheld:
-        return Withheld(account, (signal,), "items" if signal == "spans" else "otlp")
+        return Withheld(account, (signal,), FORMS[signal])
     try:
         # Only here: it loads the OpenTelemetry SDK.
-        from otel_mlperf.agent.delivery.sdk_destination import make_exporter
+        from otel_mlperf.agent.delivery.sdk_destination import find_exporter
 
-        return make_exporter(site, signal, name, account)
-    except Exception as error:  # noqa: BLE001 - somebody else's code
-        _log.error("exporter %r of %s cannot be used, what it would get is lost: %s: %s",
-                   name, signal, type(error).__name__, error)  # fmt: skip
+        return find_exporter(site, signal, name, account)
+    except (ConfigError, ImportError) as error:
+        _log.error("exporter %s of %s cannot be used, what it would get is lost: %s",
+                   name, signal, error)  # fmt: skip
         return NotLoaded(account, (signal,))
 
 

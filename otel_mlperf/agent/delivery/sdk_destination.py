@@ -7,6 +7,7 @@ it works, and what it still refuses alone is lost as ``exporter_failed``.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from contextlib import suppress
@@ -19,6 +20,8 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 
 from otel_mlperf.agent.delivery.destination import (
     CONSOLE_FILE,
+    FORMS,
+    NOT_LOADED,
     Delivered,
     Destination,
     Refused,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.delivery.destination import Batch, Signal, Site, Verdict
 
+_log = logging.getLogger("otel_mlperf.agent")
 EXPORTER_FAILED: Final = "exporter_failed"
 _DEADLINE_S: Final = 30.0
 _FAILURES_BEFORE_PROBE: Final = 3
@@ -56,27 +60,31 @@ class _Part(NamedTuple):
 class _Call(threading.Thread):
     """One batch on its way, in a daemon thread: an exporter that hangs must not hold the agent."""
 
-    def __init__(self, number: int, deliver: Callable[[], Verdict]) -> None:
+    def __init__(self, batch: Batch, export: Callable[[Batch], Verdict]) -> None:
         super().__init__(name="otel_mlperf exporter", daemon=True)
-        self.number, self._deliver = number, deliver
-        self.verdict: Verdict = TryLater("the exporter ended its thread")
+        self.number, self._batch, self._export = batch.number, batch, export
+        self.verdict: Verdict | Exception = TryLater("the exporter ended its thread")
         self.start()
 
     def run(self) -> None:
-        self.verdict = self._deliver()
+        try:
+            self.verdict = self._export(self._batch)
+        except Exception as error:  # noqa: BLE001 - raised again by whoever waits
+            self.verdict = error
 
 
 class SdkDestination(Destination):
-    """One exporter of spans or of metrics."""
+    """One exporter of spans or of metrics, which its own thread makes at the first batch."""
 
     def __init__(
-        self, name: str, signal: Signal, exporter: Any, deadline_s: float = _DEADLINE_S
+        self, name: str, signal: Signal, make: Callable[[], Any], deadline_s: float = _DEADLINE_S
     ) -> None:
         self.name, self.signals = name, (signal,)
-        self.form = "items" if signal == "spans" else "otlp"
-        self._exporter, self._deadline_s = exporter, deadline_s
-        self._converter = MetricConverter(exporter)
-        self._planned: tuple[int, Callable[[], Verdict]] | None = None
+        self.form = FORMS[signal]
+        self._make, self._deadline_s = make, deadline_s
+        self._exporter: Any = None
+        self._is_broken = False
+        self._planned: tuple[int, list[_Part], Callable[[Any], Any]] | None = None
         self._call: _Call | None = None
         self._failures = 0
         self._has_worked = False
@@ -87,45 +95,70 @@ class SdkDestination(Destination):
         A call that hangs goes on. It is waited for again when its batch is offered again, so that
         the batch is exported once.
         """
-        # Made once for all tries: deltas are computed from what was made before.
-        if self._planned is None or self._planned[0] != batch.number:
-            self._planned = (batch.number, self._plan(batch))
         if self._call is None:
-            self._call = _Call(*self._planned)
+            self._call = _Call(batch, self._export)
         self._call.join(self._deadline_s)
         if self._call.is_alive():
             return TryLater(f"the exporter has not returned for {self._deadline_s:g} s")
         call, self._call = self._call, None
         if call.number != batch.number:
             return TryLater("a call that hung has returned", 0.0)
-        if not isinstance(call.verdict, TryLater):
-            self._planned = None
+        if isinstance(call.verdict, Exception):
+            raise call.verdict
         return call.verdict
 
     def close(self, signal: Signal) -> None:
         """Shut the exporter down."""
         del signal  # it has one
-        self._exporter.shutdown()
+        if self._exporter is not None:
+            self._exporter.shutdown()
 
-    def _plan(self, batch: Batch) -> Callable[[], Verdict]:
-        """Convert the batch, and return what exports it."""
+    def _export(self, batch: Batch) -> Verdict:
+        # What the exporter sends is not to be traced by the program in which the agent may run.
+        attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
+        if not self._is_ready():
+            return Refused(NOT_LOADED)
+        # Made once for all tries: deltas are computed from what was made before.
+        if self._planned is None or self._planned[0] != batch.number:
+            self._planned = (batch.number, *self._plan(batch))
+        verdict = self._deliver(*self._planned[1:])
+        if not isinstance(verdict, TryLater):
+            self._planned = None
+        return verdict
+
+    def _is_ready(self) -> bool:
+        """Make the exporter, once; return whether there is one."""
+        if self._exporter is None and not self._is_broken:
+            try:
+                self._exporter = self._make()
+                self._converter = MetricConverter(self._exporter)
+                if isinstance(self._exporter, MetricReader):
+                    self._scraped = ScrapedMetrics(self._exporter)
+            except Exception as error:  # noqa: BLE001 - somebody else's code
+                self._is_broken = True
+                _log.error("exporter %s of %s cannot be used, what it would get is lost: %s: %s",
+                           self.name, self.signals[0], type(error).__name__, error)  # fmt: skip
+        return not self._is_broken
+
+    def _plan(self, batch: Batch) -> tuple[list[_Part], Callable[[Any], Any]]:
+        """Convert the batch; return its parts, and what exports some of them."""
         if batch.signal == "spans":
             resource = to_resource(batch.resource)
             spans = [
                 _Part(to_readable_span(span, resource), span.kind == "section")
                 for span in batch.spans
             ]
-            return lambda: self._deliver(spans, self._exporter.export)
+            return spans, self._exporter.export
         group = self._converter.convert(batch.otlp)
+        if isinstance(self._exporter, MetricReader):
+            self._scraped.put(group)
+            return [], self._scraped.put
         metrics = [_Part(metric, len(metric.data.data_points)) for metric in group.metrics]
-        return lambda: self._deliver(
-            [part for part in metrics if part.items],
-            lambda some: self._exporter.export(metrics_data([group._replace(metrics=some)])),
+        return [part for part in metrics if part.items], lambda some: self._exporter.export(
+            metrics_data([group._replace(metrics=some)])
         )
 
     def _deliver(self, parts: Sequence[_Part], export: Callable[[Any], Any]) -> Verdict:
-        # What the exporter sends is not to be traced by the program in which the agent may run.
-        attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
         reason = _attempt(parts, export)
         if not reason:
             return self._delivered(0)
@@ -143,27 +176,6 @@ class SdkDestination(Destination):
     def _delivered(self, lost: int) -> Delivered:
         self._failures, self._has_worked = 0, True
         return Delivered({EXPORTER_FAILED: lost} if lost else {})
-
-
-class ScrapedDestination(Destination):
-    """A reader of metrics that is scraped, such as Prometheus': it has the newest points."""
-
-    signals = ("metrics",)
-    form = "otlp"
-
-    def __init__(self, name: str, reader: MetricReader) -> None:
-        self.name, self._reader = name, reader
-        self._converter, self._scraped = MetricConverter(reader), ScrapedMetrics(reader)
-
-    def accept(self, batch: Batch) -> Delivered:
-        """Offer the points to the next scrape."""
-        self._scraped.put(self._converter.convert(batch.otlp))
-        return Delivered()
-
-    def close(self, signal: Signal) -> None:
-        """Shut the reader down."""
-        del signal
-        self._reader.shutdown()
 
 
 def _attempt(parts: Sequence[_Part], export: Callable[[Any], Any]) -> str:
@@ -213,22 +225,24 @@ class _ConsoleFile:
             file.write(text)
 
 
-def make_exporter(site: Site, signal: Signal, name: str, account: str) -> Destination:
-    """Make the exporter that an installed package offers by ``name``.
+def find_exporter(site: Site, signal: Signal, name: str, account: str) -> SdkDestination:
+    """Return the exporter that an installed package offers by ``name``; none of its code runs yet.
 
     Raises:
-        ConfigError: no package does; what its code raises otherwise.
+        ConfigError: no package does.
     """
     group = EXPORTER_GROUPS["traces" if signal == "spans" else "metrics"]
     found = [*entry_points(group=group, name=name)]
     if not found:
         raise ConfigError(f"no installed package has {name} among its entry points {group}")
-    exporter = found[0].load()()
-    if isinstance(exporter, MetricReader):
-        return ScrapedDestination(account, exporter)
-    # The console exporter prints; nobody sees what an agent in the background prints.
-    if getattr(exporter, "out", None) in (sys.stdout, sys.__stdout__) and not site.options.prints:
-        exporter.out = _ConsoleFile(
-            site.run_folder / "agent" / site.host / CONSOLE_FILE.format(signal)
-        )
-    return SdkDestination(account, signal, exporter)
+
+    def make() -> Any:
+        exporter = found[0].load()()
+        # The console exporter prints; nobody sees what an agent in the background prints.
+        printed = getattr(exporter, "out", None) in (sys.stdout, sys.__stdout__)
+        if printed and not site.options.prints:
+            folder = site.run_folder / "agent" / site.host
+            exporter.out = _ConsoleFile(folder / CONSOLE_FILE.format(signal))
+        return exporter
+
+    return SdkDestination(account, signal, make)

@@ -224,5 +224,6 @@ def _log_to(path: Path) -> None:
     except OSError:
         handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.getLogger("otel_mlperf").addHandler(handler)
+    for name in ("otel_mlperf", "opentelemetry"):  # exporters log why they failed
+        logging.getLogger(name).addHandler(handler)
     logging.getLogger("otel_mlperf").setLevel(logging.INFO)

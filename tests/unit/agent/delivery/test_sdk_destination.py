@@ -157,6 +157,7 @@ STRANGE = '''
 """Exporters that do what they should not."""
 
 import sys
+import threading
 
 from opentelemetry.sdk.trace.export import SpanExportResult
 
@@ -182,6 +183,15 @@ class Raising:
         raise RuntimeError("never opened")
 
 
+class Hanging:
+    def export(self, spans):
+        threading.Event().wait()
+
+
+def hanging_at_its_start():
+    threading.Event().wait()
+
+
 def unmade():
     raise LookupError("no key")
 '''
@@ -189,15 +199,26 @@ def unmade():
 
 def test_bad_exporters_cost_no_other(program, agent_of, run_folder, install, server, caplog):
     """A missing or broken one loses its own, one that raises keeps it; none is sent by OTLP."""
-    install("strange_exporter", STRANGE, SPANS, raising="Raising", unmade="unmade")
+    waiting = {"raising": "Raising", "hanging": "Hanging", "slow": "hanging_at_its_start"}
+    install("strange_exporter", STRANGE, SPANS, unmade="unmade", **waiting)
     program.step(0)
     program.stop(20)
-    listed = ["raising", "unmade", "missing", "console", "store"]
-    agent_of(program, exporters={"spans": listed}, drain_s=0.0).run()
+    listed = [*waiting, "unmade", "missing", "console", "store"]
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_TRACES_EXPORTER": "missing"}
+    traces = read_settings(environ, "traces")[0]
+    agent = agent_of(program, traces=traces, exporters={"spans": listed}, drain_s=0.0)
+    agent.tick()
+    agent.mark()
+    settled = ["spans/console", "spans/unmade", "spans/missing", "spans/sdk_store"]
+    with agent._outbox.changed:
+        while any(map(agent._outbox.has, settled)):
+            agent._outbox.changed.wait()
+    agent.run()
 
     spans = accounts(run_folder)["spans"]
     assert spans["store"]["delivered"] == program.sections
-    assert spans["raising"]["pending"] == program.sections
+    assert all(spans[name]["pending"] == program.sections for name in waiting)
+    assert spans["console"]["delivered"] == program.sections
     assert all(spans[name]["lost"] == {"not_loaded": 4} for name in ("unmade", "missing"))
     assert "sdk_store" in spans
     assert all(map(adds_up, spans.values()))
@@ -205,6 +226,19 @@ def test_bad_exporters_cost_no_other(program, agent_of, run_folder, install, ser
     assert server.spans() == []
     for words in ("no key", "missing among its entry points"):
         assert words in caplog.text
+
+
+def test_exporter_that_only_the_run_folder_names_gets_nothing(program, agent_of, run_folder):
+    """Its batches wait until the caller names it."""
+    program.stop(20)
+    exporters = {"spans": ["console"], "metrics": ["console"]}
+    withheld = frozenset({"spans/console", "metrics/console"})
+    agent_of(program, exporters=exporters, withheld=withheld, drain_s=0.0).run()
+
+    for signal in exporters:
+        account = accounts(run_folder)[signal]["console"]
+        assert account["pending"] == account["created"] > 0
+    assert not [*run_folder.glob("agent/*/console-*")]
 
 
 class Picky:
@@ -234,7 +268,7 @@ def batch_of(*names, number=1):
 def test_what_an_exporter_refuses_is_found_and_lost_alone():
     """After three failures: all else of its batch arrives, once."""
     exporter = Picky("c", "f")
-    destination = SdkDestination("acme", "spans", exporter)
+    destination = SdkDestination("acme", "spans", lambda: exporter)
     batch = batch_of(*"abcdefg")
 
     assert all(isinstance(destination.accept(batch), TryLater) for _ in range(2))
@@ -246,7 +280,7 @@ def test_what_an_exporter_refuses_is_found_and_lost_alone():
 def test_outage_loses_nothing(names):
     """However long: no item is taken, so the backend is away."""
     exporter = Picky()
-    destination = SdkDestination("acme", "spans", exporter)
+    destination = SdkDestination("acme", "spans", lambda: exporter)
     exporter.is_away = True
     batch = batch_of(*names)
     assert all(isinstance(destination.accept(batch), TryLater) for _ in range(100))
@@ -258,7 +292,8 @@ def test_outage_loses_nothing(names):
 
 def test_one_item_that_is_always_refused_does_not_hold_the_rest():
     """An exporter that has taken others gives it up in the end."""
-    destination = SdkDestination("acme", "spans", Picky("b"))
+    exporter = Picky("b")
+    destination = SdkDestination("acme", "spans", lambda: exporter)
     assert destination.accept(batch_of("a")) == Delivered()
 
     verdicts = [destination.accept(batch_of("b", number=2)) for _ in range(60)]
@@ -279,7 +314,7 @@ class Hanging(Picky):
 def test_exporter_that_hangs_is_not_waited_for():
     """Past its deadline; once it returns, its batch counts, and is not exported again."""
     exporter = Hanging()
-    destination = SdkDestination("acme", "spans", exporter, deadline_s=0.01)
+    destination = SdkDestination("acme", "spans", lambda: exporter, deadline_s=0.01)
     batch = batch_of("a", "b")
     verdict = destination.accept(batch)
     assert isinstance(verdict, TryLater)
@@ -294,7 +329,7 @@ def test_exporter_that_hangs_is_not_waited_for():
 def test_batch_given_up_while_its_exporter_hangs_is_not_taken_for_the_next():
     """The next one is exported after it, and has a verdict of its own."""
     exporter = Hanging()
-    destination = SdkDestination("acme", "spans", exporter, deadline_s=0.01)
+    destination = SdkDestination("acme", "spans", lambda: exporter, deadline_s=0.01)
     destination.accept(batch_of("a", number=1))
     exporter.go_on.set()
     while isinstance(destination.accept(batch_of("b", number=2)), TryLater):
