@@ -85,6 +85,14 @@ print(json.dumps([before, look()]))
     assert before == after
 
 
+def test_agent_loads_no_exporter_that_nobody_named():
+    """Neither the SDK nor what its exporters need."""
+    code = "import sys, json, otel_mlperf.agent.lifecycle.agent_loop"
+    loaded = run(f"{code}\nprint(json.dumps(sorted(sys.modules)))")
+
+    assert {"opentelemetry.sdk", "google.protobuf", "grpc", "requests"} & set(loaded) == set()
+
+
 @pytest.mark.fault("F59")
 @pytest.mark.parametrize("flag", ["-O", "-OO", "-I"])
 def test_interpreter_flags(flag, tmp_path):

@@ -166,8 +166,10 @@ class SdkDestination(Destination):
         if self._failures < _FAILURES_BEFORE_PROBE:
             return TryLater(reason)
         if len(parts) == 1:
-            is_hopeless = self._has_worked and self._failures >= _FAILURES_OF_ONE_ITEM
-            return Refused(EXPORTER_FAILED) if is_hopeless else TryLater(reason)
+            if not self._has_worked or self._failures < _FAILURES_OF_ONE_ITEM:
+                return TryLater(reason)
+            self._failures = 0
+            return Refused(EXPORTER_FAILED)
         for probe, rest in ((parts[:1], parts[1:]), (parts[-1:], parts[:-1])):
             if not _attempt(probe, export):
                 return self._delivered(_divide(rest, export))

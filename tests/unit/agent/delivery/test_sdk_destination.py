@@ -299,6 +299,7 @@ def test_one_item_that_is_always_refused_does_not_hold_the_rest():
     verdicts = [destination.accept(batch_of("b", number=2)) for _ in range(60)]
     assert all(isinstance(verdict, TryLater) for verdict in verdicts[:-1])
     assert verdicts[-1] == Refused(EXPORTER_FAILED)
+    assert isinstance(destination.accept(batch_of("b", number=3)), TryLater)
 
 
 class Hanging(Picky):
