@@ -2,14 +2,19 @@
 
 Libraries map far more than they use, and some end the process without a word where they may not. A
 limit is mostly set for the program that is recorded: what we start beside it lifts its own, as far
-as it may, and looks whether that is enough. The program keeps the one that it has.
+as it may, and looks whether that is enough. The program keeps the one that it has. In portable mode
+no limit is known: macOS enforces none, Windows has none.
 """
 
 from __future__ import annotations
 
-import resource
+from contextlib import suppress
 from typing import Final
 
+from otel_mlperf.portability import IS_PORTABLE
+
+with suppress(ImportError):  # Windows
+    import resource
 AGENT_BYTES: Final = 350 << 20
 """What an agent maps in all: with 300 MiB it could not start its threads."""
 TABLES_BYTES: Final = 768 << 20
@@ -19,17 +24,20 @@ _UNLIMITED: Final = 1 << 64
 
 def lift_limit() -> None:
     """This process may map as much as whoever started it could allow."""
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    if not IS_PORTABLE:
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def room_of_next() -> int:
     """Bytes that a process may map which this one starts, and which lifts its limit."""
-    return _bytes(resource.getrlimit(resource.RLIMIT_AS)[1])
+    return _UNLIMITED if IS_PORTABLE else _bytes(resource.getrlimit(resource.RLIMIT_AS)[1])
 
 
 def room_here() -> int:
     """Bytes that this process may still map."""
+    if IS_PORTABLE:
+        return _UNLIMITED
     with open("/proc/self/statm", encoding="ascii") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     return max(0, _bytes(resource.getrlimit(resource.RLIMIT_AS)[0]) - used)

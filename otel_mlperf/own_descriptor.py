@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from otel_mlperf.foreign_errors import raise_foreign
+from otel_mlperf.portability import open_descriptors
 
 
 class OwnDescriptor:
@@ -42,8 +43,7 @@ class OwnDescriptor:
 def own_descriptors(fd: int) -> list[OwnDescriptor]:
     """Descriptors of this process that are open on the same file as ``fd``, without ``fd``."""
     wanted, found = _identity_of(fd), []
-    for name in os.listdir("/proc/self/fd"):
-        other = int(name)
+    for other in open_descriptors():
         try:
             if other != fd and _identity_of(other) == wanted:
                 found.append(OwnDescriptor(other))

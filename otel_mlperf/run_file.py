@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from otel_mlperf.errors import StoreError
+from otel_mlperf.portability import IS_WINDOWS
 from otel_mlperf.whole_file import read_regular, write_whole
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def read_run_file(folder: Path) -> RunFile:
 def describe_sharing(folder: str | Path) -> str:
     """Return a sentence if other users can change what a run folder contains, else an empty one."""
     path = os.path.abspath(folder)
+    if IS_WINDOWS:  # where a mode says nothing of who may write
+        return ""
     for place in (os.path.dirname(path), path):
         with contextlib.suppress(OSError):
             about = os.stat(place)

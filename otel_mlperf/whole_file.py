@@ -11,7 +11,8 @@ Files of a run are their owner's alone, whatever the umask; what a user has aske
 
 Others may change a run folder, or have made it. From the folder with ``run.json`` down, folders are
 opened one after the other by their descriptors, and a link ends that: nothing leads out of it, also
-where a folder becomes a link meanwhile.
+where a folder becomes a link meanwhile. Where there is no ``/proc`` a library gets a file's name
+instead, and on Windows everybody does: there others must not be able to change a run folder.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import OutputError
+from otel_mlperf.portability import CLOEXEC, IS_PORTABLE, IS_WINDOWS, NOFOLLOW, NONBLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +36,7 @@ _MARK: Final = "run.json"
 _DEPTH: Final = 6
 """Folders between a file and its run folder, at most."""
 _NO_FOLDER: Final = "a link, or no folder; links in a run folder are not followed"
-_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER: Final = (0 if IS_PORTABLE else os.O_PATH) | getattr(os, "O_DIRECTORY", 0) | CLOEXEC
 
 
 @contextmanager
@@ -77,20 +79,20 @@ def replacing(
 
 @contextmanager
 def _replacing_private(path: str, beside: str, *, is_durable: bool) -> Iterator[str]:
-    name, new = os.path.basename(path), os.path.basename(beside)
     with _folder_of(path) as folder:
+        name, new = _name_in(folder, path), _name_in(folder, beside)
+        written = _by_descriptor(folder, beside)
         try:
             # Another user may have put a link or a pipe there.
             with suppress(FileNotFoundError):
                 os.unlink(new, dir_fd=folder)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC
             fd = os.open(new, flags, 0o600, dir_fd=folder)
             try:
-                os.fchmod(fd, 0o600)
-                # By its folder's descriptor, whatever that folder's name leads to by now.
-                yield f"/proc/self/fd/{folder}/{new}"
+                _make_private(fd)
+                yield written
                 if is_durable:
-                    _sync(f"/proc/self/fd/{folder}/{new}")
+                    _sync(written)
             finally:
                 os.close(fd)
             os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -109,25 +111,28 @@ def replacing_by_name(path: str | Path) -> Iterator[str]:
     Raises:
         OSError: the place refuses, or the library has written no regular file.
     """
-    with _folder_of(str(path)) as folder, _private_folder(folder) as private:
+    around = os.path.dirname(os.path.abspath(path))
+    with _folder_of(str(path)) as folder, _private_folder(folder, around) as private:
         name = f"{private}/{os.path.basename(path)}"
         yield name
         os.close(open_private(name, os.O_RDONLY))
-        os.replace(name, os.path.basename(path), dst_dir_fd=folder)
+        os.replace(name, _name_in(folder, str(path)), dst_dir_fd=folder)
 
 
 @contextmanager
-def _private_folder(around: int) -> Iterator[str]:
-    """The path, by its descriptor, of a new folder; removed at the end with what is in it."""
+def _private_folder(around: int | None, path: str) -> Iterator[str]:
+    """The path, by its descriptor, of a new folder; removed at the end with what is in it.
+
+    It is in the folder ``path``, whose descriptor is ``around``.
+    """
     name = f".{os.getpid()}-{os.urandom(8).hex()}"
     os.mkdir(name, 0o700, dir_fd=around)
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(name, flags, dir_fd=around)
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | NOFOLLOW | CLOEXEC, dir_fd=around)
     try:
         about = os.fstat(fd)  # somebody may have put another one there
         if about.st_uid != os.geteuid() or about.st_mode & 0o022:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
-        yield f"/proc/self/fd/{fd}"
+        yield f"{path}/{name}" if IS_PORTABLE else f"/proc/self/fd/{fd}"
     finally:
         with suppress(OSError):
             for left in os.listdir(fd):
@@ -193,7 +198,7 @@ def open_private(path: str, flags: int) -> int:
             _copy_linked(path, fd)
             os.close(fd)
             fd = open_at_once(path, flags, 0o600)
-        os.fchmod(fd, 0o600)  # it may have been there
+        _make_private(fd)  # it may have been there
     except OSError:
         os.close(fd)
         raise
@@ -243,9 +248,9 @@ def _check_regular(fd: int, path: str | Path) -> int:
 def open_at_once(path: str, flags: int, mode: int = 0o777) -> int:
     """An opener that follows no link, and waits for nobody where the file is a pipe."""
     # O_NONBLOCK: otherwise opening a pipe would wait for its other end.
-    safely = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    safely = NONBLOCK | NOFOLLOW | CLOEXEC
     with _folder_of(path) as folder:
-        return os.open(os.path.basename(path), flags | safely, mode, dir_fd=folder)
+        return os.open(_name_in(folder, path), flags | safely, mode, dir_fd=folder)
 
 
 def open_to_read(path: str | Path) -> int:
@@ -255,7 +260,7 @@ def open_to_read(path: str | Path) -> int:
         OSError: it cannot be opened.
     """
     # O_NONBLOCK: otherwise opening a pipe would wait for its other end.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDONLY | NONBLOCK | CLOEXEC
     if _run_around(os.path.dirname(os.path.abspath(path))) is None:
         return os.open(path, flags)
     return open_at_once(str(path), flags)
@@ -267,7 +272,8 @@ def regular_files(folder: str | Path) -> list[str]:
     Raises:
         OSError: it cannot be listed, or a link has led there.
     """
-    with _folder_of(os.path.join(folder, _MARK)) as fd, os.scandir(f"/proc/self/fd/{fd}") as files:
+    file = os.path.join(folder, _MARK)
+    with _folder_of(file) as fd, os.scandir(os.path.dirname(_by_descriptor(fd, file))) as files:
         return [file.name for file in files if file.is_file(follow_symlinks=False)]
 
 
@@ -282,10 +288,10 @@ def make_folder(path: str | Path) -> None:
         make_folder(os.path.dirname(path))
     with _folder_of(path) as folder:
         try:
-            os.mkdir(os.path.basename(path), 0o700, dir_fd=folder)
+            os.mkdir(_name_in(folder, path), 0o700, dir_fd=folder)
         except FileExistsError:
             is_in_run = _run_around(os.path.dirname(path)) is not None
-            about = os.stat(os.path.basename(path), dir_fd=folder, follow_symlinks=not is_in_run)
+            about = os.stat(_name_in(folder, path), dir_fd=folder, follow_symlinks=not is_in_run)
             if not stat.S_ISDIR(about.st_mode):
                 why = _NO_FOLDER if is_in_run else os.strerror(errno.EEXIST)
                 raise FileExistsError(errno.EEXIST, why, path) from None
@@ -301,12 +307,17 @@ def _run_around(folder: str) -> str | None:
 
 
 @contextmanager
-def _folder_of(path: str) -> Iterator[int]:
+def _folder_of(path: str) -> Iterator[int | None]:
     """A descriptor of the folder that a path is in; in a run folder no link has led there.
+
+    None on Windows, which opens no folder.
 
     Raises:
         OSError: it cannot be reached.
     """
+    if IS_WINDOWS:
+        yield None
+        return
     folder = os.path.dirname(os.path.abspath(path))
     top = _run_around(folder) or folder
     fd = os.open(top, _FOLDER)
@@ -315,7 +326,7 @@ def _folder_of(path: str) -> Iterator[int]:
             os.stat(_MARK, dir_fd=fd, follow_symlinks=False)  # it may be another one by now
             for name in os.path.relpath(folder, top).split(os.sep):
                 try:
-                    below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+                    below = os.open(name, _FOLDER | NOFOLLOW, dir_fd=fd)
                 except NotADirectoryError:
                     raise NotADirectoryError(errno.ENOTDIR, _NO_FOLDER, folder) from None
                 os.close(fd)
@@ -323,6 +334,21 @@ def _folder_of(path: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _name_in(folder: int | None, path: str) -> str:
+    """The name of a file for calls that get its folder's descriptor; without one its path."""
+    return path if folder is None else os.path.basename(path)
+
+
+def _by_descriptor(folder: int | None, path: str) -> str:
+    """A path by its folder's descriptor, whatever that folder's name leads to by now."""
+    return path if IS_PORTABLE else f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+
+
+def _make_private(fd: int) -> None:
+    if hasattr(os, "fchmod"):  # not on Windows, where files are the user's by their folder
+        os.fchmod(fd, 0o600)
 
 
 def _sync(path: str) -> None:

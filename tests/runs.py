@@ -29,7 +29,9 @@ LIMIT_S = 300.0
 PROGRAMS = Path(__file__).parent / "programs"
 LOUD = {"OTEL_MLPERF_CONSOLE": "true"}
 """Variables with which a program prints its summary."""
-_INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "VIRTUAL_ENV")
+_INHERITED = (
+    "PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "VIRTUAL_ENV", "OTEL_MLPERF_PORTABLE",
+)  # fmt: skip
 
 
 def environment(runs: Path, **variables: str) -> dict[str, str]:

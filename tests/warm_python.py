@@ -131,7 +131,7 @@ def check_output(command: Any, **options: Any) -> Any:
 
 def is_warm(command: list[str], environ: dict[str, str]) -> bool:
     """Whether a fork of the server can stand for this command."""
-    if command[:1] != [sys.executable]:
+    if command[:1] != [sys.executable] or not os.path.exists("/proc/self/status"):
         return False
     if any(name.startswith(("PYTHON", "LD_")) and name not in _EMULATED for name in environ):
         return False  # a process that runs already has read them

@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
         return 1
     # The rank that started it may be bound to two cores, which are the ones that must not be
     # disturbed.
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, AttributeError):  # only Linux binds processes
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     if is_served(journal.parent):
         _say_ready()

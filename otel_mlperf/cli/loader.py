@@ -37,7 +37,6 @@ def loader(
     left out. A DataLoader is tried with several numbers of workers; whatever else gives batches is
     timed as it is.
     """
-    import os
     from functools import partial
     from pathlib import Path
 
@@ -46,9 +45,10 @@ def loader(
     from otel_mlperf.loader_trial.setting_search import parse_counts
     from otel_mlperf.loader_trial.trial import try_loader
     from otel_mlperf.loader_trial.trial_page import render_loader
+    from otel_mlperf.portability import usable_cpus
 
     counts = None if workers is None else parse_counts(workers)
-    found, cpus = find_loader(target, Path.cwd()), len(os.sched_getaffinity(0))
+    found, cpus = find_loader(target, Path.cwd()), usable_cpus()
     with Status() as tell:
         answer = try_loader(target, found, batches=batches, counts=counts, cpus=cpus, tell=tell)
     print_answer(answer, partial(render_loader, answer), as_json=as_json)

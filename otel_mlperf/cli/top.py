@@ -69,8 +69,9 @@ def _watched(
     from rich.live import Live as Screen
 
     console = Console(no_color=not color)
-    for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal is given back then, too
-        signal.signal(number, signal.default_int_handler)
+    for name in ("SIGTERM", "SIGHUP"):  # the terminal is given back then, too
+        if number := getattr(signal, name, None):  # Windows lacks the second
+            signal.signal(number, signal.default_int_handler)
     try:
         with Screen(
             _frame(live, console, unicode), console=console, screen=True, auto_refresh=False

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.findings.finding import Check
 from otel_mlperf.journal.journal_folder import SHARED_MEMORY, fitting_rows
+from otel_mlperf.portability import IS_PORTABLE, IS_WINDOWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,8 +49,10 @@ def check_python() -> Check:
     The place of the interpreter tells whose packages are seen: a program may have another.
     """
     found = f"{platform.python_version()} on {sys.platform} {platform.machine()}, {sys.executable}"
-    if sys.platform != "linux":
-        return Check("warn", "python", found, "crash-safe recording needs Linux")
+    if IS_WINDOWS:
+        return Check("warn", "python", found, "nothing is recorded on Windows; runs can be read")
+    if IS_PORTABLE:
+        return Check("warn", "python", found, "recording in portable mode: see docs/start-here.md")
     return Check("ok", "python", found)
 
 
@@ -76,6 +79,8 @@ def check_gpu(driver: Path) -> Check:
 
 def check_shared_memory(folder: str) -> Check:
     """Whether a journal of full size fits where it is fast."""
+    if IS_WINDOWS:
+        return Check("ok", "shared memory", "not used on Windows")
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         return Check(
             "warn", "shared memory", f"{folder} is not writable: journals go to the run folder, "
@@ -138,7 +143,7 @@ def clock_state() -> int | None:
     """The clock's state from adjtimex(2), read only; None where it cannot be asked."""
     try:
         return int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512)))
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, TypeError):  # only Linux has the call, Windows no C library
         return None
 
 

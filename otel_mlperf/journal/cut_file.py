@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, Shape, Word
+from otel_mlperf.portability import IS_PORTABLE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +39,10 @@ def make_whole(fd: int) -> int:
     if not is_likely or shape.rows & (shape.rows - 1) or length >= shape.size:
         return 0
     try:
-        os.posix_fallocate(fd, length, shape.size - length)
+        if IS_PORTABLE:
+            os.ftruncate(fd, shape.size)  # zeros written there could hide rows that come meanwhile
+        else:
+            os.posix_fallocate(fd, length, shape.size - length)
     except (OSError, OverflowError):
         return 0
     return length

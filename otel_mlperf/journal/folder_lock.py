@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import make_private
+from otel_mlperf.portability import CLOEXEC, NOFOLLOW
 from otel_mlperf.whole_file import open_at_once
 
+with suppress(ImportError):  # Windows, where nothing is recorded
+    import fcntl
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -22,7 +24,7 @@ _LOCK_WAIT_S: Final = 3.0
 def is_served(folder: Path) -> bool:
     """Whether an agent holds the folder's lock."""
     # A pipe of somebody else's may lie there: to open it must not wait for its other end.
-    with contextlib.suppress(OSError), open(folder / LOCK, "rb", opener=open_at_once) as lock:
+    with suppress(OSError), open(folder / LOCK, "rb", opener=open_at_once) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -52,10 +54,10 @@ class OnlyOne:
 
         False once somebody else holds the one that is there now.
         """
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if os.path.samestat(os.fstat(self._fd), os.stat(self._path)):
                 return True
-        with contextlib.suppress(JournalError):
+        with suppress(JournalError):
             make_private(str(self._path.parent))
         # Where none can be made, nobody else has one.
         return self._locks() or not self._path.exists()
@@ -64,7 +66,7 @@ class OnlyOne:
         """Whether it is ours now; a file that its last holder has removed is nobody's."""
         self.__exit__()
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            flags = os.O_RDWR | os.O_CREAT | CLOEXEC | NOFOLLOW
             self._fd = os.open(self._path, flags, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Between the two calls its holder may have removed the file and ended: the lock is then

@@ -13,23 +13,26 @@ file can do that. The kernel seals no size of a file that has a name, and one wi
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import mmap
 import os
+from contextlib import suppress
 from functools import partial
 from operator import call
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.own_descriptor import OwnDescriptor, own_descriptors
+from otel_mlperf.portability import CLOEXEC, allocate
 
+with suppress(ImportError):  # Windows, where nothing is recorded
+    import fcntl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_SHARED: Final = mmap.MAP_SHARED | mmap.MAP_POPULATE
-_ONTO: Final = 1 | 2
-"""MREMAP_MAYMOVE and MREMAP_FIXED: in place of what is mapped there."""
+_SHARED: Final[int] = getattr(mmap, "MAP_SHARED", 0) | getattr(mmap, "MAP_POPULATE", 0)
+_ONTO: Final = 0x10
+"""MAP_FIXED of Linux and macOS: in place of what is mapped there."""
 _FAILED: Final = (1 << 64) - 1
 
 
@@ -102,13 +105,14 @@ def _copy_and_map(mapped: mmap.mmap, fd: int, size: int) -> None:
     """
     import ctypes  # 5 ms, and only here
 
-    libc = _libc()
+    libc, access = _libc(), mmap.PROT_READ | mmap.PROT_WRITE
     old = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
-    new = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, _SHARED, fd, 0)
-    moved = _FAILED
-    if new != _FAILED:
-        copy = partial(libc.memmove, new, old, size)
-        moved = _without_pause(copy, partial(libc.mremap, new, size, size, _ONTO, old))
+    # Its end closes a descriptor of the file: that must be before the lock is taken.
+    with mmap.mmap(fd, size, _SHARED) as new:
+        copy = partial(libc.memmove, ctypes.addressof(ctypes.c_char.from_buffer(new)), old, size)
+        map_onto = partial(libc.mmap, old, size, access, _SHARED | _ONTO, fd, 0)
+        moved = _without_pause(copy, map_onto)
+        del copy
     if moved == _FAILED:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
@@ -123,7 +127,6 @@ def _libc() -> Any:
     for name, arguments in {
         "mmap": [place, size, number, number, number, ctypes.c_long],
         "memmove": [place, place, size],
-        "mremap": [place, size, size, number, place],
     }.items():
         function = getattr(libc, name)
         function.argtypes, function.restype = arguments, place
@@ -162,11 +165,11 @@ def close_mapped(buffer: mmap.mmap, of_buffer: list[OwnDescriptor]) -> None:
 
 def _create(path: str, size: int) -> int:
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | CLOEXEC, 0o600)
     except OSError as error:
         raise JournalError(f"creating the journal {path}: {error.strerror}") from error
     try:
-        os.posix_fallocate(fd, 0, size)  # the memory is ours from here: no SIGBUS at a later store
+        allocate(fd, size)  # the memory is ours from here: no SIGBUS at a later store
     except OSError as error:
         _discard(fd, path)
         raise _no_room(path, size, error) from error

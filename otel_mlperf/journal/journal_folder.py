@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from otel_mlperf.errors import JournalError
 from otel_mlperf.ids import hashed_name, safe_name
 from otel_mlperf.journal.layout import Shape
+from otel_mlperf.portability import shared_memory as find_shared_memory
+from otel_mlperf.portability import user_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SHARED_MEMORY = "/dev/shm"
+SHARED_MEMORY = find_shared_memory()
 SUFFIX = ".journal"
 ROOM = "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans"
 """What helps a journal that was full."""
@@ -36,7 +38,7 @@ def journal_folder(
     Without a writable tmpfs it is inside the run folder. ``key`` is the run folder's (default: that
     in its ``run.json``).
     """
-    shared, on_disk = folders_of_run(run_id, run_folder, shared_memory, user=os.getuid(), key=key)
+    shared, on_disk = folders_of_run(run_id, run_folder, shared_memory, user=user_id(), key=key)
     is_fit = os.path.isdir(shared_memory) and os.access(shared_memory, os.W_OK | os.X_OK)
     return shared if is_fit else on_disk
 
@@ -66,7 +68,7 @@ def folders_of_run(
 
 def folders_with_journals(shared_memory: str = SHARED_MEMORY) -> list[Path]:
     """The folders of this user's runs on this node that hold a journal, and are nobody else's."""
-    mine = Path(_folder_of(os.getuid(), shared_memory))
+    mine = Path(_folder_of(user_id(), shared_memory))
     return [folder for folder in sorted(mine.glob("*")) if is_own(folder) and journals_in(folder)]
 
 
@@ -87,7 +89,7 @@ def journals_in(*folders: str | Path) -> list[Path]:
 
 def is_own(folder: str | Path) -> bool:
     """Whether a journal folder is this user's, and nobody else can put anything there."""
-    return _owner(folder) == os.getuid()
+    return _owner(folder) == user_id()
 
 
 def _owner(folder: str | Path) -> int | None:
@@ -158,7 +160,7 @@ def make_private(folder: str) -> None:
     # Everybody may write to /dev/shm: a folder, or a link to one, may have been put there for us to
     # fall into.
     for path in (parent, folder):
-        if not _is_of(path, os.getuid(), stat.S_ISDIR):
+        if not _is_of(path, user_id(), stat.S_ISDIR):
             raise JournalError(
                 f"using the journal folder {folder}: {path} belongs to user "
                 f"{os.lstat(path).st_uid}, is a link, or may be written by others; remove it"

@@ -35,6 +35,7 @@ from otel_mlperf.journal.layout import (
 from otel_mlperf.journal.meta import LONGEST_RUN_NS, JournalMeta, has_owner
 from otel_mlperf.journal.moved_rows import count_moved, drop_moved, read_moved
 from otel_mlperf.journal.ring_scan import ROW_TYPE, PayloadParts, RingScan
+from otel_mlperf.portability import CLOEXEC, NOFOLLOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -308,7 +309,7 @@ def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap, int]:
     if is_writable:
         mode, access = os.O_RDWR, mmap.ACCESS_WRITE
     try:
-        fd = os.open(path, mode | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, mode | CLOEXEC | NOFOLLOW)
     except OSError as error:
         raise JournalError(f"reading the journal {path}: {error.strerror}") from error
     try:

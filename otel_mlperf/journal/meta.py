@@ -3,17 +3,24 @@
 It holds a POSIX record lock on the file from the beginning, which the kernel drops with the process
 and no child inherits. Asking takes nothing from the lock, with whatever descriptor it is done. But
 the kernel also drops it when the process closes any descriptor of the file (``os.closerange``):
-without a lock the mappings of the process show whether it still writes.
+without a lock the mappings of the process show whether it still writes. In portable mode they are
+not known, and a process of that number counts that is as old as the journal.
 """
 
 from __future__ import annotations
 
-import fcntl
+import importlib
 import os
 import struct
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 
+from otel_mlperf.portability import IS_PORTABLE
+
+with suppress(ImportError):  # Windows, where nothing is recorded
+    import fcntl
 _LOCK = "hhqqi"
 """``struct flock``: type, whence, start, length, pid."""
 LONGEST_RUN_NS = 10 * 365 * 86_400 * 10**9
@@ -82,11 +89,36 @@ def has_owner(fd: int, pid: int) -> bool:
 
     A process that is replaced by another program (``exec``) does not: its mappings go with it.
     """
-    # F_GETLK only asks. Locks of the asking process itself are never reported: it must not be the
-    # owner.
+    # Locks of the asking process itself are never reported: it must not be the owner.
+    if IS_PORTABLE:
+        return _is_locked(fd) or (pid != os.getpid() and _is_as_old(fd, pid))
+    # F_GETLK only asks.
     ask = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, *_ = struct.unpack(_LOCK, fcntl.fcntl(fd, fcntl.F_GETLK, ask))
     return bool(kind != fcntl.F_UNLCK) or (pid != os.getpid() and _is_mapped(fd, pid))
+
+
+def _is_locked(fd: int) -> bool:
+    """Whether another process has a lock on the file, on any system: F_GETLK's layout differs."""
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    fcntl.lockf(fd, fcntl.LOCK_UN)
+    return False
+
+
+def _is_as_old(fd: int, pid: int) -> bool:
+    """Whether process ``pid`` lives, and was there when the file was made."""
+    # By name: the recorder, which writes journals, must not load psutil.
+    psutil: Any = importlib.import_module("psutil")
+    about = os.fstat(fd)
+    try:
+        process = psutil.Process(pid)
+        made_s = getattr(about, "st_birthtime", about.st_ctime)
+        return bool(process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= made_s)
+    except psutil.Error:
+        return False
 
 
 def _is_mapped(fd: int, pid: int) -> bool:

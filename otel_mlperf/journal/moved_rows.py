@@ -10,6 +10,7 @@ import os
 from contextlib import suppress
 
 from otel_mlperf.journal.layout import ROW_BYTES
+from otel_mlperf.portability import CLOEXEC, NOFOLLOW
 
 
 def moved_path(journal: str) -> str:
@@ -30,7 +31,7 @@ def read_moved(journal: str, first: int, last: int) -> bytes:
     Raises:
         OSError: they are not there any more.
     """
-    fd = os.open(moved_path(journal), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = os.open(moved_path(journal), os.O_RDONLY | CLOEXEC | NOFOLLOW)
     try:
         return os.pread(fd, (last - first + 1) * ROW_BYTES, (first - 1) * ROW_BYTES)
     finally:

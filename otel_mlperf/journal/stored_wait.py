@@ -10,6 +10,7 @@ from otel_mlperf.errors import JournalError, UsageError
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import ROOM, folders_of_run, journals_in, rank_of
 from otel_mlperf.journal.layout import WORD, Word
+from otel_mlperf.portability import CLOEXEC, NOFOLLOW
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +63,7 @@ def wait_for_tables(asked: dict[Path, int], patience_s: float = PATIENCE_S) -> l
 
 def _ask(path: Path, asked_ns: int) -> bool:
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, os.O_RDWR | CLOEXEC | NOFOLLOW)
     except OSError:  # gone since it was listed, or somebody else's
         return False
     try:

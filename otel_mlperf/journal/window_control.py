@@ -10,9 +10,9 @@ the file that the process does not know of.
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
+from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,10 @@ from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import rank_of
 from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, WORD, Word, is_closed
 from otel_mlperf.journal.meta import has_owner
+from otel_mlperf.portability import CLOEXEC, NOFOLLOW
 
+with suppress(ImportError):  # Windows, where nothing is recorded
+    import fcntl
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -72,7 +75,7 @@ class WindowControl:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self._fd = os.open(path, os.O_RDWR | CLOEXEC | NOFOLLOW)
         except OSError as error:
             raise JournalError(
                 f"asking for a profiler window through {path}: {error.strerror}; only the user "

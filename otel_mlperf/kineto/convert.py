@@ -72,7 +72,7 @@ def return_freed_memory() -> None:
     Else the allocator keeps up to 32 MiB of each size that it has seen, in case of another. For a
     process that converts and ends: it holds for all of it.
     """
-    with suppress(OSError, AttributeError):  # no glibc
+    with suppress(OSError, AttributeError, TypeError):  # no glibc; no C library at all on Windows
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
 
 

@@ -17,7 +17,7 @@ from otel_mlperf.own_descriptor import OwnDescriptor
 
 PROC: Final = Path("/proc")
 SYS: Final = Path("/sys")
-TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
+TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _log = logging.getLogger("otel_mlperf.sensors")
 _CHUNK: Final = 1 << 16
 _SURELY_WHOLE: Final = 2048

@@ -8,7 +8,6 @@ count all that it allocates.
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import msgspec
 
 from otel_mlperf.errors import OtelMlperfError, QueryError, StoreError
 from otel_mlperf.isolated_process import command
+from otel_mlperf.portability import IS_WINDOWS
 from otel_mlperf.store.run_folders import RunFolder, read_run
 from otel_mlperf.store.table_reader import Store
 
@@ -95,7 +95,7 @@ def ask_within(
         )
     except subprocess.TimeoutExpired:
         _refuse_late(run, limit_s)
-    if done.returncode == -signal.SIGALRM:
+    if not IS_WINDOWS and done.returncode == -signal.SIGALRM:
         _refuse_late(run, limit_s)
     message = done.stderr.decode(errors="replace").strip()
     if done.returncode == QueryError.exit_code:
@@ -119,11 +119,8 @@ def _refuse_late(run: RunFolder, limit_s: float) -> NoReturn:
 def main(_: list[str]) -> int:
     """Answers the request on standard input; ends at its limit also where nobody waits any more."""
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=_Request)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it may have been ignored
-    signal.setitimer(signal.ITIMER_REAL, max(request.limit_s, 0.001))
-    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    limit = MOST_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(most, MOST_MEMORY_BYTES)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    if not IS_WINDOWS:  # there whoever asks ends it, and DuckDB's own limit of memory counts
+        _limit_process(request.limit_s)
     try:
         answer = ask(read_run(Path(request.folder)), request.sql, request.most_rows)
         content = msgspec.json.encode(answer)
@@ -138,6 +135,16 @@ def main(_: list[str]) -> int:
         return QueryError.exit_code
     sys.stdout.buffer.write(content)
     return 0
+
+
+def _limit_process(limit_s: float) -> None:
+    import resource
+
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it may have been ignored
+    signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001))
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    limit = MOST_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(most, MOST_MEMORY_BYTES)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def ask(run: RunFolder, sql: str, most_rows: int = MOST_ROWS) -> QueryAnswer:

@@ -201,6 +201,6 @@ class EventQueue:
         # Not under the lock: a disk may take its time, and journals fill up meanwhile.
         if handle >= 0:
             try:
-                os.fdatasync(handle)
+                getattr(os, "fdatasync", os.fsync)(handle)  # macOS lacks the first
             finally:
                 os.close(handle)

@@ -70,7 +70,7 @@ class FirstLook(threading.Thread):
 
 def _open(path: str) -> _Ring | None:
     """The ring of a journal; None while a process is still making it."""
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = os.open(path, os.O_RDWR | CLOEXEC | NOFOLLOW)
     try:
         shape = Shape.of_size(os.fstat(fd).st_size)
         buffer = mmap.mmap(fd, shape.size) if shape else None

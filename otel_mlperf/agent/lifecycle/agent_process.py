@@ -25,6 +25,7 @@ from otel_mlperf.journal.bulletin import drop_readings
 from otel_mlperf.journal.folder_lock import LOCK, OnlyOne
 from otel_mlperf.journal.journal_folder import is_own, journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
+from otel_mlperf.portability import IS_PORTABLE
 from otel_mlperf.run_file import RUN_FILE, write_run_file
 from otel_mlperf.whole_file import make_folder, open_private
 
@@ -207,7 +208,9 @@ def lower_priority(from_nice: int, but: int = 0) -> None:
 
     Whoever makes room in the journals needs little, and needs it at once: it keeps ``from_nice``.
     """
-    for thread in map(int, os.listdir("/proc/self/task")):
+    # Elsewhere only a process has a priority: who makes room is slowed down, too.
+    threads = [0] if IS_PORTABLE else map(int, os.listdir("/proc/self/task"))
+    for thread in threads:
         if thread != but:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, thread, from_nice + _NICE)

@@ -7,7 +7,6 @@ to the next one, which goes on with what it finds.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf.ids import safe_name
 from otel_mlperf.whole_file import make_folder, open_at_once, open_private
 
+with suppress(ImportError):  # Windows, where nothing is recorded
+    import fcntl
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path

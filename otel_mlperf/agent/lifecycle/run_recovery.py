@@ -7,7 +7,6 @@ taken when the agent's time was over.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,6 +34,7 @@ from otel_mlperf.journal.journal_folder import (
 )
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.stored_wait import is_written
+from otel_mlperf.portability import IS_WINDOWS, user_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,11 +108,17 @@ def _options_for(folder: Path, environ: Mapping[str, str]) -> Options:
 
 
 def folders_to_read(run: RunFolder | None) -> list[Path]:
-    """Journal folders on this node: of one run, or those in shared memory of all."""
+    """Journal folders on this node: of one run, or those in shared memory of all.
+
+    Raises:
+        StoreError: Windows has no locks that tell whose runs are still served.
+    """
+    if IS_WINDOWS:
+        raise StoreError("recovering runs: Windows cannot; do it on a machine that records runs")
     if run is None:
         return folders_with_journals()
     # Ours, whoever the run folder belongs to: nobody else's could be read to the end and removed.
-    places = map(Path, folders_of_run(run.facts.id, run.path, user=os.getuid()))
+    places = map(Path, folders_of_run(run.facts.id, run.path, user=user_id()))
     return [place for place in places if place.is_dir()]
 
 
@@ -124,7 +130,7 @@ def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
         StoreError: it is another user's, who may have put links where it is written to.
     """
     run_folder = run.path
-    if (owner := run_folder.stat().st_uid) != os.getuid():
+    if (owner := run_folder.stat().st_uid) != user_id():
         raise StoreError(
             f"delivering what waits of run {run.short_id}: {run_folder} is user {owner}'s; let "
             "that user do it"

@@ -13,6 +13,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import TraceError
+from otel_mlperf.portability import read_at
 from otel_mlperf.whole_file import open_to_read
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class TraceSource:
         """Read from the file itself so far."""
         self.text_bytes = 0
         """Handed out so far."""
-        begin = os.pread(self._fd, len(GZIP_MAGIC), 0)
+        begin = read_at(self._fd, len(GZIP_MAGIC), 0)
         self.is_gzip = begin == GZIP_MAGIC
         self.is_cut_gzip = begin == GZIP_MAGIC[:1]
         """The file ends within the mark of gzip."""
@@ -78,7 +79,7 @@ class TraceSource:
 
     def read_at(self, position: int, size: int) -> bytes:
         """A part of a plain file."""
-        return os.pread(self._fd, size, position)
+        return read_at(self._fd, size, position)
 
     def digest(self) -> str:
         """SHA-256 of what was handed out."""

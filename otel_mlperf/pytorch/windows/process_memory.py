@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf.recorder.core.used_so_far import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _FIELDS: Final = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
                   "uordblks", "fordblks", "keepcost")  # fmt: skip
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _PLAIN_BYTES: Final = 220
 _SHAPES_BYTES: Final = 475
 _SMALL_BYTES: Final = 150
@@ -35,9 +35,8 @@ class _Narrow(ctypes.Structure):
 
 
 def resident_bytes() -> int:
-    """Memory of the process that is in RAM."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * _PAGE
+    """Memory of the process that is in RAM; 0 where the kernel does not say."""
+    return Counters().resident_bytes() or 0
 
 
 class WindowGrowth:

@@ -39,7 +39,7 @@ def memory() -> Memory:
     device = now.device
     return Memory(
         now.resident_bytes,
-        now.peak_bytes,
+        now.peak_bytes or None,
         device.allocated_bytes if device else None,
         device.peak_bytes if device else None,
     )

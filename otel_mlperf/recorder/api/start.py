@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import ConfigError, JournalError, RunActive
 from otel_mlperf.load_config import load_config
+from otel_mlperf.portability import IS_WINDOWS
 from otel_mlperf.recorder.api.unrecorded import note_left_out, note_start
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import log, say_once
@@ -120,8 +120,9 @@ def _warn_or_raise(error: ConfigError | JournalError, *, is_raised: bool) -> Non
 
 def _can_record() -> bool:
     """Whether anything can be recorded here; else it is said."""
-    if not sys.platform.startswith("linux"):
-        say_once("otel_mlperf records on Linux only (%s found): nothing is recorded", sys.platform)
+    if IS_WINDOWS:
+        say_once("otel_mlperf records on Linux and macOS: on Windows nothing is recorded, and runs "
+                 "of other machines can be read")  # fmt: skip
         return False
     if in_subinterpreter():
         # Locks are a process's: two recorders in one would take each other's for their own.

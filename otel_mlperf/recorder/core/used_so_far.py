@@ -8,8 +8,8 @@ is None.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
-import resource
 import sys
 import threading
 import time
@@ -17,12 +17,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.own_descriptor import OwnDescriptor
+from otel_mlperf.portability import CLOEXEC, IS_PORTABLE, IS_WINDOWS
 from otel_mlperf.recorder.core.interrupts import raises_afterwards
 
+with contextlib.suppress(ImportError):  # Windows, where nothing is recorded
+    import resource
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+PAGE_BYTES: Final = mmap.PAGESIZE
+_PEAK_BYTES: Final = 1 if sys.platform == "darwin" else 1 << 10
+"""Unit of ``ru_maxrss``."""
 PROC: Final = "/proc"
 _MOST_BYTES: Final = 512
 _MOST_KEPT: Final = 64
@@ -53,9 +58,9 @@ class UsedSoFar(NamedTuple):
     """What the calling thread has used, and the memory of its process."""
 
     cpu_ns: int
-    voluntary: int
-    """Context switches because it waited for something."""
-    involuntary: int
+    voluntary: int | None
+    """Context switches because it waited for something; None: only Linux counts a thread's."""
+    involuntary: int | None
     """Context switches although it had more to do."""
     read_bytes: int | None
     """What its calls have read, of files in the page cache, pipes and terminals, too."""
@@ -98,8 +103,21 @@ class PeakSinceStart:
 
 
 def peak_bytes() -> int:
-    """The most memory of this process that has been resident at once."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    """The most memory of this process that has been resident at once; 0 on Windows."""
+    if IS_WINDOWS:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _PEAK_BYTES
+
+
+def _of_thread() -> tuple[int | None, int | None, int]:
+    """Context switches of the calling thread, and the peak of its process.
+
+    Of a thread the kernel gives the peak of the process, which is one for all threads.
+    """
+    if IS_PORTABLE:
+        return None, None, peak_bytes()
+    usage = resource.getrusage(resource.RUSAGE_THREAD)
+    return usage.ru_nvcsw, usage.ru_nivcsw, usage.ru_maxrss * _PEAK_BYTES
 
 
 class Counters:
@@ -122,21 +140,20 @@ class Counters:
             self._device(None),
             self._io(),
         )
-        # Of the thread it has the peak of the process, which is one for all threads.
-        usage = resource.getrusage(resource.RUSAGE_THREAD)
-        process = _of_process(resident, usage.ru_maxrss << 10, device)
-        switches = usage.ru_nvcsw, usage.ru_nivcsw
+        voluntary, involuntary, peak = _of_thread()
+        process = _of_process(resident, peak, device)
         # The kernel counts the bytes that said so only now.
         read = None if read is None else read + took
-        return UsedSoFar(time.thread_time_ns(), *switches, read, written, process)
+        cpu_ns = time.thread_time_ns()
+        return UsedSoFar(cpu_ns, voluntary, involuntary, read, written, process)
 
     def after(self, device: int | None = None) -> UsedSoFar:
         """Read after what is measured; of a CUDA device, the current one if none is given."""
         cpu_ns = time.thread_time_ns()
-        usage = resource.getrusage(resource.RUSAGE_THREAD)
+        voluntary, involuntary, peak = _of_thread()
         (read, written, _), resident = self._io(), self.resident_bytes()
-        process = _of_process(resident, usage.ru_maxrss << 10, self._device(device))
-        return UsedSoFar(cpu_ns, usage.ru_nvcsw, usage.ru_nivcsw, read, written, process)
+        process = _of_process(resident, peak, self._device(device))
+        return UsedSoFar(cpu_ns, voluntary, involuntary, read, written, process)
 
     def of_process(self) -> OfProcess:
         """Memory alone."""
@@ -203,7 +220,7 @@ class KernelFile:
 
     def _open(self) -> OwnDescriptor:
         self._file = None
-        self._file = OwnDescriptor(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
+        self._file = OwnDescriptor(os.open(self._path, os.O_RDONLY | CLOEXEC))
         self._pid = os.getpid()
         return self._file
 

@@ -24,6 +24,7 @@ from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import make_private
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.portability import host_name
 from otel_mlperf.recorder.core.faults import internal_error, say_once
 from otel_mlperf.upper_parts import upper
 from otel_mlperf.whole_file import make_folder, open_private
@@ -216,7 +217,7 @@ def start_process(
 def _start_log(run_folder: str) -> BinaryIO:
     """What an agent says before it has a log of its own; nowhere while the disk refuses it."""
     # Of this host alone: on a shared disk hundreds start at once.
-    logs = os.path.join(run_folder, "agent", safe_name(os.uname().nodename))
+    logs = os.path.join(run_folder, "agent", safe_name(host_name()))
     try:
         make_folder(logs)
         return open(os.path.join(logs, "start.log"), "ab", opener=open_private)

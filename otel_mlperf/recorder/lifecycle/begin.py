@@ -22,6 +22,7 @@ from otel_mlperf import names
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.layout import META_BYTES, OPEN_BYTES, Kind, Shape, Word
 from otel_mlperf.journal.meta import JournalMeta
+from otel_mlperf.portability import host_name
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import NAME_BYTES
 from otel_mlperf.recorder.core.faults import count_in, log, say, say_once
@@ -178,7 +179,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
         run_folder=folder,
         run_key=read_key(folder),
         service=service,
-        host=os.uname().nodename,
+        host=host_name(),
         pid=os.getpid(),
         thread=threading.get_native_id(),
         rank=who.rank,

@@ -42,7 +42,7 @@ def read_age_s(stat: Path = Path("/proc/self/stat")) -> float | None:
         ticks = int(stat.read_bytes().rpartition(b")")[2].split()[_START_TICKS])
         began_s = ticks / os.sysconf("SC_CLK_TCK")
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError, AttributeError):  # only Linux has this clock
         return None
 
 

@@ -16,6 +16,7 @@ from otel_mlperf.errors import ConfigError, JournalError
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.ids import hashed_name, safe_name
 from otel_mlperf.journal.journal_folder import folders_of_run, make_private
+from otel_mlperf.portability import host_name
 from otel_mlperf.recorder.core.attribute_values import safe_value
 from otel_mlperf.recorder.core.faults import say_once
 from otel_mlperf.recorder.core.scrub import clean
@@ -59,7 +60,7 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
         ) from error
     parent = _path_in_utf8(parent)
     own = {"id": run_id, "name": name, "started_ns": start_time_ns(),
-           "host": os.uname().nodename, "os": sys.platform}  # fmt: skip
+           "host": host_name(), "os": sys.platform}  # fmt: skip
     about = plain(own) | IN_PROCESS.values(plain(facts))
     for short in short_ids(run_id):
         folder = os.path.join(parent, f"{safe_name(name)}-{short}")

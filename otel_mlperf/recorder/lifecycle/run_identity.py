@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from otel_mlperf.portability import IS_PORTABLE, host_name
 from otel_mlperf.recorder.core.faults import log, say_once
 from otel_mlperf.redaction import IN_PROCESS
 
@@ -127,16 +128,41 @@ def _launcher_id() -> str:
     """The same 128 bits in all processes of one launcher on this boot; empty if unknown."""
     parent = os.getppid()
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            boot = file.read().strip()
-        with open(f"/proc/{parent}/stat", encoding="utf-8", errors="replace") as file:
-            started = file.read().rpartition(")")[2].split()[19]
+        boot, started = _portable_start(parent) if IS_PORTABLE else _kernel_start(parent)
     except (OSError, IndexError):
         return ""
     # Here: it takes 10 ms, and whoever imports the package may never start a run.
     from hashlib import blake2b
 
     return blake2b(f"{boot}/{parent}/{started}".encode(), digest_size=16).hexdigest()
+
+
+def _kernel_start(pid: int) -> tuple[str, str]:
+    """The boot, and when a process began after it.
+
+    Raises:
+        OSError: the kernel does not say.
+        IndexError: it says something else.
+    """
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return boot, file.read().rpartition(")")[2].split()[19]
+
+
+def _portable_start(pid: int) -> tuple[str, str]:
+    """The machine's name, and the second in which a process began.
+
+    Raises:
+        OSError: there is no ``ps``, or it does not say.
+    """
+    import subprocess  # psutil would know it too, but is not loaded into the training process
+
+    asked = ["ps", "-o", "lstart=", "-p", str(pid)]
+    started = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    if not started:
+        raise ProcessLookupError(pid)
+    return host_name(), started
 
 
 def _number(environ: Mapping[str, str], *variables: str) -> int | None:

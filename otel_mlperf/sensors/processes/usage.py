@@ -6,6 +6,7 @@ neither faults, run delay nor context switches of all threads.
 
 from __future__ import annotations
 
+import mmap
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.names import Metric
 
-PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+PAGE_BYTES: Final = mmap.PAGESIZE
 _LEAST_FIELDS: Final = 22
 _SCHEDSTAT_FIELDS: Final = 3
 _WANTED: Final = (1, 7, 9, 11, 12, 13, 14, 17, 19)
