@@ -26,6 +26,7 @@ from otel_mlperf.integrations.switch import integrate
 from otel_mlperf.names import VERSION as _VERSION
 from otel_mlperf.pytorch.gpu_time import switch as _gpu_time  # noqa: F401 - looks at each run
 from otel_mlperf.pytorch.loop import collective_count as _collectives  # noqa: F401 - looks at each run
+from otel_mlperf.pytorch.memory import mps_memory as _mps_memory  # noqa: F401 - looks at each run
 from otel_mlperf.pytorch.memory import out_of_memory as _out_of_memory  # noqa: F401 - looks at each run
 from otel_mlperf.pytorch.memory.cuda_memory import cuda_memory
 from otel_mlperf.pytorch.memory.memory_snapshot import memory_snapshot

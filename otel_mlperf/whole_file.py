@@ -206,8 +206,10 @@ def open_private(path: str, flags: int) -> int:
 
 
 def _copy_linked(path: str, fd: int) -> None:
-    linked = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    linked = open_at_once(path, os.O_RDONLY)
     try:
+        if not os.path.samestat(os.fstat(linked), os.fstat(fd)):
+            raise OSError(errno.EAGAIN, "it was replaced while it was opened", path)
         with (
             replacing(path, temporary=f"{path}.{os.getpid()}.new") as name,
             open(name, "wb", opener=open_private) as own,

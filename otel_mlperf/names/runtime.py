@@ -113,3 +113,15 @@ CUDA_OOMS: Final = Metric(
     "Allocations that failed: out of memory.",
     (DEVICE_INDEX, HW_ID),
 )
+MPS_MEMORY: Final = Metric(
+    "pytorch.mps.memory.usage",
+    "By",
+    "updowncounter",
+    "Memory of tensors on Apple's GPU at the begin of a step, without what torch keeps for others.",
+)
+MPS_DRIVER_MEMORY: Final = Metric(
+    "pytorch.mps.memory.driver",
+    "By",
+    "updowncounter",
+    "Memory that Metal has given the process, with what torch and its libraries keep.",
+)

@@ -145,6 +145,8 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
             runtime.CUDA_RETRIES,
             runtime.CUDA_OOMS,
             runtime.CUDA_DEVICE_ALLOCATIONS,
+            runtime.MPS_MEMORY,
+            runtime.MPS_DRIVER_MEMORY,
         ),
     },
     "stacks": {

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -23,6 +24,7 @@ from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.names.sources import SOURCES
 from otel_mlperf.pytorch.memory.allocator import Allocator
+from otel_mlperf.pytorch.memory.mps_memory import MpsMemory
 from otel_mlperf.sensors.gpus.amd.amd_gpus import AMD
 from otel_mlperf.sensors.gpus.vendors import DetectedVendor
 from otel_mlperf.sensors.host.filesystem import FilesystemSensor
@@ -175,6 +177,9 @@ def health(said):
     return {point for point in said if point[0].startswith("otel_mlperf.")}
 
 
+FAKE_MPS = SimpleNamespace(current_allocated_memory=lambda: 5, driver_allocated_memory=lambda: 9)
+
+
 def told(tmp_path, **settings):
     """What the training process registers to tell of itself."""
     with om.start("x", dir=tmp_path, agent="none", console=False, **settings) as run:
@@ -182,6 +187,7 @@ def told(tmp_path, **settings):
         if recorder.config.reads("allocator"):
             account = Account(allocated=5, reserved=5, reserved_peak=9, device_allocations=1)
             Allocator(recorder, lambda: fake_torch(account)).look(0)
+            MpsMemory(recorder, lambda: FAKE_MPS).look(0)
         entries = JournalReader(recorder.journal.path, recorder.journal.buffer).new_entries()
     cells = (entry for entry in entries.values() if entry[0] == "cell")
     return points((name, dict(labels)) for _, _, name, _, labels in cells)

@@ -1,0 +1,74 @@
+"""Memory of tensors on Apple's GPU (MPS), as ``torch.mps`` accounts for it.
+
+Read when a step begins, four times a second at most. To ask torch whether there is MPS sets Metal
+up, after which a forked child must not use it: so it is read once the program itself has asked
+(``torch.backends.mps.is_available()``).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.foreign_errors import is_foreign
+from otel_mlperf.recorder.api.start import at_begin
+from otel_mlperf.recorder.core.faults import say_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.recorder.lifecycle.run import Run
+
+_EVERY_NS: Final = 250_000_000
+
+
+def loaded_mps() -> Any:
+    """``torch.mps``, if the program has asked for it and it is there; else None."""
+    torch = sys.modules.get("torch")
+    backend: Any = getattr(getattr(torch, "backends", None), "mps", None)
+    asked = getattr(getattr(backend, "is_available", None), "cache_info", None)
+    # torch keeps the answer.
+    return torch.mps if torch and asked and asked().currsize and backend.is_available() else None
+
+
+class MpsMemory:
+    """The account of one run's process.
+
+    Args:
+        recorder: of the run.
+        find_mps: finds ``torch.mps`` once the program uses it.
+    """
+
+    def __init__(self, recorder: Recorder, find_mps: Callable[[], Any] = loaded_mps) -> None:
+        self._cells, self._find_mps = recorder.cells, find_mps
+        self._due_ns = 0
+        self._is_broken = False
+
+    def look(self, now_ns: int) -> None:
+        """Reads the account if it is time to; raises nothing but what a signal handler did."""
+        if now_ns < self._due_ns or self._is_broken:
+            return
+        self._due_ns = now_ns + _EVERY_NS
+        try:
+            if mps := self._find_mps():
+                self._set(names.MPS_MEMORY, mps.current_allocated_memory())
+                self._set(names.MPS_DRIVER_MEMORY, mps.driver_allocated_memory())
+        except Exception as error:
+            if is_foreign(error):
+                raise
+            self._is_broken = True  # a version of torch that answers otherwise
+            say_once("memory of MPS is not read: %s: %s", type(error).__name__, error)
+
+    def _set(self, metric: names.Metric, size: int) -> None:
+        self._cells.set(metric.name, metric.unit, size)
+
+
+def _begin(run: Run) -> None:
+    recorder = run._recorder
+    if recorder is not None and recorder.config.reads("allocator"):
+        recorder.stepping.now_and_then.append(MpsMemory(recorder).look)
+
+
+at_begin.append(_begin)
