@@ -22,6 +22,7 @@ from otel_mlperf.agent.delivery.destination import (
     TryLater,
 )
 from otel_mlperf.journal.journal_folder import folders_of_run
+from otel_mlperf.portability import IS_PORTABLE, user_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +66,7 @@ class ProviderDestination(Destination):
         from multiprocessing.connection import Connection  # an agent without this pays nothing
 
         run_id = batch.resource[names.RUN_ID]
-        for folder in folders_of_run(run_id, self._run_folder, user=os.getuid()):
+        for folder in folders_of_run(run_id, self._run_folder, user=user_id()):
             try:
                 with socket_path(folder, instance) as path, socket.socket(socket.AF_UNIX) as made:
                     made.connect(path)
@@ -89,6 +90,9 @@ def make(site: Site) -> ProviderDestination | None:
 @contextlib.contextmanager
 def socket_path(folder: str, instance: str) -> Iterator[str]:
     """Yield a path of a rank's socket, next to the journals, that an address has room for."""
+    if IS_PORTABLE:  # an address that is too long is an OSError there
+        yield os.path.join(folder, instance + _SUFFIX)
+        return
     place = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{place}/{instance}{_SUFFIX}"
