@@ -91,6 +91,17 @@ def test_a_finished_run_has_nothing_left_to_read(tmp_path):
     ]
 
 
+def test_file_of_the_console_exporter_is_named(tmp_path):
+    """Nobody sees what an agent in the background prints."""
+    run = read_run(digits(tmp_path).write())
+    file = run.path / "agent" / "node1" / "console-spans.txt"
+    file.parent.mkdir(parents=True)
+    file.touch()
+
+    checks = check_run(run, Store(run.path), {}, str(tmp_path))
+    assert Check("ok", "console exporter", f"prints to {file}") in checks
+
+
 def test_a_journal_that_found_no_room_in_shared_memory_is_seen(tmp_path):
     """It lies in the run folder then."""
     run = read_run(digits(tmp_path).write())
