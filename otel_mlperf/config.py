@@ -111,8 +111,8 @@ class Config:
         "OTEL_MLPERF_PROVIDER",
         "",
         "``install``: spans and metrics that others make by the OpenTelemetry API are recorded. "
-        "``join``: sampled sections become spans of the program's own provider instead of being "
-        "sent by OTLP; ``join,otlp``: both.",
+        "``join``: sampled sections become spans of the program's own provider, and the agent "
+        "sends none; ``join,otlp``: both.",
         "",
         "install",
         "join",

@@ -22,6 +22,7 @@ from runs import (
     run_program,
 )
 
+from otel_mlperf import names
 from otel_mlperf.replay.span_requests import requests
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store
@@ -58,6 +59,7 @@ def test_every_exporter_gets_whole_traces(server, tmp_path):
     kept = {span["span_id"]: span for span in replayed(ended.folder)}
     left_out = {span_id: kept.pop(span_id) for span_id in kept.keys() - mine.keys()}
     assert [span["name"] for span in left_out.values()] == ["in_dropped"]
+    assert not any(names.UNSAMPLED in span["attributes"] for span in left_out.values())
     assert mine.keys() == kept.keys()
     for span_id, span in mine.items():
         assert comparable(span) == comparable(kept[span_id])
@@ -102,8 +104,8 @@ def test_spans_by_otlp_too_where_asked_for(server, tmp_path):
     """``join,otlp`` sends by OTLP what the provider gets, so that both backends have it."""
     ended = run(server, tmp_path, "both", OTEL_MLPERF_PROVIDER="join,otlp")
     times = Counter(span["span_id"] for span in server.spans())
-    names = {span["span_id"]: span["name"] for span in server.spans()}
-    assert {names[span] for span, count in times.items() if count == 1} == {*THEIRS, "in_dropped"}
+    named = {span["span_id"]: span["name"] for span in server.spans()}
+    assert {named[span] for span, count in times.items() if count == 1} == {*THEIRS, "in_dropped"}
     assert ended.accounts()["spans"].keys() == {"store", "provider", "otlp"}
 
 

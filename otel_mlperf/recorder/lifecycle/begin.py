@@ -113,11 +113,12 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
 
 
 def _join_provider(run: Run) -> None:
-    """Must run before the agent starts: for it, a missing socket means that the process has ended.
+    """Pass the run's sections to the program's provider.
 
-    By name: the recorder imports neither the agent nor the SDK.
+    Must run before the agent starts: it takes a missing socket for a process that has ended.
     """
     try:
+        # By name: the recorder imports neither the agent nor the SDK.
         module = importlib.import_module("otel_mlperf.integrations.joined_provider")
     except ImportError as error:
         raise_foreign(error)
