@@ -47,7 +47,7 @@ def test_without_proc_psutil_reads_what_it_can(tmp_path):
     linux_only += ("system.cpu.frequency", "system.disk")  # of disks /sys says which are real
     assert elsewhere == {name for name in linux if not name.startswith(linux_only)}
     assert {names.SYSTEM_CPU_TIME.name, names.SYSTEM_MEMORY.name, names.LOAD_1M.name} <= elsewhere
-    assert {names.NETWORK_IO.name, names.SYSTEM_UPTIME.name} <= elsewhere
+    assert {names.SYSTEM_MEMORY_LIMIT.name, names.SYSTEM_UPTIME.name} <= elsewhere
 
 
 def test_uptime_is_the_kernels():

@@ -79,7 +79,7 @@ def test_counts_are_those_of_the_kernel():
     found = values(read(Path("/"), "detailed"))
     after = kernel_counts()
 
-    assert len(found) >= 8
+    assert len(found) % 8 == 0  # a machine may have no interface that leads out
     for key, value in found.items():
         assert before[key] <= value <= after[key]
 
