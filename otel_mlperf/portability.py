@@ -1,8 +1,9 @@
 """The switch of portable mode: recording where there is no ``/proc`` and no ``/dev/shm``.
 
-Every system but Linux is recorded in this mode. A variable forces it on Linux, for tests of
-portability. Journals are then plain files of the user's temporary folder, and readings that only
-the Linux kernel gives are absent. On Windows nothing is recorded; runs can be read there.
+Every system but Linux is recorded in this mode, and a Linux without ``/proc``. A variable forces it
+elsewhere, for tests of portability. Journals are then plain files of the user's temporary folder,
+and readings that only the Linux kernel gives are absent. On Windows nothing is recorded; runs can
+be read there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ import sys
 from typing import Final
 
 VARIABLE: Final = "OTEL_MLPERF_PORTABLE"
-IS_PORTABLE: Final = not sys.platform.startswith("linux") or os.environ.get(VARIABLE) == "1"
+IS_PORTABLE: Final = (
+    not sys.platform.startswith("linux")
+    or os.environ.get(VARIABLE) == "1"
+    or not os.path.exists("/proc/self/fd")
+)
 IS_WINDOWS: Final = sys.platform == "win32"
 """Then nothing is recorded, and no folder has a descriptor by which files in it are opened."""
 NOFOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)

@@ -89,6 +89,7 @@ def run(tmp_path, *words, **variables):
     return done
 
 
+@pytest.mark.slow
 def test_a_run_needs_no_call_that_only_linux_has(tmp_path) -> None:
     """Steps, sections and their CPU time are recorded, and nothing is said of what is absent."""
     done = run(tmp_path, "-c", ONLY_LINUX, OTEL_MLPERF_PORTABLE="1", TMPDIR=str(tmp_path))
@@ -105,6 +106,7 @@ def test_every_module_can_be_imported_on_windows(tmp_path) -> None:
     run(tmp_path, "-c", LIKE_WINDOWS + IMPORT_ALL)
 
 
+@pytest.mark.slow
 def test_on_windows_one_line_says_that_nothing_is_recorded(tmp_path) -> None:
     """The program runs as it would without us, and no run folder is made."""
     done = run(tmp_path, "-c", LIKE_WINDOWS + RECORDS)
