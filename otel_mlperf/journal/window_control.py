@@ -5,14 +5,14 @@ number that makes it unlike any other. The process, which looks before each step
 that is not the one that it took last (word TAKEN), so that each is taken once, and says in ANSWERED
 and ANSWER what became of it. A request of no steps ends the window that is open: it is not taken,
 the process puts the one that it took back in its place. Commands exclude each other by a lock on
-the file that the process does not know of.
+the file, or on its folder, that the process does not know of.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -20,11 +20,12 @@ from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import rank_of
 from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, WORD, Word, is_closed
 from otel_mlperf.journal.meta import has_owner
-from otel_mlperf.portability import CLOEXEC, NOFOLLOW
+from otel_mlperf.portability import CLOEXEC, IS_PORTABLE, NOFOLLOW
 
 with suppress(ImportError):  # Windows, where nothing is recorded
     import fcntl
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 MOST_STEPS: Final = 10_000
@@ -96,22 +97,16 @@ class WindowControl:
         Raises:
             JournalError: the process has ended, does not look, or another request still waits.
         """
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        try:
+        with self._alone():
             self._check()
             self._words[Word.CONTROL] = request = _new_request(steps)
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
         return request
 
     def withdraw(self, request: int) -> bool:
         """Takes a request back; False where the process has taken it."""
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        try:
+        with self._alone():
             if self.word(Word.CONTROL) == request:
                 self._words[Word.CONTROL] = self.word(Word.TAKEN)
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
         return self.word(Word.TAKEN) != request
 
     def stop(self) -> int | None:
@@ -120,8 +115,7 @@ class WindowControl:
         Raises:
             JournalError: the process has ended, or does not look.
         """
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        try:
+        with self._alone():
             if trouble := self._absence():
                 raise JournalError(f"ending a profiler window of rank {self._rank}: {trouble}")
             taken = self.word(Word.TAKEN)
@@ -130,8 +124,6 @@ class WindowControl:
             if self.word(Word.CONTROL) == taken:
                 self._words[Word.CONTROL] = _new_request(0)
             return taken
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     @property
     def waiting(self) -> int | None:
@@ -158,6 +150,22 @@ class WindowControl:
     def word(self, word: Word) -> int:
         """One header word."""
         return int(self._words[word])
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Excludes other commands.
+
+        On macOS a lock on the file would wait for the one by which its process shows that it lives,
+        and on a shared disk Linux locks no folder.
+        """
+        lock = os.open(self._path.parent, os.O_RDONLY | CLOEXEC) if IS_PORTABLE else self._fd
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            if lock != self._fd:
+                os.close(lock)
 
     def close(self) -> None:
         """Gives up the file."""
