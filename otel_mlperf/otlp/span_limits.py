@@ -96,7 +96,7 @@ def describe_error(words: Sequence[str]) -> str:
         words: type and message of the exception.
     """
     kind, message, *_ = (*words, "", "")
-    return f"{kind.rpartition('.')[2]}: {message}"
+    return f"{kind.rpartition('.')[2]}: {message}" if kind else message
 
 
 def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]:
