@@ -75,8 +75,9 @@ def test_spans_arrive_with_all_that_they_had(tmp_path, server, capsys):
             ]
         ],
         "events_left_out": 0,
-        "error": "shape mismatch",
-        "status": [2, "shape mismatch"],
+        "dropped": [0, 0, [0], [0]],
+        "error": "RuntimeError: shape mismatch",
+        "status": [2, "RuntimeError: shape mismatch"],
         "kind": 1,
         "flags": 0x101,
         "trace_state": "",
