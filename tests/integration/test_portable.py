@@ -255,7 +255,7 @@ def test_existing_tests_hold(tmp_path) -> None:
     ]  # fmt: skip
     done = subprocess.run(
         [*HIDDEN, sys.executable, "-m", "pytest", *options, *files],
-        env=os.environ | {"OTEL_MLPERF_PORTABLE": "1"},
+        env=os.environ | {"OTEL_MLPERF_PORTABLE": "1", "TMPDIR": str(tmp_path)},
         capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-20_000:]
