@@ -29,11 +29,8 @@ CLOEXEC: Final[int] = getattr(os, "O_CLOEXEC", getattr(os, "O_BINARY", 0))
 
 def shared_memory() -> str:
     """The folder for journals of all runs: memory on Linux, else the user's temporary folder."""
-    if not IS_PORTABLE:
-        return "/dev/shm"
-    from tempfile import gettempdir  # loads what Linux never needs here
-
-    return gettempdir()
+    # Not as tempfile finds it: that writes a file first, and raises where it cannot.
+    return (os.environ.get("TMPDIR") or "/tmp") if IS_PORTABLE else "/dev/shm"
 
 
 def host_name() -> str:

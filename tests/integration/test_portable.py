@@ -28,7 +28,10 @@ HIDE = 'mount -t tmpfs none /proc && mount -t tmpfs -o ro none /dev/shm && exec 
 NAMESPACE = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"])]
 HIDDEN = [*NAMESPACE, "sh", "-c", HIDE, "sh"]
 TESTS = Path(__file__).parents[1]
-EXISTING = ("unit/journal", "unit/agent/lifecycle", "integration/test_endings.py")
+EXISTING = (
+    "unit/journal", "unit/agent/lifecycle", "integration/test_endings.py",
+    "unit/recorder/lifecycle/test_process_life.py::test_start_without_room",
+)  # fmt: skip
 LOOK_THEMSELVES = (
     "its_process_is_still_its_owner or no_memory_for_a_journal_leaves_no_file or "
     "memory_that_others_hold_is_given_up or what_is_no_journal_is_refused or "
