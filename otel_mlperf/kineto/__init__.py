@@ -1,1 +1,1 @@
-"""From a Kineto or Chrome trace to spans: read, link, count, choose, encode. Needs no torch."""
+"""Conversion of Kineto or Chrome traces to spans: read, link, count, choose, encode; no torch."""

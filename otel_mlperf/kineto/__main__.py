@@ -1,4 +1,4 @@
-"""What does the process do that converts a window for the agent?"""
+"""Entry point of the process that converts a profiler window for the agent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How does a trace file become spans and numbers, for servers and for a run folder?
+"""Conversion of a trace file to spans and numbers, for servers and for a run folder.
 
-One way for all: read, link, count, choose, then write what is asked for. The same file gives the
-same bytes every time.
+All callers use the same pipeline: read, link, count, choose, then write the requested output. The
+same file gives the same bytes every time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is a conversion asked for by the agent, and how does it hand over what it made?
+"""Conversion job of the agent: the request for one window, and the result file.
 
-The agent never loads what a conversion needs: a process of its own does it and leaves one file, a
-line of JSON and then the requests, which is there whole or not at all.
+The agent never loads what a conversion needs: a separate process runs the conversion and leaves
+one file, a line of JSON followed by the requests. The file is complete or absent.
 """
 
 from __future__ import annotations

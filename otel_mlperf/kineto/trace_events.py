@@ -1,8 +1,8 @@
-"""What does a trace hold, as columns?
+"""Columns of a trace: events, flows, allocations, tracks and damage.
 
-One row for each event that has a duration (``ph`` X, or a matched pair of B and E), in the order of
-the file; what else the file says is in smaller tables beside it. A row takes 91 bytes at most; its
-further ``args`` stay in the file, at ``position``, and are read where they are wanted
+There is one row for each event that has a duration (``ph`` X, or a matched pair of B and E), in
+the order of the file; other content of the file is stored in smaller tables. A row takes 91 bytes
+at most. Its further ``args`` stay in the file, at ``position``, and are read on demand
 (``read_details``).
 """
 

@@ -1,1 +1,1 @@
-"""The exact numbers of a profiler window."""
+"""Exact numbers of a profiler window."""

@@ -1,9 +1,9 @@
-"""How much memory had the allocator of each device given out, over the window?
+"""Timelines of the memory that the allocator of each device allocated during a window.
 
-From the ``[memory]`` instants. *Allocated* and *reserved* are the allocator's own totals after each
-change; traces of the CPU often lack them, and then only the change since the window began is known:
-``change = bytes allocated - bytes freed``. What was allocated before and is freed inside counts as
-freed, so a change may be negative.
+They are derived from the ``[memory]`` instants. *Allocated* and *reserved* are the allocator's own
+totals after each change. Traces of the CPU often lack these totals; then only the change since the
+window started is known: ``change = bytes allocated - bytes freed``. Memory that was allocated
+before the window and freed inside it counts as freed, so a change may be negative.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""To which section, step and phase does each event of a trace count?"""
+"""Attribution of each event of a trace to a section, step and phase."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Which operators put which kernels into a graph, by a trace of its capture?
+"""Captured CUDA graphs: the operators and kernels of each graph, read from a trace of its capture.
 
-Between the calls that begin and end a capture, launches run nothing: each is written down as a node
-of the graph, in their order. What launched while its record is there has run, and is no node.
+Between the calls that start and end a capture, launches run nothing: each launch is recorded as a
+node of the graph, in launch order. A launch that has a record in the trace did run, so it is not a
+node.
 
-ROCm's calls say which kernel they launch. CUDA's do not: there a node may be any kernel that its
-operator is seen to launch elsewhere in that trace, as in the rounds that warm up before a capture.
+ROCm's calls name the kernel that they launch. CUDA's calls do not: there a node may be any kernel
+that its operator launches elsewhere in the same trace, for example in the warm-up rounds before a
+capture.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What collective operations moved how fast, by the kernels that did them.
+"""Totals and bus bandwidth of collective operations, derived from their kernels.
 
 Bus bandwidth is the bus bytes (``Collective.bus_bytes``) / time, over the kernels whose size the
-trace tells. A kernel also waits for the other ranks: the links themselves were no slower than that.
+trace records. A kernel also waits for the other ranks: the links themselves were no slower than
+that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much of a profiler window is there, and which part of it is whole?"""
+"""Completeness of a profiler window, and its longest part without missing device records."""
 
 from __future__ import annotations
 

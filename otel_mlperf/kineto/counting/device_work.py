@@ -1,12 +1,13 @@
-"""Which events are work of a device, of what kind and where, and what did its copies move how fast?
+"""Device work: the events that ran on a device, their kind, and the bandwidth of copies.
 
-Kineto names a copy by where it goes and by the kinds of memory: ``Memcpy HtoD (Pageable ->
-Device)``. Bandwidth is bytes / time, over the copies whose size the trace tells; it is a mean over
-all of them, so that many small ones lower it. A pageable copy is staged through a pinned buffer of
-the driver: it is slower, and the host waits for it.
+Kineto names a copy by its direction and by the kinds of memory: ``Memcpy HtoD (Pageable ->
+Device)``. Bandwidth is bytes / time, over the copies whose size the trace records. It is a mean
+over all of them, so that many small copies lower it. A pageable copy is staged through a pinned
+buffer of the driver: it is slower, and the host waits for it.
 
-Some copies are told by their names alone: ROCm moves and sets memory by kernels of its own, and an
-MTIA calls each move a request to its DMA engine, of which ``args`` say direction and size.
+Some copies are recognised by their names alone: ROCm moves and sets memory by kernels of its own.
+An MTIA calls each move a request to its DMA engine; the ``args`` of the request contain direction
+and size.
 """
 
 from __future__ import annotations

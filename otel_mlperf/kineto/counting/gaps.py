@@ -1,9 +1,10 @@
-"""When did a device have nothing to do for longest, and what was the host doing meanwhile?
+"""Longest gaps in the work of each device, and what the host was doing during each of them.
 
-The operator named is the innermost event of the host (operator, call, annotation, Python function)
-that covers at least half of the gap, on the thread that launched the work after it; after the last
-work, on the thread that launched that. Annotations of whole steps do not count. A thread that was
-in nothing for that long was in Python, or waited for what the trace does not show.
+The operator of a gap is the innermost event of the host (operator, call, annotation, Python
+function) that covers at least half of the gap. It is looked up on the thread that launched the
+next work; after the last work, on the thread that launched that last work. Annotations of whole
+steps do not count. A thread without such an event was in Python, or waited for something that the
+trace does not show.
 """
 
 from __future__ import annotations

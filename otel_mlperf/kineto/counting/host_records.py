@@ -1,9 +1,10 @@
-"""Which records of the host are missing: operators, allocations, frames of Python, steps?
+"""Missing host records: operators, allocations, Python frames and steps that the file lacks.
 
-The profiler's own numbers say how many, whatever they were (``record_numbers``). They say nothing
-of what came after the last of them: operators that are missing there are known by the External ids
-of what they launched, frames by the operators that run without any new one. Frames and allocations
-of which there is none at all were asked for, says the header. Steps are numbered in their names.
+The profiler's own numbers show how many records are missing, of whatever kind
+(``record_numbers``). They do not show what is missing after the last number. Missing operators are
+recognised there by the External ids of the work that they launched, and missing frames by the
+operators that run without any new frame. The header shows whether frames and allocations were
+requested, even if the file contains none. Steps are numbered in their names.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""On which stream was each launch to run?
+"""Streams of launches: the stream on which each launch was to run, observed or inferred.
 
-That of a launch that was answered is its record's. Of one that was not it is where its arrow ends,
-which often outlives the record; else the stream of more than half of the answered launches of the
-same kind and operator; else, where one stream has a name and no record, that one; else the one of
-more than half of those of that operator, or of that thread.
+The stream of an answered launch is that of its record. For an unanswered launch the first of these
+sources that is known decides:
+
+- the stream where its arrow ends: the arrow often outlives the record;
+- the stream of more than half of the answered launches of the same kind and operator;
+- the only stream that has a name and no record, if there is exactly one;
+- the stream of more than half of the launches of that operator, else of that thread.
 """
 
 from __future__ import annotations

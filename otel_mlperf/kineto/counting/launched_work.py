@@ -1,7 +1,8 @@
-"""Which operator launched each kernel, in which section, and how much work was it given?
+"""Launched work: each kernel's operator, section, input shapes and launch dimensions.
 
-What two windows are compared by: kernels of one name do other work in another place. Shapes are
-those of the operator's inputs, where the profiler recorded them, and what the launch says itself.
+Two windows are compared by these rows: kernels of one name do other work in another place. Shapes
+are those of the operator's inputs, where the profiler recorded them. They also include what the
+launch itself records.
 """
 
 from __future__ import annotations

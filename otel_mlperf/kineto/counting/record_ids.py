@@ -1,10 +1,11 @@
-"""Which records bear ids that cannot be theirs, are there twice, or have lost their arrow?
+"""Doubtful record ids: wrong correlations, duplicate records and lost arrows.
 
-- Device work has its launch, unless it was launched before the window: then its correlation is
-  lower than that of any call here, and no operator here asked for it.
-- A launch of CUDA is answered by a record of its own kind, and by one, unless it is a graph's. A
-  second one, where other launches have none, bears a correlation that is not its own; so does work
-  at which the arrow of another call ends, and work without a launch where a launch has no work.
+- Device work has its launch, unless it was launched before the window. In that case its
+  correlation is lower than that of any call in the window, and no operator in the window requested
+  it.
+- A launch of CUDA is answered by exactly one record of its own kind, unless it launches a graph. A
+  second record, while other launches have none, has a wrong correlation. So does work at which the
+  arrow of another call ends, and work without a launch while a launch has no work.
 - Kineto draws an arrow from each launch to each of its records.
 """
 

@@ -1,8 +1,8 @@
-"""Which records of a window have times that cannot be: too early, too late, or none at all?
+"""Impossible record times: device work that is too early or too late, and missing durations.
 
-Nothing begins before it was launched, nor ends after a call that waited for it has returned:
-otherwise the clock of the device is off, and gaps, delays and the window itself are. Where work
-even changes places with work that was launched before, it is not the clock but the ids.
+No work starts before it was launched, and none ends after a call that waited for it has returned.
+Otherwise the clock of the device is wrong, and so are gaps, delays and the window itself. If work
+even changes places with work that was launched earlier, the ids are wrong and not the clock.
 """
 
 from __future__ import annotations

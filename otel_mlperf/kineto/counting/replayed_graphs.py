@@ -1,10 +1,10 @@
-"""Which operator does each kernel of a replayed graph belong to, by the trace of its capture?
+"""Operators of replayed CUDA graphs, matched with a trace of the graphs' capture.
 
-A replay shows the work of one launch of the graph, without a word of who asked for it. It is that
-of a capture where piece by piece the work is what the capture wrote down: as many, copies where
-there are copies, kernels of the same names. Pieces are ordered by the number of their node, where
-the trace says it (CUDA 12 and newer), else by their start. Where the captures that fit name
-different operators, or none fits, nothing is said: a guess would look like knowledge.
+A replay shows the work of one launch of the graph without the operators that requested it. A
+replay matches a capture if their pieces agree one by one: the same count, copies where there are
+copies, and kernels of the same names. Pieces are ordered by the number of their node, where the
+trace records it (CUDA 12 and newer), else by their start. If the matching captures name different
+operators, or no capture matches, no operator is reported: a guess would look like knowledge.
 """
 
 from __future__ import annotations

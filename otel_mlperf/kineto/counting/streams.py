@@ -1,25 +1,25 @@
-r"""How busy was each device, and each of its streams, and with what at the same time?
+r"""Utilisation of each device and its streams: busy, idle, overlap, gaps and launch delays.
 
 Formulas, all in whole nanoseconds, for a device over the work of all its streams and for each
 stream over its own:
 
 - ``window``: from the start of the first event to the end of the last, host included, without
-  Python functions, which are as old as the program. What lies outside the profiler's own span does
-  not widen it, unless a device was at work there.
+  Python functions, which are as old as the program. Events outside the profiler's own span do not
+  widen it, unless a device was at work there.
 - ``busy = |union of kernels, copies and memsets|``; ``idle = window - busy``.
-- ``overlap = sum of durations - busy``, of each stream by itself: only graphs and dependent
+- ``overlap = sum of durations - busy``, for each stream separately: only graphs and dependent
   launches run several pieces of work of one stream at once.
 - ``gap = (last end - first start) - busy``: idle time between work, not before it and after it.
-- ``compute``, ``communication``, ``copy``: the union of the work of that kind; of two of them: the
-  time in which both were going on.
+- ``compute``, ``communication``, ``copy``: the union of the work of that kind; for two of them:
+  the time in which both were running.
 - ``exposed communication = |communication \ compute|``, ``exposed copy = |copy \ compute|``.
-- host wait: the gaps before work whose launching call began after the gap did; device wait: the
-  gaps before work that had been asked for by then; unknown: the call is not in the trace.
+- host wait: the gaps before work whose launching call started after the gap did; device wait: the
+  gaps before work that had been requested by then; unknown: the call is not in the trace.
 - launch delay: start of the work - end of the call that launched it; 0 where the work was *early*,
-  that is began before the call returned.
+  that is, started before the call returned.
 
-Assumed: clocks of host and device agree, as Kineto aligns them; only host wait and launch delay
-depend on it. What other processes ran on the device is not in the trace and counts as idle.
+Assumption: the clocks of host and device agree, as Kineto aligns them; only host wait and launch
+delay depend on it. Work of other processes on the device is not in the trace and counts as idle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What do the durations of many events come to, group by group?
+"""Totals of event durations by group: count, sum, minimum, maximum and quantiles.
 
-How many, how long, and how are they spread. Quantiles are by nearest rank: the p-th is the smallest
-duration in the group that at least p % of its events do not exceed.
+Quantiles are by nearest rank: the p-th is the smallest duration in the group that at least p % of
+its events do not exceed.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Which calls put work on a device of which no record is there, on which stream and when?
+"""Unanswered launches: calls that put work on a device without a record of that work.
 
 A call of runtime or driver that launches, copies or sets memory is answered by the device record
-of its correlation. No answer is due to a call
+with its correlation. No answer is expected for a call
 
 - within the capture of a graph, which runs nothing;
 - while CUPTI measures ranges of kernels, which it then does not record one by one;
-- around or inside another launch, which is answered: a driver's call inside a runtime's;
-- for no bytes: a copy or memset that returned in less than half of the time that any launch which
-  was answered took (cuDNN sets empty workspaces like that).
+- around or inside another launch that is answered: a driver's call inside a runtime's;
+- for no bytes: a copy or memset that returned in less than half of the shortest time of any
+  answered launch (cuDNN sets empty workspaces like that).
 
-Of a graph the same kernels run at each launch: where some of its launches show fewer, these are
-missing.
+Each launch of a graph runs the same kernels: if some launches show fewer kernels than others,
+these kernels are missing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Rows of the timeline whose events are neither known as work of a device nor as work of the host.
+"""Timeline rows whose events are neither known device work nor known host work.
 
-A trace without known device work is not one of a program that used no device where such rows are.
+If a trace has such rows and no known device work, the program may still have used a device.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How is it said that records of a profiler window are missing, or contradict themselves?
+"""Losses of a profiler window: missing or contradictory records, and the text that reports them.
 
-A loss says which kind of record it is about, how many of how many, on which stream and between
-which times. What is said of the window follows from all of them together.
+A loss contains the kind of record, how many of how many are affected, the stream and the time
+range. The verdict on the window follows from all losses together.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What happened in a profiler window, as exact numbers, and what of it can be plotted?
+"""Exact numbers of a profiler window, and the figures of it that are plotted.
 
-Whole nanoseconds and bytes from the events themselves, before any budget decides which of them
-become spans. Per name, stream, section, step and phase: ``count``, ``total`` (sum of durations),
-``self`` (see ``totals.self_times``), ``min``, ``max`` and the quantiles of ``totals``.
+Numbers are whole nanoseconds and bytes from the events themselves, before any budget decides which
+events become spans. For each name, stream, section, step and phase: ``count``, ``total`` (sum of
+durations), ``self`` (see ``totals.self_times``), ``min``, ``max`` and the quantiles of ``totals``.
 
-Plotted from window to window are shares of the window's time, of each device as ``streams``
-measures it. Of a window in which no device was at work it is the same of the host: its operators,
-on whatever thread, and its collectives. An operator that only asks for a collective is no work
-beside it. Of a window that lacks records of a device it is the longest part that lacks none; where
-there is no such part, nothing is plotted of devices.
+Plotted from window to window are shares of the window's time, for each device as ``streams``
+measures it. If no device was at work in a window, the same shares are plotted for the host: its
+operators, on any thread, and its collectives. An operator that only requests a collective is not
+concurrent work. If a window lacks device records, the figures cover its longest part without
+missing records. If there is no such part, no figures of devices are plotted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which rows does a counted window leave in the tables of its run folder?
+"""Rows of a counted window for the tables of its run folder.
 
-Every row bears the digest of the trace: parts named by it replace each other, so that a window that
-is imported twice is there once.
+Every row contains the digest of the trace. Parts named by this digest replace each other, so that
+a window that is imported twice is stored once.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What do all events of one name, stream, section, step or phase of a window come to?
+"""Totals of all events of one name, stream, section, step or phase of a window.
 
-The rows of one kind add up: what is in no section, step or phase has a row without a name. Among
-the operators there is also
+The rows of one kind sum to the whole: events outside sections, steps or phases have a row without
+a name. The operators also include
 
-- work of a graph whose operator a trace of the capture tells, of category *captured*: it took no
-  time of the host, so that the work itself is counted;
-- other device work that no operator launched, by the call that did, of category *device*; without a
-  name where nobody knows the call;
+- work of a graph whose operator is known from a trace of the capture, of category *captured*: it
+  took no time of the host, so that the work itself is counted;
+- other device work that no operator launched, by the call that launched it, of category *device*;
+  without a name where the call is unknown;
 - annotations inside operators, of category *annotation*: their time is no operator's own.
 """
 

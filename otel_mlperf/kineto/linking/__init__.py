@@ -1,1 +1,1 @@
-"""What each event of a trace belongs to."""
+"""Links of each event of a trace: parent, launch, section and step."""

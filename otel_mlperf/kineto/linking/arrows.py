@@ -1,14 +1,15 @@
-"""Which events do arrows and shared numbers join: also, which operators to their backward ones?
+"""Arrows and shared ids between events, and the forward operators of backward operators.
 
-Keys are ids that should be unique and are not: correlations start again with each window of the
-profiler, External ids were seen twice, and operators of one thread share sequence numbers. The one
-that is meant is the last that began no later.
+Keys are ids that should be unique and are not: correlations restart with each window of the
+profiler, External ids were seen twice, and operators of one thread share sequence numbers. The
+intended candidate is the last one that started no later.
 
-Autograd numbers its nodes for each thread; the operator that makes a node and the one that runs it
-backward bear the same sequence number, the latter also the number of the thread that made it. That
-number is autograd's own and has to be matched with a track. Of several operators with one sequence
-number the last to begin before made the node: those before it made none, those around it began
-earlier. The file's arrows between the two say the same, and come first where they do not.
+Autograd numbers its nodes for each thread. The operator that makes a node and the one that runs it
+backward have the same sequence number; the latter also has the number of the thread that made it.
+That number is autograd's own and has to be matched with a track. Among several operators with one
+sequence number, the last one to start before the backward operator made the node: earlier ones
+made none, and operators around it started earlier. The file's arrows between the two operators
+agree with this; where they do not, the arrows take precedence.
 """
 
 from __future__ import annotations

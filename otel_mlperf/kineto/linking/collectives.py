@@ -1,9 +1,10 @@
-"""Which collective operation is an event part of, in which group, and how much did it move?
+"""Collective operations in a trace: operation, process group and bytes moved of each event.
 
-One collective shows up to four times: the operator ``record_param_comms`` with what was asked for,
-the annotation of the backend inside it (``nccl:all_reduce``), the kernel, and the device's copy of
-the annotation. What the kernel does not say itself (before PyTorch 2.3 it says nothing) is taken
-from the operator that launched it. A value that nobody gives is absent.
+One collective shows up to four times: the operator ``record_param_comms`` with the requested
+arguments, the annotation of the backend inside it (``nccl:all_reduce``), the kernel, and the
+device's copy of the annotation. Values that the kernel itself does not record (before PyTorch 2.3
+it records none) are copied from the operator that launched it. A value that no event records is
+absent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers of device and stream of a device's work, from its ``args`` or its row."""
+"""Device and stream numbers of device work, from its ``args`` or its row."""
 
 from __future__ import annotations
 

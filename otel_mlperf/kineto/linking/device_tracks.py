@@ -1,8 +1,8 @@
-"""Rows of devices in traces whose events have no category, known by process and thread names.
+"""Device rows in traces whose events have no category, recognised by process and thread names.
 
-Kineto names the category of each event. Other profilers (XLA, Ascend's, the list that
-``prof.events().export_chrome_trace`` writes) tell by the row of the timeline what an event is:
-a process for each device, a thread for each stream.
+Kineto names the category of each event. In other profilers (XLA, Ascend's, the list that
+``prof.events().export_chrome_trace`` writes) the row of the timeline shows what an event is: a
+process for each device, a thread for each stream.
 """
 
 from __future__ import annotations

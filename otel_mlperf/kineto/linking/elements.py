@@ -1,7 +1,7 @@
-"""Of what type are the elements of a tensor, and how large is one?
+"""Element types of tensors: their names and sizes in bytes.
 
-The profiler writes types as C++ calls them (``c10::BFloat16``, ``long int``) or as PyTorch's enum
-does (``BFloat16``, ``Long``); people know them as ``torch.bfloat16`` and ``torch.int64``.
+The profiler writes types as C++ names them (``c10::BFloat16``, ``long int``) or as PyTorch's enum
+does (``BFloat16``, ``Long``); users know them as ``torch.bfloat16`` and ``torch.int64``.
 """
 
 from __future__ import annotations

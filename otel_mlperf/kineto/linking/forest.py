@@ -1,23 +1,23 @@
-"""Which event is around which on one thread, and what follows from that for all events at once?
+"""Forests of nested events: the parents of events on one thread, and sums along them.
 
-An event's parent is the innermost event of its track that contains it whole: begins no later, ends
-no sooner, and has not ended where it begins. So
+An event's parent is the innermost event of its track that contains it whole: it starts no later,
+ends no sooner, and has not ended where the event starts. Consequences:
 
-- what begins inside another and ends after it is not its child: both are children of what contains
-  both (a profiler that opens an annotation inside one call and closes it inside another writes
-  such pairs);
-- an event of no duration belongs to what is open at its time; where one ends and the next begins,
-  to the next. Two of no duration at one time are neighbours;
-- a negative duration counts as none;
-- of equal intervals the lower rank is outside, then the lower row.
+- an event that starts inside another one and ends after it is not its child: both are children of
+  the event that contains both (a profiler that opens an annotation inside one call and closes it
+  inside another writes such pairs);
+- an event of no duration belongs to what is open at its time; where one event ends and the next
+  starts, it belongs to the next. Two events of no duration at the same time are siblings;
+- a negative duration counts as no duration;
+- of equal intervals the one with the lower rank is outside, then the one with the lower row.
 
-Frames of Python nest apart from everything else. A frame whose end the profiler has missed lasts
-until the window ends and would be the innermost around all that follows: it counts as ended with
-the frame that it began in, and one that outlives an event which it began in is above nothing of
-that event. So the nearest event above another that is no frame is the one that would be there
-without any frames.
+Frames of Python nest apart from everything else. A frame whose end the profiler missed lasts until
+the window ends and would be the innermost around all that follows. Such a frame counts as ended
+with the frame that it started in. A frame that outlives an event in which it started is above
+nothing of that event. So the nearest event above another that is not a frame is the one that would
+be there without any frames.
 
-Questions about parents are answered by levels or by doubling, never event by event.
+Queries about parents are answered by levels or by doubling, never event by event.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Under what does each event of the host belong, and to which step?
+"""Parents, sections and steps of host events.
 
 Steps are recorded ones, or else the annotations ``ProfilerStep#N``. An event counts to the step in
-which it begins: on its own thread, or else on the thread that waits for it (autograd runs the
-backward pass on threads of its own, for the thread that ran the forward pass), or else at its time
-on any.
+which it starts. The first of these that is known decides:
+
+- the step open on its own thread;
+- the step open on the thread that waits for it: autograd runs the backward pass on threads of its
+  own, for the thread that ran the forward pass;
+- the step open at its time on any thread.
 """
 
 from __future__ import annotations

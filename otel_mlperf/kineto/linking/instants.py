@@ -1,10 +1,11 @@
-"""In which operator is one that took no time, at the moment at which one ends and the next begins?
+"""Parents of operators without duration that lie at the end of one event and the start of another.
 
-Times in whole microseconds leave a fifth of all operators without duration. By time alone such a
-one is inside what begins at its moment, and never inside what ends then. Its External id says more:
-what has a higher one began later and is not around it. What ends then is around it where it began
-before, and the same operator is seen inside such a one elsewhere in the file: of 1,743 operators of
-traces in nanoseconds, cut to microseconds, that told all.
+Times in whole microseconds leave a fifth of all operators without duration. By time alone such an
+operator is inside the event that starts at its moment, and never inside the one that ends then.
+Its External id adds information: an event with a higher id started later and is not around it. An
+event that ends at that moment is around it under two conditions: it started before, and the same
+operator is seen inside such an event elsewhere in the file. Checked with 1,743 operators of traces
+in nanoseconds, cut to microseconds: this decided all of them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Which call launched each piece of work of a device, and under which operator?
+"""Launches of device work: the launching call and the parent operator of each device event.
 
-A device event carries the correlation of the call of the runtime or driver that launched it; many
-may carry one: those of a graph, which hang under the call itself. Of any other the parent is the
-innermost operator or annotation around that call, not what happens to run on the host when the
-device gets to it.
+A device event has the correlation of the call of the runtime or driver that launched it. Several
+events may share one correlation: those of a graph, whose parent is the call itself. The parent of
+any other device event is the innermost operator or annotation around that call, not what happens
+to run on the host when the device runs it.
 
-The ``External id``, of the work or else of its call, is of the operator that the profiler took to
-be open. It is believed where nothing else is known, and where it only says more: that operator lies
-inside what is around the call, or is around the call as well and ends sooner. The profiler fills
-that field with the correlation itself when it knows no operator, and such a number is none.
+The ``External id``, of the work or else of its call, names the operator that the profiler
+considered open. It is used where nothing else is known, and where it only adds detail: that
+operator is inside the event around the call, or it is around the call as well and ends sooner. If
+the profiler knows no operator, it fills that field with the correlation itself; such a number is
+ignored.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Under what does each event of a trace belong?
+"""Linking: the parent, launch, section and step of each event of a trace.
 
-Events of the host nest by time on their thread (``forest``). Work of a device is under the
-operator that launched it (``launches``); backward operators know their forward operator
-(``arrows``). Where the trace belongs to a run, recorded sections are above what they were around
-(``sections``). Every event counts to a step (``host_parents``, ``threads``): one of a device to
-that of the call that launched it, however late the device gets to it.
+Host events nest by time on their thread (``forest``). The parent of device work is the operator
+that launched it (``launches``); backward operators know their forward operator (``arrows``). If
+the trace belongs to a run, recorded sections are above the events that they contain
+(``sections``). Every event counts to a step (``host_parents``, ``threads``): a device event to the
+step of the call that launched it, however late the device runs it.
 """
 
 from __future__ import annotations

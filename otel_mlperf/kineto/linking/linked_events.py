@@ -1,7 +1,7 @@
-"""What part does each event of a trace play, what is above it, and to which step does it count?
+"""Roles of events, and the links of each event: parent, section, step and launch.
 
-The part follows from its category, whatever version and vendor call it. The rest is what linking
-works out (``link``), in the words that all later stages use.
+The role follows from the event's category, independent of version and vendor. Everything else is
+derived by linking (``link``), in the terms that all later stages use.
 """
 
 from __future__ import annotations

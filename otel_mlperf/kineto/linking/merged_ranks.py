@@ -1,10 +1,15 @@
-"""Traces of several ranks in one file, whose numbers are made different before they are linked.
+"""Merged traces of several ranks in one file, whose ids are made distinct before linking.
 
 Tools that merge ranks change the processes and leave everything else: correlations, External ids
-and arrows of all ranks begin at the same numbers. The host's process of each rank is known by its
-calls; a device's belongs to the rank whose tag its process has (``[rank 1] 0``), else to the rank
-beside whose events it stands in the file, else to them in their order. Where lists of events were
-joined as they were, ranks share rows of devices: each gets rows of its own by the file's order.
+and arrows of all ranks start at the same numbers. The host's process of each rank is recognised by
+its calls. A device's process belongs to a rank by the first of these rules that applies:
+
+- the rank whose tag the process has (``[rank 1] 0``);
+- the rank among whose events it is located in the file;
+- the ranks in their order.
+
+If lists of events were joined unchanged, ranks share rows of devices: each rank gets rows of its
+own by the file's order.
 """
 
 from __future__ import annotations

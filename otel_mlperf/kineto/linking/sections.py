@@ -1,12 +1,13 @@
-"""Which recorded sections were open while a profiler window ran, and which events hang under them?
+"""Recorded sections that were open during a profiler window, and the events inside them.
 
-The recorder's times are the monotonic clock plus one anchor, read when the process began. A trace
-of the profiler holds the system's Unix time. Where the system's clock was set or slewed in between,
-the two differ; the window's own pair of readings at its start and end says by how much.
+The recorder's times are the monotonic clock plus one anchor, read when the process started. A
+trace of the profiler contains the system's Unix time. If the system's clock was set or slewed in
+between, the two differ; the window's own pair of readings at its start and end shows by how much.
 
-The innermost of what was open is above an event, be it recorded or in the trace: an operator in a
-section in an annotation is the section's. Where a section lies inside an annotation or a frame of
-Python, these stand beside it and not above: what was recorded is sent long before.
+The parent of an event is the innermost open interval, whether it was recorded or is in the trace:
+an operator in a section in an annotation belongs to the section. If a section is inside an
+annotation or a frame of Python, these are shown as siblings and not as parents: what was recorded
+is sent long before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which interval of the program was the innermost open where an event of the host began?
+"""Innermost open interval of the program at the start of each host event.
 
 Intervals are recorded sections, or the annotations of steps; each is on one thread. An event is
-looked up on its own thread. Where nothing is open there, it is looked up on the thread that waits
-for it: of a thread of autograd that is the one whose forward operators it answers.
+looked up on its own thread. If no interval is open there, it is looked up on the thread that waits
+for it: for a thread of autograd this is the thread whose forward operators it answers.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A trace file as columns, whatever its version, vendor and damage."""
+"""Reader of a trace file into columns, for any version and vendor, and in spite of damage."""

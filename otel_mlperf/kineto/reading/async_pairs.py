@@ -1,8 +1,9 @@
-"""Pairs of asynchronous begins and ends (``b`` and ``e``, in older files ``S`` and ``F``).
+"""Pairs of asynchronous starts and ends (``b`` and ``e``, in older files ``S`` and ``F``).
 
 Such events are in no thread's stack: a pair belongs together by category, scope and id, and pairs
-of different ids overlap. What is open under one id at once is nested; each such group gets a row of
-the timeline on which nothing else went on in its time, so that no event is inside another's.
+of different ids overlap. Events that are open under one id at the same time are nested. Each such
+group gets a row of the timeline that is otherwise unused during its time, so that no event is
+inside another group's event.
 """
 
 from __future__ import annotations

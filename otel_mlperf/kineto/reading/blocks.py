@@ -1,8 +1,8 @@
-"""Which part of a trace's text is in memory, and where in it does one entry end and the next begin?
+"""Text blocks of a trace in memory, and the boundaries between their entries.
 
 Text is decoded in blocks that end between two entries, without looking at every byte in Python.
-Such a place is found by how it looks, which a text inside an entry may imitate: the decoder then
-refuses the block, and ``damaged_blocks`` takes it apart with care.
+Boundaries are recognised by their appearance, which a text inside an entry may imitate: the
+decoder then refuses the block, and ``damaged_blocks`` takes it apart with care.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
-"""What was wrong with a trace, how often, and where first?
+"""Damage log of a trace: each kind of damage, its count and its first place.
 
-Everything before and around the damage is kept, so a caller may use what was read and say what was
-not. The kinds:
+Everything before and around the damage is kept, so that a caller may use what was read and report
+what was not. The kinds:
 
 - ``truncated``, ``too_large``, ``expands_too_much``, ``bad_compression``, ``bad_checksum``,
   ``file_changed``: the file ends before its text does, or is not read to its end;
-- ``byte_order_mark``, ``trailing_bytes``, ``unexpected_text``, ``unreadable_field``: beside events;
+- ``byte_order_mark``, ``trailing_bytes``, ``unexpected_text``, ``unreadable_field``: damage
+  outside of events;
 - ``unreadable_event``, ``too_deep``, ``not_an_event``: an entry that is lost;
 - ``bad_escape``, ``unescaped_quote``, ``control_character``, ``invalid_utf8``, ``lone_surrogate``,
   ``not_a_number``: an entry that was repaired, and kept;
 - ``missing_field``, ``wrong_type``, ``not_a_number``, ``number_too_long``, ``out_of_range``: a
-  value that an entry lacks: it is kept, or lost if it has no phase or time without it;
+  value that an entry lacks: the entry is kept, or lost if it has no phase or time without the
+  value;
 - ``negative_duration``: a record that ends before its start: it is lost, as its end was never
   filled in;
 - ``no_time``: a record that was written at 0 or with a duration of years, far from all others: it

@@ -1,8 +1,8 @@
-"""What can be kept of a block that does not decode?
+"""Recovery of entries from blocks that do not decode.
 
-The block is cut into smaller ones, down to single entries; those are read with care, or mended, or
-skipped up to the next place that looks like the beginning of an entry. A damaged entry costs some
-tens of microseconds, and no more memory than a sound one.
+The block is cut into smaller ones, down to single entries. Those are read with care, or mended, or
+skipped up to the next place that looks like the start of an entry. A damaged entry costs some tens
+of microseconds, and no more memory than an intact one.
 """
 
 from __future__ import annotations

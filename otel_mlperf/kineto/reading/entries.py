@@ -1,8 +1,8 @@
-"""Which fields of an entry of ``traceEvents`` become columns, and which two entries are one event?
+"""Types of the entries of ``traceEvents``, and the pairing of start and end entries.
 
-One type for each ``ph``: msgspec decodes into them, and skips all other fields where they stand.
-An event may be written as its begin and its end; as the format has it, an end belongs to what began
-last on its track.
+There is one type for each ``ph``: msgspec decodes into them, and skips all other fields. An event
+may be written as its start and its end; as the format defines, an end belongs to the event that
+started last on its track.
 """
 
 from __future__ import annotations

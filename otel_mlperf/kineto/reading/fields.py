@@ -1,4 +1,4 @@
-"""What does a trace say beside its events, before and after them: also, which rank wrote it?"""
+"""Fields of a trace outside its events, before and after them, including the rank."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Files that are no Chrome trace: what they are, and what writes or unpacks one.
+"""Foreign file formats: files that are not Chrome traces, and how to convert or unpack them.
 
-Known by their first bytes, by the names of their first fields, or by their ending.
+They are recognised by their first bytes, by the names of their first fields, or by their file name
+extension.
 """
 
 from __future__ import annotations

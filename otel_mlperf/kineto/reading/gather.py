@@ -1,4 +1,4 @@
-"""How do entries of one kind become rows of a table?
+"""Row builders that convert entries of one kind to rows of a table.
 
 An entry without a usable time is lost, and counted; any other value that it lacks is NONE.
 """

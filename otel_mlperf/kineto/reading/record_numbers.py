@@ -1,9 +1,10 @@
-"""Which numbers has the profiler given to the records of a file?
+"""Record numbers: the numbers that the profiler assigned to the records of a file.
 
-torch numbers what it hands to Kineto (``Ev Idx``) from 0 on: operators and annotations by their
-time, then what the allocator did, then frames of Python. A whole file has every number, so that
-what is missing can be counted. The numbers are no columns: each block leaves a line for each
-category, which is enough to tell how many are missing and about when.
+torch numbers the records that it passes to Kineto (``Ev Idx``), starting with 0: operators and
+annotations by their time, then the allocator's changes, then frames of Python. A whole file has
+every number, so that missing records can be counted. The numbers are not stored as columns: each
+block leaves one line for each category, which is enough to derive how many are missing and roughly
+when.
 """
 
 from __future__ import annotations

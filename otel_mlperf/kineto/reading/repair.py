@@ -1,7 +1,7 @@
-"""What does an entry say that a strict decoder refuses, or whose types are not the format's?
+"""Repair of entries that a strict decoder refuses or whose types do not match the format.
 
-One JSON value at a time, in Python: numbers keep their text, and texts are mended until they decode
-or nothing known is wrong with them.
+Values are parsed one JSON value at a time, in Python: numbers keep their text, and texts are
+mended until they decode or no known error is left.
 """
 
 from __future__ import annotations

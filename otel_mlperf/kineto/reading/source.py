@@ -1,7 +1,7 @@
-"""Where do the bytes of a trace come from, and when are there too many of them?
+"""Source of a trace's bytes: plain or gzip files, read as a stream with size limits.
 
-Regular files only, plain or gzip (told by content, not by name), read as a stream. What is wrong
-with the file ends the stream or is skipped, and is counted: the text before it is never lost.
+Only regular files are read, plain or gzip (recognised by content, not by name). Damage of the file
+ends the stream or is skipped, and is counted: the text before it is never lost.
 """
 
 from __future__ import annotations

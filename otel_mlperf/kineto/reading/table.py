@@ -1,7 +1,7 @@
-"""Where does each entry of ``traceEvents`` go?
+"""Table that dispatches each entry of ``traceEvents`` to its rows.
 
-Events with a duration become rows, ends of arrows and allocations rows of smaller tables, names of
-threads and processes are looked up in the end; all else is counted only.
+Events with a duration become rows; ends of arrows and allocations become rows of smaller tables;
+names of threads and processes are looked up at the end. Everything else is only counted.
 """
 
 from __future__ import annotations

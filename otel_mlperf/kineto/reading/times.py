@@ -1,8 +1,8 @@
-"""How does the decimal text of a microsecond become an exact number of nanoseconds?
+"""Exact parsing of microseconds in decimal text to whole nanoseconds.
 
 Traces write ``ts`` and ``dur`` as microseconds: whole, with three decimals, or (re-exported by
-other tools) with any number of them. A float holds today's time to 250 ns only, so numbers with
-decimals come here as text and stay integers throughout.
+other tools) with any number of them. A float represents a current time to 250 ns only, so numbers
+with decimals arrive here as text and stay integers throughout.
 """
 
 from __future__ import annotations

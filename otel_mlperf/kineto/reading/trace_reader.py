@@ -1,9 +1,10 @@
-"""How does a trace file become columns in bounded memory, and what more does it say of an event?
+"""Reader of trace files: columns in bounded memory, and the full ``args`` of chosen events.
 
 The file is read once, as a stream: fields before the list of events, the list block by block,
-fields after it. Memory is a few mebibytes beside the columns themselves, whatever the file holds.
-``Events`` has columns for what everybody asks for. All ``args`` of chosen events (shapes, grids,
-groups of collectives, stacks) are read from the file again, at the events' positions.
+fields after it. It needs a few mebibytes in addition to the columns themselves, independent of the
+file's content. ``Events`` has columns for commonly used values. All ``args`` of chosen events
+(shapes, grids, groups of collectives, stacks) are read from the file again, at the events'
+positions.
 """
 
 from __future__ import annotations

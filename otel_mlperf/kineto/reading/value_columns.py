@@ -1,8 +1,8 @@
-"""How do the values of many entries become a column, at some nanoseconds each?
+"""Columns of the values of many entries, built in some nanoseconds for each value.
 
-Values are taken attribute by attribute, so that numpy converts a column at once. What it refuses is
-looked at value by value, and counted. Things that repeat (names, categories, rows of the timeline)
-are numbered, and the column holds the numbers.
+Values are taken attribute by attribute, so that numpy converts a column at once. If numpy refuses
+a column, it is checked value by value, and damage is counted. Repeating values (names, categories,
+rows of the timeline) are numbered, and the column contains the numbers.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Events of a trace as spans, within what a screen can show."""
+"""Spans of the events of a trace, limited to what a screen can show."""

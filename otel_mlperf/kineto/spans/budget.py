@@ -1,10 +1,11 @@
-"""Which events of a trace become spans, when a screen can show so many, and what of the rest?
+"""Span budget: selection of the events that become spans, and roll-ups of the rest.
 
-Kept are, in turn, the longest events, the longest on the critical path and one whole example of
-each pattern, always with everything above them. A pattern is a name under a chain of names: the
-same operator in the same place of another layer or step; its example is the first occurrence. The
-rest is rolled up: one span for each parent and name, with count, sum, min and max. No time is lost:
-durations of what is kept and sums of the roll-ups add up to the trace's total, exactly.
+Three kinds of events are kept, in turn: the longest events, the longest on the critical path, and
+one whole example of each pattern; always with everything above them. A pattern is a name under a
+chain of names: the same operator in the same place of another layer or step. Its example is the
+first occurrence. The rest is rolled up: one span for each parent and name, with count, sum, min
+and max. No time is lost: durations of the kept events and sums of the roll-ups add up to the
+trace's total, exactly.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Which events did the end of the trace wait for, one after the other?
+"""Critical path of a trace: the chain of events that its end waited for.
 
-Backwards from what ended last: a kernel that began when the one before it on its stream ended
-waited for that one, else for the call that launched it; a call that waits for the device waited for
-the device work that ended in it; any other call or operator, for what its thread did before.
+The path is followed backwards from the event that ended last. A kernel that started when its
+predecessor on the stream ended waited for that predecessor, else for the call that launched it. A
+call that waits for the device waited for the device work that ended in it. Any other call or
+operator waited for what its thread did before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which attributes does an event get as a span?
+"""Span attributes of trace events.
 
-Constant ones follow from name and category; numbers are columns; the rest lies in the event's
-``args`` and is read for the spans that are sent.
+Constant attributes follow from name and category; numbers are columns. Everything else is stored
+in the event's ``args`` and is read for the spans that are sent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which rows of the table ``spans`` are the events of a trace?
+"""Rows of the table ``spans`` for the events of a trace.
 
-All of them, whatever the budget: ``kind`` is *event*, and ``kept`` says *profiled* for those that
-were sent. The roll-ups that were sent beside them are of kind *event_rollup*: they stand for events
-that are rows as well.
+All events become rows, independent of the budget: ``kind`` is *event*, and ``kept`` is *profiled*
+for those that were sent. The roll-ups that were sent in addition are of kind *event_rollup*: they
+stand for events that are rows as well.
 """
 
 from __future__ import annotations

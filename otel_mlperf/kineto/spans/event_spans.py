@@ -1,7 +1,7 @@
-"""How do the events of a trace become spans: columns for the encoder, and rows for the run folder?
+"""Spans of the events of a trace: columns for the encoder, and rows for the run folder.
 
-The same ids, parents, times and attributes in both. What is sent is what the plan keeps, and its
-roll-ups; the run folder gets every event.
+Ids, parents, times and attributes are the same in both. The spans sent are those that the plan
+keeps, and its roll-ups; the run folder gets every event.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How do the events that are no spans stand in one span for each parent and name?"""
+"""Roll-ups: one span for each parent and name, for the events that are not spans."""
 
 from __future__ import annotations
 

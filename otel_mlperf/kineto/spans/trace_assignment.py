@@ -1,14 +1,14 @@
-"""In which trace does each event go out, under which span, and with which ids?
+"""Trace assignment: the trace, parent span and ids with which each event is sent.
 
-A step is a trace. In a run it is the recorded step's, and what nothing in the profile is above
-hangs under the recorded section that was open. Otherwise each step that the profile shows is a
-trace by itself, and what is outside of them is one more; of traces that are put into one run, the
-same step of all ranks is the same one. A stack of Python functions is no parent
-in what is sent: its events are rolled up under what is above them.
+A step is a trace. In a run it is the recorded step's trace, and events without a parent in the
+profile get the recorded section that was open as their parent. Otherwise each step that the
+profile shows is a trace by itself, and everything outside of steps is one more trace. If traces
+are put into one run, the same step of all ranks is the same trace. A stack of Python functions is
+not a parent in what is sent: its events are rolled up under what is above them.
 
-Ids follow from the file's digest and the place of the event in it, so that two imports of a file
-are one. Within a file two ids never agree and none is zero: the mixing is one to one, and no place
-is mapped to what mixes to zero.
+Ids follow from the file's digest and the byte position of the event in it, so that two imports of
+a file are one. Within a file two ids are never equal and none is zero: the mixing is one to one,
+and no position is mapped to what mixes to zero.
 """
 
 from __future__ import annotations
