@@ -1,4 +1,4 @@
-"""What needs torch: its training loop, windows of its profiler, the memory of its allocator.
+"""Instrumentation of PyTorch: its training loop, profiler windows and allocator memory.
 
 Nothing here imports torch before the program does.
 """

@@ -1,4 +1,4 @@
-"""In which thread does the loop run that is watched?"""
+"""Thread in which the watched loop runs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""When was a GPU in each section, without a profiler and without waiting for it?"""
+"""GPU time of sections, measured without a profiler and without waiting for the GPU."""

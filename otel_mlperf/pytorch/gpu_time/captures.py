@@ -1,8 +1,9 @@
-"""Does any thread capture a CUDA graph?
+"""Detection of CUDA graph captures in any thread.
 
-Then no event may be asked, in no thread: a capture of the usual mode (``global``) fails when any
-other thread asks one. Of another thread CUDA does not say it, so it is seen where
-``torch.cuda.graph`` begins and ends; who calls ``CUDAGraph.capture_begin`` itself is not seen.
+During a capture no event may be queried, in any thread: a capture of the usual mode (``global``)
+fails when any other thread queries one. CUDA does not report a capture in another thread. So it is
+detected where ``torch.cuda.graph`` starts and ends; direct calls of ``CUDAGraph.capture_begin``
+are not detected.
 """
 
 from __future__ import annotations

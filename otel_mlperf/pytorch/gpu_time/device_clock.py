@@ -1,13 +1,13 @@
-"""CUDA events of one device: the pool of free ones, and the clock that they make.
+"""CUDA events of one device: the pool of free events, and the clock derived from them.
 
-Events report only how far apart two of them are, in milliseconds of 24 bits: for exact times each
-is compared with one that is near. Stamps of a batch are compared with the last one of the batch
-before; the sum of these distances is the device's clock, which starts at 0. Its offset to the
-host's clock is known within bounds, without waiting: the device cannot pass a stamp before it is
-recorded, and has passed it when it reports so.
+Events report only the distance between two of them, in milliseconds of 24 bits: for exact times
+each event is compared with a near one. Stamps of a batch are compared with the last stamp of the
+batch before. The sum of these distances is the device's clock, which starts at 0. Its offset to
+the host's clock is known within bounds, without waiting: the device cannot pass a stamp before it
+is recorded, and has passed it when it reports so.
 
 An event belongs to the device on which it was first recorded, so each device has a pool. A pool
-grows to its limit; a caller that finds no event goes without one.
+grows to its limit; a caller that finds no free event continues without one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""When was the device in each section, and how is that found out without ever waiting for it?
+"""GPU stamps: device times of sections, collected without ever waiting for the device.
 
-A stamp (a CUDA event) is put at the begin and at the end of a section into the stream that is
-current there. Whether the device has passed it is asked at later stamps, of the oldest ones first,
-never waited for. Once all stamps of a step have been passed, the journal is told; of
-sections outside steps a few are told together.
+A stamp (a CUDA event) is recorded at the start and at the end of a section, in the stream that is
+current there. Later stamps query whether the device has passed it, oldest stamps first, and never
+wait. Once all stamps of a step have been passed, their times are written to the journal. Sections
+outside steps are reported a few at a time.
 
-Stamps are put by the one thread that runs the steps. While any thread captures a CUDA graph nothing
-is put and nothing is asked. What gets no time is counted by the reason.
+Stamps are recorded by the one thread that runs the steps. While any thread captures a CUDA graph,
+nothing is recorded and nothing is queried. Sections without a time are counted by the reason.
 """
 
 from __future__ import annotations

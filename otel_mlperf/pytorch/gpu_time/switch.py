@@ -1,7 +1,7 @@
-"""From when on do sections get stamps on the GPU?
+"""Switch that enables GPU stamps once the program has initialised CUDA.
 
-From when the program has initialised CUDA, which nobody else does for it. Until then nothing of
-this is loaded, and sections are entered as if it did not exist.
+CUDA is never initialised for the stamps. Until the program does so, none of their code is loaded,
+and sections are entered as if stamps did not exist.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What happens inside a DataLoader: workers, batches that are ready, and the first one."""
+"""Figures from inside a DataLoader: workers, ready batches and the time to the first batch."""

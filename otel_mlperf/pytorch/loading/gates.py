@@ -1,10 +1,10 @@
-"""Gates around the calls inside a DataLoader that torch shows.
+"""Gates around the calls inside a DataLoader that torch exposes.
 
-An iterator is made, is asked for a batch, or starts another pass; in it, or in one of its workers,
-a batch is fetched, collated and pinned. Functions of torch are woven into one gate for each.
-Only the outermost call on a thread counts: a dataset may have a loader of its own.
-A loader is named by the class of its dataset, with a number behind it for a second one of the
-same class; the number of a deleted dataset is used again, so names stay from epoch to epoch.
+An iterator is made, is asked for a batch, or starts another pass. In it, or in one of its workers,
+a batch is fetched, collated and pinned. Functions of torch are woven into one gate for each of
+these. Only the outermost call on a thread counts: a dataset may have a loader of its own. A loader
+is named by the class of its dataset, followed by a number for a second one of the same class. The
+number of a deleted dataset is reused, so names stay the same from epoch to epoch.
 """
 
 from __future__ import annotations

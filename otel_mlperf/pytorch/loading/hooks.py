@@ -1,9 +1,9 @@
-"""Where in torch is the inside of a DataLoader seen?
+"""Hooks into torch that observe the inside of a DataLoader.
 
-Where an iterator is made, begins a pass and is asked, and where a batch is fetched and pinned. No
-value, random stream, exception or traceback changes; what a version of torch does not let us see is
-left out and said once. Workers are seen where they are forked: a process that is started anew
-(``spawn``, ``forkserver``) knows nothing of this one.
+They observe where an iterator is made, starts a pass and is asked for a batch, and where a batch
+is fetched and pinned. No value, random stream, exception or traceback changes. What a version of
+torch does not expose is left out and logged once. Workers are observed where they are forked: a
+process that is started afresh (``spawn``, ``forkserver``) knows nothing of this one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is counted of a loader: waits, batches that were ready, the first one, its workers?"""
+"""Counters of a DataLoader: waits, ready batches, time to the first batch, and its workers."""
 
 from __future__ import annotations
 

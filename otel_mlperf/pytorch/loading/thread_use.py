@@ -1,6 +1,6 @@
-"""How much CPU time has this thread had, and how long did it wait for a CPU?
+"""CPU time of the current thread, and its time waiting for a CPU.
 
-In the rest of its time it waits for something else: a file, the network, a lock.
+In the rest of its time the thread waits for something else: a file, the network, a lock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What have the workers of a loader fetched, as the process that waits for them can read it?
+"""Counters of DataLoader workers in shared memory, readable by the process that waits for them.
 
 Workers are forked for each epoch and killed at its end. So they count in memory that they share
-with the process that started them: no journal for each, nothing to send, and what a killed one did
-is known.
+with the process that started them. This requires no journal for each worker and no messages, and
+the counts of a killed worker are kept.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""How are the moments and the steps of a torch loop seen that nobody has touched?"""
+"""Inference of the moments and steps of an unmodified torch training loop."""

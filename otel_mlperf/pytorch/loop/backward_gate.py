@@ -1,6 +1,6 @@
-"""The gate of ``torch.autograd.backward``: one for loops that are inferred and programs by the API.
+"""Gate of ``torch.autograd.backward``, shared by inferred loops and programs that use the API.
 
-Of an inferred loop the pass is a moment. In a program that reports its steps itself it is no
+In an inferred loop the pass is a moment. In a program that reports its steps itself it is not a
 section; the operations of a few passes are counted.
 """
 

@@ -1,10 +1,10 @@
-"""How long does a training wait for its batches?
+"""Wait of a training loop for its batches.
 
-Each time that a DataLoader's iterator is asked is a wait. A generator that asks a second time
-before it hands out the first batch, because it has to know of the last one that it is, has one wait
-for both; what it finds at the end is one too, while a batch is left to train on. Who waits for a
-generator waits while it makes the iterator, too: its first wait begins there. Batches that a loop
-passes over before its first step are of no step.
+Each request to a DataLoader's iterator is a wait. A generator may make a second request before it
+hands out the first batch, to know whether that batch is the last: both requests are one wait. The
+request that finds the end is a wait too, as long as a batch is left to train on. A loop that waits
+for a generator also waits while the generator makes the iterator: its first wait starts there.
+Batches that a loop passes over before its first step belong to no step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How many bytes does a checkpoint have, and how fast were they written or read?
+"""Size of a checkpoint in bytes, and the rate at which it was written or read.
 
-What its file, or the buffer that it goes into, says right after the call; where neither says it,
-both are absent. Needs no torch.
+The size is read from its file, or from the buffer that it is written to, right after the call. If
+neither provides a size, both figures are absent. Needs no torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Count of the collectives in which this process has taken part.
 
-Each process group numbers its own, wherever they are asked for: by the program, by DDP inside the
-backward pass, or by FSDP. Nothing is watched for it, and asking a group takes 0.2 µs.
+Each process group numbers its own collectives, wherever they are requested: by the program, by DDP
+inside the backward pass, or by FSDP. Nothing is watched for the count, and reading it from a group
+costs 0.2 µs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""When does ``torch.compile`` compile, and for how long?
+"""Sections for the compilations of ``torch.compile``, and their durations.
 
-TorchDynamo calls before and after each compilation, where none is inside another: between the two
-calls a section is open, in whatever waits for it. The calls are no part of what is compiled. An
-older torch without such calls has no such sections.
+TorchDynamo calls back before and after each outermost compilation: between the two calls a section
+is open, inside the section that waits for the compilation. The callbacks are not part of the
+compiled code. An older torch without such callbacks has no such sections.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Numbers of the epochs of a watched loop.
 
-An epoch is a pass over the loader that steps begin with, counted from 0, or what a framework
-reports as its epoch. A new iterator alone is none where a single batch was taken from the one
-before: programs ask ``next(iter(loader))`` for each step. In a resumed program only a framework
-knows the number.
+An epoch is a pass over the loader that steps start with, counted from 0, or what a framework
+reports as its epoch. A new iterator alone is not a new epoch if a single batch was taken from the
+one before: programs call ``next(iter(loader))`` for each step. In a resumed program only a
+framework knows the number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Figures read at a few updates of a run only: at each they would cost too much or change nothing.
 
-The size that the memory of an optimizer may reach, the number of collectives of an update, and
-what DDP reports of its gradient exchange.
+These are the size that the memory of an optimizer may reach, the number of collectives of an
+update, and what DDP reports of its gradient exchange.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gates of the moments of a loop besides training itself.
+"""Gates of the moments of a loop other than training itself.
 
 - epochs: no section; the loop learns the numbers of a framework's own epochs;
 - the exit: whether Ctrl-C ended a program whose framework catches it;
@@ -9,7 +9,7 @@
 - transfers: the one call by which a framework moves a whole batch; nobody waits for the device;
 - CUDA graphs: each replay of a graph that was captured around a whole step is an update;
 - checkpoints: a framework's call that writes or reads several files is one checkpoint, and tensors
-  pickled into a buffer are none.
+  pickled into a buffer are not checkpoints.
 """
 
 from __future__ import annotations

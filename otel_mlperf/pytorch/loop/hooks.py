@@ -1,10 +1,10 @@
-"""Which moments of a training loop does torch itself let us see?
+"""Hooks into torch for the moments of a training loop.
 
-The wait for a DataLoader's batch, its transfer where a framework moves it, the outermost call of a
-module, the backward pass, the step of an optimizer and a checkpoint: each becomes a section, on the
-thread of the loop, and the loop's steps and validations follow from them. No value, random stream,
-exception or traceback changes; what a version of torch does not let us see is left out and said
-once.
+Moments are the wait for a DataLoader's batch, its transfer where a framework moves it, the
+outermost call of a module, the backward pass, the step of an optimizer and a checkpoint. Each
+becomes a section, on the thread of the loop, and the loop's steps and validations follow from
+them. No value, random stream, exception or traceback changes. What a version of torch does not
+expose is left out and logged once.
 """
 
 from __future__ import annotations

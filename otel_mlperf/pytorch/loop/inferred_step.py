@@ -1,7 +1,7 @@
-"""The inferred step: what belongs to it, which optimizers it consists of, and when it ends.
+"""Inferred step: its batches and work, the optimizers that it consists of, and its end.
 
-It starts with a moment that is reported, and ends with another one or at a time in the past: when
-its update was over, or when its loop was left. Nothing that the program made is kept alive here.
+A step starts with a reported moment, and ends with another one or at a time in the past: when its
+update was over, or when its loop was left. No object of the program is kept alive here.
 """
 
 from __future__ import annotations

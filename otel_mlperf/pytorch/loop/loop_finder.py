@@ -1,13 +1,14 @@
-"""Where do the steps of a training loop begin and end that says nothing about itself?
+"""Inference of the steps of a training loop that reports nothing itself.
 
-Hooks report what torch shows: batches, forwards, backwards, updates, checkpoints. A step is the
-work of one round of updates, accumulated micro-batches included. It begins where the loop asks a
-DataLoader for a batch, else with its first forward that records gradients. It stays open until that
-loader is asked again after the update; other work, a validation or a checkpoint after the update
-end it too. What never comes to an update is no step: it is taken back, and its time is outside.
+Hooks report what torch exposes: batches, forwards, backwards, updates, checkpoints. A step is the
+work of one round of updates, accumulated micro-batches included. It starts where the loop requests
+a batch from a DataLoader, else with its first forward that records gradients. It stays open until
+the next request to that loader after the update. Other work, a validation or a checkpoint after
+the update ends it too. Work without an update is not a step: the step is cancelled, and its time
+counts as outside steps.
 
-Forwards that record no gradients between steps, and what a loader gives to them, are a validation;
-but for those of a model that, in training mode, collects what it is to learn from.
+Forwards that record no gradients between steps, and the batches for them, are a validation. The
+exception is a model that, in training mode, collects what it is to learn from.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What happens when a moment of a training loop begins and ends?
+"""Loop moments: the sections and notifications at the start and end of each moment.
 
-Each kind of moment is a gate that functions of torch are woven into: while one is open, a section
-is, and the loop hears of both ends. Only the loop's thread is seen. Which kinds there are:
-`training_moments.py`.
+Each kind of moment is a gate that functions of torch are woven into: while a moment is open, so is
+a section, and the loop is notified of both ends. Only the loop's thread is observed. The kinds are
+defined in `training_moments.py`.
 
-What a moment takes is what its caller waits for, our own part included: it begins with the first
-thing that is done here, and all but writing its section down is done before it ends.
+The duration of a moment is what its caller waits for, our own part included: it starts with the
+first action here, and everything except writing its section is done before it ends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which modules and data are trained in a loop?
+"""Trained modules and data sets of a loop.
 
-Nothing here keeps what a program made: whatever it forgets is forgotten here, too.
+Only weak references are kept: what the program forgets is forgotten here, too.
 """
 
 from __future__ import annotations

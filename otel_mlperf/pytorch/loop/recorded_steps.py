@@ -1,4 +1,4 @@
-"""How do the steps and validations of a loop that is only watched get into the active run?"""
+"""Recording of inferred steps and validations in the active run."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Which step do the samples of a batch belong to, when loaders are asked one batch ahead?
+"""Assignment of batches to steps when loaders are asked one batch ahead.
 
-Hugging Face Trainer, accelerate and Lightning may ask for the next batch before they train on the
-one that they have, to know of the last one that it is. In the first step of such a pass one batch
-more is given than there are backward passes: it belongs to the step after.
+Hugging Face Trainer, accelerate and Lightning may request the next batch before they train on the
+current one, to know whether it is the last. In the first step of such a pass there is one batch
+more than there are backward passes: it belongs to the next step.
 
-A training that is resumed asks for batches only to skip them: it lets go of each.
+A resumed training requests batches only to skip them: it releases each of them.
 """
 
 from __future__ import annotations

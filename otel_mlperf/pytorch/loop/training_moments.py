@@ -1,8 +1,8 @@
-"""Moments that training consists of: waits for batches, forward, backward, optimizer, and loss.
+"""Moments of training: waits for batches, forward, backward, optimizer and loss.
 
 The outermost module counts; what a backward pass or a loader calls is part of the backward pass or
-of the wait. An optimizer's closure is recorded from inside. Updates in threads and tasks other than
-the loop's are counted only, so that they can be reported.
+of the wait. An optimizer's closure is recorded from inside. Updates in threads and tasks other
+than the loop's are only counted, so that they can be reported.
 """
 
 from __future__ import annotations

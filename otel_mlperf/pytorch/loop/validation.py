@@ -1,8 +1,8 @@
-"""When does a validation of a watched loop begin and end, and which batches are its?
+"""Validations of a watched loop: their start, end and batches.
 
-It is open from the first batch or forward that shows it to the next one that is for training, and
-lasts as long as its last part: what follows it is no part of it any more. One in which nothing was
-computed was none: somebody read data.
+A validation is open from the first batch or forward that shows it to the next one for training,
+and lasts as long as its last part: what follows that part does not belong to it. A validation
+without any computation is cancelled: the program only read data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which functions of torch and of other libraries are moments of a loop, and what of?"""
+"""Watched functions of torch and other libraries, and the moment that each of them is."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""How is a function timed without a frame, an attribute or a wrapper of ours around it?
+"""Weaving: timing a function without an additional frame, attribute or wrapper around it.
 
-Its own body is put into a ``with`` and its code object is exchanged in place: tracebacks show the
-same files, lines and columns as before, references that others took earlier are timed too, and
-nothing is replaced that a program could compare. A wrapper would be one frame in every traceback.
+The function's own body is put into a ``with`` and its code object is exchanged in place.
+Tracebacks show the same files, lines and columns as before, references that were taken earlier are
+timed too, and nothing is replaced that a program could compare. A wrapper would add one frame to
+every traceback.
 """
 
 from __future__ import annotations

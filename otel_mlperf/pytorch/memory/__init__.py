@@ -1,1 +1,1 @@
-"""What does PyTorch's CUDA allocator hold, and what is left when it runs out?"""
+"""Memory of PyTorch's CUDA allocator, and its state when it runs out."""

@@ -1,8 +1,9 @@
-"""Where was allocated on CUDA devices, kept for the moment at which memory runs out?
+"""Allocation history of CUDA devices, kept for the moment at which memory runs out.
 
-PyTorch keeps it itself, so many of the newest entries with their stacks (an allocation and its end
-are some two), where the setting asks for it: from the first step in which CUDA is in use until the
-run's end. Where the program has it kept already, it stays as it is.
+PyTorch itself keeps the history, up to a maximum number of the newest entries with their stacks
+(an allocation and its end are about two entries). It is enabled by the setting, from the first
+step in which CUDA is in use until the run's end. If the program already has the history enabled,
+it stays as it is.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How much memory does PyTorch's CUDA allocator hold, and how often did it run short?
+"""Memory and shortages of PyTorch's CUDA allocator.
 
-Read at the begin of a step, from the allocator's own account: nothing waits for a GPU, and nothing
-is reset that the program may read. It is read four times a second at most, and less often where
-what that was measured to take would be over a thousandth of the time. CUDA is never initialised
-for it.
+Both are read at the start of a step, from the allocator's own account: nothing waits for a GPU,
+and nothing is reset that the program may read. The account is read at most four times a second,
+and less often if the measured cost of reading exceeds a thousandth of the time. CUDA is never
+initialised for it.
 """
 
 from __future__ import annotations

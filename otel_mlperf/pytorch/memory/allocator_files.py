@@ -1,9 +1,9 @@
-"""Files of the state of PyTorch's CUDA allocator in the run folder, with the section of each block.
+"""Files with the state of PyTorch's CUDA allocator in the run folder, with each block's section.
 
 ``memory/<rank>-<n>.pickle`` for pytorch.org/memory_viz (with its history, if the setting or the
-program has that recorded), ``.txt`` for people, ``.json`` for programs. Missing parts are left out.
-The section of a block comes from the time of its allocation in the allocator's history, and from
-the journal: ended sections as far back as its ring reaches, and open ones.
+program has that recorded), ``.txt`` for people, ``.json`` for programs. Missing parts are left
+out. The section of a block is derived from the time of its allocation in the allocator's history,
+and from the journal: ended sections as far back as its ring reaches, and open ones.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""By how much does a section make the memory of PyTorch's CUDA allocator grow?
+"""Growth of the memory of PyTorch's CUDA allocator during a section.
 
-On demand, because the allocator's account is read before and after it. What torch counts as the
-peak goes back to the begin of the process, so the peak of a section is known where it is the
-highest so far, or where the caller lets torch's peak be reset.
+It is measured on demand, because the allocator's account is read before and after the section.
+torch's peak counts since the start of the process. So the peak of a section is known if it is the
+highest so far, or if the caller allows torch's peak to be reset.
 """
 
 from __future__ import annotations

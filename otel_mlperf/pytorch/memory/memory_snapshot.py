@@ -1,4 +1,4 @@
-"""What does PyTorch's CUDA allocator hold right now, block by block?"""
+"""Snapshot of PyTorch's CUDA allocator, block by block, on request."""
 
 from __future__ import annotations
 

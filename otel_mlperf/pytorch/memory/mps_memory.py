@@ -1,8 +1,8 @@
 """Memory of tensors on Apple's GPU (MPS), as ``torch.mps`` accounts for it.
 
-Read when a step begins, four times a second at most. To ask torch whether there is MPS sets Metal
-up, after which a forked child must not use it: so it is read once the program itself has asked
-(``torch.backends.mps.is_available()``).
+It is read when a step starts, at most four times a second. Querying torch for MPS sets Metal up,
+after which a forked child must not use it: so it is read only once the program itself has made
+that query (``torch.backends.mps.is_available()``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is left of the CUDA allocator's state when the program runs out of GPU memory?
+"""Dump of the CUDA allocator's state when the program runs out of GPU memory.
 
-When the exception leaves its first section, what torch knows of the allocator is written to the
-run folder, and the section names the file. The exception goes on as it is.
+When the exception leaves its first section, torch's information about the allocator is written to
+the run folder, and the section names the file. The exception is passed on unchanged.
 """
 
 from __future__ import annotations

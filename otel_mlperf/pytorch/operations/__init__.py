@@ -1,1 +1,1 @@
-"""How much work is a step: what its model computes, and which batches suit the device?"""
+"""Work of a step: operations of its model, and the batch sizes that suit the device."""

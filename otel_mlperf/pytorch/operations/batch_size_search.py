@@ -1,7 +1,7 @@
-"""Which batch size fits, and which one is fastest?
+"""Batch size search: the largest batch size that fits, and the fastest one.
 
-The program's own step is called with one size after the other, smallest first. A size that runs out
-of memory ends the search: nothing of it is held any longer when the next line of the program runs.
+The program's own step is called with one size after the other, smallest first. A size that runs
+out of memory ends the search: its memory is released before the next line of the program runs.
 """
 
 from __future__ import annotations

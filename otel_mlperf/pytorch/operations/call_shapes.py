@@ -1,6 +1,7 @@
-"""What of a call decides how many operations it takes, and which call is like it?
+"""Shapes of a model call that determine its number of operations, for comparing calls.
 
-Shapes, types and plain values; never the content of a tensor, and nothing is held of one.
+They consist of shapes, types and plain values, never of the content of a tensor, and keep no
+tensor alive.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Which calls of the models that the program named does a step make?
+"""Watch over the calls of the models that the program named, in each step.
 
-``torch.nn.Module._call_impl`` is woven once the first model is named: a hook of the module would be
-pickled and copied with it. Of a module in a named one the outermost counts. Under ``torch.compile``
-nothing of ours is seen, so of a compiled model the call from outside counts.
+``torch.nn.Module._call_impl`` is woven once the first model is named: a hook of the module would
+be pickled and copied with it. If modules of a named model call each other, the outermost call
+counts. Under ``torch.compile`` our code is not visible, so for a compiled model the call from
+outside counts.
 """
 
 from __future__ import annotations

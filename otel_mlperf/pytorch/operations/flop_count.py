@@ -1,13 +1,13 @@
-"""How many floating point operations does a call of a model take, and its backward pass?
+"""Floating point operations of a call of a model and of its backward pass.
 
-Counted by ``torch.utils.flop_counter`` on the model's twin, whose tensors have no content: the
-program's own call runs as ever, in the program's own time. To count in it would put a dispatch mode
-under it: each operator then takes a way through Python, and what ``torch.compile`` has compiled
-would run uncompiled, with other results.
+They are counted by ``torch.utils.flop_counter`` on the model's twin, whose tensors have no
+content: the program's own call runs unchanged, in its own time. Counting in that call would put a
+dispatch mode under it. Each operator would then go through Python, and code that ``torch.compile``
+has compiled would run uncompiled, with other results.
 
 A multiplication and an addition are two operations. Matrix products, convolutions and attention
-count; what is done to single elements does not. The backward pass starts at all outputs, or where
-there is one, at that called ``loss``.
+count; element-wise operations do not. The backward pass starts at all outputs, or at the output
+called ``loss`` if there is one.
 """
 
 from __future__ import annotations

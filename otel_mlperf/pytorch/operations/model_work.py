@@ -1,8 +1,8 @@
-"""How much work does a model do in each step?
+"""Work of a model in each step: its operations, parameters and peak FLOP/s.
 
-``model_work(model)`` says which one. Its calls are noted as they happen, by shape; a shape that is
-new is counted once, between two steps, so that no step is longer for it. A step knows its
-operations where all of its calls were counted before: the first of each shape does not.
+``model_work(model)`` names the model. Its calls are noted as they happen, by shape. A new shape is
+counted once, between two steps, so that no step becomes longer. A step has its operations if all
+of its calls were counted before: the first step of each shape has none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Runs a model's code again without its model, data or hooks, and without a trace in the program.
+"""Module twins, which run a model's code again without its data, hooks or visible side effects.
 
-It runs on a twin: modules of the same classes whose tensors have shapes and types but no content.
-Nothing is computed, no device memory is used, and what the code assigns to ``self`` it assigns to
-the twin. Hooks are not called: they belong to the program's own calls. What the second run prints
-is dropped, and random streams are restored.
+The code runs on a twin: modules of the same classes whose tensors have shapes and types but no
+content. Nothing is computed, no device memory is used, and assignments to ``self`` go to the twin.
+Hooks are not called: they belong to the program's own calls. Output of the second run is dropped,
+and random streams are restored.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""When does torch.profiler record, what, and where does its trace go?"""
+"""Windows of torch.profiler: their schedule, recording and trace files."""

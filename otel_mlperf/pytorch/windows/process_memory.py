@@ -1,9 +1,9 @@
-"""How much memory does the process use, and how many events does a running profiler hold?
+"""Memory of the process, and the estimated number of events of a running profiler.
 
-torch says nothing of a profiler's events before it has stopped. They lie on the heap, and between
-two steps of a training nothing else there grows: malloc's own account, divided by what an event
-was measured to take (220 bytes; shapes make it twice that, stacks and allocations bring many
-small ones), gives their number to within a factor of two.
+torch reports nothing about a profiler's events before it has stopped. They are allocated on the
+heap, and between two steps of a training nothing else grows there. So malloc's own account,
+divided by the measured size of an event, gives their number to within a factor of two. An event
+was measured to take 220 bytes; shapes double that, stacks and allocations add many small ones.
 """
 
 from __future__ import annotations

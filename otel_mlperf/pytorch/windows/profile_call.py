@@ -1,6 +1,6 @@
-"""How does a program say what is to be profiled?
+"""``torch_profile()``: profiling of a block of the program, or by a schedule.
 
-By a block, all of which is recorded, or by a schedule over the steps of the run.
+A block is recorded whole; a schedule selects steps of the run.
 """
 
 from __future__ import annotations

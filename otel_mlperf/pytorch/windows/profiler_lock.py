@@ -1,9 +1,9 @@
-"""Is a profiler running in this process, ours or somebody else's?
+"""Lock that keeps profiler windows apart from other profilers in this process.
 
-torch bears one at a time: a second one, in whatever thread, empties the first, whose export then
-ends in a segmentation fault. So ours never starts while another is there, and gives way when one
-comes. Seen are the profilers of ``torch.profiler`` and ``torch.autograd.profiler`` between start
-and stop, also while their schedule waits: each may begin to record at any step.
+torch allows one profiler at a time: a second one, in any thread, empties the first, whose export
+then ends in a segmentation fault. So ours never starts while another one is there, and gives way
+when one starts. Detected are the profilers of ``torch.profiler`` and ``torch.autograd.profiler``
+between start and stop, also while their schedule waits: each may start to record at any step.
 """
 
 from __future__ import annotations

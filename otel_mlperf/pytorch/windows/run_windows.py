@@ -1,7 +1,7 @@
-"""Which profiler windows does a run have: those of its settings, and those that somebody asks for?
+"""Profiler windows of a run: those of its settings, and those requested while it runs.
 
-A run looks before each step whether there is something to do, which costs a call and one look into
-memory; torch is touched only when a window begins.
+A run checks before each step whether there is something to do, which costs a call and one memory
+access; torch is used only when a window starts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which steps of a run did a profiler see?"""
+"""Steps of a run that a profiler has seen."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where does a trace lie, and how does it get there whole or not at all?
+"""Trace files: their folder and name, and writing them completely or not at all.
 
-torch says nothing when it cannot write: the file is missing, or ends where the disk was full.
+torch reports no error when it cannot write: the file is missing, or ends where the disk was full.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What does ``on_trace_ready`` do where a program has a profiler of its own?
+"""``trace_handler()``: an ``on_trace_ready`` handler for programs with a profiler of their own.
 
-Its trace goes into the run's folder like a window of ours. torch exports a profile once, so whoever
-wants to export it as well gets a copy.
+The trace goes into the run's folder like a window of ours. torch exports a profile only once, so a
+handler that wants to export it as well gets a copy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What becomes of a run's window when it ends, and of one that never began?"""
+"""End of a run's profiler window: its trace and description, or the reason why it was skipped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What has to happen before and after each step for a schedule of profiler windows?
+"""Window plan: the actions before and after each step for a schedule of profiler windows.
 
-One plan follows one schedule through the steps of one thread; several may be in force, of which the
-profiler lets only one record at a time.
+One plan follows one schedule through the steps of one thread. Several plans may be in force; the
+profiler allows only one of them to record at a time.
 """
 
 from __future__ import annotations
