@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.job import Job
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_variable] = "1"  # read when numpy is loaded
+    os.environ[_variable] = "1"  # Must be set before numpy is imported, which reads it then.
 os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 _NICE = 10
 
 
 def main(argv: list[str]) -> int:
-    """Does the job whose JSON is ``argv[0]``; returns an exit code."""
+    """Run the job whose JSON is ``argv[0]`` and return an exit code."""
     import msgspec
 
     from otel_mlperf.errors import OtelMlperfError
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
 
     job = msgspec.json.decode(argv[0], type=jobs.Job)
     os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
-    signal.alarm(job.limit_s)  # also when the agent that would end it is gone
+    signal.alarm(job.limit_s)  # Limits the process even if the agent that would end it is gone.
     try:
         _convert(job)
     except OtelMlperfError as error:

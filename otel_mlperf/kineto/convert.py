@@ -67,10 +67,10 @@ _LARGE_BYTES: Final = 1 << 20
 
 
 def return_freed_memory() -> None:
-    """Lets columns that are not wanted any more go back to the system at once.
+    """Make the allocator return freed columns to the system immediately.
 
-    Else the allocator keeps up to 32 MiB of each size that it has seen, in case of another. For a
-    process that converts and ends: it holds for all of it.
+    Otherwise it keeps up to 32 MiB of each size that it has seen, for reuse. Intended for a
+    process that converts and ends: the setting applies to the whole process.
     """
     with suppress(OSError, AttributeError, TypeError):  # no glibc; no C library at all on Windows
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
@@ -78,7 +78,7 @@ def return_freed_memory() -> None:
 
 @dataclass(frozen=True)
 class Conversion:
-    """A trace as spans and numbers."""
+    """Result of a conversion: a trace as spans and numbers."""
 
     trace: Trace
     links: Links
@@ -90,11 +90,11 @@ class Conversion:
     completeness: Completeness
     of_collectives: list[CollectiveTotal]
     replayed: ReplayedGraphs | None = None
-    """What a trace of the capture says of graphs; None: none was given."""
+    """Operators of graphs from a trace of their capture; None: no such trace was given."""
 
     @cached_property
     def numbers(self) -> WindowNumbers:
-        """What happened in it; servers do not need it."""
+        """Exact numbers of the window; servers do not need them."""
         return count(
             self.trace,
             self.links,
@@ -107,31 +107,31 @@ class Conversion:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the file holds nothing that could be counted."""
+        """Return whether the file contains nothing that could be counted."""
         return not (len(self.trace.events) or len(self.trace.allocations))
 
     @property
     def events(self) -> int:
-        """Events that are spans of their own or part of a roll-up."""
+        """Number of events that are spans of their own or part of a roll-up."""
         return int((~self.spans.places.hidden).sum())
 
     @property
     def kept(self) -> int:
-        """Events that are spans."""
+        """Number of events that are spans."""
         return int(self.spans.plan.kept.sum())
 
     @property
     def roll_ups(self) -> int:
-        """Spans that stand for the other events."""
+        """Number of spans that stand for the other events."""
         return len(self.spans.plan.roll_ups)
 
     @property
     def rolled_up(self) -> int:
-        """Events in roll-ups."""
+        """Number of events in roll-ups."""
         return int(self.spans.plan.roll_ups.count.sum())
 
     def sampled(self, sampler: Sampler) -> Conversion:
-        """The same conversion with spans of those traces alone that a sampler selects."""
+        """Return the same conversion with spans only of the traces that a sampler selects."""
         spans = self.spans
         return replace(self, spans=replace(spans, plan=spans.plan.sampled(spans.places, sampler)))
 
@@ -148,18 +148,18 @@ def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
     max_bytes: int = MOST_BYTES,
     progress: Callable[[int], None] | None = None,
 ) -> Conversion:
-    """Converts one trace file.
+    """Convert one trace file.
 
     Args:
         path: the file.
-        budget: how much of it is sent, or what says it of a trace.
-        window: what the recorder says of it, where it belongs to a run.
-        run_folder: of that run, with the recorded sections.
-        run_id: of the run that a trace without a window is put into.
-        rank: of a trace that does not say it.
+        budget: how much of it is sent, or a function that returns this for a trace.
+        window: the recorder's description, if the trace belongs to a run.
+        run_folder: folder of that run, with the recorded sections.
+        run_id: the run that a trace without a window is put into.
+        rank: rank to assume if the trace does not record one.
         captured: the graphs that it may replay, from a trace of their capture.
-        max_bytes: of the file, uncompressed: more is not read.
-        progress: called with the bytes read so far.
+        max_bytes: limit of the uncompressed size: more is not read.
+        progress: called with the number of bytes read so far.
 
     Raises:
         TraceError: nothing of it can be read.
@@ -196,17 +196,17 @@ def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
 
 
 class _Known(NamedTuple):
-    """What is known of a trace when its spans are chosen."""
+    """Facts about a trace that are known when its spans are chosen."""
 
     ratio: float
-    """Of its completeness."""
+    """Completeness of the trace."""
     collectives: dict[int, Collective]
 
 
 def _chosen(
     trace: Trace, links: Links, places: Assignment, budget: Budget, problem: str, of: _Known
 ) -> Spans:
-    """What is sent, with its attributes; over the bytes, again with fewer spans."""
+    """Choose the spans to send, with their attributes; choose fewer while over the byte budget."""
     critical = critical_path(trace, links)
     room = None if budget.is_whole else budget.of(places)
     plan = choose(trace, places, room, critical)
@@ -215,8 +215,8 @@ def _chosen(
     spans = Spans(trace, links, places, plan, own, problem)
     if budget.bytes is None:
         return spans
-    # How many bytes spans take depends on which are kept: each round scales a trace down by what
-    # it is over, and a little more.
+    # The bytes of the spans depend on which are kept: each round scales a trace down by its
+    # excess, and a little more.
     for _ in range(_ROUNDS):
         used = _bytes_of_traces(spans)
         if (used <= budget.bytes).all() or room is None:
@@ -231,7 +231,7 @@ def _chosen(
 def _own_attributes(
     trace: Trace, links: Links, plan: SpanPlan, of: _Known
 ) -> dict[int, dict[str, Any]]:
-    """What the kept events say in their ``args``, and the profiler's own span of the window."""
+    """Return attributes from the ``args`` of kept events, and for the profiler's window span."""
     rows = np.flatnonzero(plan.kept).tolist()
     own = {
         row: own_attributes(trace.names[trace.events.name[row]], args)
@@ -247,7 +247,7 @@ def _own_attributes(
 
 
 def _bytes_of_traces(spans: Spans) -> NDArray[np.int64]:
-    """The encoded size of each trace."""
+    """Return the encoded size of each trace."""
     total = np.zeros(len(spans.places.traces), np.int64)
     rows = np.flatnonzero(spans.plan.kept)
     groups = [spans.places.trace[part] for part, _ in spans.by_numbers(rows)]
@@ -258,7 +258,7 @@ def _bytes_of_traces(spans: Spans) -> NDArray[np.int64]:
 
 
 def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
-    """How many spans each trace has."""
+    """Return the number of spans of each trace."""
     many = len(spans.places.traces)
     kept = np.bincount(spans.places.trace[spans.plan.kept], minlength=many)
     anchors = spans.places.anchor_trace[spans.plan.roll_ups.anchor]
@@ -266,7 +266,7 @@ def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
 
 
 def requests(conversion: Conversion, resource: Mapping[str, object]) -> Iterator[tuple[int, bytes]]:
-    """The requests for a server, each with its number of events: roll-ups do not count."""
+    """Yield the requests for a server, each with its number of events without roll-ups."""
     who, scope = wire.encode_resource(resource), OWN_SCOPE.encode()
     pieces = [(columns, True) for columns in conversion.spans.kept()]
     pieces.append((conversion.spans.roll_ups(), False))
@@ -274,23 +274,23 @@ def requests(conversion: Conversion, resource: Mapping[str, object]) -> Iterator
     for columns, are_items in pieces:
         for piece in cut(columns, REQUEST_BYTES):
             body = encode_spans(who, scope, piece, names.SCHEMA_URL)
-            # Columns of different shapes are encoded apart; small ones share a request.
+            # Columns of different shapes are encoded separately; small ones share a request.
             if waiting and len(waiting) + len(body) > REQUEST_BYTES:
                 yield items, waiting
                 waiting, items = b"", 0
-            # Requests one after the other are one request.
+            # Concatenated requests are one valid request.
             waiting, items = waiting + body, items + len(piece) * are_items
     if waiting:
         yield items, waiting
 
 
 def sent_rows(conversion: Conversion) -> Iterator[dict[str, Any]]:
-    """What is sent, as rows of table ``spans``."""
+    """Yield the sent spans as rows of table ``spans``."""
     return stored_rows(conversion, only_sent=True)
 
 
 def stored_rows(conversion: Conversion, *, only_sent: bool = False) -> Iterator[dict[str, Any]]:
-    """What a run folder would get, row by row."""
+    """Yield the rows that a run folder would get."""
     pieces = event_rows(
         conversion.spans,
         conversion.rank,
@@ -306,12 +306,12 @@ def stored_rows(conversion: Conversion, *, only_sent: bool = False) -> Iterator[
 def _listed(column: Any) -> list[Any]:
     if isinstance(column, list):
         return column
-    values: list[Any] = column.tolist()  # of numpy's arrays and of pyarrow's
+    values: list[Any] = column.tolist()  # Works for arrays of numpy and of pyarrow.
     return values
 
 
 def store(conversion: Conversion, run_folder: Path) -> None:
-    """Writes everything into a run folder; a second time it replaces the first.
+    """Write everything into a run folder; a second call replaces the first result.
 
     Raises:
         StoreError: the disk refuses.

@@ -20,60 +20,60 @@ if TYPE_CHECKING:
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One window that is to be converted."""
+    """Conversion job: one window to convert."""
 
     window: str
-    """Path of its description."""
+    """Path of the window's description."""
     run_folder: str
     result: str
-    """Path of the file to leave."""
+    """Path of the result file."""
     resource: dict[str, Any]
-    """Attributes of the process that was profiled."""
+    """Attributes of the profiled process."""
     is_sent: bool
-    """Whether requests are wanted."""
+    """Whether requests are to be made."""
     spans: int
-    """Spans of the run's trace that may come of it."""
+    """Maximum number of spans in the run's trace."""
     by_trace: dict[str, int]
-    """Spans of each step's trace, recorded sections included."""
+    """Maximum number of spans in each step's trace, recorded sections included."""
     sampler: Sampler | None = None
     """Decides which traces are sent; None: all."""
     limit_s: int
-    """After so many seconds it gives up."""
+    """Timeout in seconds."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a conversion made."""
+    """Result of a conversion."""
 
     digest: str
     events: int
     rolled_up: int
     requests: list[tuple[int, int]] = []
-    """Of each its number of events and of bytes."""
+    """Number of events and of bytes of each request."""
     end_ns: int = 0
-    """When the window ended, Unix time."""
+    """End of the window, in Unix time."""
     figures: list[tuple[str, dict[str, str], float]] = []
     """Points of metrics: name, labels, value."""
 
 
 def write_result(path: Path, result: Result, bodies: Iterable[bytes]) -> None:
-    """Writes the file, whole or not at all."""
+    """Write the file, completely or not at all."""
     with replacing(path, is_durable=True) as name, open(name, "wb") as file:
         file.write(msgspec.json.encode(result) + b"\n")
         file.writelines(bodies)
 
 
 def read_result(path: Path) -> tuple[Result, int, int]:
-    """The first line of the file, its length, and the CRC-32 of all.
+    """Return the first line of the file, its length, and the CRC-32 of the whole file.
 
     Raises:
         OSError: it cannot be read.
-        msgspec.MsgspecError: it is none.
+        msgspec.MsgspecError: it is not a result file.
     """
     check = 0
     with open(path, "rb", opener=open_at_once) as file:
         line = file.readline()
         check = zlib.crc32(line)
-        # In pieces: the agent, which reads it, has a bound of memory.
+        # Read in pieces: the agent, which reads it, has limited memory.
         while block := file.read(1 << 20):
             check = zlib.crc32(block, check)
     return msgspec.json.decode(line, type=Result), len(line), check

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NONE: Final = -1
-"""In an integer column: the event does not say."""
+"""Marks a missing value in an integer column."""
 FIRST_TEXT_ID: Final = -2
-"""Of arrows: ids that are texts have numbers from here downward."""
+"""Ids of arrows that are texts have numbers from here downward."""
 
 
 class TraceTrack(NamedTuple):
@@ -28,7 +28,7 @@ class TraceTrack(NamedTuple):
 
     pid: str
     tid: str
-    """As the file writes them, numbers as decimal text."""
+    """Process and thread as the file writes them, numbers as decimal text."""
     process: str = ""
     """``process_name`` of the metadata."""
     thread: str = ""
@@ -44,7 +44,7 @@ class Flows:
     kind: NDArray[np.uint8]
     """Index into ``Trace.flow_kinds``."""
     id: NDArray[np.signedinteger[Any]]
-    """This and ``track`` in the narrowest integers that hold them, as in ``Events``."""
+    """This and ``track`` are in the narrowest sufficient integer type, as in ``Events``."""
     starts: NDArray[np.bool_]
     time_ns: NDArray[np.int64]
     track: NDArray[np.signedinteger[Any]]
@@ -60,13 +60,13 @@ class Allocations:
     time_ns: NDArray[np.int64]
     track: NDArray[np.int32]
     device_type: NDArray[np.int16]
-    """0 CPU, 1 CUDA, as ``c10::DeviceType``."""
+    """Device type as ``c10::DeviceType``: 0 CPU, 1 CUDA."""
     device: NDArray[np.int16]
     size: NDArray[np.int64]
     """Bytes; negative: freed."""
     address: NDArray[np.int64]
     allocated: NDArray[np.int64]
-    """Total allocated on the device afterwards; NONE where the file does not say."""
+    """Total allocated on the device afterwards; NONE if the file does not record it."""
     reserved: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -75,17 +75,17 @@ class Allocations:
 
 @dataclass(slots=True)
 class Events:
-    """The columns; every array has one item for each event."""
+    """Events as columns; every array has one item for each event."""
 
     start_ns: NDArray[np.int64]
-    """Unix time where the file has it; else from the file's own zero."""
+    """Unix time if the file has it; else counted from the file's own zero."""
     duration_ns: NDArray[np.int64]
     category: NDArray[np.uint8]
     """Index into ``Trace.categories``."""
     position: NDArray[np.signedinteger[Any]]
-    """Byte offset of the event's ``{`` in the uncompressed text.
-
-    This and the following in the narrowest integers that hold them: widen before arithmetic."""
+    """Byte offset of the event's ``{`` in the uncompressed text. This and the following are in the
+    narrowest sufficient integer type: widen before arithmetic.
+    """
     name: NDArray[np.signedinteger[Any]]
     """Index into ``Trace.names``."""
     track: NDArray[np.signedinteger[Any]]
@@ -102,7 +102,7 @@ class Events:
     stream: NDArray[np.signedinteger[Any]]
     """``args.stream``."""
     bytes: NDArray[np.signedinteger[Any]]
-    """Of a copy or memset."""
+    """Size of a copy or memset."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -112,61 +112,61 @@ class NumberedRecords(NamedTuple):
     """Records of one category in one block of the file, by the profiler's own numbers of them."""
 
     category: str
-    """``memory``: instants of the allocator and the like."""
+    """Category; ``memory``: instants of the allocator and the like."""
     records: int
     first: int
     """The lowest number."""
     last: int
     start_ns: int
-    """When the first of them began."""
+    """Start of the record with the lowest number."""
     end_ns: int
-    """When the last of them began."""
+    """Start of the record with the highest number."""
 
 
 class Damage(NamedTuple):
-    """One kind of damage that was met."""
+    """One kind of damage that was found."""
 
     kind: str
     """``truncated``, ``bad_escape``, ``not_a_number``, ``wrong_type``, ``missing_field``, …"""
     occurrences: int
     offset: int
-    """Byte offset, in the uncompressed text, of the first."""
+    """Byte offset of the first occurrence in the uncompressed text."""
     example: str
 
 
 @dataclass(slots=True)
 class Trace:
-    """A whole file."""
+    """Content of a whole trace file."""
 
     path: Path
     events: Events
     names: list[str]
     categories: list[str]
-    """As the file writes them, lower case: ``cpu_op``, ``kernel``, ``gpu_memcpy``, …"""
+    """Categories as the file writes them, lower case: ``cpu_op``, ``kernel``, ``gpu_memcpy``, …"""
     tracks: list[TraceTrack]
     flows: Flows
     flow_kinds: list[str]
-    """``ac2g``, ``fwdbwd``, …: older names of these two are read as them."""
+    """``ac2g``, ``fwdbwd``, …: older names of these two are mapped to them."""
     allocations: Allocations
     damage: list[Damage] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    """Entries of ``traceEvents`` by their ``ph``, all of them."""
+    """Number of entries of ``traceEvents`` by their ``ph``, all of them."""
     is_unix_time: bool = True
     rank: int | None = None
     world_size: int | None = None
     backend: str = ""
-    """Of the collectives: ``nccl``, ``gloo``; empty if the file does not say."""
+    """Backend of the collectives: ``nccl``, ``gloo``; empty if the file does not record it."""
     devices: list[dict[str, Any]] = field(default_factory=list)
-    """``deviceProperties``, as the file has them."""
+    """``deviceProperties``, as in the file."""
     header: dict[str, Any] = field(default_factory=dict)
-    """Scalar fields beside ``traceEvents``: ``schemaVersion``, ``trace_id``, …"""
+    """Scalar fields next to ``traceEvents``: ``schemaVersion``, ``trace_id``, …"""
     numbered: list[NumberedRecords] = field(default_factory=list)
-    """How the profiler has numbered what torch recorded (``Ev Idx``), from 0 on."""
+    """The profiler's numbering of the records of torch (``Ev Idx``), starting with 0."""
     silent_tracks: list[TraceTrack] = field(default_factory=list)
-    """Rows of the timeline that the metadata names and nothing stands on."""
+    """Rows of the timeline that the metadata names and that have no entry."""
     roles: NDArray[np.uint8] | None = None
-    """Of each event, once they were found where categories do not say them: that is slow."""
+    """Role of each event, cached where categories do not define it: deriving it is slow."""
     timeless_work: int = 0
-    """Records on streams that were left out because they have no usable time."""
+    """Number of records on streams that were left out because they have no usable time."""
     digest: str = ""
     """SHA-256 of the uncompressed text: two imports of one file are one."""

@@ -23,10 +23,10 @@ MOST_POINTS: Final = 512
 
 
 class Memory(NamedTuple):
-    """What the allocator of one device did; the arrays are its timeline, one item for each part."""
+    """Changes of one device's allocator; the arrays are its timeline, one item for each part."""
 
     device_type: int
-    """0 CPU, 1 CUDA, as ``c10::DeviceType``."""
+    """Device type as ``c10::DeviceType``: 0 CPU, 1 CUDA."""
     device: int
     allocations: int
     frees: int
@@ -36,22 +36,22 @@ class Memory(NamedTuple):
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
     peak_change_bytes: int
-    """The most that was allocated since the window began, less what was freed."""
+    """Maximum of the bytes allocated since the window started, less the bytes freed."""
     peak_ns: int
-    """When the allocator had given out most, by its own total or else by the change."""
+    """Time at which the most was allocated, by the allocator's own total or else by the change."""
     time_ns: NDArray[np.int64]
-    """Of the last change in each part of the timeline."""
+    """Time of the last change in each part of the timeline."""
     allocated: NDArray[np.int64]
-    """After that change; NONE where the trace does not say."""
+    """Allocated bytes after that change; NONE if the trace does not record them."""
     peak: NDArray[np.int64]
-    """The most allocated in that part; NONE where the trace does not say."""
+    """Peak of the allocated bytes in that part; NONE if the trace does not record them."""
     reserved: NDArray[np.int64]
-    """The most reserved in that part; NONE where the trace does not say."""
+    """Peak of the reserved bytes in that part; NONE if the trace does not record them."""
     change: NDArray[np.int64]
 
 
 def follow_memory(trace: Trace) -> list[Memory]:
-    """The allocators of a trace, by device; none where memory was not profiled."""
+    """Return the allocators of a trace, by device; empty if memory was not profiled."""
     made = trace.allocations
     keys = np.unique(np.stack([made.device_type, made.device]), axis=1).T.tolist()
     return [
@@ -89,11 +89,11 @@ def _follow(trace: Trace, device_type: int, device: int, mine: NDArray[np.bool_]
 
 
 def _parts(time_ns: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first and last change of each part: every change its own, or else equal times."""
+    """Return the first and last change of each part: one change each, or else equal times."""
     n = len(time_ns)
     if n <= MOST_POINTS:
         return np.arange(n), np.arange(n)
-    # Of each part its last value and its peak are told, so that no peak is lost to its length.
+    # Each part reports its last value and its peak, so that no peak is lost to the part's length.
     span = int(time_ns[-1] - time_ns[0]) + 1
     part = (time_ns - time_ns[0]) // -(-span // MOST_POINTS)
     first = np.flatnonzero(np.diff(part, prepend=-1))

@@ -26,7 +26,7 @@ _STEP: Final = ".step"
 
 
 class Attribution(NamedTuple):
-    """Where each event counts; NONE: nowhere. The arrays have one item for each event."""
+    """Attribution of each event; NONE: to nothing. The arrays have one item for each event."""
 
     section: NDArray[np.int32]
     sections: list[str]
@@ -39,11 +39,11 @@ class Attribution(NamedTuple):
 def find_attribution(
     trace: Trace, links: Links, sections: Sections, window: Window | None = None
 ) -> Attribution:
-    """The section, step and phase of each event.
+    """Return the section, step and phase of each event.
 
-    The section is the innermost recorded one. Where there is none, or only a step, it is the
-    innermost annotation, without those of steps and single collectives. The phase
-    is that of a recorded step; annotations of steps do not tell it.
+    The section is the innermost recorded one. If there is none, or only a step, it is the
+    innermost annotation, except annotations of steps and single collectives. The phase is that of
+    a recorded step; annotations of steps do not record a phase.
     """
     section, names = _sections(trace, links, sections)
     told = [_step_and_phase(step, sections, window) for step in links.steps]
@@ -73,10 +73,10 @@ def _sections(
 
 
 def _annotations(trace: Trace, links: Links) -> NDArray[np.int32]:
-    """The row of the innermost annotation that each event counts to.
+    """Return the row of the innermost annotation that each event counts to.
 
-    Autograd runs the backward pass on threads of its own: what has no annotation there counts to
-    the one that was open on the thread that waits for it.
+    Autograd runs the backward pass on threads of its own: an event without an annotation there
+    counts to the one that was open on the thread that waits for it.
     """
     is_section = _is_section(trace, links)
     forest, events = Forest(links.parent), trace.events
@@ -100,7 +100,7 @@ def _self_or_above(links: Links, wanted: NDArray[np.bool_]) -> NDArray[np.int32]
 
 
 def _is_section(trace: Trace, links: Links) -> NDArray[np.bool_]:
-    """Whether an event is an annotation that a person put around a part of the program."""
+    """Return whether each event is an annotation that a person put around a part of the program."""
     single = np.array([is_collective(name) for name in trace.names] or [False])
     is_section: NDArray[np.bool_] = (find_roles(trace) == Role.ANNOTATION) & ~single[
         trace.events.name
@@ -111,7 +111,7 @@ def _is_section(trace: Trace, links: Links) -> NDArray[np.bool_]:
 
 
 def _step_and_phase(step: TraceStep, sections: Sections, window: Window | None) -> tuple[str, str]:
-    """How a step is called, and its phase, empty if it is not known."""
+    """Return the name of a step and its phase, empty if the phase is not known."""
     if step.section == NONE:
         return step.name, ""
     span = f"{int(sections.span_id[step.section]):016x}"
@@ -127,16 +127,16 @@ def main_sections(
     group: NDArray[np.integer[Any]],
     section: NDArray[np.int32],
 ) -> dict[int, tuple[int, int]]:
-    """For each group the section with most of its time, and how much that is.
+    """Return for each group the section with most of its time, and how much that is.
 
-    All three have one item for each event; a ``section`` of NONE is none.
+    All three have one item for each event; a ``section`` of NONE means no section.
     """
     rows, width = np.flatnonzero(section != NONE), int(section.max(initial=0)) + 1
     pairs, of_pair = np.unique(
         group[rows].astype(np.int64) * width + section[rows], return_inverse=True
     )
     spent = sums(duration_ns[rows], of_pair, len(pairs))
-    # The last of a key counts: the longest, and of equal ones the first by name.
+    # The last item of a key takes effect: the longest, and of equal ones the first by name.
     order = np.lexsort((-(pairs % width), spent))
     keys, named, times = pairs[order] // width, pairs[order] % width, spent[order]
     best = zip(named.tolist(), times.tolist(), strict=True)

@@ -36,30 +36,31 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _KERNEL_NAME = "kernel"
-"""The argument of ROCm's calls."""
+"""Name of the argument of ROCm's calls."""
 
 
 class GraphNode(NamedTuple):
     """One launch of a capture."""
 
     operator: str
-    """The innermost around it; empty: none."""
+    """The innermost operator around it; empty: no operator."""
     is_kernel: bool
-    """Else a copy or memset, whose name nobody knows before it runs."""
+    """Whether it is a kernel; otherwise a copy or memset, whose name is not known before it runs.
+    """
     names: frozenset[str] = frozenset()
-    """What its kernel may be called; empty: nothing is known."""
+    """Possible names of its kernel; empty: not known."""
 
 
 class CapturedGraphs(NamedTuple):
-    """The graphs of a trace, by the order of their capture."""
+    """The captured graphs of a trace, in the order of their capture."""
 
     trace: str
-    """File name."""
+    """File name of the trace."""
     graphs: list[tuple[GraphNode, ...]]
 
 
 def read_captures(path: Path) -> CapturedGraphs:
-    """The graphs whose capture a trace shows.
+    """Return the graphs whose capture a trace shows.
 
     Raises:
         TraceError: nothing of it can be read.
@@ -75,15 +76,15 @@ def read_captures(path: Path) -> CapturedGraphs:
 
 
 def _find_nodes(trace: Trace, links: Links) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-    """The launches that were written down, by start, and the number of their capture."""
+    """Return the rows of captured launches, by start, and the number of their capture."""
     kind_of = launch_kinds(trace)
     is_launch = (kind_of < len(KINDS)) & (kind_of != KINDS.index(GRAPH))
-    has_run = np.zeros(len(is_launch) + 1, np.bool_)  # one more: of NONE
+    has_run = np.zeros(len(is_launch) + 1, np.bool_)  # the additional item: NONE as an index
     has_run[links.launch] = True
     is_inner = (links.around != NONE) & is_launch[links.around]
     rows = np.flatnonzero(is_launch & ~has_run[:-1] & ~is_inner)
     rows = rows[np.argsort(trace.events.start_ns[rows], kind="stable")]
-    # On whatever thread: autograd launches on its own what another one captures.
+    # Any thread counts: autograd launches on its own thread what another one captures.
     captures = find_captures(trace)
     capture = Innermost(captures.start_ns, captures.stop_ns).at(trace.events.start_ns[rows])
     return rows[capture != NONE], capture[capture != NONE]
@@ -105,7 +106,7 @@ def _describe(trace: Trace, links: Links, rows: NDArray[np.intp]) -> Iterator[Gr
 def _seen_kernels(
     trace: Trace, links: Links, above: NDArray[np.int32]
 ) -> dict[str, frozenset[str]]:
-    """Of each operator, by its name, the names of the work that it is seen to launch."""
+    """Return for each operator name the names of the work that it launches in this trace."""
     work = find_work(trace).rows
     owner = above[work]
     pairs = zip(trace.events.name[owner].tolist(), trace.events.name[work].tolist(), strict=True)

@@ -49,18 +49,18 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _LEAST_PART: Final = 10
-"""A part of the window that counts for itself is at least the tenth of it."""
+"""Reciprocal share: a part of the window needs at least a tenth of it to be measured."""
 
 
 def find_completeness(trace: Trace, links: Links) -> Completeness:
-    """What is known to be missing in a window, the work of devices first."""
+    """Return the records known to be missing in a window, those of device work first."""
     work = find_work(trace)
     window = window_of(trace, work)
     launches = find_launches(trace, links, work)
     unanswered = int(launches.is_missing.sum())
     doubtful = find_doubtful(trace, links, work, launches)
     losses: list[Loss] = []
-    # A launch whose record bears another number is answered.
+    # A launch whose record has a wrong number is answered.
     is_lost = unanswered > int(doubtful.foreign.sum()) and launches.lack_many
     if is_lost:
         losses += find_unanswered(trace, launches)
@@ -69,7 +69,7 @@ def find_completeness(trace: Trace, links: Links) -> Completeness:
     losses += clock + find_missing_durations(trace, work) + doubtful.losses(work)
     losses += find_duplicates(trace) + _of_host(trace, window)
     losses += find_end_of_frames(trace, links) + find_lost_steps(trace)
-    # Arrows end where records begin: with the clock off they miss them.
+    # Arrows end where records start: with a wrong clock they miss them.
     losses += [] if clock else find_lost_arrows(trace, links, work, launches, doubtful.foreign)
     losses = _of_mixed_ranks(trace, work, losses)
     losses += _of_timeless(trace, work, losses, window)
@@ -87,7 +87,7 @@ def find_completeness(trace: Trace, links: Links) -> Completeness:
 def _of_timeless(
     trace: Trace, work: Work, losses: list[Loss], window: tuple[int, int]
 ) -> list[Loss]:
-    """Report device records that were left out, where no launch of theirs does."""
+    """Report device records without a usable time, unless a missing launch is reported already."""
     lost, of = trace.timeless_work, trace.timeless_work + len(work.rows)
     is_reported = any(loss.kind in LOST_WORK for loss in losses)
     return (
@@ -96,7 +96,7 @@ def _of_timeless(
 
 
 def _of_mixed_ranks(trace: Trace, work: Work, losses: list[Loss]) -> list[Loss]:
-    """Report ranks that cannot be told apart, instead of what their numbers seem to prove."""
+    """Report ranks that cannot be distinguished, instead of losses derived from their numbers."""
     if not are_mixed(trace, find_roles(trace)):
         return losses
     others = [loss for loss in losses if loss.kind not in NUMBERED]
@@ -106,12 +106,12 @@ def _of_mixed_ranks(trace: Trace, work: Work, losses: list[Loss]) -> list[Loss]:
 def _find_whole(
     trace: Trace, work: Work, launches: Launches, window: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """The longest part of the window in which all that was launched is there.
+    """Return the longest part of the window in which all launched work is recorded.
 
-    None where it is not a tenth of the window.
+    Return None if it is shorter than a tenth of the window.
 
-    Work may be missing from its launch on, until the next work begins that was launched on its
-    stream, or, where the stream is not known, on any.
+    Work may be missing from its launch until the start of the next work that was launched on its
+    stream, or, if the stream is not known, on any stream.
     """
     missing = launches.is_missing
     start = trace.events.start_ns[launches.rows]
@@ -130,7 +130,8 @@ def _find_whole(
         np.zeros(2 + int(missing.sum()), np.int64),
     )
     whole = gaps(lost)
-    # Before the first launch and after the last nothing could be missing, which proves nothing.
+    # Before the first launch and after the last one nothing could be missing, which proves
+    # nothing.
     first, last = (np.searchsorted(start[~missing], at) for at in (whole.start_ns, whole.end_ns))
     length = np.where(last > first, whole.length_ns, 0)
     if length.max(initial=0) * _LEAST_PART < max(window[1] - window[0], 1):
@@ -140,7 +141,7 @@ def _find_whole(
 
 
 def _measure(work: Work, begin_ns: int, end_ns: int) -> list[DevicePart]:
-    """What each device did between two times."""
+    """Return the figures of each device between two times."""
     start, end = (np.clip(at, begin_ns, end_ns) for at in (work.start_ns, work.end_ns))
     inside, n = work._replace(start_ns=start, end_ns=end), len(work.devices)
     busy = union(start, end, work.device)
@@ -156,7 +157,7 @@ def _measure(work: Work, begin_ns: int, end_ns: int) -> list[DevicePart]:
 
 
 def _of_host(trace: Trace, window: tuple[int, int]) -> list[Loss]:
-    """What is missing by number; of operators the more of what numbers and launches tell."""
+    """Return losses by record number; of operators the larger loss of numbers and launches."""
     lost, named = find_lost_numbers(trace, window), find_lost_operators(trace)
     numbered = [loss for loss in lost if loss.kind in (OPERATOR, HOST)]
     if named and (not numbered or named[0].missing > numbered[0].missing):

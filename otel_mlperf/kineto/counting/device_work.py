@@ -37,12 +37,12 @@ _COPIES: Final = frozenset({"gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _COPYING: Final = re.compile(
     r"__amd_rocclr_(?:copy|fill)|dma_request|Mem(?:cpy|set)|MEM(?:CPY|SET)_|copy-(?:start|done)\b"
 )
-"""Beginnings of the names of what copies and is of another category."""
+"""Prefixes of the names of work that copies, in spite of another category."""
 REQUEST: Final = "dma_request"
 _SAYS_DIRECTION: Final = re.compile(r"direction|kind|type", re.IGNORECASE)
 _SAYS_SIZE: Final = re.compile(r"bytes|(?:transfer |dma )?size", re.IGNORECASE)
 _WAITS: Final = frozenset({"cuda_sync", "cuda_event", "cuda_profiler_range", "collective_comm"})
-"""On a device's rows of the timeline, but no work: they wait, mark, or repeat kernels."""
+"""Categories on a device's rows that are not work: they wait, mark, or repeat kernels."""
 _COMMUNICATION = re.compile(
     r"nccl|rccl|msccl|oneccl|nvshmem|deep_ep|cross_device_reduce|multimem_"
     r"|(?:one|two)_shot_all_reduce|all_?reduce_fusion|hccl|hcom_"
@@ -63,7 +63,7 @@ _DIRECTIONS: Final = (
 
 
 class WorkKind(IntEnum):
-    """What a device was doing; a bit number."""
+    """Kind of device work; the value is a bit number."""
 
     COMPUTE = 0
     COMMUNICATION = 1
@@ -87,16 +87,16 @@ class Work(NamedTuple):
     """Device and stream, as the trace numbers them."""
 
     def of(self, kind: WorkKind, group: NDArray[np.int64]) -> Intervals:
-        """When work of one kind ran, by device or by stream."""
+        """Return the intervals in which work of one kind ran, by device or by stream."""
         mine = self.kind == kind
         return union(self.start_ns[mine], self.end_ns[mine], group[mine])
 
 
 def find_work(trace: Trace) -> Work:
-    """The device events of a trace: kernels, copies and memsets.
+    """Return the device events of a trace: kernels, copies and memsets.
 
-    Device and stream are those of their ``args``; where these do not say, those that the numbers of
-    their track mean.
+    Device and stream are those of their ``args``; if these lack them, they are derived from the
+    numbers of their track.
     """
     events = trace.events
     rows = np.flatnonzero((find_roles(trace) == Role.DEVICE) & ~is_of(trace, _WAITS))
@@ -122,34 +122,34 @@ def find_work(trace: Trace) -> Work:
 
 
 def is_of(trace: Trace, categories: frozenset[str]) -> NDArray[np.bool_]:
-    """Whether each event is of one of these categories."""
+    """Return whether each event is of one of these categories."""
     wanted = np.array([category in categories for category in trace.categories] or [False])
     return wanted[trace.events.category]
 
 
 def is_communication(name: str) -> bool:
-    """Whether a kernel moves data between ranks, by the name of its function.
+    """Return whether a kernel moves data between ranks, by the name of its function.
 
-    Known are NCCL, RCCL, MSCCL, oneCCL, HCCL, NVSHMEM, DeepEP, XLA's collectives, and of PyTorch's
-    symmetric memory, vLLM and TensorRT-LLM the reductions in one and two shots, those fused with
-    them, and all that uses multimem (``multimem_all_reduce``); what else communicates counts as
-    compute.
+    The known libraries are NCCL, RCCL, MSCCL, oneCCL, HCCL, NVSHMEM, DeepEP and XLA's collectives.
+    Known in PyTorch's symmetric memory, vLLM and TensorRT-LLM are the reductions in one and two
+    shots, those fused with them, and all that uses multimem (``multimem_all_reduce``). Other
+    communication counts as compute.
     """
-    # The bracket of an anonymous namespace begins no arguments.
+    # The bracket of an anonymous namespace does not start the arguments.
     function = _ARGUMENTS.split(name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
     return _COMMUNICATION.search(function) is not None
 
 
 def _kinds(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.uint8]:
     copies = is_of(trace, _COPIES)[rows]
-    # Names are asked and not events: thousands of kernels share a few dozen.
+    # Names are classified and not events: thousands of kernels share a few dozen names.
     names, inverse = np.unique(trace.events.name[rows], return_inverse=True)
     kinds = np.array([_kind(trace.names[name]) for name in names], np.uint8)
     return np.where(copies, WorkKind.COPY, kinds[inverse.reshape(-1)]).astype(np.uint8)
 
 
 def _kind(name: str) -> WorkKind:
-    """What work of that name does, if its category does not say that it copies."""
+    """Return the kind of work with that name, if its category does not mark it as a copy."""
     if _COPYING.match(name):
         return WorkKind.COPY
     return WorkKind.COMMUNICATION if is_communication(name) else WorkKind.COMPUTE
@@ -157,23 +157,23 @@ def _kind(name: str) -> WorkKind:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """All copies or memsets of one name on one device."""
+    """Totals of all copies or memsets of one name on one device."""
 
     device: int
     direction: str
-    """H2D, D2H, D2D, P2P, H2H, set or other."""
+    """One of H2D, D2H, D2D, P2P, H2H, set, other."""
     name: str
     pageable: bool
     count: int
     total_ns: int
     sized_ns: int
-    """The time of those whose size is known."""
+    """Duration of the copies whose size is known."""
     bytes: int | None
-    """None: no size is known."""
+    """Sum of the known sizes; None: no size is known."""
 
 
 def count_copies(trace: Trace, work: Work) -> list[Copies]:
-    """The copies and memsets by device, name and direction, longest first.
+    """Return the copies and memsets by device, name and direction, longest first.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -191,7 +191,7 @@ def count_copies(trace: Trace, work: Work) -> list[Copies]:
 
 
 def _describe(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each copy goes, as an index into ``_WAYS``, and how many bytes it moves."""
+    """Return the direction of each copy, as an index into ``_WAYS``, and its size in bytes."""
     size = trace.events.bytes[rows].astype(np.int64)
     names, inverse = np.unique(trace.events.name[rows], return_inverse=True)
     named = [trace.names[name] for name in names]
@@ -207,7 +207,7 @@ def _describe(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], 
 
 
 def describe_request(args: Mapping[str, Any]) -> tuple[str, int | None]:
-    """Where a request to a DMA engine moves how many bytes, by its ``args``; None: not told."""
+    """Return direction and bytes of a request to a DMA engine, by its ``args``; None: unknown."""
     told = (str(value) for key, value in args.items() if _SAYS_DIRECTION.search(key))
     word = next((way for value in told if (way := direction(value)) != OTHER), OTHER)
     sizes = (value for key, value in args.items() if _SAYS_SIZE.fullmatch(key))
@@ -218,7 +218,7 @@ _WAYS: Final = (*(word for word, _ in _DIRECTIONS), OTHER)
 
 
 def direction(name: str) -> str:
-    """Where a copy goes, by its name as CUDA, ROCm, XPU and MTIA give it."""
+    """Return the direction of a copy, by its name as CUDA, ROCm, XPU and MTIA write it."""
     for word, pattern in _DIRECTIONS:
         if re.search(pattern, name, re.IGNORECASE):
             return word

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 MOST: Final = 20
-"""Gaps that are told of each device."""
+"""Maximum number of gaps reported for each device."""
 START: Final = "start"
 HOST_WAIT: Final = "host_wait"
 DEVICE_WAIT: Final = "device_wait"
@@ -39,12 +39,12 @@ class Gap(NamedTuple):
     start_ns: int
     duration_ns: int
     cause: str
-    """host_wait, device_wait, unknown_wait; start and end: before all work and after it."""
+    """One of host_wait, device_wait, unknown_wait; start and end: before all work and after it."""
     operator: str
-    """Empty: none that is long enough."""
+    """Name of the event on the host; empty: none is long enough."""
     thread: str
     next: str
-    """What ran then; empty after the last work."""
+    """Name of the work that ran next; empty after the last work."""
 
 
 class _Found(NamedTuple):
@@ -52,14 +52,14 @@ class _Found(NamedTuple):
     end_ns: int
     cause: str
     row: int
-    """Of the work after it; NONE after the last."""
+    """Row of the work after the gap; NONE after the last work."""
 
 
 def find_gaps(trace: Trace, work: Work, links: Links) -> list[Gap]:
-    """The longest gaps of each device, longest first."""
+    """Return the longest gaps of each device, longest first."""
     gaps = _between(trace, work, links.launch)
     shown = ~(links.is_device | _outlives_caller(trace, links))
-    # A whole step is around every gap and says nothing.
+    # A whole step is around every gap and explains nothing.
     shown[[step.row for step in links.steps if step.row != NONE]] = False
     told = []
     for i, device in enumerate(work.devices):
@@ -72,7 +72,7 @@ def find_gaps(trace: Trace, work: Work, links: Links) -> list[Gap]:
 
 
 def _outlives_caller(trace: Trace, links: Links) -> NDArray[np.bool_]:
-    """Frames whose end the profiler has missed: they seem to go on, and the host is elsewhere."""
+    """Return frames whose end the profiler missed: they seem to go on without the host."""
     events, around = trace.events, links.around
     end_ns = events.start_ns + events.duration_ns
     outlives: NDArray[np.bool_] = (around != NONE) & (end_ns > end_ns[around])
@@ -85,7 +85,7 @@ def _between(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[list[_
     longest = np.argsort(-waits.gap.length_ns, kind="stable")
     for i in longest.tolist():
         mine = longest_of[int(waits.gap.group[i])]
-        # From the longest down, so the first of each device are its longest.
+        # Gaps are visited longest first, so the first ones of each device are its longest.
         if len(mine) >= MOST:
             continue
         known = DEVICE_WAIT if waits.device[i] else UNKNOWN_WAIT
@@ -96,7 +96,7 @@ def _between(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[list[_
 
 
 def _around(trace: Trace, work: Work, device: int) -> list[_Found]:
-    """The time of the window before the first work of a device and after the last."""
+    """Return the window's time before the first work of a device and after the last one."""
     begin, end = window_of(trace, work)
     mine = np.flatnonzero(work.device == device)
     first = mine[work.start_ns[mine].argmin()]
@@ -109,7 +109,7 @@ def _around(trace: Trace, work: Work, device: int) -> list[_Found]:
 
 
 def _thread(trace: Trace, work: Work, launch: NDArray[np.int32], device: int, row: int) -> int:
-    """The track of the thread to look at; NONE if no launch is known."""
+    """Return the track of the thread to look at; NONE if no launch is known."""
     if row != NONE and launch[row] != NONE:
         return int(trace.events.track[launch[row]])
     mine = np.flatnonzero(work.device == device)
@@ -140,10 +140,11 @@ def _innermost(trace: Trace, gap: _Found, track: int, shown: NDArray[np.bool_]) 
     rows = np.flatnonzero((events.track == track) & shown)
     start, duration = events.start_ns[rows], events.duration_ns[rows]
     inside = np.minimum(start + duration, gap.end_ns) - np.maximum(start, gap.start_ns)
-    # Half of the gap: what was on for less does not explain it, and the outermost always would.
+    # At least half of the gap: a shorter event does not explain it, and the outermost event always
+    # would.
     rows = rows[inside * 2 >= gap.end_ns - gap.start_ns]
     if not len(rows):
         return NONE
-    # Of those that begin together the shorter is the inner one.
+    # Of events that start together, the shorter one is the inner one.
     order = np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))
     return int(rows[order[-1]])

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 _KINDS: Final = {"memory": ALLOCATION, "python_function": FRAME}
 _ASKED_FOR: Final = {"with_stack": FRAME, "profile_memory": ALLOCATION}
 _LEAST_THERE: Final = 0.1
-"""A file with fewer of its records than that was cut to size by hand, which is no loss."""
+"""A file with a smaller share of its records was cut to size by hand, which is not a loss."""
 _MOST_LATE: Final = 0.25
-"""Of all operators: so many may run after the last frame of Python began, as compiled code does."""
+"""Maximum share of operators that may start after the last Python frame, as in compiled code."""
 _STEP: Final = re.compile(r"ProfilerStep#(\d{1,9})")
 _MOST_STEPS: Final = 5
 
 
 class _Part(NamedTuple):
-    """Numbers that stand together in the file."""
+    """A range of consecutive record numbers in the file."""
 
     kinds: frozenset[str]
     records: int
@@ -56,7 +56,7 @@ class _Part(NamedTuple):
 
 
 class _Gap(NamedTuple):
-    """Numbers that are not there."""
+    """A range of missing record numbers."""
 
     kinds: frozenset[str]
     missing: int
@@ -65,7 +65,7 @@ class _Gap(NamedTuple):
 
 
 def find_lost_numbers(trace: Trace, window: tuple[int, int]) -> list[Loss]:
-    """Records whose numbers are not in the file, by kind; and kinds of which there is none."""
+    """Return records whose numbers are not in the file, by kind; and kinds without any record."""
     parts = _merged(trace.numbered)
     there = sum(part.records for part in parts)
     if not parts or there < (parts[-1].last + 1) * _LEAST_THERE:
@@ -94,7 +94,7 @@ def _lost(kinds: frozenset[str], gaps: list[_Gap], have: int) -> Iterator[Loss]:
 
 
 def _merged(numbered: Sequence[NumberedRecords]) -> list[_Part]:
-    """By their numbers; where those overlap, as of annotations and operators, in one part."""
+    """Return the parts by number; overlapping ones, as of annotations and operators, are merged."""
     merged: list[_Part] = []
     for record in sorted(numbered, key=lambda record: record.first):
         part = _Part(frozenset({_KINDS.get(record.category, OPERATOR)}), *record[1:])
@@ -124,7 +124,7 @@ def _gaps(parts: list[_Part], window: tuple[int, int]) -> Iterator[_Gap]:
 
 
 def _between(before: _Part, after: _Part, count: int, window: tuple[int, int]) -> _Gap:
-    """Numbers between two kinds are of the one that lacks more of the window."""
+    """Attribute numbers between two kinds to the kind that lacks more of the window."""
     if before.kinds & after.kinds:
         return _Gap(before.kinds | after.kinds, count, before.end_ns, after.start_ns)
     if window[1] - before.end_ns > after.start_ns - window[0]:
@@ -133,14 +133,14 @@ def _between(before: _Part, after: _Part, count: int, window: tuple[int, int]) -
 
 
 def find_lost_operators(trace: Trace) -> list[Loss]:
-    """Operators that calls name, and that are not there."""
+    """Return operators that calls refer to but that have no record."""
     events, roles = trace.events, find_roles(trace)
     is_owner = np.isin(roles, (Role.OPERATOR, Role.ANNOTATION, Role.HOST))
     owners = np.unique(events.external[is_owner & (events.external > 0)])
     told = (roles == Role.CALL) & (events.external > 0) & (events.external != events.correlation)
     ids, first = np.unique(events.external[told], return_index=True)
     lost = ~np.isin(ids, owners)
-    # Without any operator in the file none was recorded.
+    # Without any operator in the file, operators were not recorded at all.
     if not len(owners) or lost.sum() <= LEAST_SHARE * len(ids):
         return []
     start = events.start_ns[np.flatnonzero(told)[first[lost]]]
@@ -151,9 +151,9 @@ def find_lost_operators(trace: Trace) -> list[Loss]:
 
 
 def find_end_of_frames(trace: Trace, links: Links) -> list[Loss]:
-    """Operators that Python called after its last frame, whose number nobody can miss.
+    """Return operators that Python called after its last frame, whose numbers cannot be missed.
 
-    Those of threads that run backward operators do not count: autograd calls them by itself.
+    Operators on threads that run backward operators do not count: autograd calls them itself.
     """
     start, roles = trace.events.start_ns, find_roles(trace)
     frames = start[roles == Role.PYTHON]
@@ -169,7 +169,7 @@ def find_end_of_frames(trace: Trace, links: Links) -> list[Loss]:
 
 
 def find_lost_steps(trace: Trace) -> list[Loss]:
-    """Steps that have no annotation on the host, by the numbers of those that have one."""
+    """Return steps without an annotation on the host, by the numbers of those that have one."""
     roles, events = find_roles(trace), trace.events
     steps = {
         at: int(found[1]) for at, name in enumerate(trace.names) if (found := _STEP.fullmatch(name))

@@ -30,7 +30,7 @@ _WIDTH: Final = 1 << 8
 
 
 def find_streams(trace: Trace, work: Work) -> list[tuple[int, int]]:
-    """Device and stream: those of the work, then those that have a name and no work."""
+    """Return device and stream: those of the work, then those with a name and no work."""
     named = {
         (int(track.pid), int(track.tid))
         for track in (*trace.tracks, *trace.silent_tracks)
@@ -47,15 +47,15 @@ def guess_streams(
     stream: NDArray[np.int64],
     streams: list[tuple[int, int]],
 ) -> NDArray[np.int64]:
-    """The streams of launches; NONE where nothing tells.
+    """Return the streams of launches; NONE where no source is known.
 
     Args:
         trace: what was read.
-        links: what ``link`` found for it.
-        rows: of the launches, by start.
-        kind: of each.
-        stream: of each, NONE where it was not answered.
-        streams: what the numbers of streams mean.
+        links: the result of ``link`` for it.
+        rows: rows of the launches, by start.
+        kind: kind of each launch.
+        stream: stream of each launch, NONE if it was not answered.
+        streams: device and stream of each stream number.
     """
     silent = np.setdiff1d(np.arange(len(streams)), stream)
     operator = np.append(trace.events.name, NONE)[links.parent[rows]].astype(np.int64)
@@ -72,7 +72,7 @@ def guess_streams(
 def _by_arrow(
     trace: Trace, rows: NDArray[np.intp], streams: list[tuple[int, int]]
 ) -> NDArray[np.int64]:
-    """Where the arrow of each launch ends."""
+    """Return the stream where the arrow of each launch ends."""
     flows = trace.flows
     number = {(str(device), str(stream)): at for at, (device, stream) in enumerate(streams)}
     of_track = [number.get((track.pid, track.tid), NONE) for track in trace.tracks]
@@ -87,7 +87,7 @@ def _by_arrow(
 
 
 def _usual(group: NDArray[np.int64], stream: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The stream of more than half of the launches of the same group; NONE where there is none."""
+    """Return the stream of more than half of the launches of the same group, NONE without one."""
     known, width = stream != NONE, int(stream.max(initial=0)) + 1
     groups, place = np.unique(group, return_inverse=True)
     pairs, uses = np.unique(place[known] * width + stream[known], return_counts=True)

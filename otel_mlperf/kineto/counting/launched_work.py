@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 MOST_WORK: Final = 200_000
-"""Of more events of devices nothing is read again: some 10 µs each."""
+"""Maximum number of device events whose details are read again: each costs about 10 µs."""
 _LONGEST: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """Launches that nothing tells apart; what is not known is empty."""
+    """A group of indistinguishable launches; unknown values are empty."""
 
     name: str
     section: str
@@ -58,7 +58,7 @@ def find_launches(
     sections: Sections | None = None,
     replayed: ReplayedGraphs | None = None,
 ) -> list[Launches]:
-    """All work of devices in a window, by what tells it apart.
+    """Return all work of devices in a window, grouped by its distinguishing values.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -69,7 +69,7 @@ def find_launches(
     launched_by = Forest(links.parent).nearest(find_roles(trace) == Role.OPERATOR)[work.rows]
     operators = list(trace.names)
     operator = np.where(launched_by == NONE, NONE, trace.events.name[launched_by])
-    if replayed is not None:  # what is above its launch is around that of the whole graph
+    if replayed is not None:  # operators above its launch are around the whole graph
         captured = replayed.operator[work.rows]
         operator = np.where(captured == NONE, operator, captured + len(operators))
         launched_by = np.where(captured == NONE, launched_by, NONE)
@@ -100,10 +100,10 @@ def find_launches(
 
 
 def _read(trace: Trace, links: Links, work: Work, launched_by: NDArray[np.int32]) -> dict[int, str]:
-    """What is told of each event of a device and of each operator that launched one, by row."""
+    """Return the text of each device event and of each operator that launched one, by row."""
     told = {row: f"{size} bytes" for row, size in _sizes(trace, links, work).items()}
     operators = set(launched_by.tolist()) - {NONE}
-    # The grid of a copy or collective is the same whatever it moves.
+    # The grid of a copy or collective is the same, however much it moves.
     kernels = set(work.rows.tolist()) - told.keys()
     for row, args in each_detail(trace, [*operators, *kernels]):
         if text := _inputs(args) if row in operators else _launch(args):
@@ -112,7 +112,7 @@ def _read(trace: Trace, links: Links, work: Work, launched_by: NDArray[np.int32]
 
 
 def _sizes(trace: Trace, links: Links, work: Work) -> dict[int, int]:
-    """The bytes that copies and collectives move, as far as the trace says them."""
+    """Return the bytes that copies and collectives move, as far as the trace records them."""
     size = trace.events.bytes[work.rows]
     known = np.flatnonzero(size != NONE)
     sizes = dict(zip(work.rows[known].tolist(), size[known].tolist(), strict=True))
@@ -125,7 +125,7 @@ def _sizes(trace: Trace, links: Links, work: Work) -> dict[int, int]:
 
 
 def _inputs(args: Mapping[str, Any]) -> str:
-    """``[[64, 128], [128]] ["float", "float"]``."""
+    """Return shapes and types as text: ``[[64, 128], [128]] ["float", "float"]``."""
     shapes, types = args.get("Input Dims"), args.get("Input type")
     if not (isinstance(shapes, list) and any(shapes)):
         return ""

@@ -48,26 +48,26 @@ _CATEGORIES: Final = {
 }
 """Newer and older categories of the records that answer each kind of launch."""
 _CORRELATED: Final = frozenset().union(*_CATEGORIES.values())
-"""What bears the correlation of its call; other vendors' records number as they please."""
+"""Categories with the correlation of their call; other vendors' records use other numbers."""
 _LAUNCHES, _BACKWARD = "ac2g", "fwdbwd"
 _ODD: Final = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
 
 
 class Doubtful(NamedTuple):
-    """Device work whose ids are not to be believed; one item for each record of the work."""
+    """Device work with doubtful ids; one item for each record of the work."""
 
     foreign: NDArray[np.bool_]
-    """Its correlation is that of something else."""
+    """Whether the record has the correlation of something else."""
     strays: NDArray[np.bool_]
-    """It has no launch, though it was launched in the window."""
+    """Whether the record has no launch, though it was launched in the window."""
 
     def losses(self, work: Work) -> list[Loss]:
-        """What is said of it."""
+        """Return the losses to report for these records."""
         return device_loss(CORRELATION, work, self.foreign) + device_loss(LAUNCH, work, self.strays)
 
 
 def find_doubtful(trace: Trace, links: Links, work: Work, launches: Launches) -> Doubtful:
-    """The records that bear a wrong correlation, or have no launch."""
+    """Return the records that have a wrong correlation, or no launch."""
     call = links.launch[work.rows]
     kind = launches.kind_of_calls(call)
     foreign = _ends_of_others(trace, work) | _of_another_kind(trace, work, call, kind)
@@ -85,7 +85,7 @@ def _strays(trace: Trace, links: Links, work: Work, call: NDArray[np.int32]) -> 
     numbers = events.correlation[find_roles(trace) == Role.CALL]
     numbers = numbers[numbers > 0]
     own = events.correlation[work.rows]
-    # Correlations only go up: what has a lower one was launched before the window began.
+    # Correlations only increase: a lower one was launched before the window started.
     is_inside = own > numbers.min() if len(numbers) else np.zeros_like(is_asked)
     strays: NDArray[np.bool_] = (call == NONE) & (is_inside | is_asked)
     return strays
@@ -94,7 +94,7 @@ def _strays(trace: Trace, links: Links, work: Work, call: NDArray[np.int32]) -> 
 def _of_another_kind(
     trace: Trace, work: Work, call: NDArray[np.int32], kind: NDArray[np.uint8]
 ) -> NDArray[np.bool_]:
-    # Only of CUDA: ROCm copies with kernels.
+    # Applies to CUDA only: ROCm copies with kernels.
     is_cuda = np.array([name.startswith("cu") for name in trace.names] or [False])
     known = (call != NONE) & is_cuda[np.append(trace.events.name, 0)[call]]
     other = np.zeros(len(call), np.bool_)
@@ -105,7 +105,7 @@ def _of_another_kind(
 
 
 def _is_second(work: Work, call: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Whether another record of its launch began before."""
+    """Return whether another record of the same launch started earlier."""
     order = np.lexsort((work.start_ns, call))
     second = np.zeros(len(order), np.bool_)
     second[order[1:]] = (np.diff(call[order]) == 0) & (call[order[1:]] != NONE)
@@ -113,9 +113,9 @@ def _is_second(work: Work, call: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 def _ends_of_others(trace: Trace, work: Work) -> NDArray[np.bool_]:
-    """Whether arrows end where a record begins, and none of its own number."""
+    """Return whether arrows end where a record starts, and none of them has its number."""
     events, flows, ends = trace.events, trace.flows, _ends_at_work(trace, work)
-    ends = ends[flows.id[ends] >= 0]  # texts are no correlation
+    ends = ends[flows.id[ends] >= 0]  # Text ids are not correlations.
     places = events.track[work.rows], events.start_ns[work.rows]
     there = flows.track[ends], flows.time_ns[ends]
     has_any = np.isin(marks(*places), marks(*there))
@@ -130,7 +130,7 @@ def _arrows(trace: Trace, kind: str, *, starts: bool) -> NDArray[np.intp]:
 
 
 def _ends_at_work(trace: Trace, work: Work) -> NDArray[np.intp]:
-    """The ends of launches' arrows on tracks of devices: those at calls are as many again."""
+    """Return the ends of launches' arrows on tracks of devices: as many again end at calls."""
     has_work = np.zeros(max(len(trace.tracks), 1), np.bool_)
     has_work[trace.events.track[work.rows]] = True
     ends = _arrows(trace, _LAUNCHES, starts=False)
@@ -141,10 +141,10 @@ def _ends_at_work(trace: Trace, work: Work) -> NDArray[np.intp]:
 def find_lost_arrows(
     trace: Trace, links: Links, work: Work, launches: Launches, foreign: NDArray[np.bool_]
 ) -> list[Loss]:
-    """Records to which no arrow leads from their launch, and arrows of autograd without an end.
+    """Return records without an arrow from their launch, and arrows of autograd without an end.
 
-    Nothing in a trace that the profiler did not write itself: other tools draw none. Nor of records
-    that are ``foreign``, whose numbers are no arrow's.
+    Nothing is reported for a trace that the profiler did not write itself: other tools draw no
+    arrows. ``foreign`` records are skipped too: their numbers match no arrow.
     """
     roles, events, flows = find_roles(trace), trace.events, trace.flows
     if not (len(flows) or (roles == Role.WINDOW).any()):
@@ -158,7 +158,7 @@ def find_lost_arrows(
     ends, tails = _ends_at_work(trace, work), _arrows(trace, _LAUNCHES, starts=True)
     there = marks(flows.track[ends], flows.time_ns[ends])
     at = marks(events.track[work.rows[due]], events.start_ns[work.rows[due]])
-    # Kineto for ROCm lets the arrow of a memset end at its call, too, and begin nowhere.
+    # Kineto for ROCm also lets the arrow of a memset end at its call, and start nowhere.
     begins = np.isin(own, flows.id[tails]) | (kind[due] != KINDS.index(KERNEL))
     begins |= bool((flows.id[tails] <= FIRST_TEXT_ID).any())
     has_arrow = np.isin(at, there) & begins
@@ -182,12 +182,13 @@ def _halves(trace: Trace) -> list[Loss]:
 
 
 def find_duplicates(trace: Trace) -> list[Loss]:
-    """Records of devices, calls and operators that are in the file once more."""
+    """Return records of devices, calls and operators that occur more than once in the file."""
     events, roles = trace.events, find_roles(trace)
     number = np.where(roles == Role.OPERATOR, events.external, events.correlation)
     rows = np.flatnonzero((number > 0) & np.isin(roles, (Role.DEVICE, Role.CALL, Role.OPERATOR)))
     mark = marks(events.track, events.start_ns, events.duration_ns, events.name, number)[rows]
-    # Values alone are sorted sooner, and in less memory, than their places; and few are alike.
+    # Sorting the values alone is faster, and needs less memory, than sorting their places;
+    # duplicates are few.
     ordered = np.sort(mark)
     is_alike = np.isin(mark, ordered[1:][ordered[1:] == ordered[:-1]])
     _, first = np.unique(mark[is_alike], return_index=True)
@@ -199,7 +200,7 @@ def find_duplicates(trace: Trace) -> list[Loss]:
 
 
 def marks(*columns: NDArray[Any]) -> NDArray[np.uint64]:
-    """One number for the values of each row; rows with other values have another."""
+    """Return a hash of the values of each row; rows with different values have different hashes."""
     mark = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         mark ^= column.astype(np.uint64)

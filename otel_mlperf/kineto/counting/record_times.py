@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _CLOCK_NS: Final = 10_000
-"""By how much the clocks of host and device may differ: Kineto aligns them to microseconds."""
+"""Maximum difference between the clocks of host and device: Kineto aligns them to microseconds."""
 _CLOCK_SHARE: Final = 0.01
 _ZERO_SHARE: Final = 0.05
 _COARSE_NS: Final = 1_000
 _COARSE_SHARES: Final = {DEVICE_DURATION: 0.5, HOST_DURATION: 0.99}
-"""Where times are whole microseconds, what is shorter has no duration: most calls have none."""
+"""If times are whole microseconds, shorter records have no duration: most calls have none."""
 _WAITS: Final = re.compile(r"DeviceSynchronize|CtxSynchronize")
 
 
 def find_clock_losses(
     trace: Trace, links: Links, work: Work, foreign: NDArray[np.bool_]
 ) -> list[Loss]:
-    """Work at impossible times; ``foreign`` bears another's correlation, and proves nothing."""
+    """Return work at impossible times; ``foreign`` work has a wrong correlation and is skipped."""
     known = np.flatnonzero((links.launch[work.rows] != NONE) & ~foreign)
     call, events = links.launch[work.rows[known]], trace.events
     ahead = np.zeros(len(work.rows), np.int64)
@@ -64,7 +64,7 @@ def _by_up_to(ns: NDArray[np.int64]) -> str:
 def _is_disordered(
     trace: Trace, work: Work, known: NDArray[np.intp], call: NDArray[np.int32]
 ) -> bool:
-    """Whether work of a stream runs in another order than it was launched in."""
+    """Return whether work of a stream runs in another order than it was launched in."""
     order = np.lexsort((work.start_ns[known], work.stream[known]))
     stream, launched = work.stream[known][order], trace.events.start_ns[call[order]]
     is_next = stream[1:] == stream[:-1]
@@ -75,15 +75,15 @@ def _is_disordered(
 def _overdue(
     trace: Trace, work: Work, known: NDArray[np.intp], call: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """For how long work went on after somebody had waited for its end; 0: nobody had."""
+    """Return how long work ran past the end of a wait for it; 0: no call waited for it."""
     events = trace.events
     over = np.zeros(len(known), np.int64)
     returned = events.start_ns[call] + events.duration_ns[call]
-    # Of several devices nobody knows which one was waited for.
+    # With several devices it is not known which one was waited for.
     if len(work.devices) == 1:
         waits = np.flatnonzero(_named(trace, _WAITS) & (find_roles(trace) == Role.CALL))
         waits = waits[np.argsort(events.start_ns[waits], kind="stable")]
-        # The first wait that began after the launch had returned: the work has ended by its end.
+        # The first wait that started after the launch had returned: the work has ended by its end.
         at = np.searchsorted(events.start_ns[waits], returned)
         ends = events.start_ns[waits] + events.duration_ns[waits]
         latest = np.append(ends, np.iinfo(np.int64).max)[at]
@@ -100,11 +100,11 @@ def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
 
 
 def find_missing_durations(trace: Trace, work: Work) -> list[Loss]:
-    """Kinds of records of which many took no time at all."""
+    """Return kinds of records of which many have no duration at all."""
     roles, is_copy = find_roles(trace), work.kind == WorkKind.COPY
     losses = _zeros(trace, DEVICE_DURATION, work.rows[is_copy])
     losses += _zeros(trace, DEVICE_DURATION, work.rows[~is_copy])
-    # Plugins write their counters as calls, which have no correlation and last no time.
+    # Plugins write their counters as calls, which have no correlation and no duration.
     calls = (roles == Role.CALL) & (trace.events.correlation > 0)
     for of_host in (calls, roles == Role.OPERATOR):
         losses += _zeros(trace, HOST_DURATION, np.flatnonzero(of_host))

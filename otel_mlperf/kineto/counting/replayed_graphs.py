@@ -37,20 +37,20 @@ CONTRADICTED: Final = "of a graph like several captured, whose operators differ"
 NO_OPERATOR: Final = "captured in no operator"
 _NODE: Final = "graph node id"
 _Pieces = tuple[tuple[bool, str], ...]
-"""Of each piece of a replay whether it is a copy, and its name."""
+"""For each piece of a replay: whether it is a copy, and its name."""
 
 
 class ReplayedGraphs(NamedTuple):
-    """What a capture says of the graphs that a trace replays."""
+    """Operators from a capture for the graphs that a trace replays."""
 
     facts: CapturedWork
     operator: NDArray[np.int32]
-    """Of each event of the trace: index into ``operators``; NONE: not known, or no graph's."""
+    """For each event of the trace: index into ``operators``; NONE: not known, or not of a graph."""
     operators: list[str]
 
 
 def match_replays(trace: Trace, links: Links, captured: CapturedGraphs) -> ReplayedGraphs:
-    """Finds the operators of what graphs ran.
+    """Find the operators of the work that graphs ran.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -88,18 +88,18 @@ def match_replays(trace: Trace, links: Links, captured: CapturedGraphs) -> Repla
 
 
 def _in_order(trace: Trace, work: Work, mine: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The order of the pieces: by node where all say theirs, else by start."""
+    """Return the order of the pieces: by node if all have one, else by start."""
     rows = work.rows[mine]
     details = read_details(trace, rows.tolist()) if len(rows) else {}
     nodes = [details[row].get(_NODE) for row in rows.tolist()]
-    # 0 is what work outside of graphs has, and what a profiler writes that does not know.
+    # Work outside of graphs has 0, and so have records of a profiler that does not know the node.
     if all(type(node) is int and node > 0 for node in nodes):
         return np.argsort(np.array(nodes, np.uint64), kind="stable")
     return np.argsort(work.start_ns[mine], kind="stable")
 
 
 def _operators_of(pieces: _Pieces, graphs: Sequence[tuple[GraphNode, ...]]) -> list[str] | str:
-    """The operator of each piece; else why nobody knows."""
+    """Return the operator of each piece, or else the reason why it is not known."""
     fitting = {
         tuple(node.operator for node in graph)
         for graph in graphs

@@ -45,12 +45,12 @@ _COMPUTE, _TALK, _COPY = (1 << kind for kind in WorkKind)
 
 
 class Delays(NamedTuple):
-    """How long work waited after the call that launched it had returned."""
+    """Launch delays: how long work waited after the call that launched it had returned."""
 
     launches: int
-    """How much of it has its call in the trace."""
+    """Number of pieces of work whose call is in the trace."""
     early: int
-    """Of these, begun before the call returned."""
+    """Number of these that started before the call returned."""
     p50_ns: int | None
     p95_ns: int | None
     max_ns: int | None
@@ -58,18 +58,18 @@ class Delays(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The figures of one stream, or of a whole device."""
+    """Utilisation figures of one stream, or of a whole device."""
 
     device: int
     stream: int | None
-    """None: the whole device."""
+    """Stream number; None: the whole device."""
     window_ns: int
     first_ns: int
     last_ns: int
     count: int
     busy_ns: int
     overlap_ns: int
-    """By how much the sum of durations exceeds busy, stream by stream."""
+    """Excess of the sum of durations over busy, computed stream by stream."""
     idle_ns: int
     gap_ns: int
     gaps: int
@@ -88,7 +88,7 @@ class Stream:
 
 
 def window_of(trace: Trace, work: Work) -> tuple[int, int]:
-    """When a window began and ended; both 0 for a trace without events."""
+    """Return the start and end of a window; both 0 for a trace without events."""
     events = trace.events
     roles = find_roles(trace)
     rows = np.flatnonzero((roles != Role.PYTHON) & (roles != Role.WINDOW))
@@ -110,22 +110,22 @@ def _extent(events: Events, rows: NDArray[np.intp]) -> tuple[int, int] | None:
 
 
 def measure_devices(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[Stream]:
-    """The figures of each device."""
+    """Return the figures of each device."""
     keys: list[tuple[int, int | None]] = [(device, None) for device in work.devices]
     return _measure(trace, work, launch, work.device, keys)
 
 
 def measure_streams(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[Stream]:
-    """The figures of each stream."""
+    """Return the figures of each stream."""
     return _measure(trace, work, launch, work.stream, list(work.streams))
 
 
 class Waits(NamedTuple):
-    """The gaps of each group, and why they were."""
+    """The gaps of each group, and their causes."""
 
     gap: Intervals
     row: NDArray[np.intp]
-    """Of the trace: what ran at the end of the gap."""
+    """Row in the trace of the work at the end of the gap."""
     host: NDArray[np.bool_]
     device: NDArray[np.bool_]
 
@@ -133,11 +133,11 @@ class Waits(NamedTuple):
 def find_waits(
     trace: Trace, work: Work, launch: NDArray[np.int32], group: NDArray[np.int64]
 ) -> Waits:
-    """The gaps by device or by stream."""
+    """Return the gaps by device or by stream."""
     gap = gaps(union(work.start_ns, work.end_ns, group))
     row = work.rows[gap.first]
     call = launch[row]
-    # Asked for only after the device was idle: the host was late. Asked for before: the device
+    # Requested only after the device was idle: the host was late. Requested before: the device
     # waited for itself, an event or another stream.
     late = trace.events.start_ns[np.maximum(call, 0)] > gap.start_ns
     return Waits(gap, row, (call != NONE) & late, (call != NONE) & ~late)
@@ -182,7 +182,7 @@ def _busy(work: Work, group: NDArray[np.int64], n: int) -> dict[str, NDArray[np.
 
 
 def _overlap(work: Work, group: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """How long work went on beside other work of its own stream, by group."""
+    """Return by group how long work ran concurrently with other work of its own stream."""
     streams = len(work.streams)
     alone = union(work.start_ns, work.end_ns, work.stream)
     over = sums(work.end_ns - work.start_ns, work.stream, streams)
@@ -218,7 +218,7 @@ def _kinds(on: NDArray[np.int64]) -> dict[str, int]:
 
 
 def _time(on: NDArray[np.int64], kinds: int, without: int = 0) -> int:
-    """The time in which all these kinds of work were going on, and none of those ``without``."""
+    """Return the time in which all ``kinds`` of work were running, and none of ``without``."""
     return sum(
         int(spent) for mask, spent in enumerate(on) if mask & kinds == kinds and not mask & without
     )
@@ -227,8 +227,8 @@ def _time(on: NDArray[np.int64], kinds: int, without: int = 0) -> int:
 def _delays(trace: Trace, rows: NDArray[np.intp], launch: NDArray[np.int32]) -> Delays:
     rows = rows[launch[rows] != NONE]
     call, events = launch[rows], trace.events
-    # From the end of the call: before that, the work was not asked for. Work of a long call may
-    # begin earlier; it is counted, and its delay is none.
+    # Delays count from the end of the call: before that, the work was not requested. Work of a
+    # long call may start earlier; it is counted, and its delay is 0.
     delay = events.start_ns[rows] - events.start_ns[call] - events.duration_ns[call]
     early = int((delay < 0).sum())
     delay = np.sort(np.maximum(delay, 0))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the events of one group come to."""
+    """Totals of the events of one group."""
 
     count: int
     total_ns: int
@@ -41,7 +41,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class GroupTotals:
-    """One item for each group that has an event, in the order of their numbers."""
+    """Totals of all groups with an event, one item for each, in the order of their numbers."""
 
     group: NDArray[np.int64]
     count: NDArray[np.int64]
@@ -53,15 +53,15 @@ class GroupTotals:
     p95_ns: NDArray[np.int64]
 
     def each(self) -> Iterator[tuple[int, Figures]]:
-        """The number and the figures of each group."""
+        """Yield the number and the figures of each group."""
         columns = (getattr(self, field.name).tolist() for field in fields(Figures))
         for group, *row in zip(self.group.tolist(), *columns, strict=True):
             yield group, Figures(*row)
 
 
 def totals(group: Integers, duration_ns: Integers, self_ns: Integers) -> GroupTotals:
-    """The totals of each group; all three have one item for each event."""
-    # By duration within each group: least, most and quantiles are then places in it.
+    """Return the totals of each group; all three have one item for each event."""
+    # Sorted by duration within each group, minimum, maximum and quantiles are positions in it.
     order = np.lexsort((duration_ns, group))
     inside, duration = group[order], duration_ns[order].astype(np.int64, copy=False)
     begins = np.ones(len(order), np.bool_)
@@ -82,13 +82,14 @@ def totals(group: Integers, duration_ns: Integers, self_ns: Integers) -> GroupTo
 
 
 def self_times(trace: Trace, around: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The duration of each event without what the events in it cover, on the same track.
+    """Return each event's duration without the time of the events inside it on the same track.
 
     ``self = duration - |union of the children's intervals, cut to the parent's|``; ``around`` is
-    the row of the event that contains each. Work of a device runs elsewhere than what launched it,
-    and takes nothing from its time. Nor does a frame of Python: what is directly inside one counts
-    as directly inside the operator around it, so that an operator has the same self time whether
-    stacks were recorded or not. A frame's own time is without all that is inside it.
+    the row of the event that contains each. Work of a device runs elsewhere than the operator that
+    launched it, and takes nothing from its time. Nor does a frame of Python: an event directly
+    inside a frame counts as directly inside the operator around it. So an operator has the same
+    self time whether stacks were recorded or not. A frame's own time excludes everything inside
+    it.
     """
     is_frame = find_roles(trace) == Role.PYTHON
     if not is_frame.any():

@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 KINDS: Final = (GRAPH, COPY, MEMSET, KERNEL)
 _PATTERNS: Final = (r"GraphLaunch", r"[Mm]emcpy", r"[Mm]emset", r"Launch(?!Host)")
 _KNOWN: Final = re.compile(r"cu|hip|ur[A-Z]|ze[A-Z]|sycl")
-"""Beginnings of the names of calls of CUDA, ROCm and XPU; what others do is not known."""
+"""Prefixes of the names of calls of CUDA, ROCm and XPU; calls of other runtimes are not known."""
 _NO_LAUNCH: Final = re.compile(r"Node|Attribute|GetInfo|Symbol(?:Address|Size)|PrefetchBatch")
 _CAPTURE_BEGINS, _CAPTURE_ENDS = re.compile(r"BeginCapture"), re.compile(r"EndCapture")
 _RANGES: Final = "cuda_profiler_range"
 _LEAST_CALL_NS: Final = 1_000
-"""No launch returns sooner; asked where none was answered."""
+"""Minimum duration of a launch; used if no launch was answered."""
 
 
 class Launches(NamedTuple):
-    """The calls to which an answer is due, by start; every array has one item for each."""
+    """The calls for which an answer is expected, by start; every array has one item for each."""
 
     rows: NDArray[np.intp]
     kind: NDArray[np.uint8]
@@ -62,33 +62,33 @@ class Launches(NamedTuple):
     answer: NDArray[np.int32]
     """Index into the device work: its first record; NONE: unanswered."""
     stream: NDArray[np.int64]
-    """Index into ``streams``: where it ran, or would have; NONE: nobody knows."""
+    """Index into ``streams``: the stream where it ran, or would have; NONE: not known."""
     streams: list[tuple[int, int]]
-    """Device and stream: those of the work, then those of which no work is there."""
+    """Device and stream: those of the work, then those without any recorded work."""
     kind_of: NDArray[np.uint8]
-    """Of each event the kind of launch that it is; the number of kinds where it is none."""
+    """For each event the kind of launch that it is; the number of kinds if it is not a launch."""
 
     @property
     def lack_many(self) -> bool:
-        """Whether more answers are missing than in a sound window, or all of one kind."""
+        """Return whether more answers are missing than in an intact window, or all of one kind."""
         missing = np.bincount(self.kind[self.is_missing], minlength=len(KINDS))
         of = np.bincount(self.kind, minlength=len(KINDS))
         is_none_left = bool(((missing == of) & (of > 0)).any())
         return is_none_left or bool(missing.sum() > LEAST_SHARE * of.sum())
 
     def kind_of_calls(self, call: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """The same of the events in these rows; NONE: none."""
+        """Return the launch kinds of the events in these rows; NONE: not a launch."""
         return np.append(self.kind_of, np.uint8(len(KINDS)))[call]
 
     @property
     def is_missing(self) -> NDArray[np.bool_]:
-        """Whether a record of the device is missing."""
+        """Return whether each launch lacks its device record."""
         missing: NDArray[np.bool_] = self.answer == NONE
         return missing
 
 
 def launch_kinds(trace: Trace) -> NDArray[np.uint8]:
-    """Of each event the kind of launch that it is, an index into ``KINDS``; their number: none."""
+    """Return the launch kind of each event as index into ``KINDS``; not a launch: their number."""
     of_name = [_kind(name) for name in trace.names] or [len(KINDS)]
     kind: NDArray[np.uint8] = np.array(of_name, np.uint8)[trace.events.name]
     kind[find_roles(trace) != Role.CALL] = len(KINDS)
@@ -103,7 +103,7 @@ def _kind(name: str) -> int:
 
 
 def find_launches(trace: Trace, links: Links, work: Work) -> Launches:
-    """The launches of a window, with what answered them."""
+    """Return the launches of a window, with the records that answered them."""
     kind_of = launch_kinds(trace)
     answer_of = _answers(links, work)
     rows = np.flatnonzero(kind_of < len(KINDS))
@@ -118,12 +118,12 @@ def find_launches(trace: Trace, links: Links, work: Work) -> Launches:
 
 
 def _answers(links: Links, work: Work) -> NDArray[np.int32]:
-    """Of each event, as a call, the first device record that it launched."""
+    """Return for each event, as a call, the first device record that it launched."""
     answer = np.full(len(links.launch), NONE, np.int32)
     call = links.launch[work.rows]
     order = np.argsort(-work.start_ns, kind="stable")
     order = order[call[order] != NONE]
-    answer[call[order]] = order  # the first to begin is written last
+    answer[call[order]] = order  # Reverse order: the first to start is written last and remains.
     return answer
 
 
@@ -154,11 +154,11 @@ class Captures(NamedTuple):
     track: NDArray[np.signedinteger[Any]]
     start_ns: NDArray[np.int64]
     stop_ns: NDArray[np.int64]
-    """The largest number where it did not end in the window."""
+    """The largest number if the capture did not end in the window."""
 
 
 def find_captures(trace: Trace) -> Captures:
-    """Each from the call that begins it to the next one of its thread that ends one."""
+    """Return the captures, each from the call that starts it to the next end on its thread."""
     events = trace.events
     begins, ends = (_named(trace, name) for name in (_CAPTURE_BEGINS, _CAPTURE_ENDS))
     start = events.start_ns[begins]
@@ -171,7 +171,7 @@ def find_captures(trace: Trace) -> Captures:
 
 
 def _is_captured(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Which launches were only written down in a graph, by the calls around them."""
+    """Return which launches were only captured into a graph, by the calls around them."""
     events, captured = trace.events, np.zeros(len(rows), np.bool_)
     captures = find_captures(trace)
     for track in np.unique(captures.track).tolist():
@@ -187,7 +187,7 @@ def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.intp]:
 
 
 def find_unanswered(trace: Trace, launches: Launches) -> list[Loss]:
-    """What is missing, by kind and stream, the most first."""
+    """Return the unanswered launches by kind and stream, largest loss first."""
     begin, losses = trace.events.start_ns[launches.rows], []
     width = len(launches.streams) + 1
     both = launches.kind.astype(np.int64) * width + launches.stream + 1
@@ -213,7 +213,7 @@ def find_unanswered(trace: Trace, launches: Launches) -> list[Loss]:
 
 
 def find_lost_nodes(trace: Trace, links: Links, work: Work, launches: Launches) -> list[Loss]:
-    """Kernels that some launches of a graph lack, as other launches of it show."""
+    """Return kernels that some launches of a graph lack, as other launches of it show."""
     call = links.launch[work.rows]
     mine = np.flatnonzero(launches.kind_of_calls(call) == KINDS.index(GRAPH))
     nodes: dict[int, Counter[int]] = {}
@@ -228,12 +228,12 @@ def find_lost_nodes(trace: Trace, links: Links, work: Work, launches: Launches) 
 
 
 def count_lost_nodes(nodes: dict[int, Counter[int]]) -> dict[int, int]:
-    """How many nodes each launch lacks, by its row; launches that lack none are left out.
+    """Return the number of missing nodes of each incomplete launch, by its row.
 
-    Which launches are of one graph the trace does not say. One that occurs once, and has at least
-    half of the nodes of another that occurs again and again, and no others, is taken for a launch
-    of that one; but only where no graph at all occurs once that is none of those: a graph in
-    pieces may have a last piece that is a part of the others.
+    The trace does not record which launches are of one graph. A launch that occurs once counts as
+    an incomplete launch of a repeated graph if it has at least half of that graph's nodes and no
+    others. This applies only if no launch at all occurs once without matching such a graph: a
+    graph in pieces may have a last piece that is a part of the others.
     """
     groups: dict[frozenset[tuple[int, int]], list[int]] = {}
     for row, kinds in nodes.items():

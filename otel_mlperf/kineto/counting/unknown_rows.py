@@ -23,10 +23,10 @@ _MOST_PROCESSES: Final = 8
 
 
 def find_unknown_rows(trace: Trace) -> list[UnknownRows]:
-    """Count the events on unknown rows, by process; most first.
+    """Count the events on unknown rows, by process, most first.
 
-    These are rows of a device in a form that is not known, and all rows of a file of which nothing
-    is known: no category, no row of a device, no list of operators.
+    These are rows of a device in an unknown form, and all rows of a file without any known
+    feature: no category, no row of a device, no list of operators.
     """
     roles, tracks = find_roles(trace), find_device_tracks(trace.tracks)
     kinds = np.array([track.kind for track in tracks] or [TrackKind.HOST], np.uint8)
@@ -34,7 +34,7 @@ def find_unknown_rows(trace: Trace) -> list[UnknownRows]:
     is_guessed = ~is_category_known(trace)
     unknown = is_guessed & (roles == Role.HOST) & (kind == TrackKind.UNKNOWN)
     if not unknown.any() and not (roles == Role.DEVICE).any():
-        # The list of autograd draws arrows to kernels which it has under operators.
+        # The list of autograd draws arrows to kernels that it places under operators.
         is_mixed = bool(len(trace.flows)) and any(map(is_of_list, trace.tracks))
         is_foreign = bool((is_guessed & (roles == Role.HOST)).all())
         return _count(trace, np.full(len(roles), is_mixed or is_foreign), is_device=is_mixed)

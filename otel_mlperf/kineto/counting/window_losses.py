@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.counting.device_work import Work
 
 LEAST_SHARE: Final = 0.001
-"""Of a kind of record: up to here windows that nothing happened to lack some."""
+"""Maximum share of a kind of record that may be missing in a window without real losses."""
 
 KERNEL: Final = "kernel"
 COPY: Final = "copy"
@@ -45,11 +45,11 @@ RANKS: Final = "ranks"
 TIMELESS: Final = "timeless"
 
 LOST_WORK: Final = frozenset({KERNEL, COPY, MEMSET, GRAPH, GRAPH_NODE})
-"""Device work that was launched, and of which no record is there."""
+"""Kinds for launched device work that has no record."""
 TOUCHES_DEVICE: Final = LOST_WORK | {EARLY, LATE, DEVICE_DURATION, TIMELESS}
-"""What makes the times of devices wrong: how busy they were, and all that follows from it."""
+"""Kinds that make the times of devices wrong: how busy they were, and all derived figures."""
 NUMBERED: Final = frozenset({CORRELATION, DUPLICATE, EARLY, LATE, ARROW, LAUNCH})
-"""What numbers prove that no two ranks share."""
+"""Kinds derived from numbers that must be unique across ranks."""
 _WORDS: Final = {
     KERNEL: "launched kernels have no record",
     COPY: "launched copies have no record",
@@ -76,7 +76,7 @@ _WORDS: Final = {
 
 
 def loss_words(loss: Loss, begin_ns: int) -> str:
-    """A loss as half a sentence; its times count from ``begin_ns``."""
+    """Return a loss as half a sentence; its times count from ``begin_ns``."""
     more = f": {loss.what}" if loss.what else ""
     begin, end = (f"{(at - begin_ns) / 1e6:,.1f}" for at in (loss.start_ns, loss.end_ns))
     when = f"between {begin} and {end} ms" if begin != end else f"at {begin} ms"
@@ -94,7 +94,7 @@ def device_loss(
     share: float = LEAST_SHARE,
     what: str = "",
 ) -> list[Loss]:
-    """The loss of these records of devices, if they are more than ``share`` of all."""
+    """Return the loss of these device records, if they are more than ``share`` of all."""
     count, start = int(lost.sum()), work.start_ns
     if count <= share * len(lost):
         return []
@@ -107,23 +107,23 @@ def device_loss(
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """How much of a window is there."""
+    """Completeness of a window."""
 
     launches: int
-    """Calls that put work on a device."""
+    """Number of calls that put work on a device."""
     answered: int
-    """Of these, calls of whose work a record is there."""
+    """Number of these calls whose work has a record."""
     losses: list[Loss]
     start_ns: int
-    """Of the window: times in words count from here."""
+    """Start of the window: times in messages count from here."""
     whole: WholePart | None = None
-    """Where device work is missing: what is left to be believed; None: no part of any length."""
+    """If device work is missing: the part that is still reliable; None: no part is long enough."""
 
     @property
     def ratio(self) -> float:
-        """The smallest share of a kind of record that is there; 1.0: nothing is missing.
+        """Smallest recorded share of any kind of record; 1.0: nothing is missing.
 
-        Arrows are no records: no number depends on them. Mixed ranks lack no records.
+        Arrows are not records: no number depends on them. Mixed ranks lack no records.
         """
         counted = [loss for loss in self.losses if loss.kind not in (ARROW, RANKS)]
         shares = [1 - loss.missing / loss.of for loss in counted if loss.of]
@@ -132,12 +132,12 @@ class Completeness:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing worth saying is missing."""
+        """Return whether there is no loss to report."""
         return not self.losses
 
     @property
     def has_device_times(self) -> bool:
-        """Whether nothing is known against the times of devices: else they were busier."""
+        """Return whether no loss makes device times wrong; otherwise devices were busier."""
         return not any(loss.kind in TOUCHES_DEVICE for loss in self.losses)
 
     @property
@@ -146,7 +146,7 @@ class Completeness:
         return "; ".join(loss_words(loss, self.start_ns) for loss in self.losses)
 
     def facts(self) -> WindowCompleteness:
-        """All of it for the table ``completeness``."""
+        """Return all of it for the table ``completeness``."""
         return WindowCompleteness(
             ratio=self.ratio,
             is_complete=self.is_complete,

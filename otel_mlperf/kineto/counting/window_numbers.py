@@ -59,12 +59,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WindowNumbers:
-    """Everything that is counted in one window."""
+    """All counted numbers of one window."""
 
     start_ns: int
     end_ns: int
     categories: dict[str, tuple[int, int]]
-    """Events and the sum of their durations, by category."""
+    """Number of events and sum of their durations, by category."""
     totals: list[WindowTotal]
     devices: list[Stream]
     streams: list[Stream]
@@ -73,13 +73,13 @@ class WindowNumbers:
     memory: list[Memory]
     steps: list[str]
     completeness: Completeness
-    """Of the records from which all of this was counted."""
+    """Completeness of the records from which all of this was counted."""
     collectives: list[CollectiveTotal]
-    """The kernels of collective operations, and what they moved."""
+    """Totals of the kernels of collective operations, and the bytes that they moved."""
     unknown_rows: list[UnknownRows]
-    """Rows that may be a device's, and are in no number of devices."""
+    """Rows that may be a device's, and are not included in any number of devices."""
     replayed: ReplayedGraphs | None = None
-    """What a trace of the capture says of graphs; None: none was given."""
+    """Operators of graphs from a trace of their capture; None: no such trace was given."""
 
 
 def count(
@@ -91,10 +91,10 @@ def count(
     replayed: ReplayedGraphs | None = None,
     of_collectives: list[CollectiveTotal] | None = None,
 ) -> WindowNumbers:
-    """Counts a window; with its run's sections and its description, by their names.
+    """Count a window; with its run's sections and its description, by their names.
 
-    ``completeness`` and ``of_collectives`` are found here where they are not known already;
-    ``replayed`` is what a trace of the capture says of graphs.
+    ``completeness`` and ``of_collectives`` are computed here if they are not given; ``replayed``
+    contains the operators of graphs from a trace of the capture.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -148,7 +148,7 @@ class Figure(NamedTuple):
 
 
 def find_figures(trace: Trace, numbers: WindowNumbers) -> list[Figure]:
-    """The points of a window; none where nothing is known."""
+    """Return the points of a window; empty if nothing is known."""
     events = sum(count for count, _ in numbers.categories.values())
     completeness = numbers.completeness
     figures = [_figure(names.WINDOW_EVENTS, events)]
@@ -164,7 +164,7 @@ def find_figures(trace: Trace, numbers: WindowNumbers) -> list[Figure]:
 
 
 def _of_part(whole: WholePart) -> list[Figure]:
-    """Of a window that lacks device work: its longest part that does not."""
+    """Return figures for the longest part without missing device work."""
     return [figure for device in whole.devices for figure in _of_device(device, whole.length_ns)]
 
 
@@ -184,7 +184,7 @@ def _of_device(device: Stream | DevicePart, length_ns: int) -> list[Figure]:
 
 
 def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:
-    """How much of the time an operator ran; and a collective, if there was one."""
+    """Return the share of the time with an operator, and with a collective if there was one."""
     roles, kind = find_roles(trace), _kinds(trace)
     is_operator = roles == Role.OPERATOR
     is_talk = (roles == Role.ANNOTATION) & (kind == _COLLECTIVE)
@@ -198,7 +198,7 @@ def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:
     if is_talk.any():
         talk = _covered(trace, is_talk, start_ns, length)
         work = _covered(trace, is_operator & (kind == _OPERATOR), start_ns, length)
-        # Mask 1: a collective and nothing beside it.
+        # Mask 1: only a collective, without concurrent operators.
         exposed = int(shared([talk, work], 1)[0, 1])
         figures += [
             _figure(names.WINDOW_HOST_COMMUNICATION, int(talk.length_ns.sum()) / length),
@@ -208,7 +208,7 @@ def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:
 
 
 def _kinds(trace: Trace) -> NDArray[np.uint8]:
-    """Of each event by its name: a collective, what asks for one (0), or anything else."""
+    """Return the kind of each event by its name: a collective, a request for one (0), or other."""
     kinds = [
         _COLLECTIVE if is_collective(name) else 0 if name.startswith(_ASKING) else _OPERATOR
         for name in trace.names
@@ -218,7 +218,7 @@ def _kinds(trace: Trace) -> NDArray[np.uint8]:
 
 
 def _covered(trace: Trace, which: NDArray[np.bool_], start_ns: int, length: int) -> Intervals:
-    """When at least one of these events went on, within the window."""
+    """Return when at least one of these events was running, within the window."""
     start = trace.events.start_ns[which]
     end = start + np.maximum(trace.events.duration_ns[which], 0)
     limits = (start_ns, start_ns + length)

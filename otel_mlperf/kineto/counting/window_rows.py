@@ -42,9 +42,9 @@ def tables_of(
     window: Window | None = None,
     rank: int | None = None,
 ) -> dict[str, Columns]:
-    """The columns of each table of a window, for ``store.writer.write_part``.
+    """Return the columns of each table of a window, for ``store.writer.write_part``.
 
-    Rank and restart are those of the ``window``; of a trace without one, ``rank`` or else the
+    Rank and restart are those of the ``window``; for a trace without one, ``rank`` or else the
     trace's own or else 0.
     """
     return {
@@ -62,7 +62,7 @@ def rows_of(
     window: Window | None = None,
     rank: int | None = None,
 ) -> dict[str, list[Row]]:
-    """The rows of each table of a window, as a query over the store would give them."""
+    """Return the rows of each table of a window, in the form of a query over the store."""
     of_trace = trace.rank or 0 if rank is None else rank
     common = {
         "rank": of_trace if window is None else window.rank,
@@ -110,13 +110,13 @@ def _json(facts: object) -> str:
 
 
 def _steps_with_events(numbers: WindowNumbers) -> list[str]:
-    """The steps in which something ran: a profiler may start at the end of one."""
+    """Return the steps that contain events: a profiler may start at the end of a step."""
     known = {total.name for total in numbers.totals if total.what == STEP}
     return [name for name in numbers.steps if name in known]
 
 
 def _total(total: WindowTotal) -> Row:
-    # Field by field: ``asdict`` copies each value, which cost two thirds of the time of a name.
+    # Field by field: ``asdict`` copies each value, which took two thirds of the time for a name.
     row = {name: getattr(total, name) for name in _OF_TOTAL}
     return row | {name: getattr(total.figures, name) for name in _OF_FIGURES}
 

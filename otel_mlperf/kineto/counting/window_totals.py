@@ -64,23 +64,24 @@ _WHAT: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowTotal:
-    """What all events of one name, stream, section, step or phase come to."""
+    """Totals of all events of one name, stream, section, step or phase."""
 
     what: str
     category: str
-    """As the trace writes it; of stream, section, step and phase: device or host."""
+    """Category as the trace writes it; for stream, section, step and phase: device or host."""
     name: str
-    """Empty: of none of these."""
+    """Name; empty: events without section, step or phase."""
     device: int | None = None
     stream: int | None = None
     kind: str = ""
-    """Of device work: compute, communication or copy; communication of a collective's annotation,
-    too."""
+    """For device work: compute, communication or copy; also communication for a collective's
+    annotation.
+    """
     section: str = ""
-    """Of a name: the section that most of its time comes from; empty if none is known."""
+    """For a name: the section with most of its time; empty if none is known."""
     section_ns: int = 0
     device_ns: int = 0
-    """Of an operator: device work launched by it, not by operators inside it."""
+    """For an operator: device work launched by it, not by operators inside it."""
     figures: Figures
 
 
@@ -91,7 +92,7 @@ def window_totals(
     where: Attribution,
     replayed: ReplayedGraphs | None = None,
 ) -> list[WindowTotal]:
-    """The totals of every name, then of streams, sections, steps and phases."""
+    """Return the totals of every name, then of streams, sections, steps and phases."""
     own = self_times(trace, links.around)
     is_operator = find_roles(trace) == Role.OPERATOR
     launched_by = Forest(links.parent).nearest(is_operator)[work.rows]
@@ -99,7 +100,7 @@ def window_totals(
     of_capture = np.full(len(work.rows), NONE, np.int32)
     if replayed is not None:
         of_capture = replayed.operator[work.rows]
-        launched_by[of_capture != NONE] = NONE  # that is around the launch of the whole graph
+        launched_by[of_capture != NONE] = NONE  # it is around the whole graph's launch
     alone = np.flatnonzero((launched_by == NONE) & (of_capture == NONE))
     return [
         *_by_name(trace, work, launched_by, where, own),
@@ -147,7 +148,7 @@ def _captured(
     operators: list[str],
     where: Attribution,
 ) -> list[WindowTotal]:
-    """Work of graphs by the operator that launched it in their capture."""
+    """Return the work of graphs by the operator that launched it in their capture."""
     known = np.flatnonzero(of_capture != NONE)
     group, rows, length_ns = of_capture[known], work.rows[known], _length_ns(work)[known]
     of_names = totals(group, length_ns, np.zeros_like(length_ns))
@@ -163,7 +164,7 @@ def _in_no_operator(
     where: Attribution,
     own: NDArray[np.int64],
 ) -> list[WindowTotal]:
-    """Device work without an operator, by its call; of unknown calls the work itself is counted."""
+    """Return device work without an operator, by its call; if unknown, the work itself."""
     rows, length_ns = work.rows[alone], _length_ns(work)[alone]
     call = links.launch[rows]
     name = np.where(call == NONE, NONE, trace.events.name[call])
@@ -195,7 +196,7 @@ def _operators(
     main: dict[int, tuple[int, int]],
     launched: dict[int, int],
 ) -> list[WindowTotal]:
-    """Rows among the operators of what is none."""
+    """Return rows among the operators for names that are not operators."""
     return [
         WindowTotal(
             what=OPERATOR,
@@ -220,13 +221,13 @@ def _kind(of_work: int | None, what: str, name: str) -> str:
 def _one_each(
     group: NDArray[np.signedinteger[Any]], values: NDArray[np.uint8]
 ) -> Iterator[tuple[int, int]]:
-    """Each group with the value of its first event."""
+    """Return each group with the value of its first event."""
     groups, first = np.unique(group, return_index=True)
     return zip(groups.tolist(), values[first].tolist(), strict=True)
 
 
 def _added(group: NDArray[np.integer[Any]], values: NDArray[np.int64]) -> dict[int, int]:
-    """The sum of the values of each group."""
+    """Return the sum of the values of each group."""
     groups, place = np.unique(group, return_inverse=True)
     total = sums(values, place.reshape(-1), len(groups))
     return dict(zip(groups.tolist(), total.tolist(), strict=True))
@@ -259,7 +260,7 @@ def _by_place(
     where: Attribution,
     own: NDArray[np.int64],
 ) -> list[WindowTotal]:
-    """Of device work, and of the outermost operators: those inside them are in their time."""
+    """Return totals of device work and of the outermost operators, which include inner ones."""
     duration = trace.events.duration_ns
     of_places: list[WindowTotal] = []
     for what, place, names in (

@@ -33,28 +33,28 @@ def last_before(
     wanted_keys: NDArray[np.int64] | NDArray[np.int32],
     wanted_times: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """For each wanted key and time the index of the candidate; NONE without one.
+    """Return the index of the candidate for each wanted key and time; NONE without one.
 
-    Where all candidates of a key begin later, it is the first of them: the clocks of host and
-    device may differ by more than a launch takes.
+    If all candidates of a key start later, it is the first of them: the clocks of host and device
+    may differ by more than a launch takes.
     """
     count = len(keys)
     if not count or not len(wanted_keys):
         return np.full(len(wanted_keys), NONE, np.int64)
-    # Candidates and questions are sorted together, by key and time; of one time the candidate
-    # comes first, so that it answers: the sort is stable. A search for each question would be a
+    # Candidates and queries are sorted together, by key and time. At equal times the candidate
+    # comes first and answers the query: the sort is stable. A search for each query would be a
     # loop in Python.
     all_times, all_keys = np.concatenate((times, wanted_times)), np.concatenate((keys, wanted_keys))
     order = np.lexsort((all_times, all_keys)).astype(np.int32)
     del all_times, all_keys
     asks = np.flatnonzero(order >= count)
     asked = order[asks] - count
-    # The candidates before each question, in their order: the last of them, and the next one.
+    # The candidates around each query: the last one before it, and the next one.
     candidates = order[order < count]
     del order
     passed = asks - np.arange(len(asks))
     result = np.full(len(asked), NONE, np.int64)
-    for place in (passed, passed - 1):  # the second overrules the first
+    for place in (passed, passed - 1):  # The second result overrides the first.
         inside = np.flatnonzero((place >= 0) & (place < count))
         found = candidates[place[inside]]
         same = keys[found] == wanted_keys[asked[inside]]
@@ -65,11 +65,11 @@ def last_before(
 def find_arrows(
     trace: Trace, kind: str, tails: NDArray[np.intp], heads: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows of the events where arrows of a kind begin and end, pair by pair.
+    """Return the rows of the events where arrows of a kind start and end, pair by pair.
 
-    An end of an arrow belongs to the event, of those given, that begins at its time on its track;
-    of several to the last in the file. Arrows that lack an end, or an event there, are left out. An
-    id that is used twice joins what comes next in time.
+    An end of an arrow belongs to the event, of those given, that starts at its time on its track;
+    of several events to the last in the file. Arrows that lack an end, or an event there, are left
+    out. An id that is used twice joins what comes next in time.
     """
     flows = trace.flows
     number = trace.flow_kinds.index(kind) if kind in trace.flow_kinds else NONE
@@ -84,7 +84,7 @@ def find_arrows(
 def _at(
     trace: Trace, rows: NDArray[np.intp], ends: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The ends that meet an event, and its row."""
+    """Return the arrow ends that meet an event, and the row of that event."""
     track, start = trace.events.track[rows], trace.events.start_ns[rows]
     time = trace.flows.time_ns[ends]
     begun = last_before(track, start, trace.flows.track[ends], time)
@@ -94,7 +94,7 @@ def _at(
 
 
 _MOST_THREADS: Final = 256
-"""Numbers of threads looked at: a file with more was not written by autograd."""
+"""Maximum number of thread numbers considered: a file with more was not written by autograd."""
 _LARGEST_KEY: Final = 1 << 62
 
 
@@ -107,7 +107,7 @@ class Backward(NamedTuple):
 
 
 def find_forward(trace: Trace, roles: NDArray[np.uint8]) -> Backward:
-    """The forward operator of each backward operator; NONE for all others."""
+    """Return the forward operator of each backward operator; NONE for all others."""
     events = trace.events
     is_operator = roles == Role.OPERATOR
     numbered = is_operator & (events.sequence >= 0)
@@ -118,7 +118,7 @@ def find_forward(trace: Trace, roles: NDArray[np.uint8]) -> Backward:
     tails, heads = find_arrows(trace, "fwdbwd", operators, operators)
     forward = np.full(len(events), NONE, np.int32)
     forward[back] = _by_number(trace, ahead, back, _tracks(trace, ahead, back, tails, heads))
-    # The arrow wins: it was written by who knows both ends. A difference is counted, since it
+    # The arrow takes precedence: its writer knows both ends. A difference is counted, since it
     # means that numbers were reused.
     differs = (forward[heads] != NONE) & (forward[heads] != tails)
     forward[heads] = tails
@@ -132,9 +132,9 @@ def _tracks(
     tails: NDArray[np.intp],
     heads: NDArray[np.intp],
 ) -> dict[int, int]:
-    """Autograd's number of a thread to its track.
+    """Map autograd's number of a thread to its track.
 
-    By the arrows; without any, the track that has most of the sequence numbers that came back.
+    The arrows decide; without any, the track that has most of the sequence numbers that came back.
     """
     events = trace.events
     tracks: dict[int, int] = {}
@@ -144,8 +144,8 @@ def _tracks(
             wanted = events.sequence[back[events.forward_thread[back] == thread]]
             joined = events.track[ahead[np.isin(events.sequence[ahead], wanted)]]
         if len(joined):
-            # A majority: one wrong arrow, or numbers that another thread used as well, do not
-            # turn a thread.
+            # The majority decides: one wrong arrow, or numbers that another thread used as well,
+            # do not change the result.
             tracks[thread] = int(np.bincount(joined).argmax())
     return tracks
 
@@ -153,7 +153,7 @@ def _tracks(
 def _by_number(
     trace: Trace, ahead: NDArray[np.intp], back: NDArray[np.intp], tracks: dict[int, int]
 ) -> NDArray[np.int64]:
-    """For each of ``back`` the last of ``ahead`` with its number on its thread's track."""
+    """Return for each of ``back`` the last of ``ahead`` with its number on its thread's track."""
     events, count = trace.events, max(len(trace.tracks), 1)
     ahead = ahead[events.sequence[ahead] < _LARGEST_KEY // count]
     threads = events.forward_thread[back]

@@ -35,47 +35,47 @@ _OPERATIONS: Final = (
     *("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send_recv"),
     *("barrier", "send", "recv", "reduce", "gather", "scatter"),
 )
-"""The longer before those that they contain."""
+"""Longer names come before the names that they contain."""
 _SHAPE: Final = re.compile(
     r"_(RING|TREE|COLLNET_DIRECT|COLLNET_CHAIN|COLLNET|NVLS_TREE|NVLS|PAT)_(LL128|LL|SIMPLE)(?![^_(])"
 )
 
 _MOST_RANKS: Final = 1 << 20
-"""A group that a file calls larger is not believed."""
+"""Maximum plausible size of a group; a larger one in a file is ignored."""
 
 
 class Collective(NamedTuple):
-    """What is known of a collective operation; None: the file does not say."""
+    """Known facts about a collective operation; None: the file does not record the value."""
 
     operation: str
-    """``all_reduce``, ``all_gather``, …; ``send_recv`` for a kernel that says no more."""
+    """``all_reduce``, ``all_gather``, …; ``send_recv`` for a kernel without more detail."""
     backend: str | None = None
     group: str | None = None
     """Name of the process group."""
     group_size: int | None = None
-    """How many ranks it has."""
+    """Number of ranks in the group."""
     ranks: tuple[int, ...] | None = None
     in_bytes: int | None = None
-    """What this rank gave: elements times the size of one."""
+    """Bytes that this rank sent: elements times element size."""
     out_bytes: int | None = None
-    """What this rank got."""
+    """Bytes that this rank received."""
     element_type: str | None = None
     sequence: int | None = None
     """Number of the operation in its group: the same on all ranks."""
     algorithm: str | None = None
-    """``ring``, ``tree``, …: of a kernel of NCCL."""
+    """Algorithm of an NCCL kernel: ``ring``, ``tree``, …"""
     protocol: str | None = None
-    """``ll``, ``ll128`` or ``simple``."""
+    """Protocol of an NCCL kernel: ``ll``, ``ll128`` or ``simple``."""
 
     @property
     def message_bytes(self) -> int | None:
-        """The size of the message, as NCCL's tests count it: the larger of given and got."""
+        """Size of the message, as NCCL's tests count it: the larger of sent and received."""
         known = [size for size in (self.in_bytes, self.out_bytes) if size is not None]
         return max(known, default=None)
 
     @property
     def bus_bytes(self) -> float | None:
-        """What the busiest link has to carry; by the duration it is the bus bandwidth.
+        """Bytes that the busiest link has to carry; divided by the duration: the bus bandwidth.
 
         The message size times the factor of NCCL's tests: ``2 (n - 1) / n`` for an all-reduce of n
         ranks, ``(n - 1) / n`` for all-gather, reduce-scatter and all-to-all, 1 for the others.
@@ -89,7 +89,7 @@ class Collective(NamedTuple):
 
 
 def collectives(trace: Trace, links: Links) -> dict[int, Collective]:
-    """What is known of each event that is part of a collective operation, by row.
+    """Return the known facts of each event that is part of a collective operation, by row.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -100,7 +100,7 @@ def collectives(trace: Trace, links: Links) -> dict[int, Collective]:
     known = {}
     for row in parts.rows:
         operator = parts.operator[row]
-        # The words of the event itself win; its operator fills in what they leave out.
+        # The event's own arguments take precedence; its operator supplies missing ones.
         args = details.get(operator, {}) | details[row]
         words = [trace.names[trace.events.name[row]]]
         if operator in parts.annotation:
@@ -111,7 +111,7 @@ def collectives(trace: Trace, links: Links) -> dict[int, Collective]:
 
 
 def is_collective(annotation: str) -> bool:
-    """Whether an annotation is one that a backend puts around each collective."""
+    """Return whether an annotation is one that a backend puts around each collective."""
     return _ANNOTATION.fullmatch(annotation) is not None
 
 
@@ -119,9 +119,9 @@ class _Parts(NamedTuple):
     rows: list[int]
     """Every event that may be part of a collective."""
     operator: dict[int, int]
-    """The operator that asked for it; NONE where there is none."""
+    """The operator that requested it; NONE without one."""
     annotation: dict[int, int]
-    """Of an operator the first annotation of a backend inside it."""
+    """For each operator the first annotation of a backend inside it."""
 
 
 def _find_parts(trace: Trace, links: Links) -> _Parts:
@@ -136,7 +136,7 @@ def _find_parts(trace: Trace, links: Links) -> _Parts:
     on_host = np.where(links.is_device, cause, np.arange(len(name)))
     operator = np.append(np.where(is_operator, np.arange(len(name)), above), NONE)[on_host]
     rows = np.flatnonzero(is_operator | is_annotation | is_kernel | is_copy).tolist()
-    # Backwards, so that of several the first one stays in the dictionary.
+    # Reverse order, so that of several annotations the first one stays in the dictionary.
     annotations = np.flatnonzero(is_annotation)[::-1].tolist()
     return _Parts(
         rows,
@@ -146,12 +146,12 @@ def _find_parts(trace: Trace, links: Links) -> _Parts:
 
 
 def _named(trace: Trace, is_wanted: Callable[[str], Any]) -> NDArray[np.bool_]:
-    """Of each name of the trace whether it is wanted."""
+    """Return for each name of the trace whether it is wanted."""
     return np.array([bool(is_wanted(name)) for name in trace.names] or [False])
 
 
 def _describe(args: dict[str, Any], words: list[str]) -> Collective | None:
-    """What the arguments say; ``words`` are names of its events, those that know more first."""
+    """Describe a collective by its arguments; ``words`` are event names, most detailed first."""
     annotated = [match for word in words if (match := _ANNOTATION.fullmatch(word))]
     names = [str(args.get("Collective name", "")), *(match[2] for match in annotated), words[-1]]
     operation = next((known for name in names if (known := parse_operation(name))), None)
@@ -176,7 +176,7 @@ def _describe(args: dict[str, Any], words: list[str]) -> Collective | None:
 
 
 def _element(args: dict[str, Any]) -> str | None:
-    """As the collective was told, else the one type that all of its tensors have."""
+    """Return the type passed to the collective, else the one type that all its tensors have."""
     if isinstance(written := args.get("dtype"), str) and written:
         return element_type(written)
     inputs = args.get("Input type")
@@ -189,13 +189,13 @@ def _element(args: dict[str, Any]) -> str | None:
 
 
 def _bytes(args: dict[str, Any], key: str) -> int | None:
-    """Elements of a message times the size of one."""
+    """Return the bytes of a message: elements times element size."""
     count, size = _number(args.get(key)), element_bytes(str(args.get("dtype", "")))
     return None if count is None or size is None else count * size
 
 
 def _input_bytes(args: dict[str, Any]) -> int | None:
-    """The same from recorded shapes, which backends without ``dtype`` leave."""
+    """Return the bytes from recorded shapes, for backends that write no ``dtype``."""
     shapes, types = args.get("Input Dims"), args.get("Input type")
     if not isinstance(shapes, list) or not isinstance(types, list) or len(shapes) != len(types):
         return None
@@ -210,7 +210,7 @@ def _input_bytes(args: dict[str, Any]) -> int | None:
 
 
 def _ranks(args: dict[str, Any]) -> tuple[int, ...] | None:
-    """The ranks of the group; a list that PyTorch has shortened (``0, 1, ..., 29``) is none."""
+    """Return the ranks of the group; a list shortened by PyTorch (``0, 1, ..., 29``) is ignored."""
     written = args.get("Process Group Ranks")
     if isinstance(written, str) and re.fullmatch(r"\[\d+(, ?\d+)*\]", written):
         return tuple(int(rank) for rank in re.findall(r"\d+", written))
@@ -222,7 +222,7 @@ def _ranks(args: dict[str, Any]) -> tuple[int, ...] | None:
 
 
 def _number(value: Any) -> int | None:
-    """A whole number from 0 on, also as text."""
+    """Return a non-negative whole number, also from text."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         value = int(value)
     return value if type(value) is int and value >= 0 else None
@@ -233,7 +233,7 @@ def _positive(value: Any) -> int | None:
 
 
 def parse_operation(written: str) -> str | None:
-    """The normalised name of an operation; None for what is none (``wait``, ``init``)."""
+    """Return the normalised name of an operation; None for other names (``wait``, ``init``)."""
     letters = re.sub(r"[^a-z]", "", written.lower())
     # In the order of the tuple: reduce_scatter contains reduce and scatter.
     for operation in _OPERATIONS:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _MOST_DEVICES: Final = 1 << 12
-"""That processes are told apart by: each costs a look at all work."""
+"""Maximum number of device numbers that are made distinct: each costs a pass over all work."""
 
 
 def find_device_numbers(
@@ -56,7 +56,7 @@ def _changed(
 
 
 def _apart(device: NDArray[np.int64], process: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Device numbers, each of one process: ranks that were merged into a file share theirs.
+    """Return device numbers that are unique to one process: merged ranks share theirs.
 
     The first process keeps the number; the next one that has it gets the lowest that is free.
     """
@@ -81,6 +81,6 @@ def _take_free(number: int, after: dict[int, int]) -> int:
     while number in after:
         passed.append(number)
         number = after[number]
-    # Each way is shortened, as a file may have a million processes.
+    # Each path is shortened, as a file may have a million processes.
     after |= dict.fromkeys([*passed, number], number + 1)
     return number

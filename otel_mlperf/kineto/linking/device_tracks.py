@@ -27,15 +27,15 @@ _DEVICE: Final = re.compile(
     r"(?=\b|_|\d)|\bneuron|\bascend hardware\b|\baccelerator\b|\bcore\d+ cta\d+\b",
     re.IGNORECASE,
 )
-"""In names, labels or numbers of processes; the last one of Triton's Proton."""
+"""Matched in names, labels or numbers of processes; the last alternative is Triton's Proton."""
 _STREAM: Final = re.compile(r"(?:gpu )?stream\W*(\d+)", re.IGNORECASE)
-"""Beginnings of names of threads whose events are work of a device."""
+"""Prefixes of names of threads whose events are work of a device."""
 _NUMBER: Final = re.compile(r"(\d+)\s*$")
 _ENDING: Final = 16
-"""Characters of a name that its number is looked for in: a search of all may be quadratic."""
+"""Number of last characters searched for a number: a search of all may be quadratic."""
 _XLA: Final = re.compile(r"/device:", re.IGNORECASE)
 _XLA_WORK: Final = "XLA Ops"
-"""The only row of work where a device has no streams: of a TPU."""
+"""The only row of work of a device without streams, that is, of a TPU."""
 _ASCEND: Final = re.compile(r"\bAscend Hardware\b")
 _ASCEND_SUMMARY: Final = re.compile(r"\b(?:Overlap Analysis|HCCL|Communication)\b")
 _XLA_HOST: Final = re.compile(r"/host:CPU\b")
@@ -46,16 +46,16 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 class TrackKind(IntEnum):
-    """What an event without a known category is by its row."""
+    """Kind of a row: the type of its events without a known category."""
 
     HOST = 0
     OPERATORS = 1
     WORK = 2
-    """A device's work."""
+    """Work of a device."""
     SUMMARY = 3
-    """A device's, and other rows show the same: modules, steps, shares of time."""
+    """Row of a device that repeats other rows: modules, steps, shares of time."""
     UNKNOWN = 4
-    """A device's, in a form that is not known here."""
+    """Row of a device, in an unknown form."""
 
 
 class DeviceTrack(NamedTuple):
@@ -76,7 +76,7 @@ def process_numbers(tracks: Sequence[TraceTrack]) -> NDArray[np.int64]:
 
 
 def is_of_list(track: TraceTrack) -> bool:
-    """Whether a row is of the list that the older profiler of autograd writes."""
+    """Return whether a row is of the list that the older profiler of autograd writes."""
     return _LIST.fullmatch(track.pid) is not None
 
 
@@ -123,7 +123,7 @@ def _kind(track: TraceTrack, *, is_work: bool, is_summary: bool) -> TrackKind:
 
 
 def _device_numbers(works: Sequence[TraceTrack]) -> dict[str, int]:
-    """The number of each device by its process: as it is named, else in their order."""
+    """Return each device's number by its process: from its name, else in order."""
     processes = {track.pid: track for track in works}
     named = {
         pid: int(match[1])

@@ -41,18 +41,18 @@ _NAMES: Final = {
 
 
 def element_type(written: str) -> str:
-    """The type as ``torch`` calls it; as it is written where it is not known."""
+    """Return the type's name in ``torch``; an unknown type unchanged."""
     return _NAMES.get(written.lower().replace("c10::", ""), written)
 
 
 def element_bytes(written: str) -> int | None:
-    """The size of one element; None where the type is not known."""
+    """Return the size of one element in bytes; None if the type is not known."""
     known = _TYPES.get(element_type(written))
     return known[0] if known else None
 
 
 def count_elements(shape: Any) -> int | None:
-    """How many elements a shape has, of a list of tensors all of them; None for what is none."""
+    """Count the elements of a shape, or of all in a list of shapes; None if it is not a shape."""
     if not isinstance(shape, list):
         return None
     if all(type(size) is int for size in shape):

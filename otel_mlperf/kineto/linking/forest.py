@@ -42,7 +42,7 @@ _Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 
 class Forest:
-    """The trees that a column of parents makes; NONE: a root."""
+    """Forest of trees given by a column of parents; NONE: a root."""
 
     def __init__(self, parent: NDArray[np.int32]) -> None:
         self.parent = parent
@@ -59,28 +59,28 @@ class Forest:
         return [part for part in np.split(order, edges) if len(part)]
 
     def forget_levels(self) -> None:
-        """Gives up the memory that they take; they are worked out again when they are asked for."""
+        """Free the memory of the levels; they are computed again when needed."""
         self.__dict__.pop("levels", None)
 
     def depth(self) -> NDArray[np.int32]:
-        """How many rows are above each."""
+        """Return the number of rows above each row."""
         above = self.parent
         deep: NDArray[np.int32] = (above != NONE).astype(np.int32)
         while (going := above != NONE).any():
-            # All of a round see the state before it: the right sides are copies.
+            # All items of a round see the state before it: the right sides are copies.
             deep += np.where(going, looked_up(deep, above), np.int32(0))
             above = np.where(going, looked_up(above, above), np.int32(NONE))
         return deep
 
     def roots(self) -> NDArray[np.int32]:
-        """The topmost row above each; a root's is itself."""
+        """Return the topmost row above each row; for a root, the root itself."""
         rows = np.arange(len(self), dtype=np.int32)
         return _followed(np.where(self.parent == NONE, rows, self.parent))
 
     def nearest(self, wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """The nearest wanted row above each; NONE where there is none."""
+        """Return the nearest wanted row above each row; NONE without one."""
         root = self.parent == NONE
-        # Each wanted row, or root, stands for itself; the others are followed upwards.
+        # Each wanted row, or root, points to itself; the other rows are followed upwards.
         rows = np.arange(len(self), dtype=np.int32)
         reached = _followed(np.where(wanted | root, rows, self.parent))
         del rows
@@ -90,21 +90,21 @@ class Forest:
         return above
 
     def sums(self, values: NDArray[_Integer]) -> NDArray[_Integer]:
-        """For each row the sum of a column over it and everything below."""
+        """Return for each row the sum of a column over it and everything below."""
         total = values.copy()
         for rows in reversed(self.levels[1:]):
             np.add.at(total, self.parent[rows], total[rows])
         return total
 
     def smallest(self, values: NDArray[_Integer]) -> NDArray[_Integer]:
-        """For each row the smallest value of a column in it and everything below."""
+        """Return for each row the smallest value of a column in it and everything below."""
         least = values.copy()
         for rows in reversed(self.levels[1:]):
             np.minimum.at(least, self.parent[rows], least[rows])
         return least
 
     def smallest_above(self, values: NDArray[_Integer]) -> NDArray[_Integer]:
-        """For each row the smallest value of a column in it and everything above."""
+        """Return for each row the smallest value of a column in it and everything above."""
         least = values.copy()
         for rows in self.levels[1:]:
             least[rows] = np.minimum(least[rows], least[self.parent[rows]])
@@ -112,7 +112,7 @@ class Forest:
 
 
 def looked_up(values: NDArray[_Value], rows: NDArray[np.integer[Any]]) -> NDArray[_Value]:
-    """``values[rows]`` in pieces: numpy makes 64 bits of each of the rows that it is given."""
+    """Return ``values[rows]``, computed in pieces: numpy converts the given rows to 64 bits."""
     found = np.empty(len(rows), values.dtype)
     for begin in range(0, len(rows), _CHUNK):
         found[begin : begin + _CHUNK] = values[rows[begin : begin + _CHUNK]]
@@ -120,9 +120,9 @@ def looked_up(values: NDArray[_Value], rows: NDArray[np.integer[Any]]) -> NDArra
 
 
 def _followed(next_row: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Where each row ends up; the end of a way points to itself."""
+    """Return where each row's path ends; the end of a path points to itself."""
     while True:
-        # Each round looks twice as far up: ten thousand levels take fourteen.
+        # Each round looks twice as far up: ten thousand levels take fourteen rounds.
         further = looked_up(next_row, next_row)
         if np.array_equal(further, next_row):
             return next_row
@@ -136,7 +136,7 @@ def find_parents(
     rank: NDArray[np.int64],
     is_frame: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int32]:
-    """For each item the index of its parent; NONE for a root."""
+    """Return the index of each item's parent; NONE for a root."""
     end_ns = start_ns + np.maximum(duration_ns, 0)
     order = _outer_first(track, start_ns, end_ns, rank)
     frames = np.zeros(len(order), np.bool_) if is_frame is None else is_frame
@@ -154,7 +154,7 @@ def _outer_first(
     for column in (track, start, end):
         ordered = column[order]
         same &= ordered[1:] == ordered[:-1]
-    if same.any():  # few: a fourth key for all of them would cost a third of the time
+    if same.any():  # Such rows are few: a fourth key for all rows would cost a third of the time.
         tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
         rows = order[tied]
         keys = (rows, rank[rows], -end[rows], start[rows], track[rows])
@@ -164,7 +164,7 @@ def _outer_first(
 
 _EVENT, _FRAME = 0, 1
 _Open = tuple[list[int], list[int]]
-"""Of events and of frames: rows, or ends, of those that may still contain something."""
+"""For events and for frames: rows, or ends, of those that may still contain something."""
 
 
 def _containing(
@@ -174,10 +174,10 @@ def _containing(
     end: NDArray[np.int64],
     is_frame: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
-    """The parent of each interval; ``order`` has them outer first.
+    """Return the parent of each interval; ``order`` lists them outer first.
 
     A loop over rows on purpose: 0.3 µs each however deep they nest. Rounds over whole arrays are
-    twice as fast on common traces, and take hours on one that was made to be deep.
+    twice as fast on common traces, but take hours on a trace that was made to be deep.
     """
     parent = np.empty(len(start), np.int32)
     open_rows: _Open = ([], [])
@@ -191,8 +191,8 @@ def _containing(
             if its_track != current:
                 open_rows, open_ends, current = ([], []), ([], []), its_track
             rows, ends = open_rows[kind], open_ends[kind]
-            # What ends sooner contains nothing that comes later and ends later still; a frame
-            # never outlives the one that it began in.
+            # An event that ends sooner contains nothing that starts later and ends later; a frame
+            # never outlives the one that it started in.
             while ends and (ends[-1] <= begin or (ends[-1] < stop and kind == _EVENT)):
                 ends.pop()
                 rows.pop()
@@ -209,7 +209,7 @@ def _containing(
 
 
 def _inner(open_rows: _Open, open_ends: _Open, begin: int, stop: int) -> int:
-    """The parent of an interval where events and frames are open: which of both began later?"""
+    """Return the parent of an interval, choosing the later start among open events and frames."""
     event, event_end = _innermost(open_rows[_EVENT], open_ends[_EVENT], begin, stop)
     frame, frame_end = _innermost(open_rows[_FRAME], open_ends[_FRAME], begin, stop)
     is_between = frame > event and (event == NONE or frame_end <= event_end)
@@ -217,11 +217,11 @@ def _inner(open_rows: _Open, open_ends: _Open, begin: int, stop: int) -> int:
 
 
 def _innermost(rows: list[int], ends: list[int], begin: int, stop: int) -> tuple[int, int]:
-    """Row and end of the innermost that contains an interval; NONE: none does."""
+    """Return row and end of the innermost interval that contains another; NONE: none does."""
     while ends and ends[-1] <= begin:
         ends.pop()
         rows.pop()
     at = len(ends)
-    if ends and ends[-1] < stop:  # rare; by halves, since a file may be made to be deep
+    if ends and ends[-1] < stop:  # Rare; by bisection, since a file may be made to be deep.
         at = bisect_right(ends, -stop, key=neg)
     return (rows[at - 1], ends[at - 1]) if at else (NONE, NONE)

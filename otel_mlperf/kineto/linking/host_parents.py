@@ -36,14 +36,15 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 TOLERANCE_NS: Final = 3_000
-"""By how much an event may seem to begin before the section that it is in: the times of the
-profiler were found 1.7 µs early to 2.0 µs late against the clock that sections are recorded by."""
+"""By how much an event may seem to start before the section that it is in: the times of the
+profiler were measured 1.7 µs early to 2.0 µs late against the clock that sections are recorded by.
+"""
 
 _ANNOTATION: Final = re.compile(r"ProfilerStep#\d+")
 
 
 class HostEvents:
-    """The events of the host, and what was open around them."""
+    """The host events, and the sections or steps that were open around them."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class HostEvents:
         self._around, self._waiting, self._sections = around, waiting, sections
         self._of_track = sections_of_tracks(trace, sections.thread)
         # Recorded sections are in the recorder's clock, hence the tolerance; annotations of steps
-        # below are in the trace's own and need none.
+        # below are in the trace's own clock and need none.
         self._open = self._find_open(
             {
                 track: Innermost(sections.start_ns, sections.end_ns, rows)
@@ -72,7 +73,7 @@ class HostEvents:
         return find_open(self._trace, self._is_host, covers, self._waiting, tolerance_ns)
 
     def steps(self, forward: NDArray[np.int32]) -> tuple[list[TraceStep], NDArray[np.int32]]:
-        """The steps, and for each host event the index of its own."""
+        """Return the steps, and the index of the step of each host event."""
         steps, part_of = _recorded_steps(self._sections)
         open_ = self._open
         if not steps:
@@ -81,11 +82,12 @@ class HostEvents:
             open_ = self._find_open(self._step_covers(steps), 0)
         inner = np.where(open_.own == NONE, open_.waiting, open_.own)
         step = np.append(part_of, np.int32(NONE))[inner]
-        # On no thread that is known to belong to a step: the time decides, on whatever thread the
-        # step is.
+        # The thread of these events is not known to belong to a step: the time decides, on
+        # whatever thread the step is.
         untold = np.flatnonzero(self._is_host & (inner == NONE))
         step[untold] = _cover(steps).at(self._trace.events.start_ns[untold])
-        # Backward operators after the end of any step: of the step of what they answer.
+        # Backward operators after the end of any step belong to the step of their forward
+        # operator.
         outermost = forward[Forest(self._around).roots()]
         untold = untold[(step[untold] == NONE) & (outermost[untold] != NONE)]
         step[untold] = step[outermost[untold]]
@@ -98,7 +100,7 @@ class HostEvents:
         return {number: Innermost(start, end, rows) for number, rows in by_track.items()}
 
     def place(self, steps: list[TraceStep], step: NDArray[np.int32]) -> Links:
-        """The parents and sections of host events."""
+        """Return the parents and sections of host events."""
         twin = find_twins(
             self._trace,
             self._sections,
@@ -116,8 +118,8 @@ class HostEvents:
         section = np.where(in_section, own, NONE)
         place[in_section] = Place.SECTION
         of_step = np.array([trace_step.section for trace_step in steps] + [NONE], np.int32)[step]
-        # The nearer tie first: a section that waits for the event's thread, else the step that it
-        # counts to.
+        # The nearer relation first: a section that waits for the event's thread, else the step
+        # that it counts to.
         for tied, why in ((self._open.waiting, Place.ENGINE), (of_step, Place.STEP)):
             left = self._is_host & (parent == NONE) & (section == NONE) & (tied != NONE)
             section[left] = tied[left]
@@ -125,8 +127,7 @@ class HostEvents:
         section[is_twin] = twin[is_twin]
         place[is_twin] = Place.TWIN
         part_of = _recorded_steps(self._sections)[1]
-        # A twin counts to the step of its section, which was told, and not to one that was worked
-        # out.
+        # A twin counts to the step of its section, which was recorded, and not to a derived one.
         known = np.append(part_of, np.int32(NONE))[np.where(is_twin, twin, NONE)]
         step = np.where(known == NONE, step, known)
         nothing = np.full(len(parent), NONE, np.int32)
@@ -156,7 +157,7 @@ def _cover(steps: list[TraceStep]) -> Innermost:
 
 
 def _step_annotations(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """Rows of the annotations of steps, by start."""
+    """Return the rows of the annotations of steps, by start."""
     named = np.array([bool(_ANNOTATION.fullmatch(name)) for name in trace.names] or [False])
     is_host = (roles == Role.ANNOTATION) | (roles == Role.OPERATOR)
     rows = np.flatnonzero(is_host & named[trace.events.name])
@@ -164,7 +165,7 @@ def _step_annotations(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.intp
 
 
 def _annotated_steps(trace: Trace, rows: NDArray[np.intp]) -> list[TraceStep]:
-    """The steps that annotations show."""
+    """Return the steps that annotations show."""
     events = trace.events
     start = events.start_ns[rows]
     end = start + np.maximum(events.duration_ns[rows], 0)
@@ -178,7 +179,7 @@ def _annotated_steps(trace: Trace, rows: NDArray[np.intp]) -> list[TraceStep]:
 
 
 def _recorded_steps(sections: Sections) -> tuple[list[TraceStep], NDArray[np.int32]]:
-    """The recorded steps, and for each section the index of the step that it is part of."""
+    """Return the recorded steps, and for each section the index of its step."""
     rows = np.flatnonzero(sections.is_step).tolist()
     steps = [
         TraceStep(sections.name[at], int(sections.start_ns[at]), int(sections.end_ns[at]), NONE, at)

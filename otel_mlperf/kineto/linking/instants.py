@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _MOST_LEVELS: Final = 64
-"""Events of one moment that are looked at, one above the other: a file may be made to be deep."""
+"""Maximum number of nested events of one moment considered: a file may be made to be deep."""
 
 
 def settle(trace: Trace, roles: NDArray[np.uint8], around: NDArray[np.int32]) -> None:
-    """Changes ``around`` for operators without duration whose External id says more than time."""
+    """Correct ``around`` for operators without duration by their External ids."""
     events = trace.events
     is_operator = roles == Role.OPERATOR
     rows = np.flatnonzero(is_operator & (events.duration_ns <= 0) & (events.external > 0))
@@ -58,7 +58,7 @@ def settle(trace: Trace, roles: NDArray[np.uint8], around: NDArray[np.int32]) ->
 def _ending(
     trace: Trace, is_operator: NDArray[np.bool_], rows: NDArray[np.intp]
 ) -> NDArray[np.int32]:
-    """Of the operators that end at an instant the last to begin before it; NONE: none ends."""
+    """Return the last started operator among those that end at each instant; NONE without one."""
     events = trace.events
     end, number = events.start_ns + events.duration_ns, events.external
     moments, moment = np.unique(events.start_ns[rows], return_inverse=True)
@@ -76,10 +76,11 @@ def _ending(
 def _pairs(
     trace: Trace, is_operator: NDArray[np.bool_], around: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Which operators are seen inside which, beyond doubt: by their names."""
+    """Return which operators are certainly seen inside which, by their names."""
     events = trace.events
     is_inside = is_operator & (around != NONE) & is_operator[around]
-    # Without duration, one that begins with what is around it may as well have come before.
+    # An event without duration that starts with its surrounding event may as well have come before
+    # it.
     is_inside &= (events.duration_ns > 0) | (events.start_ns > events.start_ns[around])
     inside = np.flatnonzero(is_inside)
     return np.unique(_pair(trace, around[inside], inside))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Launches(NamedTuple):
-    """How device events hang together with the host; one item for each event of the trace."""
+    """Links between device events and the host; one item for each event of the trace."""
 
     call: NDArray[np.int32]
     """Row of the call that launched it."""
@@ -48,17 +48,17 @@ def find_launches(
     around: NDArray[np.int32],
     parents: NDArray[np.int32],
 ) -> Launches:
-    """The calls and parents of device events; NONE for all others.
+    """Return the calls and parents of device events; NONE for all others.
 
     Args:
         trace: what was read.
-        roles: of each event.
-        around: of each host event the one that contains it on its thread.
-        parents: of each host event the one that it hangs under.
+        roles: role of each event.
+        around: for each host event the one that contains it on its thread.
+        parents: for each host event its parent.
     """
-    # The call before the External id: a correlation names the very call, while the id is of the
-    # operator that the profiler took to be open, was seen twice in one file, and is the
-    # correlation once more where it knew no operator.
+    # The call takes precedence over the External id. A correlation names the exact call. The id is
+    # of the operator that the profiler considered open, was seen twice in one file, and repeats
+    # the correlation if the profiler knew no operator.
     launch = _find_calls(trace, roles)
     rows = np.flatnonzero(_is_in(roles, IS_DEVICE))
     call = launch[rows]
@@ -81,7 +81,7 @@ def _find_parents(
     call: NDArray[np.int32],
     asked: NDArray[np.int32],
 ) -> NDArray[np.int32]:
-    """What work hangs under, by its call and the operator of its External id."""
+    """Return the parent of each piece of work, by its call and the operator of its External id."""
 
     def above(parents: NDArray[np.int32], wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
         return np.append(Forest(parents).nearest(wanted), np.int32(NONE))[call]
@@ -90,9 +90,9 @@ def _find_parents(
     owner = above(parents, is_owner)
     parent = np.where(_says_more(trace, owner, call, asked), asked, owner)
     parent = np.where(_is_graph(trace)[call], call, parent)
-    # What no operator is around: an id that names one is knowledge, a frame of Python a good
-    # guess, and the call itself at least the right time. Where an operator is around, but outside
-    # of a recorded section, the section is nearer than any of them.
+    # If no operator is around the call: an id that names one is certain, a frame of Python a good
+    # guess, and the call itself has at least the right time. If an operator is around the call,
+    # but outside of a recorded section, the section is nearer than any of them.
     is_bare = above(around, is_owner) == NONE
     frame = above(parents, roles == Role.PYTHON)
     for better in (np.where(is_bare, asked, NONE), frame, call):
@@ -101,7 +101,7 @@ def _find_parents(
 
 
 def _is_graph(trace: Trace) -> NDArray[np.bool_]:
-    """Which events launch a graph, whose kernels no operator asked for one by one; none at NONE."""
+    """Return which events launch a graph: no operator requested its kernels one by one."""
     is_graph = np.array([_GRAPH.search(name) is not None for name in trace.names] or [False])
     return np.append(is_graph[trace.events.name], False)
 
@@ -112,10 +112,10 @@ _GRAPH: Final = re.compile(r"(?:cu|hip)\w*GraphLaunch")
 def _says_more(
     trace: Trace, owner: NDArray[np.int32], call: NDArray[np.int32], asked: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Whether the operator of the External id is nearer to the call than the owner by time.
+    """Return whether the External id's operator is nearer to the call than the owner by time.
 
-    It lies in the owner and had begun: it ended a tick before the call did. Or both are around the
-    call, and the owner, though begun later, outlives it.
+    It is inside the owner and had started: it ended a tick before the call did. Or both are around
+    the call, and the owner, though started later, outlives it.
     """
     start, end = trace.events.start_ns, trace.events.start_ns + trace.events.duration_ns
     is_known = (owner != NONE) & (call != NONE) & (asked != NONE) & (asked != owner)
@@ -130,7 +130,7 @@ def _says_more(
 def _contains(
     trace: Trace, outer: NDArray[np.int32], inner: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Whether one event is around another, by time and thread."""
+    """Return whether one event is around another, by time and thread."""
     events = trace.events
     end = events.start_ns + events.duration_ns
     is_around: NDArray[np.bool_] = events.track[outer] == events.track[inner]
@@ -149,7 +149,7 @@ def _is_in(roles: NDArray[np.uint8], wanted: tuple[Role, ...]) -> NDArray[np.boo
 
 
 def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """By correlation; by the arrow between call and device where there is none."""
+    """Return the call of each work by correlation, else by the arrow between call and device."""
     events = trace.events
     on_host = ~_is_in(roles, (*IS_DEVICE, Role.WINDOW))
     calls = np.flatnonzero(on_host & (events.correlation > 0))
@@ -157,7 +157,7 @@ def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
     call = np.full(len(events), NONE, np.int32)
     wanted = events.correlation[works]
     call[works] = _matched(trace, calls, events.correlation[calls], works, wanted)
-    # Second, because an arrow may lack an end where the window began or ended in between.
+    # Second choice, because an arrow may lack an end if the window started or ended in between.
     lost = np.flatnonzero((roles == Role.DEVICE) & (call == NONE))
     if len(lost):
         tails, heads = find_arrows(trace, "ac2g", np.flatnonzero(on_host), lost)
@@ -168,14 +168,14 @@ def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
 def _find_operators(
     trace: Trace, roles: NDArray[np.uint8], rows: NDArray[np.intp], call: NDArray[np.int32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """Which works have an External id, their own or their call's, and the operators of these."""
+    """Return which works have an External id, their own or their call's, and its operators."""
     events = trace.events
     owners = np.flatnonzero(_is_in(roles, _OWNERS) & (events.external > 0))
     begun = np.where(call == NONE, rows, call)
     teller = np.where(events.external[rows] > 0, rows, begun)
     wanted = events.external[teller]
-    # Equal to the correlation it is no id of an operator: that is what the profiler fills in when
-    # it knows none.
+    # An id equal to the correlation is not an operator's: the profiler fills it in when it knows
+    # none.
     told = (wanted > 0) & (wanted != events.correlation[teller]) & (roles[rows] == Role.DEVICE)
     operator = np.full(len(rows), NONE, np.int32)
     operator[told] = _matched(trace, owners, events.external[owners], begun[told], wanted[told])
@@ -183,7 +183,7 @@ def _find_operators(
 
 
 def _find_originals(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """The annotation of which a device's is a copy: the same External id and the same name."""
+    """Return the original of each device annotation: the same External id and the same name."""
     events = trace.events
     originals = np.flatnonzero((roles == Role.ANNOTATION) & (events.external > 0))
     copies = np.flatnonzero((roles == Role.DEVICE_ANNOTATION) & (events.external > 0))
@@ -204,7 +204,7 @@ def _matched(
     begun: NDArray[np.intp],
     wanted: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """For each wanted key the row of the candidate; ``begun``: the event before which it began."""
+    """Return the candidate's row for each wanted key; it started before the event ``begun``."""
     start = trace.events.start_ns
     at = last_before(keys, start[candidates], wanted, start[begun])
     return np.where(at == NONE, NONE, np.append(candidates, NONE)[at])

@@ -36,11 +36,10 @@ if TYPE_CHECKING:
 
 
 def link(trace: Trace, sections: Sections | None = None) -> Links:
-    """Finds where each event of a trace belongs, in the recorded sections too if there are any.
+    """Find the parent, section and step of each event of a trace.
 
-    Gives work of devices the numbers of its rows, where the ``args`` have none of their own.
-
-    Sections are left out where the trace does not tell Unix time: nothing says when it was.
+    Set device numbers of work from its rows, if the ``args`` have none of their own. Sections are
+    ignored if the trace has no Unix time: then its time is not known.
     """
     roles = find_roles(trace)
     split_shared_rows(trace, roles)
@@ -50,14 +49,14 @@ def link(trace: Trace, sections: Sections | None = None) -> Links:
     around = _nest(trace, roles, is_host)
     backward = find_forward(trace, roles)
     given = sections if sections is not None and trace.is_unix_time else no_sections()
-    # The order matters: who waits for a thread follows from its forward operators, steps from who
-    # waits, parents from steps, and the device's parents from the host's.
+    # The order matters: the thread that waits for another follows from its forward operators,
+    # steps from the waiting threads, parents from steps, and the device's parents from the host's.
     waiting = find_waiting(trace, around, backward.forward)
     host = HostEvents(trace, roles, is_host, around, waiting, given)
     steps, step = host.steps(backward.forward)
     links = host.place(steps, step)
     links.forward = backward.forward
-    del host, waiting  # of millions of events these are much, and what follows needs its own
+    del host, waiting  # they take much memory for millions of events; what follows needs its own
     launches = find_launches(trace, roles, around, links.parent)
     _place_devices(links, launches, roles)
     links.orphans = _count(trace, links, launches, backward, roles)
@@ -67,7 +66,7 @@ def link(trace: Trace, sections: Sections | None = None) -> Links:
 
 
 def _nest(trace: Trace, roles: NDArray[np.uint8], is_host: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Of each host event the one that contains it on its thread."""
+    """Return for each host event the one that contains it on its thread."""
     events, rows = trace.events, np.flatnonzero(is_host)
     # Of equal intervals calls are innermost; an operator's id is lower than those of its children.
     rank = _DEPTHS[roles[rows]] << 48 | np.clip(
@@ -99,7 +98,7 @@ def _place_devices(links: Links, launches: Launches, roles: NDArray[np.uint8]) -
     links.launch[rows] = call
     cause = np.where(call == NONE, parent, call)
     links.step[rows] = np.append(links.step, np.int32(NONE))[cause]
-    # An annotation that is a recorded section once more is not sent: what it launched hangs under
+    # An annotation that repeats a recorded section is not sent: the parent of what it launched is
     # the section.
     is_shown_as_section = np.append(links.place, np.uint8(Place.ROOT))[parent] == Place.TWIN
     links.section[rows[is_shown_as_section]] = links.section[parent[is_shown_as_section]]
@@ -113,7 +112,7 @@ def _count(
     backward: Backward,
     roles: NDArray[np.uint8],
 ) -> dict[str, int]:
-    """What is not linked, or contradicts itself, by kind; kinds that did not occur are left out."""
+    """Count events that are not linked, or contradictory, by kind; kinds with 0 are left out."""
     works = roles == Role.DEVICE
     copies = roles == Role.DEVICE_ANNOTATION
     inside = (links.place != Place.WINDOW) & bool(links.steps)

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Role(IntEnum):
-    """The part of an event."""
+    """The role of an event."""
 
     HOST = 0
-    """On a thread of the host, and nothing more is known."""
+    """On a thread of the host, without more information."""
     OPERATOR = 1
     ANNOTATION = 2
     PYTHON = 3
@@ -35,11 +35,11 @@ class Role(IntEnum):
     """A call of a runtime or driver."""
     DEVICE = 5
     DEVICE_ANNOTATION = 6
-    """An annotation once more, as long as the device worked for it."""
+    """A device's copy of an annotation, as long as the device worked for it."""
     WINDOW = 7
     """The profiler's own span around everything."""
     SUMMARY = 8
-    """On a device's rows, and no work: what other rows show as well, or a wait for an event."""
+    """On a device's rows, but not work: a copy of other rows, or a wait for an event."""
 
 
 _ROLES: Final = {
@@ -72,18 +72,18 @@ _BY_TRACK: Final = {
 }
 _STEP: Final = "ProfilerStep#"
 _WAITS: Final = re.compile(r"(?:event|notify)_(?:wait|record)", re.IGNORECASE)
-"""Beginnings of names on Ascend's streams."""
+"""Prefixes of names on Ascend's streams."""
 _XLA_FLOW: Final = re.compile(r"(?:while|conditional|call)(?:\.\d+)?")
 """Names of XLA's control flow, whose records contain those of their parts."""
 _XLA_FRAME: Final = "$"
-"""Beginning of the names of Python's frames in traces of JAX: ``$train.py:12 step``."""
+"""Prefix of the names of Python's frames in traces of JAX: ``$train.py:12 step``."""
 
 
 def find_roles(trace: Trace) -> NDArray[np.uint8]:
     """Return the role of each event.
 
-    Of a category that is not known here, an event with a stream is the device's (runtime calls and
-    operators have none); otherwise its row of the timeline says what it is.
+    An event of an unknown category with a stream is the device's (runtime calls and operators have
+    none); otherwise its row of the timeline decides.
     """
     if trace.roles is not None:
         return trace.roles
@@ -97,7 +97,7 @@ def find_roles(trace: Trace) -> NDArray[np.uint8]:
 
 
 def _guessed(trace: Trace, roles: NDArray[np.uint8], *, has_annotations: bool) -> NDArray[np.uint8]:
-    """The roles with those that rows of the timeline and names say."""
+    """Return the roles, completed from rows of the timeline and names."""
     is_guessed = roles == _UNKNOWN
     if is_guessed.any():
         has_stream = trace.events.stream != NONE
@@ -112,7 +112,7 @@ def _guessed(trace: Trace, roles: NDArray[np.uint8], *, has_annotations: bool) -
         frames = _of_names(trace, [name.startswith(_XLA_FRAME) for name in trace.names])
         roles[is_guessed & frames & (roles == Role.OPERATOR)] = Role.PYTHON
     if not has_annotations:
-        # Where there are no categories of annotations, steps are among the operators.
+        # Without categories of annotations, steps are among the operators.
         is_host = (roles == Role.OPERATOR) | (roles == Role.HOST)
         is_step = _of_names(trace, [name.startswith(_STEP) for name in trace.names])
         roles[is_host & is_step] = Role.ANNOTATION
@@ -155,16 +155,16 @@ class TraceStep(NamedTuple):
     start_ns: int
     end_ns: int
     row: int
-    """Its annotation; NONE where it was recorded."""
+    """Row of its annotation; NONE if it was recorded."""
     section: int
-    """Index into the sections; NONE where it is an annotation."""
+    """Index into the sections; NONE if it is an annotation."""
 
 
 class Place(IntEnum):
-    """Why an event is where it is."""
+    """Reason why an event has its parent."""
 
     ROOT = 0
-    """A host event that nothing is around."""
+    """A host event without any event around it."""
     NESTED = 1
     """A host event within the time of its parent, on the same thread."""
     LAUNCHED = 2
@@ -180,27 +180,29 @@ class Place(IntEnum):
     STEP = 7
     """A root on another thread without sections, under the step of its time."""
     TWIN = 8
-    """An annotation that is a recorded section once more: not to be shown again."""
+    """An annotation that repeats a recorded section: not to be shown again."""
     WINDOW = 9
     """The profiler's own span around everything."""
     ORPHAN = 10
-    """A device event of which nobody knows who launched it."""
+    """A device event whose launch is not known."""
 
 
 @dataclass(slots=True)
 class Links:
-    """Where each event belongs; every array has one item for each event of the trace."""
+    """Links of each event; every array has one item for each event of the trace."""
 
     parent: NDArray[np.int32]
     """Row of the event above it; NONE: a root."""
     around: NDArray[np.int32]
-    """For host events: row of the one that contains it on its thread, whatever is shown above."""
+    """For host events: row of the event that contains it on its thread, independent of ``parent``.
+    """
     section: NDArray[np.signedinteger[Any]]
-    """For roots: index of the recorded section above; NONE: none. A twin's is its own section.
-
-    This and the next two in the narrowest integers that hold them, once all is linked."""
+    """For roots: index of the recorded section above; NONE: no section. A twin's is its own
+    section. Once all is linked, this and the next two are in the narrowest sufficient integer
+    type.
+    """
     step: NDArray[np.signedinteger[Any]]
-    """Index into ``steps``; NONE: outside of any."""
+    """Index into ``steps``; NONE: outside of any step."""
     forward: NDArray[np.signedinteger[Any]]
     """For backward operators: row of the forward operator."""
     launch: NDArray[np.int32]
@@ -211,4 +213,4 @@ class Links:
     """Whether it ran on a device, not on a thread of the host."""
     steps: list[TraceStep]
     orphans: dict[str, int]
-    """What could not be linked, or contradicts itself, by kind: how many."""
+    """Number of unlinked or contradictory events, by kind."""

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _OFFSET: Final = 1 << 40
-"""Between the numbers of two ranks: a profiler counts no further."""
+"""Distance between the numbers of two ranks: a profiler counts no further."""
 _MOST_RANKS: Final = 1 << 12
 _LONGEST_PID: Final = 256
 _LAST_NUMBER: Final = re.compile(r"-?\d+\W*$")
 
 
 def split_shared_rows(trace: Trace, roles: NDArray[np.uint8]) -> None:
-    """Change ``trace``: give each rank rows of devices of its own, where the file has one by one.
+    """Change ``trace``: give each rank device rows of its own, if ranks share rows in the file.
 
-    A rank's events of devices stand behind the first event of its host.
+    A rank's device events follow the first event of its host in the file.
     """
     hosts = _hosts(trace, roles)
     firsts = _places_of_ranks(trace, hosts) if hosts else []
@@ -54,7 +54,7 @@ def split_shared_rows(trace: Trace, roles: NDArray[np.uint8]) -> None:
     pairs, place = np.unique(np.stack([track[rows], rank]), axis=1, return_inverse=True)
     moved = {}
     for at, (of, its_rank) in enumerate(pairs.T.tolist()):
-        if at and of == pairs[0, at - 1]:  # an earlier rank keeps the row
+        if at and of == pairs[0, at - 1]:  # An earlier rank keeps the row.
             old = trace.tracks[of]
             trace.tracks.append(old._replace(pid=f"{old.pid} [rank {its_rank}]"))
             moved[of, its_rank] = len(trace.tracks) - 1
@@ -69,7 +69,7 @@ def split_shared_rows(trace: Trace, roles: NDArray[np.uint8]) -> None:
 def _moved_flows(
     trace: Trace, hosts: dict[str, int], moved: dict[tuple[int, int], int]
 ) -> NDArray[np.signedinteger[Any]]:
-    """The rows of the ends of arrows, which stand in the order of the file as well."""
+    """Return the rows of the ends of arrows, which follow the order of the file as well."""
     track = trace.flows.track.astype(np.int64)
     rank_of = {pid: at for at, pid in enumerate(hosts)}
     of_track = np.array([rank_of.get(one.pid, 0) for one in trace.tracks], np.int64)
@@ -80,7 +80,7 @@ def _moved_flows(
 
 
 def are_mixed(trace: Trace, roles: NDArray[np.uint8]) -> bool:
-    """Whether ranks share rows of devices and their events are in no order by rank."""
+    """Return whether ranks share rows of devices and their events are in no order by rank."""
     hosts = _hosts(trace, roles)
     devices = _first_rows(trace, [track.pid for track in trace.tracks], roles == Role.DEVICE)
     return 0 < len(devices.keys() - hosts.keys()) < len(hosts) and not _places_of_ranks(
@@ -89,7 +89,7 @@ def are_mixed(trace: Trace, roles: NDArray[np.uint8]) -> bool:
 
 
 def tell_apart(trace: Trace, roles: NDArray[np.uint8]) -> Trace:
-    """Return the trace with numbers that no two ranks share; itself where it is of one rank."""
+    """Return the trace with numbers that no two ranks share; unchanged if it has one rank."""
     rank_of = _ranks_of_tracks(trace, roles)
     if rank_of is None:
         return trace
@@ -112,7 +112,7 @@ def _moved(
 
 
 def _ranks_of_tracks(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int64] | None:
-    """The place of the rank of each row of the timeline; None where there are not several."""
+    """Return the index of the rank of each row of the timeline; None without several ranks."""
     hosts = _hosts(trace, roles)
     if not hosts:
         return None
@@ -125,7 +125,7 @@ def _ranks_of_tracks(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int64
 
 
 def _hosts(trace: Trace, roles: NDArray[np.uint8]) -> dict[str, int]:
-    """The host's process of each rank, with the row of its first call; empty: not several ranks."""
+    """Return the host process of each rank with its first call's row; empty: not several ranks."""
     calls = (roles == Role.CALL) & (trace.events.correlation > 0)
     hosts = _first_rows(trace, [track.pid for track in trace.tracks], calls)
     are_ranks = 1 < len(hosts) <= _MOST_RANKS and _share_numbers(trace, calls)
@@ -133,7 +133,7 @@ def _hosts(trace: Trace, roles: NDArray[np.uint8]) -> dict[str, int]:
 
 
 def _share_numbers(trace: Trace, calls: NDArray[np.bool_]) -> bool:
-    """Whether calls of different processes bear the same correlation."""
+    """Return whether calls of different processes have the same correlation."""
     process = process_numbers(trace.tracks)[trace.events.track[calls]]
     number = trace.events.correlation[calls].astype(np.int64)
     both = np.unique(np.stack([number, process]), axis=1)
@@ -141,7 +141,7 @@ def _share_numbers(trace: Trace, calls: NDArray[np.bool_]) -> bool:
 
 
 def _first_rows(trace: Trace, pids: list[str], wanted: NDArray[np.bool_]) -> dict[str, int]:
-    """The processes that wanted events are on, in their order, with the first row of each."""
+    """Return the processes of wanted events, in order, with the first row of each."""
     tracks, first = np.unique(trace.events.track[np.flatnonzero(wanted)], return_index=True)
     rows = np.flatnonzero(wanted)[first]
     found: dict[str, int] = {}
@@ -151,7 +151,7 @@ def _first_rows(trace: Trace, pids: list[str], wanted: NDArray[np.bool_]) -> dic
 
 
 def _by_tag(hosts: list[str], devices: list[str]) -> dict[str, int]:
-    """By what stands before the last number; empty unless it tells all of them."""
+    """Return the ranks by the text before the last number; empty unless it identifies all."""
     tags = {_tag(pid): at for at, pid in enumerate(hosts)}
     if len(tags) < len(hosts):
         return {}
@@ -160,14 +160,14 @@ def _by_tag(hosts: list[str], devices: list[str]) -> dict[str, int]:
 
 
 def _tag(pid: str) -> str:
-    """What stands before the last number of a short process; longer ones are no tool's."""
+    """Return the text before a short process's last number; longer ones are no tool's."""
     return _LAST_NUMBER.sub("", pid) if len(pid) <= _LONGEST_PID else pid
 
 
 def _by_place(
     trace: Trace, pids: list[str], hosts: dict[str, int], devices: dict[str, int]
 ) -> dict[str, int]:
-    """By the host's events before them in the file; where these are mixed, in their order."""
+    """Return ranks by the host events before them in the file, else (if mixed) by their order."""
     if firsts := _places_of_ranks(trace, hosts):
         middles = [np.median(rows) for rows in _rows_of(trace, pids, devices)]
         ranks = np.maximum(np.searchsorted(firsts, middles, "right") - 1, 0)
@@ -177,7 +177,7 @@ def _by_place(
 
 
 def _places_of_ranks(trace: Trace, hosts: dict[str, int]) -> list[int]:
-    """The row at which each rank begins in the file; empty where the ranks are mixed."""
+    """Return the row at which each rank starts in the file; empty if the ranks are mixed."""
     rows = _rows_of(trace, [track.pid for track in trace.tracks], hosts)
     ends = [(int(of_rank[0]), int(of_rank[-1])) for of_rank in rows]
     is_apart = all(before[1] < after[0] for before, after in pairwise(ends))

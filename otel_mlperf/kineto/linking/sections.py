@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _TWIN_NS: Final = 100_000
-"""How far the ends of an annotation may lie from its section's: to open and to close one takes
-some 10 µs while the profiler runs, with Python stacks several times that."""
+"""Maximum distance of an annotation's ends from its section's: opening and closing one takes some
+10 µs while the profiler runs, with Python stacks several times that.
+"""
 
 
 @dataclass(slots=True)
@@ -67,10 +68,10 @@ _SQL: Final = """
 
 
 def read_sections(run_folder: Path, window: Window) -> Sections:
-    """What the run folder has of the window's steps, and the section that exported it.
+    """Return the recorded sections of the window's steps, and the section that exported it.
 
-    Only of the window's own process. A step that is not in the folder has no sections: it was not
-    kept, or is not yet there.
+    Only sections of the window's own process are read. A step that is not in the folder has no
+    sections: it was not sampled, or is not yet stored.
 
     Raises:
         StoreError: a file of the run cannot be read.
@@ -101,27 +102,27 @@ def _columns(rows: list[tuple[Any, ...]], window: Window) -> Sections:
 
 
 def shifted(unix_ns: NDArray[np.int64], window: Window) -> NDArray[np.int64]:
-    """Times of the recorder in the clock of a window.
+    """Return the recorder's times in the clock of a window.
 
     A time of the recorder is ``monotonic + anchor``. At both ends of the window the system's clock
-    was read beside the monotonic one; how far it was off the anchor there is added, in between and
-    beyond in proportion to the monotonic time.
+    was read together with the monotonic one. Its deviation from the anchor at these points is
+    added; in between and beyond it changes in proportion to the monotonic time.
     """
     anchor = window.anchor[0] - window.anchor[1]
-    if window.anchor == (0, 0):  # not known: what was recorded stands as it is
+    if window.anchor == (0, 0):  # The anchor is not known: recorded times stay unchanged.
         return unix_ns
     off_start = window.start[0] - window.start[1] - anchor
     off_end = window.end[0] - window.end[1] - anchor
     since = unix_ns - (window.start[1] + anchor)
-    # Slewing changes the clock evenly; a jump within the window cannot be told from it, and is
-    # spread.
+    # Slewing changes the clock evenly; a jump within the window cannot be distinguished from it,
+    # and is spread.
     slope = (off_end - off_start) / max(window.end[1] - window.start[1], 1)
     moved: NDArray[np.int64] = unix_ns + off_start + np.rint(since * slope).astype(np.int64)
     return moved
 
 
 def no_sections() -> Sections:
-    """What a trace that belongs to no run has."""
+    """Return the empty sections of a trace that belongs to no run."""
     ids, times = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     return Sections(
         span_id=ids,
@@ -136,7 +137,7 @@ def no_sections() -> Sections:
 
 
 def sections_of_tracks(trace: Trace, threads: NDArray[np.int64]) -> dict[int, NDArray[np.intp]]:
-    """Track to the indices of the sections that ran on it, by native thread id."""
+    """Return for each track the indices of the sections that ran on it, by native thread id."""
     of_thread = {
         str(thread): np.flatnonzero(threads == thread)
         for thread in np.unique(threads).tolist()
@@ -154,11 +155,11 @@ def find_twins(
     annotations: NDArray[np.intp],
     steps: NDArray[np.intp],
 ) -> NDArray[np.int32]:
-    """For each annotation that is a section once more that section's index; NONE for all others.
+    """Return the index of the section that each annotation repeats; NONE for all others.
 
-    It is on the section's thread and has its name, and both ends; each section has one at most. An
-    annotation of a step is the recorded step with which it shares more than half of the time of
-    either.
+    Such an annotation is on the section's thread and has its name, start and end; each section has
+    at most one. An annotation of a step matches the recorded step with which it shares more than
+    half of the time of either.
     """
     twins = np.full(len(trace.events), NONE, np.int32)
     for track, there in of_track.items():
@@ -178,7 +179,7 @@ def find_twins(
 
 
 def _nearest(trace: Trace, row: int, sections: Sections, there: list[int]) -> int:
-    """The section, of those that have its name, that begins and ends with an annotation."""
+    """Return the section, among those of its name, that starts and ends with an annotation."""
     start = int(trace.events.start_ns[row])
     end = start + int(trace.events.duration_ns[row])
     # Only its neighbours in time can be as near as a twin has to be.
@@ -210,15 +211,15 @@ def is_of_section(
     inner: NDArray[np.int32],
     sections: Sections,
 ) -> NDArray[np.bool_]:
-    """Which events hang under the section that they are in, not under the event around them.
+    """Return which events belong under the section that they are in, not under the event around.
 
-    Those without an event around them, and those whose section began inside of it.
+    These are events without an event around them, and those whose section started inside of it.
 
     Args:
-        parent: of each event the one around it.
-        start_ns: of each event.
-        inner: of each event the innermost section in which it begins.
-        sections: what was recorded.
+        parent: for each event the one around it.
+        start_ns: start of each event.
+        inner: for each event the innermost section in which it starts.
+        sections: the recorded sections.
     """
     begin = np.append(sections.start_ns, 0)[inner]
     is_further_in = (inner != inner[parent]) & (begin >= start_ns[parent])

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class Innermost:
-    """Intervals, each open from its start until before its end; the last begun is innermost.
+    """Intervals, each open from its start until before its end; the last started is innermost.
 
-    Of those that begin together it is the one that ends first. With ``rows``, only these intervals
+    Of those that start together it is the one that ends first. With ``rows``, only these intervals
     of the columns count.
     """
 
@@ -40,22 +40,22 @@ class Innermost:
         self._inner = np.append(rows, NONE)[inner].astype(np.int32)
 
     def at(self, time_ns: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Index of the innermost interval at each time; NONE: none."""
+        """Return the index of the innermost interval at each time; NONE: none."""
         return self._inner[np.searchsorted(self._bounds, time_ns, "right")]
 
     def around(
         self, start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], tolerance_ns: int
     ) -> NDArray[np.int32]:
-        """Index of the innermost interval in which each event begins; NONE: none.
+        """Return the index of the innermost interval in which each event starts; NONE: none.
 
-        An event that begins before an interval by no more than the tolerance, but has more of its
-        time inside it than before it, counts as begun inside.
+        An event that starts before an interval by no more than the tolerance, but has more of its
+        time inside it than before it, counts as started inside.
         """
         first = np.searchsorted(self._bounds, start_ns, "right")
         place = np.searchsorted(self._bounds, start_ns + tolerance_ns, "right")
         unsure = np.flatnonzero(place > first)
         # Bounds within the tolerance are tried from the last backwards: the innermost interval
-        # that holds more of the event than lies before it.
+        # that contains more of the event than precedes it.
         while len(unsure):
             inner = self._inner[place[unsure]]
             begin = np.append(self._start, 0)[inner]
@@ -70,7 +70,7 @@ class Innermost:
 def _segments(
     start: NDArray[np.int64], end: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The times at which the innermost interval may change, and which it is before and after."""
+    """Return the times at which the innermost interval may change, and it before and after each."""
     bounds = np.unique(np.concatenate((start, end)))
     waiting = iter(enumerate(np.lexsort((-end, start)).tolist()))
     begins, ends = start.tolist(), end.tolist()
@@ -78,8 +78,7 @@ def _segments(
     open_: list[tuple[int, int]] = []
     inner = [NONE]
     for bound in bounds.tolist():
-        # Those that begin here before those that end here: an interval of no length is never
-        # open.
+        # Starts are handled before ends of the same time: an interval of no length is never open.
         while upcoming is not None and begins[upcoming[1]] <= bound:
             heapq.heappush(open_, (-upcoming[0], upcoming[1]))
             upcoming = next(waiting, None)
@@ -93,9 +92,9 @@ class Open(NamedTuple):
     """Indices of intervals, one item for each event of the trace; NONE: none, or a device's."""
 
     own: NDArray[np.int32]
-    """On its own thread."""
+    """Interval open on the event's own thread."""
     waiting: NDArray[np.int32]
-    """On the thread that waits for it, where there is none on its own."""
+    """Interval open on the thread that waits for it, if there is none on its own."""
 
 
 def find_open(
@@ -105,13 +104,13 @@ def find_open(
     waiting: NDArray[np.int32],
     tolerance_ns: int,
 ) -> Open:
-    """The innermost interval open where each event of the host begins.
+    """Return the innermost interval open where each event of the host starts.
 
     Args:
         trace: what was read.
-        is_host: of each event whether it is the host's.
-        covers: of each track the intervals on it.
-        waiting: of each event the track that waits for it, NONE if it is not known.
+        is_host: for each event whether it is the host's.
+        covers: for each track the intervals on it.
+        waiting: for each event the track that waits for it, NONE if it is not known.
         tolerance_ns: by how much the clocks of events and intervals may differ.
     """
     events = trace.events
@@ -130,7 +129,7 @@ def find_open(
 def rows_by(
     values: NDArray[np.signedinteger[Any]], rows: NDArray[np.intp]
 ) -> dict[int, NDArray[np.intp]]:
-    """The rows of each value, in ascending order, however many values there are."""
+    """Return the rows of each value, in ascending order, for any number of values."""
     rows = rows[np.argsort(values[rows], kind="stable")]
     edges = np.flatnonzero(np.diff(values[rows])) + 1
     return {int(values[part[0]]): part for part in np.split(rows, edges) if len(part)}
@@ -139,10 +138,10 @@ def rows_by(
 def find_waiting(
     trace: Trace, around: NDArray[np.int32], forward: NDArray[np.signedinteger[Any]]
 ) -> NDArray[np.int32]:
-    """The track of the thread that waits for each event; NONE where nothing tells.
+    """Return the track of the thread that waits for each event; NONE if it is not known.
 
     It is the track of the forward operator that the outermost event around it answers, else the
-    one that most of its thread's operators answer.
+    track that most of its thread's operators answer.
     """
     track = trace.events.track
     answers = np.flatnonzero(forward != NONE)
@@ -151,7 +150,7 @@ def find_waiting(
     pairs, uses = np.unique(both, return_counts=True)
     pairs = pairs[np.argsort(uses, kind="stable")]
     usual = np.full(count, NONE, np.int32)
-    usual[pairs // count] = pairs % count  # the most used is written last
+    usual[pairs // count] = pairs % count  # The most used track is written last and remains.
     outermost = forward[Forest(around).roots()]
     waits: NDArray[np.int32] = np.where(outermost == NONE, usual[track], track[outermost])
     waits[waits == track] = NONE

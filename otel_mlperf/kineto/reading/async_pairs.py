@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.reading.damage import DamageLog
 
 _MOST_ROWS: Final = 1 << 12
-"""Of one process and category; what overlaps more shares the last."""
+"""Maximum number of rows of one process and category; further overlapping groups share the last."""
 _MOST_LOOKS: Final = 64
-"""Open begins of one id that are looked at for that of an end."""
+"""Maximum number of open starts of one id that are searched for the one of an end."""
 _Pair = tuple[Complete, int]
 
 
 class _Group(msgspec.Struct, gc=False):
-    """What is open under one id, and what has ended since the first of it began."""
+    """Open events of one id, and those that have ended since the first of them started."""
 
     open: list[tuple[AsyncBegin, int]]
     ended: list[_Pair]
 
 
 class AsyncPairs:
-    """Finds the begin of each end, whatever the order in which different ids end."""
+    """Pairing of asynchronous starts and ends, in whatever order different ids end."""
 
     def __init__(self, damage: DamageLog) -> None:
         self._damage = damage
         self._groups: dict[tuple[Any, ...], _Group] = {}
         self._early: dict[tuple[Any, ...], list[tuple[AsyncEnd, int]]] = {}
-        """Ends that nothing was open for: their begin may stand behind them."""
+        """Ends without an open start: the start may follow them in the file."""
         self._rows: dict[tuple[Any, str], list[tuple[int, int]]] = {}
-        """Of each process and category a heap: when a row was used last, and its number."""
+        """For each process and category a heap of rows: time of last use, and number."""
 
     def pair(self, halves: Iterable[tuple[AsyncBegin | AsyncEnd, int]]) -> list[_Pair]:
         """Return the events of the groups that these entries end, each at its begin's position."""
@@ -67,7 +67,7 @@ class AsyncPairs:
         return pairs
 
     def _take_early(self, key: tuple[Any, ...], begin: AsyncBegin) -> AsyncEnd | None:
-        """Take the first end in time of a begin that stands behind its end in the file."""
+        """Take the first end in time for a start that comes after its end in the file."""
         if not (early := self._early.get(key)):
             return None
         ends = [end for end, _ in early[:_MOST_LOOKS]]
@@ -82,7 +82,7 @@ class AsyncPairs:
         return early.pop(min(fits)[1])[0] if fits else None
 
     def close(self) -> list[_Pair]:
-        """Return what ended in groups that are open, and count the halves without the other."""
+        """Return the ended events of open groups, and count the halves without the other."""
         pairs: list[_Pair] = []
         for early in self._early.values():
             for end, position in early:
@@ -95,10 +95,10 @@ class AsyncPairs:
         return pairs
 
     def _placed(self, ended: list[_Pair]) -> list[_Pair]:
-        """The events of a group on a row that is free from its start to its end."""
+        """Put the events of a group on a row that is free from its start to its end."""
         if not ended:
             return []
-        first = ended[-1][0]  # the outermost ends last
+        first = ended[-1][0]  # The outermost event ends last.
         starts = parse_times(lambda: (event.ts for event, _ in ended), len(ended))
         lengths = parse_times(lambda: (event.dur for event, _ in ended), len(ended))
         known = (starts != NO_TIME) & (lengths != NO_TIME)
@@ -122,7 +122,7 @@ class AsyncPairs:
 
 
 def _identity(half: AsyncBegin | AsyncEnd) -> tuple[Any, ...]:
-    """An id counts within its process, unless it is said to be global."""
+    """Return the key of an id: it counts within its process, unless it is marked as global."""
     if half.id2 is not None:
         world = half.id2.get("global")
         return (str(half.id2.get("local")), str(half.pid)) if world is None else (str(world),)
@@ -130,7 +130,7 @@ def _identity(half: AsyncBegin | AsyncEnd) -> tuple[Any, ...]:
 
 
 def _match(begins: list[tuple[AsyncBegin, int]], end: AsyncEnd) -> int:
-    """The place of the begin that an end belongs to: the last of its name, else the last."""
+    """Return the index of the start that an end belongs to: the last of its name, else the last."""
     for at in range(len(begins) - 1, max(-1, len(begins) - 1 - _MOST_LOOKS), -1):
         if not end.name or begins[at][0].name == end.name:
             return at

@@ -30,18 +30,18 @@ _OPEN: Final = ord("{")
 _CLOSE: Final = ord("}")
 _BLANK: Final = ord(" ")
 _MOST_BLANKS: Final = 64
-"""Looked at before a brace: with more, it may begin an entry for all that is known."""
-# Decimals stay text: a float cannot hold today's time to the nanosecond.
+"""Maximum number of blanks examined before a brace: with more, it is assumed to start an entry."""
+# Decimals stay text: a float cannot represent a current time to the nanosecond.
 _DECODER: Final = msgspec.json.Decoder(list[ENTRY], float_hook=str)
 NOT_DECODED: Final = (msgspec.DecodeError, RecursionError, ValueError)
 PART_BYTES: Final = 1 << 19
-"""Small enough that a block, and what is made of it, stays in the processor's cache."""
+"""Small enough that a block, and the objects made from it, stay in the processor's cache."""
 
 
 def last_between(data: bytes) -> tuple[int, int] | None:
-    """Where the last whole entry of ``data`` ends, and where the next begins."""
-    # Backwards is what is wanted, and expressions only search forwards: the end of the block is
-    # tried first, because entries are short.
+    """Return where the last whole entry of ``data`` ends, and where the next one starts."""
+    # Regular expressions only search forwards: the end of the block is tried first, because
+    # entries are short.
     for begin in (max(0, len(data) - _LOOK_BACK), 0):
         places = [match.span() for match in BETWEEN.finditer(data, begin)]
         if places:
@@ -59,20 +59,20 @@ class TextBlock:
         self.entries = entries
 
     def positions(self) -> NDArray[np.int64]:
-        """Where each entry has its ``{``, from the beginning of the block."""
-        # Looked up only where positions are asked for, and by looks again: the decoder does not
-        # tell them.
+        """Return the position of each entry's ``{``, from the start of the block."""
+        # Computed only on request, by scanning the text again: the decoder does not report
+        # positions.
         array = np.frombuffer(self._text, np.uint8)
         opens = np.flatnonzero(array == _OPEN)
         positions = opens[_may_begin_entry(array, opens)]
         if len(positions) != len(self.entries):
-            # Others look like one: objects in lists within entries, or braces in texts.
+            # Other braces look like one: objects in lists within entries, or braces in texts.
             positions = _outermost(array)
         return positions - len(b"[")
 
 
 def decode(text: memoryview) -> TextBlock | None:
-    """The entries in ``text``, which are separated by commas; None if they cannot be decoded."""
+    """Decode the entries in ``text``, which are separated by commas; None if that fails."""
     whole = b"".join((b"[", text, b"]"))
     try:
         return TextBlock(whole, _DECODER.decode(whole))
@@ -81,8 +81,8 @@ def decode(text: memoryview) -> TextBlock | None:
 
 
 def _may_begin_entry(array: NDArray[np.uint8], opens: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which braces follow a comma, or the beginning of the list, as those of all entries do."""
-    # The bracket of the list stands at 0, so one byte in front of a brace there always is.
+    """Return which braces follow a comma, or the start of the list, as those of all entries do."""
+    # The bracket of the list is at 0, so there is always one byte in front of a brace.
     before = opens - 1
     for _ in range(_MOST_BLANKS):
         blank = array[before] <= _BLANK
@@ -95,8 +95,8 @@ def _may_begin_entry(array: NDArray[np.uint8], opens: NDArray[np.int64]) -> NDAr
 
 
 def _outermost(array: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Where an object begins that is within no other, nor in a text."""
-    # Slow, and right whatever the text says: every quote and escape is looked at.
+    """Return where an object starts that is within no other object, nor in a text."""
+    # Slow, and correct for any text: every quote and escape is examined.
     braces = np.flatnonzero(((array == _OPEN) | (array == _CLOSE)) & ~_inside_texts(array))
     opens = array[braces] == _OPEN
     depth = np.cumsum(np.where(opens, 1, -1))
@@ -105,7 +105,7 @@ def _outermost(array: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _inside_texts(array: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which bytes stand between quotes."""
+    """Return which bytes are between quotes."""
     quotes = np.flatnonzero(array == ord('"'))
     escapes = np.flatnonzero(array == ord("\\"))
     if len(escapes):
@@ -117,15 +117,15 @@ def _inside_texts(array: NDArray[np.uint8]) -> NDArray[np.bool_]:
         quotes = quotes[~np.isin(quotes, escapes[run % 2 == 0] + 1)]
     marks = np.zeros(len(array), np.int8)
     marks[quotes] = 1
-    # After an odd number of quotes one is inside a text.
+    # After an odd number of quotes the position is inside a text.
     return np.bitwise_xor.accumulate(marks).astype(np.bool_)
 
 
 class TraceText:
-    """A window over the stream: bytes are appended at its end and dropped at its beginning.
+    """A window over the stream: bytes are appended at its end and dropped at its start.
 
-    One piece is read ahead on a thread: to read, decompress and hash needs no interpreter, so it
-    costs no time beside decoding where there is a second processor.
+    One piece is read ahead on a thread: reading, decompressing and hashing need no interpreter, so
+    that they cost no time in addition to decoding if there is a second processor.
     """
 
     def __init__(self, source: TraceSource, progress: Callable[[int], None] | None = None) -> None:
@@ -134,12 +134,12 @@ class TraceText:
         self._thread = ThreadPoolExecutor(1, "otel-mlperf-trace")
         self._ahead = self._thread.submit(source.read)
         self._piece = memoryview(b"")
-        """Read, but not yet in ``data``."""
+        """Bytes read, but not yet in ``data``."""
         self.data = b""
         self.offset = 0
-        """Of ``data[0]`` in the uncompressed text."""
+        """Offset of ``data[0]`` in the uncompressed text."""
         self.ended = False
-        """``data`` reaches to the end of the text."""
+        """Whether ``data`` reaches to the end of the text."""
 
     def __enter__(self) -> TraceText:
         return self
@@ -153,20 +153,20 @@ class TraceText:
         self._thread.shutdown(cancel_futures=True)
 
     def more(self) -> bool:
-        """Append up to ``PART_BYTES``; false at the end."""
+        """Append up to ``PART_BYTES``; return False at the end."""
         if not self._piece:
             self._piece = memoryview(self._ahead.result())
             if self._piece:
                 self._ahead = self._thread.submit(self._source.read)
             if self._progress is not None:
                 self._progress(self._source.file_bytes)
-        # What is left of the block before is a part of an entry: it is short, and copied once.
+        # The rest of the block before is part of an entry: it is short, and copied once.
         self.data = b"".join((self.data, self._piece[:PART_BYTES]))
         self.ended = not self._piece
         self._piece = self._piece[PART_BYTES:]
         return not self.ended
 
     def drop(self, size: int) -> None:
-        """Forget the first ``size`` bytes."""
+        """Drop the first ``size`` bytes."""
         self.data = self.data[size:]
         self.offset += size

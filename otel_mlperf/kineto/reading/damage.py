@@ -28,7 +28,7 @@ EXAMPLE_CHARACTERS = 120
 
 
 class DamageLog:
-    """Counts each kind, and remembers where it was first."""
+    """Counts of each kind of damage, with its first place."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, Damage] = {}
@@ -49,10 +49,10 @@ class DamageLog:
         return kind in self._kinds
 
     def all(self) -> list[Damage]:
-        """What was met, in the order of the file."""
+        """Return the recorded damage, in the order of the file."""
         return sorted(self._kinds.values(), key=lambda damage: (damage.offset, damage.kind))
 
 
 def printable(text: str) -> str:
-    """The beginning of ``text`` on one line, safe for any terminal and encoding."""
+    """Return the start of ``text`` on one line, safe for any terminal and encoding."""
     return ascii(text[:EXAMPLE_CHARACTERS])[1:-1] if text else ""

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.reading.table import Table
 
 LONGEST_ENTRY: Final = 1 << 20
-"""Bytes of text that an entry may have."""
+"""Maximum size of an entry's text in bytes."""
 LAST_ENTRY: Final = re.compile(rb'\}\s*(?=\]\s*(?:,\s*"|\}|\Z))')
 _MOST_KEPT: Final = 1 << 12
 _OVERLAP: Final = 1 << 12
 _LOOKS: Final = (1 << 12, 1 << 16, LONGEST_ENTRY)
-"""Bytes to look at for an entry whose end is not known, shortest first."""
+"""Numbers of bytes examined for an entry whose end is not known, shortest first."""
 _MOST_INNER: Final = 64
-"""Places within one entry that look like the beginning of another."""
+"""Maximum number of places within one entry that look like the start of another."""
 _BLANK: Final = re.compile(rb"[\s,]*")
 _BRACKETS: Final = re.compile(rb"[\s\]]*")
 _NO_ENTRY: Final = re.compile(rb"[^{\]]*")
@@ -41,13 +41,13 @@ class Taken(NamedTuple):
     """How far a damaged block was read."""
 
     size: int
-    """Bytes that are done with."""
+    """Number of bytes that were processed."""
     ended: bool = False
-    """The array ends there."""
+    """Whether the array ends there."""
 
 
 class DamagedBlocks:
-    """Takes apart what does not decode."""
+    """Recovery of entries from blocks that do not decode."""
 
     def __init__(self, table: Table, damage: DamageLog, *, is_bare: bool) -> None:
         self._table = table
@@ -56,10 +56,10 @@ class DamagedBlocks:
         self._kept: list[Any] = []
         self._positions: list[int] = []
         self._is_within = False
-        """What was skipped last goes on beyond its block, and is counted."""
+        """Whether the skipped text continues beyond its block, and is counted already."""
 
     def take(self, data: bytes, offset: int, *, is_last: bool) -> Taken:
-        """Read what can be read of ``data``, which begins at an entry.
+        """Read the recoverable part of ``data``, which starts at an entry.
 
         Unless ``is_last``, an entry that ends beyond ``data`` is left for the next call.
         """
@@ -67,13 +67,13 @@ class DamagedBlocks:
         between = [match.span() for match in BETWEEN.finditer(data)]
         begins = [end for _, end in between]
         at, window = 0, len(between) // 2
-        # Within an entry too long to hold: only where the next may begin is looked for.
+        # Within an entry that is too long to keep: only the start of the next one is searched for.
         if self._is_within and not is_last:
             if not between:
                 return Taken(max(0, len(data) - _OVERLAP))
             at = begins[0]
-        # What decodes doubles the next part and what does not quarters it, so that one bad entry
-        # among thousands costs a few decodes more and all others go the fast way.
+        # A successful decode doubles the next part and a failed one quarters it, so that one bad
+        # entry among thousands costs a few decodes more and all others use the fast path.
         while True:
             ahead = bisect_right(begins, at)
             window = min(max(1, window), len(between) - ahead)
@@ -94,7 +94,7 @@ class DamagedBlocks:
         block = decode(text)
         if block is None:
             return False
-        # First what was kept one by one: it stands before the block, and rows follow the file.
+        # Entries kept one by one come first: they precede the block, and rows follow the file.
         self._flush()
         self._is_within = False
         self._table.add(block.entries, block.positions() + offset)
@@ -103,7 +103,7 @@ class DamagedBlocks:
     def _take_one(
         self, data: bytes, at: int, offset: int, begins: list[int], *, is_last: bool
     ) -> Taken | None:
-        """One entry, or the end of the array; None if that needs more data."""
+        """Read one entry, or the end of the array; return None if that needs more data."""
         at = _skip(_BLANK, data, at)
         if at == len(data):
             return Taken(at, ended=True) if is_last else None
@@ -135,9 +135,10 @@ class DamagedBlocks:
     def _parse(
         self, data: bytes, at: int, offset: int, begins: list[int]
     ) -> tuple[Parsed | None, bool]:
-        """What stands at ``at``, already kept; else whether it seems to go on beyond ``data``."""
-        # What looks like the next entry may stand in a text of this one, so ends are tried, each
-        # twice as far as the one before: an entry is parsed a few times, and not once a brace.
+        """Parse and keep the entry at ``at``; else return whether it seems to exceed ``data``."""
+        # What looks like the next entry may be inside a text of this one. So ends are tried, each
+        # twice as far as the one before: an entry is parsed a few times, and not once for each
+        # brace.
         powers = [1 << power for power in range(_MOST_INNER.bit_length())]
         limits = [begins[count - 1] for count in powers if count <= len(begins)]
         if len(begins) < _MOST_INNER:
@@ -169,7 +170,7 @@ class DamagedBlocks:
         goes_on: bool,
         is_last: bool,
     ) -> Taken:
-        """An entry that is not JSON: mended or lost."""
+        """Mend or skip an entry that is not JSON."""
         if begins:
             limit = begins[0]
         elif end := LAST_ENTRY.search(data, at):
@@ -180,7 +181,8 @@ class DamagedBlocks:
         else:
             self._lose("unreadable_event", data, at, offset)
             self._is_within = True
-            # The overlap, since the end of the data may cut the place between two entries.
+            # The overlap is kept, since the end of the data may cut the boundary between two
+            # entries.
             return Taken(len(data) - _OVERLAP)
         self._mend(data, at, offset, limit)
         self._is_within = False
@@ -212,7 +214,7 @@ class DamagedBlocks:
                 self._flush()
 
     def _flush(self) -> None:
-        """Put what was kept one by one where it belongs: numpy's calls are dear for one row."""
+        """Add the entries kept one by one to the table: numpy's calls are expensive for one row."""
         if self._kept:
             self._table.add(self._kept, np.array(self._positions, np.int64))
             self._kept, self._positions = [], []

@@ -25,7 +25,7 @@ Whole = int | str | None
 
 
 class Args(msgspec.Struct, gc=False):
-    """Of an event with a duration."""
+    """Arguments of an event with a duration."""
 
     external: Whole = msgspec.field(default=NONE, name="External id")
     sequence: Whole = msgspec.field(default=NONE, name="Sequence number")
@@ -36,11 +36,11 @@ class Args(msgspec.Struct, gc=False):
     bytes: Whole = NONE
     number: Whole = msgspec.field(default=NONE, name="Ev Idx")
     correlation_id: Whole = NONE
-    """What XLA calls the correlation."""
+    """XLA's name for the correlation."""
 
 
 class MemoryArgs(msgspec.Struct, gc=False):
-    """Of a ``[memory]`` instant."""
+    """Arguments of a ``[memory]`` instant."""
 
     device_type: Whole = msgspec.field(default=NONE, name="Device Type")
     device: Whole = msgspec.field(default=NONE, name="Device Id")
@@ -75,7 +75,7 @@ class Begin(msgspec.Struct, gc=False, tag_field="ph", tag="B"):
 
 
 class End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
-    """The second half of what began last on the same track."""
+    """The second half of the event that started last on the same track."""
 
     pid: Whole = None
     tid: Whole = None
@@ -83,7 +83,7 @@ class End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
 
 
 class _AsyncHalf(msgspec.Struct, gc=False):
-    """What both halves of an event have that is in no thread's stack."""
+    """Common fields of both halves of an asynchronous event, which is in no thread's stack."""
 
     cat: str = ""
     name: str = ""
@@ -95,25 +95,25 @@ class _AsyncHalf(msgspec.Struct, gc=False):
 
 
 class AsyncBegin(_AsyncHalf, gc=False, tag_field="ph", tag="b"):
-    """The first half of such an event."""
+    """The first half of an asynchronous event."""
 
     args: Args | None = None
 
 
 class AsyncEnd(_AsyncHalf, gc=False, tag_field="ph", tag="e"):
-    """The second half of what began under the same category, scope and id."""
+    """The second half of the event that started under the same category, scope and id."""
 
 
 class OldAsyncBegin(AsyncBegin, tag_field="ph", tag="S"):
-    """The same in older files."""
+    """The first half of an asynchronous event in older files."""
 
 
 class OldAsyncEnd(AsyncEnd, tag_field="ph", tag="F"):
-    """The same in older files."""
+    """The second half of an asynchronous event in older files."""
 
 
 class FlowStart(msgspec.Struct, gc=False, tag_field="ph", tag="s"):
-    """Where an arrow leaves."""
+    """The start of an arrow."""
 
     id: Whole = None
     pid: Whole = None
@@ -123,7 +123,7 @@ class FlowStart(msgspec.Struct, gc=False, tag_field="ph", tag="s"):
 
 
 class FlowEnd(msgspec.Struct, gc=False, tag_field="ph", tag="f"):
-    """Where an arrow arrives."""
+    """The end of an arrow."""
 
     id: Whole = None
     pid: Whole = None
@@ -133,7 +133,7 @@ class FlowEnd(msgspec.Struct, gc=False, tag_field="ph", tag="f"):
 
 
 class Instant(msgspec.Struct, gc=False, tag_field="ph", tag="i"):
-    """A moment; those of the allocator have arguments."""
+    """A moment without duration; those of the allocator have arguments."""
 
     name: str = ""
     pid: Whole = None
@@ -157,7 +157,7 @@ OTHERS: Final = {
 }
 
 
-"""Counted, and no more: counters, object life cycles, marks, … of other tools."""
+"""Entries that are only counted: counters, object life cycles, marks, … of other tools."""
 
 
 KINDS: Final[tuple[type[msgspec.Struct], ...]] = (
@@ -183,14 +183,14 @@ ENTRY: Final[Any] = functools.reduce(operator.or_, KINDS)
 
 
 class BeginEndPairs:
-    """Pairs an end with what began last on its track, as the format has it."""
+    """Pairing of each end with the event that started last on its track, as the format defines."""
 
     def __init__(self, damage: DamageLog) -> None:
         self._damage = damage
         self._open: dict[tuple[Whole, Whole], list[tuple[Begin, int]]] = {}
 
     def pair(self, halves: Iterable[tuple[Begin | End, int]]) -> list[tuple[Complete, int]]:
-        """The events that these entries end, each at the position of its begin."""
+        """Return the events that these entries end, each at the position of its start."""
         pairs = []
         for half, position in halves:
             track = (half.pid, half.tid)
@@ -204,14 +204,14 @@ class BeginEndPairs:
         return pairs
 
     def close(self) -> None:
-        """Count what began and never ended: how long it took is not known."""
+        """Count events that started and never ended: their duration is not known."""
         for begins in self._open.values():
             for begin, position in begins:
                 self._damage.add("unmatched_begin", position, begin.name)
 
 
 def join_halves(begin: Begin | AsyncBegin, end: End | AsyncEnd, tid: Whole = None) -> Complete:
-    """One event from the time of its begin to that of its end, on the row ``tid``."""
+    """Join two halves to one event from start time to end time, on the row ``tid``."""
     start_ns, end_ns = parse_times(lambda: (begin.ts, end.ts), 2).tolist()
     known = NO_TIME not in (start_ns, end_ns)
     return Complete(
@@ -220,7 +220,7 @@ def join_halves(begin: Begin | AsyncBegin, end: End | AsyncEnd, tid: Whole = Non
         pid=begin.pid,
         tid=tid,
         ts=begin.ts,
-        # As text, in microseconds, so that it is read as one that was written: exactly.
+        # Text in microseconds, so that it is parsed exactly, like a written one.
         dur=f"{end_ns - start_ns}e-3" if known else end.ts,
         args=begin.args,
     )

@@ -25,21 +25,21 @@ _OVERLAP: Final = 64
 
 
 class Fields:
-    """Reads fields of the outermost object up to the list of events, and after it."""
+    """Reader of the fields of the outermost object, up to the list of events and after it."""
 
     def __init__(self, text: TraceText, damage: DamageLog) -> None:
         self._text = text
         self._damage = damage
         self._is_lost = False
-        """Nothing that matters was found behind damage, up to the end of the file."""
+        """Whether no relevant field was found after damage, up to the end of the file."""
         self.values: dict[str, Any] = {}
         self.is_bare = False
-        """The file is a list of events without an object around it."""
+        """Whether the file is a list of events without an object around it."""
 
     def open(self) -> bool:
-        """Go to the first event; false if there is no list of events.
+        """Go to the first event; return False if there is no list of events.
 
-        The first data is there already.
+        The first data has been read already.
         """
         text = self._text
         if text.data.startswith(BYTE_ORDER_MARK):
@@ -57,7 +57,7 @@ class Fields:
         return self._find_wanted() and self.find_events()
 
     def find_events(self) -> bool:
-        """Read fields up to the list of events; false at the end of the file."""
+        """Read fields up to the list of events; return False at the end of the file."""
         while first := self._next():
             if first == b"}" or self.is_bare:
                 self._close(first)
@@ -68,14 +68,14 @@ class Fields:
                     return True
             else:
                 self._lose("unexpected_text")
-        # A bare list needs no end, says the format; and what is lost may hold the end.
+        # The format requires no end of a bare list; and lost text may contain the end.
         is_known = self.is_bare or self._is_lost or "truncated" in self._damage
         if not is_known:
             self._damage.add("truncated", self._text.offset, "the outermost object has no end")
         return False
 
     def _next(self) -> bytes:
-        """The next byte that is not blank, which is then the first of the text."""
+        """Return the next byte that is not blank, which then becomes the first of the text."""
         text = self._text
         while True:
             blank = _BLANK.match(text.data)
@@ -84,7 +84,7 @@ class Fields:
                 return text.data[:1]
 
     def _read_field(self) -> bool:
-        """Take one field; true if it is the list of events, up to its ``[``."""
+        """Read one field; return True if it is the list of events, up to its ``[``."""
         text = self._text
         while not (key := _KEY.match(text.data)):
             if len(text.data) > _LONGEST_KEY or not text.more():
@@ -106,7 +106,7 @@ class Fields:
         return False
 
     def _take_value(self, key: re.Match[bytes]) -> int | None:
-        """Bytes that the field takes; 0: unreadable; None: it goes on beyond the data."""
+        """Return the size of the field in bytes; 0: unreadable; None: it exceeds the data."""
         data = self._text.data
         text = data[key.end() :].decode("utf-8", "surrogateescape")
         try:
@@ -122,7 +122,7 @@ class Fields:
         return key.end() + len(text[: parsed.end].encode("utf-8", "surrogateescape"))
 
     def _double(self) -> bool:
-        """Read as much again as is there, so that long fields are parsed few times."""
+        """Double the data, so that long fields are parsed only a few times."""
         wanted = 2 * len(self._text.data)
         while len(self._text.data) < wanted:
             if not self._text.more():
@@ -130,7 +130,7 @@ class Fields:
         return True
 
     def _lose(self, kind: str) -> None:
-        """Count what stands here, and go to the next field that matters."""
+        """Count the damage here, and go to the next relevant field."""
         text = self._text
         self._damage.add(kind, text.offset, text.data[:80].decode("latin-1"))
         text.drop(1)
@@ -159,7 +159,7 @@ class Fields:
 
 
 class Distributed(NamedTuple):
-    """What a trace says about the job that it is part of."""
+    """Facts about the distributed job that the trace is part of."""
 
     rank: int | None
     world_size: int | None
@@ -167,7 +167,7 @@ class Distributed(NamedTuple):
 
 
 def find_distributed(values: dict[str, Any]) -> Distributed:
-    """From ``distributedInfo``, where it is an object or the text of one, or beside it."""
+    """Return them from ``distributedInfo``, an object or its text, or from fields next to it."""
     info = values.get("distributedInfo")
     if isinstance(info, str):
         try:

@@ -93,13 +93,13 @@ _UNPACK: Final = {"tar": "tar -xf", "zip": "unzip"}
 _MOST_NAMES: Final = 5
 _MOST_MEMBERS: Final = 4_096
 _MOST_BYTES: Final = 1 << 30
-"""Of the text of an archive that is read for the names of its members."""
+"""Maximum number of bytes of an archive that are read for the names of its members."""
 
 
 def find_foreign(path: Path, head: bytes) -> str:
-    """Say what the file is, and what to do; empty if it may be a trace.
+    """Describe what the file is, and what to do; empty if it may be a trace.
 
-    ``head`` is the beginning of its uncompressed text.
+    ``head`` is the start of its uncompressed text.
     """
     if _tar_header(head[:BLOCKSIZE]):
         return _archive("tar", path, *_tar_members(path))
@@ -116,7 +116,7 @@ def find_foreign(path: Path, head: bytes) -> str:
 
 
 def _encoding(head: bytes) -> str:
-    """UTF-16 or UTF-32, by the mark or by the NULs of the first two characters; empty: neither."""
+    """Return UTF-16 or UTF-32, by the mark or by NULs in the first two characters; else empty."""
     for mark, encoding in _MARKS:
         if head.startswith(mark):
             return encoding
@@ -127,7 +127,7 @@ def _encoding(head: bytes) -> str:
 
 
 def find_foreign_fields(fields: dict[str, object]) -> str:
-    """Say what an object without a list of events is, by its fields; empty if nobody knows."""
+    """Describe an object without a list of events, by its fields; empty if it is not known."""
     return _CHAKRA if {"nodes", "schema"} <= fields.keys() else ""
 
 
@@ -169,7 +169,7 @@ def _tar_members(path: Path) -> tuple[list[str], bool]:
             member = _tar_header(header)
             if member is None:
                 return names, header == bytes(BLOCKSIZE)
-            if member.type in REGULAR_TYPES:  # no folder, link or long name
+            if member.type in REGULAR_TYPES:  # Not a folder, link or long name.
                 names.append(member.name)
             left = -(-max(0, member.size) // BLOCKSIZE) * BLOCKSIZE
             while len(data) < left and (piece := source.read()):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.reading.value_columns import TrackTable
 
 MOST_KINDS: Final = 256
-"""Categories that a byte can tell apart; all others are the last of them."""
+"""Maximum number of categories, which fit in a byte; all further ones share the last number."""
 FLOW_NAMES: Final = {
     "async": "ac2g",
     "async_gpu": "ac2g",
@@ -43,7 +43,7 @@ FLOW_NAMES: Final = {
     "forward_backward": "fwdbwd",
     "fwd_bwd": "fwdbwd",
 }
-"""What older versions and other profilers call the two kinds of arrow."""
+"""Names of the two kinds of arrow in older versions and other profilers."""
 _NARROW: Final = ("device", "device_type")
 _ARGS: Final[dict[str, Whole]] = {
     name: np.int16 if name in _NARROW else np.int64 for name in Args.__struct_fields__
@@ -55,7 +55,7 @@ _NARROWED: Final = _ARGS.keys() | {"position", "name", "track"}
 _NUMBER: Final = "number"
 _OTHER_CORRELATION: Final = "correlation_id"
 _NO_COLUMNS: Final = (_NUMBER, _OTHER_CORRELATION)
-"""Of the args, those that are no columns."""
+"""Arguments that are not stored as columns."""
 _MEMORY: Final = ("memory",)
 _NO_ARGS: Final = Args()
 _NO_MEMORY_ARGS: Final = MemoryArgs()
@@ -65,14 +65,14 @@ _ID: Final = attrgetter("id")
 
 
 class EventRows:
-    """Events with a duration."""
+    """Rows of events with a duration."""
 
     def __init__(self, tracks: TrackTable, numbers: RecordNumbers, damage: DamageLog) -> None:
         self._tracks = tracks
         self._numbers = numbers
         self._damage = damage
         self.timeless_work = 0
-        """Records on streams that are lost because they have no usable time."""
+        """Number of records on streams that are lost because they have no usable time."""
         self._names = NameIndex()
         self._categories = Index(str.lower, MOST_KINDS)
         self._rows = Growing(
@@ -86,11 +86,11 @@ class EventRows:
         )
 
     def add(self, events: list[Complete], positions: NDArray[np.int64]) -> None:
-        """Take the events at these byte offsets."""
+        """Add the events at these byte offsets."""
         start = time_column("ts", events, positions, self._damage)
         duration = time_column("dur", events, positions, self._damage)
-        # One look at the smallest: in a sound file nothing below is done. NO_TIME is the smallest
-        # number there is, so it is below zero too.
+        # One check of the minimum: nothing below is done for an intact file. NO_TIME is the
+        # smallest number there is, so it is below zero too.
         if start.min() == NO_TIME or duration.min() < 0:
             self._count_negative(events, start, duration, positions)
             good = (start != NO_TIME) & (duration >= 0)
@@ -123,7 +123,7 @@ class EventRows:
         duration: NDArray[np.int64],
         positions: NDArray[np.int64],
     ) -> None:
-        """Count the records that end before their start: their stop time was never filled in."""
+        """Count records that end before their start: their end was never filled in."""
         is_negative = (start != NO_TIME) & (duration != NO_TIME) & (duration < 0)
         for row in np.flatnonzero(is_negative).tolist():
             self.timeless_work += (events[row].args or _NO_ARGS).stream not in (NONE, None)
@@ -131,16 +131,16 @@ class EventRows:
             self._damage.add("negative_duration", int(positions[row]), example)
 
     def finish(self, base_ns: int) -> Events:
-        """All events in the order of the file, with times from the zero that ``base_ns`` is."""
+        """Return all events in the order of the file, with ``base_ns`` added to their times."""
         columns = _shifted(self._rows.columns(), "start_ns", base_ns, self._damage)
         columns = self._timed(columns, base_ns)
         for name in columns.keys() & _NARROWED:
             columns[name] = narrowed(columns[name])
         position = columns["position"]
         if np.any(position[1:] < position[:-1]):
-            # Pairs of begin and end become known only at their end.
-            # By the byte offset, so that ids, which follow from it, and the order of equal times
-            # are the file's.
+            # Pairs of start and end become known only at their end. They are sorted by byte
+            # offset, so that ids, which follow from it, and the order of equal times are the
+            # file's.
             order = np.argsort(position, kind="stable")
             columns = {name: column[order] for name, column in columns.items()}
         return Events(**columns)
@@ -157,16 +157,16 @@ class EventRows:
         return {name: np.delete(column, lost) for name, column in columns.items()}
 
     def names(self) -> list[str]:
-        """What ``Events.name`` points to."""
+        """Return the names that ``Events.name`` points to."""
         return self._names.things()
 
     def categories(self) -> list[str]:
-        """What ``Events.category`` points to."""
+        """Return the categories that ``Events.category`` points to."""
         return self._categories.things()
 
 
 class FlowRows:
-    """Ends of arrows."""
+    """Rows of the ends of arrows."""
 
     def __init__(self, tracks: TrackTable, damage: DamageLog) -> None:
         self._tracks = tracks
@@ -177,7 +177,7 @@ class FlowRows:
         )
 
     def add(self, ends: list[Any], positions: NDArray[np.int64]) -> None:
-        """Take the ends at these byte offsets."""
+        """Add the ends at these byte offsets."""
         time = time_column("ts", ends, positions, self._damage)
         ids = self._ids(ends, positions)
         good = (time != NO_TIME) & (ids != NONE)
@@ -193,7 +193,7 @@ class FlowRows:
         )
 
     def _ids(self, ends: list[Any], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The ids as numbers; a text that is none has a negative one, made from the text."""
+        """Return the ids as numbers; other texts get a negative one, made from the text."""
         try:
             return np.fromiter(map(_ID, ends), np.int64, len(ends))
         except (TypeError, ValueError, OverflowError):
@@ -201,17 +201,17 @@ class FlowRows:
             return whole_column("id", numbered, np.int64, positions, self._damage)
 
     def finish(self, base_ns: int) -> Flows:
-        """All ends, with times from the zero that ``base_ns`` is."""
+        """Return all ends, with ``base_ns`` added to their times."""
         columns = _shifted(self._rows.columns(), "time_ns", base_ns, self._damage)
         return Flows(**columns | {name: narrowed(columns[name]) for name in ("id", "track")})
 
     def kinds(self) -> list[str]:
-        """What ``Flows.kind`` points to."""
+        """Return the kinds that ``Flows.kind`` points to."""
         return self._kinds.things()
 
 
 class AllocationRows:
-    """``[memory]`` instants."""
+    """Rows of ``[memory]`` instants."""
 
     def __init__(self, tracks: TrackTable, numbers: RecordNumbers, damage: DamageLog) -> None:
         self._tracks = tracks
@@ -220,7 +220,7 @@ class AllocationRows:
         self._rows = Growing(time_ns=np.int64, track=np.int32, **_as_columns(_MEMORY_ARGS))
 
     def add(self, instants: list[Instant], positions: NDArray[np.int64]) -> None:
-        """Take those of the instants that are allocations."""
+        """Add the instants that are allocations."""
         good = np.array([instant.name == "[memory]" for instant in instants], np.bool_)
         instants, positions = _chosen(instants, good), positions[good]
         time = time_column("ts", instants, positions, self._damage)
@@ -237,7 +237,7 @@ class AllocationRows:
         )
 
     def finish(self, base_ns: int) -> Allocations:
-        """All allocations, with times from the zero that ``base_ns`` is."""
+        """Return all allocations, with ``base_ns`` added to their times."""
         return Allocations(**_shifted(self._rows.columns(), "time_ns", base_ns, self._damage))
 
 
@@ -246,9 +246,9 @@ def _as_columns(columns: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text_number(ident: Any) -> Any:
-    """A number for an id that is a text; digits are themselves.
+    """Return a number for a text id; digits are returned unchanged.
 
-    A digest, as a table of all texts would grow with the file.
+    The number is a digest, as a table of all texts would grow with the file.
     """
     if not isinstance(ident, str) or not ident or ident.removeprefix("-").isdecimal():
         return ident
@@ -269,10 +269,10 @@ def _chosen(entries: list[Any], good: NDArray[np.bool_]) -> list[Any]:
 def _shifted(
     columns: dict[str, NDArray[Any]], time: str, base_ns: int, damage: DamageLog
 ) -> dict[str, NDArray[Any]]:
-    """The columns with ``base_ns`` added; rows that 64 bits cannot hold then are lost."""
+    """Return the columns with ``base_ns`` added; rows that then exceed 64 bits are lost."""
     start, most = columns[time], np.iinfo(np.int64).max - base_ns
     length = columns.get("duration_ns", np.zeros(1, np.int64))
-    # Of the longest alone first: a column of all ends would take memory for nothing.
+    # The longest duration is checked first: a column of all ends would waste memory.
     if len(start) and int(start.max()) + max(0, int(length.max())) > most:
         good = start <= most - np.maximum(length, 0)
         lost = int(np.flatnonzero(~good)[0])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RecordNumbers:
-    """Sums up the numbers of each block."""
+    """Summary of the record numbers of each block."""
 
     def __init__(self) -> None:
         self._parts: list[NumberedRecords] = []
@@ -34,7 +34,7 @@ class RecordNumbers:
         category: NDArray[np.uint8],
         names: Sequence[str],
     ) -> None:
-        """Take the records of a block; those without a number are none."""
+        """Add the records of a block; records without a number do not count."""
         rows = np.flatnonzero(number >= 0)
         for code in np.unique(category[rows]).tolist():
             mine = rows[category[rows] == code]
@@ -51,7 +51,7 @@ class RecordNumbers:
             )
 
     def all(self, base_ns: int) -> list[NumberedRecords]:
-        """A line for each block and category, with times from the zero that ``base_ns`` is."""
+        """Return a line for each block and category, with ``base_ns`` added to the times."""
         return [
             part._replace(start_ns=part.start_ns + base_ns, end_ns=part.end_ns + base_ns)
             for part in self._parts

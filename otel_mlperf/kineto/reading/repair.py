@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 LONGEST_NUMBER: Final = 32
 LONGEST_MENDED: Final = 1 << 16
-"""Characters: mending begins anew after each thing that it puts right."""
+"""Maximum number of characters to mend: mending restarts after each repair."""
 _CUT_CHARACTERS: Final = 12
-"""Errors this near to the end of a text may be due to the text being cut there."""
+"""Errors this near to the end of a text may be caused by the text being cut there."""
 _MOST_MENDS: Final = 100
 _NAME: Final = re.compile(r'"name"\s*:\s*"')
 _AFTER_NAME: Final = re.compile(r'"\s*(?:,\s*"(?:pid|tid|ts|dur|ph|cat|id|args|s|bp)"\s*:|\})')
@@ -37,18 +37,18 @@ _WHOLE_ARGS: Final = tuple(
 
 
 class Parsed(NamedTuple):
-    """A JSON value."""
+    """A parsed JSON value."""
 
     value: Any
-    """Numbers with decimals, exponents or too many digits are texts."""
+    """The value; numbers with decimals, exponents or too many digits are texts."""
     end: int
-    """Where its text ends; of mended text."""
+    """Position at which its text ends; for mended text, in that text."""
     damage: dict[str, str]
-    """What was wrong with it: kinds, with an example of each."""
+    """The damage found: kinds, with an example of each."""
 
 
 def parse_value(text: str, *, floats: Callable[[str], Any] = str, strict: bool = True) -> Parsed:
-    """The value that ``text`` begins with.
+    """Parse the value that ``text`` starts with.
 
     Raises:
         json.JSONDecodeError: it is not JSON, or not all of it is there.
@@ -68,12 +68,12 @@ def parse_value(text: str, *, floats: Callable[[str], Any] = str, strict: bool =
 
 
 def is_cut(error: json.JSONDecodeError, text: str) -> bool:
-    """Whether ``text`` may merely be too short."""
+    """Return whether ``text`` may merely be too short."""
     return error.pos >= len(text) - _CUT_CHARACTERS or "Unterminated string" in error.msg
 
 
 def mend_value(text: str, *, floats: Callable[[str], Any] = str) -> Parsed | None:
-    """The value that all of ``text`` is meant to be; None if it cannot be told.
+    """Return the value that all of ``text`` is meant to be; None if it cannot be mended.
 
     Raises:
         RecursionError: it is nested too deep.
@@ -102,10 +102,10 @@ def _whole(text: str) -> int | str:
 
 
 def _mended(text: str, error: json.JSONDecodeError, damage: dict[str, str]) -> str | None:
-    """``text`` with one thing put right that explains the error; None if nothing does."""
+    """Return ``text`` with one repair that explains the error; None without one."""
     place, around = error.pos, text[max(0, error.pos - 20) : error.pos + 40]
     if "control character" in error.msg and "unescaped_quote" in damage:
-        return None  # What was escaped was no part of a text: this one goes beyond its line.
+        return None  # The escaped quote was not part of a text: this text exceeds its line.
     if "control character" in error.msg:
         damage["control_character"] = around
         return text
@@ -141,9 +141,9 @@ _COMPLETE: Final = "X"
 
 
 def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
-    """An entry; the name of a phase that the format does not have; or None, if it is neither.
+    """Return an entry, the name of an unknown phase, or None if it is neither.
 
-    What does not fit is left out, and its kind is put into ``damage``.
+    Fields that do not fit are left out, and their kind is put into ``damage``.
     """
     if not isinstance(value, dict):
         damage["not_an_event"] = repr(value)[:40]
@@ -157,7 +157,7 @@ def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
         return clean_text(phase, damage)
     fields = {"ph": phase, "ts": value.get("ts"), "dur": value.get("dur")}
     if not _NO_NUMBERS.isdisjoint(map(str, fields.values())):
-        damage.pop("not_a_number", None)  # It is counted as a time that is none.
+        damage.pop("not_a_number", None)  # It is counted as an invalid time instead.
     fields |= _of_types(value, ("name", "cat", "scope"), (str,), damage)
     fields |= _of_types(value, ("id2",), (dict,), damage)
     fields |= _of_types(value, ("pid", "tid", "id"), (int, str), damage)
@@ -173,7 +173,7 @@ def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
 
 
 def _phase(value: dict[str, Any], damage: dict[str, str]) -> str | None:
-    """The ``ph`` of an entry; None if it has none, and no start and duration that say it."""
+    """Return the ``ph`` of an entry, implied by start and duration if missing; else None."""
     phase = value.get("ph")
     if isinstance(phase, str):
         return phase
@@ -188,7 +188,7 @@ def _of_types(
     types: tuple[type, ...],
     damage: dict[str, str],
 ) -> dict[str, Any]:
-    """The fields of these names that are of these types."""
+    """Return the fields of these names that are of these types."""
     fields = {}
     for name in names:
         field = value.get(name)
@@ -197,12 +197,12 @@ def _of_types(
         elif field is not None:
             damage["wrong_type"] = f"{name}: {field!r:.40}"
             if name in ("pid", "tid"):
-                fields[name] = ""  # Said, so not missing as well.
+                fields[name] = ""  # Present, so that it is not counted as missing as well.
     return fields
 
 
 def clean_text(text: str, damage: dict[str, str]) -> str:
-    """Without halves of surrogate pairs, which no UTF-8 can say."""
+    """Return the text without halves of surrogate pairs, which UTF-8 cannot encode."""
     clean = _SURROGATE.sub("\ufffd", text)
     if clean != text and "invalid_utf8" not in damage:
         damage["lone_surrogate"] = clean[:40]

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 GZIP_MAGIC: Final = b"\x1f\x8b"
 PIECE_BYTES: Final = 1 << 20
 COMPRESSED_BYTES: Final = 1 << 16
-"""Fed to zlib at once: what is decompressed again, in smaller pieces, where it finds an error."""
+"""Bytes passed to zlib at a time: this much is decompressed again, in smaller pieces, after an
+error.
+"""
 EXPANSION_RATIO: Final = 200
-"""Real traces expand 5 to 40 times, a bomb of zeros a thousand times."""
+"""Maximum ratio: real traces expand 5 to 40 times, a bomb of zeros a thousand times."""
 EXPANSION_FREE_BYTES: Final = 10 << 20
 
 
@@ -43,13 +45,13 @@ class TraceSource:
         self._hash = hashlib.sha256()
         self.path = path
         self.file_bytes = 0
-        """Read from the file itself so far."""
+        """Bytes read from the file itself so far."""
         self.text_bytes = 0
-        """Handed out so far."""
+        """Bytes returned so far."""
         begin = read_at(self._fd, len(GZIP_MAGIC), 0)
         self.is_gzip = begin == GZIP_MAGIC
         self.is_cut_gzip = begin == GZIP_MAGIC[:1]
-        """The file ends within the mark of gzip."""
+        """Whether the file ends within the mark of gzip."""
         self._pieces = self._members() if self.is_gzip else self._plain()
 
     def __enter__(self) -> TraceSource:
@@ -65,10 +67,10 @@ class TraceSource:
         os.close(self._fd)
 
     def read(self) -> bytes:
-        """The next piece; empty at the end."""
+        """Return the next piece; empty at the end."""
         piece = next(self._pieces, b"")
         room = self._max_bytes - self.text_bytes
-        # Cut here and not at the file: of a compressed one only the text's size counts.
+        # Cut here and not at the file: for a compressed file only the text's size counts.
         if len(piece) > room:
             self._damage.add("too_large", self._max_bytes, f"more than {self._max_bytes} bytes")
             self._pieces.close()
@@ -78,11 +80,11 @@ class TraceSource:
         return piece
 
     def read_at(self, position: int, size: int) -> bytes:
-        """A part of a plain file."""
+        """Return a part of a plain file."""
         return read_at(self._fd, size, position)
 
     def digest(self) -> str:
-        """SHA-256 of what was handed out."""
+        """Return the SHA-256 of the text returned so far."""
         return self._hash.hexdigest()
 
     def _plain(self) -> Generator[bytes, None, None]:
@@ -91,8 +93,8 @@ class TraceSource:
         self._check_unchanged()
 
     def _file(self, size: int) -> bytes:
-        """The next bytes of the file, as far as it reached when it was opened."""
-        # Never beyond the size at the beginning: a file that is being written would otherwise be
+        """Read the next bytes of the file, up to the size that it had when it was opened."""
+        # Never beyond the size at the start: otherwise a file that is being written would be
         # followed for ever.
         piece = os.read(self._fd, min(size, self._opened.st_size - self.file_bytes))
         self.file_bytes += len(piece)
@@ -106,7 +108,7 @@ class TraceSource:
             self._damage.add("file_changed", self.text_bytes, grown)
 
     def _members(self) -> Generator[bytes, None, None]:
-        """Of one gzip member after the other; the bytes after the last are counted."""
+        """Yield one gzip member after the other; the bytes after the last one are counted."""
         waiting = b""
         while True:
             if len(waiting) < len(GZIP_MAGIC):
@@ -117,16 +119,16 @@ class TraceSource:
             if member is None:
                 return
             waiting = member
-        if waiting.strip(b"\0"):  # tapes and block devices pad with zeros
+        if waiting.strip(b"\0"):  # Tapes and block devices pad with zeros.
             self._damage.add("trailing_bytes", self.text_bytes, waiting[:32].hex())
         self._check_unchanged()
 
     def _member(self, waiting: bytes) -> Generator[bytes, None, bytes | None]:
-        """One gzip member; returns what was read beyond it, None if nothing can follow."""
+        """Yield one gzip member; return the bytes read beyond it, None if nothing can follow."""
         inflate = zlib.decompressobj(wbits=31)
         while not inflate.eof:
-            # zlib raises for a whole input and keeps what it had made of it: the copy is asked
-            # again, in halves, for what stands before the error.
+            # zlib raises for a whole input and discards its output: the copy decompresses the
+            # input again, in halves, up to the error.
             before = inflate.copy()
             try:
                 piece = inflate.decompress(waiting, PIECE_BYTES)
@@ -138,7 +140,7 @@ class TraceSource:
             waiting = inflate.unconsumed_tail
             if piece:
                 yield piece
-            # Asked of each piece, so that a bomb is met before it has filled the memory.
+            # Checked for each piece, so that a bomb is detected before it has filled the memory.
             if self._expands_too_much(len(waiting)):
                 return None
             if not waiting and not inflate.eof:
@@ -149,7 +151,7 @@ class TraceSource:
         return inflate.unused_data
 
     def _after_error(self, error: str, rest: bytes) -> bytes | None:
-        """What can be read on: only a wrong checksum leaves the next member's place known."""
+        """Return the readable rest: only a wrong checksum leaves the next member's place known."""
         # zlib stops at the last byte of the checksum, or of the length that follows it.
         skip = {"incorrect data check": 5, "incorrect length check": 1}
         beyond = next((size for text, size in skip.items() if text in error), 0)
@@ -166,7 +168,7 @@ class TraceSource:
 
 
 def _before_error(inflate: zlib._Decompress, waiting: bytes) -> tuple[bytes, bytes]:
-    """What decompresses before zlib finds the error in ``waiting``, and what is left after it."""
+    """Return what decompresses before zlib finds the error in ``waiting``, and what is left."""
     text = []
     size = len(waiting)
     while size:
@@ -184,7 +186,7 @@ def _before_error(inflate: zlib._Decompress, waiting: bytes) -> tuple[bytes, byt
 
 
 def _open_regular(path: Path) -> int:
-    """A file descriptor, never of something that blocks or never ends."""
+    """Return a file descriptor, never of something that blocks or never ends."""
     try:
         fd = open_to_read(path)
     except OSError as error:

@@ -45,7 +45,7 @@ _CODES: Final = {kind: code for code, kind in enumerate(KINDS)}
 
 
 class Table:
-    """Takes entries block by block, in the order of the file."""
+    """Table of the rows of a trace, filled block by block, in the order of the file."""
 
     def __init__(self, damage: DamageLog) -> None:
         self.tracks = TrackTable(damage)
@@ -67,8 +67,8 @@ class Table:
         self._unknown: dict[str, int] = {}
 
     def add(self, entries: Sequence[Any], positions: NDArray[np.int64]) -> None:
-        """Take the entries that stand at these byte offsets."""
-        # A column of kinds: entries are told apart by a look for each kind, not for each entry.
+        """Add the entries at these byte offsets."""
+        # A column of kinds: entries are separated by one check for each kind, not for each entry.
         kinds = np.fromiter(map(_CODES.__getitem__, map(type, entries)), np.uint8, len(entries))
         counts = np.bincount(kinds, minlength=len(KINDS))
         self._codes += counts
@@ -85,7 +85,7 @@ class Table:
                 take(*taken)
 
     def close(self) -> None:
-        """Take what is complete of pairs, and count halves without the other one."""
+        """Add complete pairs, and count halves without the other one."""
         self._halves.close()
         self._add_pairs(self._async.close())
 
@@ -95,18 +95,18 @@ class Table:
         self._add_pairs(pairs.pair(zip(halves, positions.tolist(), strict=True)))
 
     def _add_pairs(self, pairs: list[tuple[Complete, int]]) -> None:
-        # A pair stands where its begin does, before rows that are there already: ``finish`` sorts.
+        # A pair has the position of its start, before rows that exist already: ``finish`` sorts.
         if pairs:
             events, places = zip(*pairs, strict=True)
             self.events.add(list(events), np.array(places, np.int64))
 
     def add_unknown(self, phase: str) -> None:
-        """Count an entry of a phase that the format does not have."""
+        """Count an entry of a phase that the format does not define."""
         known = phase in self._unknown or len(self._unknown) < _MOST_PHASES
         key = phase if known else ""
         self._unknown[key] = self._unknown.get(key, 0) + 1
 
     def counts(self) -> dict[str, int]:
-        """Entries by their phase."""
+        """Return the number of entries by phase."""
         known = zip(PHASES.values(), self._codes.tolist(), strict=True)
         return {phase: count for phase, count in known if count} | self._unknown

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_TIME: Final = np.iinfo(np.int64).min
-"""Stands for what is not a time, or none that 64 bits can hold."""
+"""Marks values that are not a time, or exceed 64 bits."""
 UNIX_TIME_NS: Final = 10**17
 """1973: times that count from the start of a machine or process are far below."""
 _LONGEST_NS: Final = 10**16
 """115 days: no record lasts longer."""
 _LONGEST_PAUSE_NS: Final = 60 * 10**9
-"""Between a record at 0 and all others, where 0 is a time."""
+"""Maximum pause between a record at 0 and all others, if 0 is a real time."""
 _LONGEST_AHEAD_NS: Final = 10**8
-"""Of a record on a stream that is at 0, before its call: clocks differ by less."""
+"""Maximum lead of a record at 0 on a stream before its call: clocks differ by less."""
 _MOST_NS: Final = 2**63 - 1
 _MOST_US: Final = _MOST_NS // 1000
 _WHOLE_DIGITS: Final = 16
@@ -38,7 +38,7 @@ _LONGEST_TEXT: Final = 64
 _MILLI_LENGTH: Final = 19
 """Eighteen digits, or seventeen and a sign, fit 64 bits; and the point."""
 _BELOW_UNIT: Final = 10 ** (_DECIMALS - 3)
-# What a digit is worth by its place, from the ninth decimal to the sixteenth before the point.
+# Value of a digit by its place, from the ninth decimal to the sixteenth before the point.
 _NANOSECONDS: Final = np.array(
     [0] * (_DECIMALS - 3) + [10**power for power in range(_WHOLE_DIGITS + 3)], np.int64
 )
@@ -50,10 +50,10 @@ _EXACT: Final = Context(prec=2 * _LONGEST_TEXT, rounding=ROUND_HALF_EVEN)
 
 
 def parse_times(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.int64]:
-    """Nanoseconds of ``count`` microseconds, each an ``int`` or decimal text.
+    """Convert ``count`` microseconds, each an ``int`` or decimal text, to nanoseconds.
 
-    Digits beyond the nanosecond round to the nearest, ties to even. What is not a number, or does
-    not fit, is NO_TIME. ``values`` is called again where one of them is a text.
+    Digits beyond the nanosecond round to the nearest, ties to even. Values that are not a number,
+    or do not fit, become NO_TIME. ``values`` is called again if one of them is a text.
     """
     try:
         # Whole microseconds, as some versions write them, are decoded as integers: no text is
@@ -69,17 +69,17 @@ def parse_times(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.i
 def _parse_texts(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.int64]:
     try:
         joined = "\n".join(values())
-    except TypeError:  # some are integers
+    except TypeError:  # Some values are integers.
         joined = ""
-    # Kineto writes three decimals, always; other numbers of them come from tools that wrote the
+    # Kineto always writes three decimals; other numbers of decimals come from tools that wrote the
     # file again.
     times = _parse_milli(joined, count) if joined.isascii() else None
     if times is not None:
         return times
     texts = list(map(str, values()))
     joined = "\n".join(texts)
-    # int() and Decimal() read other digits too, and a text with a line feed would move all rows
-    # behind it: such columns are read value by value.
+    # int() and Decimal() accept other digits too, and a text with a line feed would shift all
+    # following rows: such columns are read value by value.
     if not joined.isascii() or joined.count("\n") != len(texts) - 1:
         return np.array([_parse_text(text) for text in texts], np.int64)
     times, is_plain = _parse_plain(np.frombuffer(f"{joined}\n".encode(), np.uint8))
@@ -89,9 +89,10 @@ def _parse_texts(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.
 
 
 def _parse_milli(joined: str, count: int) -> NDArray[np.int64] | None:
-    """``count`` lines that all have three decimals, as Kineto writes them; None if they are not.
+    """Parse ``count`` lines with three decimals each, as Kineto writes them; else return None.
 
-    Without its point such a number is its nanoseconds. A fifth of the time of ``_parse_plain``.
+    Without its point such a number is its nanoseconds. This takes a fifth of the time of
+    ``_parse_plain``.
     """
     text = f"{joined}\n".encode()
     array = np.frombuffer(text, np.uint8)
@@ -99,8 +100,8 @@ def _parse_milli(joined: str, count: int) -> NDArray[np.int64] | None:
     if len(ends) != count or not np.array_equal(dots + 4, ends):
         return None
     begins = np.concatenate(([0], ends[:-1] + 1))
-    # Digits, one point and one line feed a line, signs only in front: anything else would be read
-    # as something else by fromstring, which says nothing.
+    # Each line has digits, one point and one line feed, and a sign only in front: fromstring would
+    # misread anything else without an error.
     signs = int(np.count_nonzero(array[begins] == ord("-")))
     others = int(np.count_nonzero(array - np.uint8(ord("0")) > 9))
     if others != 2 * len(ends) + signs or int((ends - begins).max()) > _MILLI_LENGTH:
@@ -110,9 +111,9 @@ def _parse_milli(joined: str, count: int) -> NDArray[np.int64] | None:
 
 
 def _parse_plain(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Numbers of the form ``-123.456``, one a line; and which lines are such numbers.
+    """Parse numbers like ``-123.456``, one for each line, and return which lines are such numbers.
 
-    All digits of all lines are weighed at once by their distance from the point of their line.
+    All digits of all lines are weighted at once by their distance from the point of their line.
     """
     end = np.flatnonzero(text == ord("\n"))
     start = np.concatenate(([0], end[:-1] + 1))
@@ -122,7 +123,7 @@ def _parse_plain(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
     dot[np.searchsorted(end, dots)] = dots
     digit = text - np.uint8(ord("0"))
     is_other = digit > 9
-    # All else must be digits: one point at most, one sign at most, and that in front.
+    # Everything else must be digits: at most one point, and at most one sign, in front.
     others = np.add.reduceat(is_other, start, dtype=np.int64)
     whole, decimals = dot - start - negative, end - dot - 1
     is_plain = (
@@ -137,13 +138,13 @@ def _parse_plain(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
     times = np.add.reduceat(digit * _NANOSECONDS[power], start)
     if decimals.max() > 3:
         times += _rounded(np.add.reduceat(digit * _BELOW[power], start), times)
-    is_plain &= times >= 0  # Sixteen digits may be too much for 64 bits.
+    is_plain &= times >= 0  # Sixteen digits may exceed 64 bits.
     signed: NDArray[np.int64] = np.where(negative, -times, times)
     return signed, is_plain
 
 
 def _rounded(below: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of ``times`` round up, by what is written below their nanosecond."""
+    """Return which of ``times`` round up, by the digits below their nanosecond."""
     up: NDArray[np.bool_] = (2 * below > _BELOW_UNIT) | (
         (2 * below == _BELOW_UNIT) & (times % 2 == 1)
     )
@@ -151,7 +152,7 @@ def _rounded(below: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.b
 
 
 def _parse_text(text: str) -> int:
-    """Any form of a number (``1e3``, ``+5``), slowly."""
+    """Parse any form of a number (``1e3``, ``+5``), slowly."""
     if len(text) > _LONGEST_TEXT:
         return NO_TIME
     try:
@@ -165,7 +166,7 @@ def _parse_text(text: str) -> int:
 
 
 def why_no_time(value: Any) -> str:
-    """The kind of damage that made ``value`` NO_TIME."""
+    """Return the kind of damage that made ``value`` NO_TIME."""
     if value is None:
         return "missing_field"
     text = str(value) if isinstance(value, str | int) else ""
@@ -209,7 +210,7 @@ def find_timeless(
 def _before_their_calls(
     columns: Mapping[str, NDArray[np.signedinteger[Any]]], rows: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Those of the rows that are on a stream, long before all else with their correlation."""
+    """Return those of the rows on a stream that are long before all else with their correlation."""
     start_ns, number = columns["start_ns"], columns["correlation"]
     rows = rows[(columns["stream"][rows] != NONE) & (number[rows] > 0)]
     if not len(rows):

@@ -37,8 +37,8 @@ def read_trace(
 ) -> Trace:
     """Read a Chrome trace as PyTorch's profiler writes them, plain or gzip.
 
-    ``progress`` is told how many bytes of the file have been read. Damage is skipped, and listed in
-    ``Trace.damage``; not more than ``max_bytes`` of uncompressed text are read.
+    ``progress`` is called with the number of bytes of the file read so far. Damage is skipped, and
+    listed in ``Trace.damage``; at most ``max_bytes`` of uncompressed text are read.
 
     Raises:
         TraceError: nothing can be read: no such file, not a regular one, or no list of events.
@@ -66,7 +66,7 @@ def _read_events(text: TraceText, table: Table, recovery: DamagedBlocks) -> None
     while True:
         between = last_between(text.data)
         if between is None:
-            # One entry may be longer than a block; what is longer than any is damage.
+            # One entry may be longer than a block; an entry longer than the limit is damage.
             if len(text.data) < LONGEST_ENTRY and text.more():
                 continue
         else:
@@ -138,9 +138,9 @@ _NO_LIMIT: Final = 1 << 62
 
 
 def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """The full ``args`` of the events in these rows; empty where an event has none.
+    """Return the full ``args`` of the events in these rows; empty if an event has none.
 
-    A gzip file is decompressed up to the last of them, so ask once for many.
+    A gzip file is decompressed up to the last of them, so request many at once.
 
     Raises:
         TraceError: the file is gone, or is not the one that ``trace`` was read from.
@@ -149,7 +149,7 @@ def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]
 
 
 def each_detail(trace: Trace, rows: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The same one after the other, in the file's order: nobody holds all of them.
+    """Yield the ``args`` one after the other, in the file's order, to save memory.
 
     Raises:
         TraceError: the file is gone, or is not the one that ``trace`` was read from.
@@ -177,7 +177,7 @@ def _is_called(name: str, known: str) -> bool:
 
 
 def _read_entry(window: _Window, position: int) -> dict[str, Any]:
-    """The entry that begins at ``position``, mended as the reader does; empty if there is none."""
+    """Return the entry that starts at ``position``, mended like the reader's; empty without one."""
     size = _FIRST_BYTES
     while True:
         data = window.at(position, size)
@@ -203,7 +203,7 @@ def _mended(data: bytes) -> Any:
 
 
 class _Window:
-    """Parts of the text in ascending order: from their place in a plain file, else as a stream."""
+    """Parts of the text in ascending order: by position in a plain file, else as a stream."""
 
     def __init__(self, source: TraceSource) -> None:
         self._source = source
@@ -211,7 +211,7 @@ class _Window:
         self._offset = 0
 
     def at(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes, fewer at the end of the text."""
+        """Return up to ``size`` bytes, fewer at the end of the text."""
         if not self._source.is_gzip:
             return self._source.read_at(position, size)
         while self._offset + len(self._data) < position + size:

@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 Whole = type[np.signedinteger[Any]]
 LONGEST_WHOLE: Final = 20
-"""Characters of the longest number that 64 bits can hold."""
+"""Maximum number of characters of a number that fits 64 bits."""
 FEWEST_ROWS: Final = 1 << 12
 _POINTER: Final = re.compile(r"0x[0-9a-f]{1,16}", re.IGNORECASE)
-"""How ROCm's runtime calls write the stream that they were given: its address, and no number."""
+"""ROCm's runtime calls write their stream as its address, which is not a number."""
 
 
 class Index(dict[Any, int]):
-    """Numbers things in the order in which they are first asked for."""
+    """Numbering of things in the order in which they are first looked up."""
 
     def __init__(self, key: Callable[[Any], Hashable] | None = None, most: int = 1 << 31) -> None:
-        """``key`` says what is the same thing; all beyond ``most`` are the last."""
+        """``key`` identifies equal things; all beyond ``most`` share the last number."""
         super().__init__()
         self._key = key
         self._most = most
@@ -57,16 +57,16 @@ class Index(dict[Any, int]):
         return number
 
     def column(self, values: Iterable[Any], count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """The number of each of the ``count`` values."""
+        """Return the number of each of the ``count`` values."""
         return np.fromiter(map(self.__getitem__, values), dtype, count)
 
     def things(self) -> list[Any]:
-        """What the numbers stand for."""
+        """Return the things that the numbers stand for."""
         return list(self._numbers)
 
 
 MOST_NAMES: Final = 1 << 16
-"""Names that are kept as they are; each costs some kilobytes and microseconds later."""
+"""Maximum number of names kept unchanged; each costs some kilobytes and microseconds later."""
 _MOST_PATTERNS: Final = 1 << 12
 OTHER_NAMES: Final = "(other names)"
 _DIGITS: Final = re.compile(r"\d+")
@@ -74,10 +74,10 @@ _STEP: Final = "ProfilerStep#"
 
 
 class NameIndex(Index):
-    """Numbers names in bounded memory.
+    """Numbering of names in bounded memory.
 
-    Beyond ``MOST_NAMES`` names that differ by their numbers only are one, ``op_#``; beyond these,
-    all are ``OTHER_NAMES``. Steps keep their names.
+    Beyond ``MOST_NAMES``, names that differ only in their numbers become one, ``op_#``; beyond
+    these, all become ``OTHER_NAMES``. Steps keep their names.
     """
 
     def __missing__(self, value: str) -> int:
@@ -101,11 +101,11 @@ def whole_columns(
     positions: NDArray[np.int64],
     damage: DamageLog,
 ) -> dict[str, NDArray[np.signedinteger[Any]]]:
-    """All fields of the holders as columns; ``dtypes`` names them, in the order of their type."""
+    """Return all fields of the holders as columns; ``dtypes`` names them, in their type's order."""
     values = chain.from_iterable(map(astuple, holders))
     try:
-        # All fields of all entries in one call: a call for each field walks the entries once
-        # more.
+        # All fields of all entries in one call: a call for each field would iterate over the
+        # entries once more.
         flat = np.fromiter(values, np.int64, len(holders) * len(dtypes))
     except (TypeError, ValueError, OverflowError):
         return {
@@ -128,7 +128,7 @@ def whole_column(
     positions: NDArray[np.int64],
     damage: DamageLog,
 ) -> NDArray[np.signedinteger[Any]]:
-    """An attribute of each holder as integers, NONE where it is none or does not fit."""
+    """Return an attribute of each holder as integers, NONE if it is missing or does not fit."""
     take = attrgetter(attribute)
     try:
         column = np.fromiter(map(take, holders), np.int64, len(holders))
@@ -144,7 +144,7 @@ def whole_column(
 
 
 def narrowed(column: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
-    """A column in the narrowest integers that hold it: most are empty, or ids that count from 0."""
+    """Return a column in the narrowest integer type: most are empty, or ids that count from 0."""
     for dtype in (np.int8, np.int16, np.int32):
         if _fits(column, dtype):
             return column.astype(dtype, copy=False)
@@ -163,7 +163,7 @@ def _whole(
 ) -> int:
     if value is None:
         return NONE
-    # Some writers give numbers as texts, or whole numbers as floats.
+    # Some writers write numbers as texts, or whole numbers as floats.
     text = str(value).removesuffix(".0")
     if attribute == "stream" and _POINTER.fullmatch(text):
         return NONE
@@ -181,7 +181,7 @@ def _whole(
 def time_column(
     attribute: str, holders: Sequence[Any], positions: NDArray[np.int64], damage: DamageLog
 ) -> NDArray[np.int64]:
-    """A time of each holder in nanoseconds, NO_TIME (and counted) where it has none."""
+    """Return a time of each holder in nanoseconds, NO_TIME (and counted) if it has none."""
     take = attrgetter(attribute)
     times = parse_times(lambda: map(take, holders), len(holders))
     if len(times) and times.min() == NO_TIME:
@@ -195,8 +195,8 @@ def time_column(
 class Growing:
     """Columns of equal length that grow by blocks.
 
-    What is reserved and not yet written is no memory yet; to hold blocks until their number is
-    known would take twice the memory in the end.
+    Reserved memory that is not yet written is not in use yet; collecting blocks until their number
+    is known would take twice the memory in the end.
     """
 
     def __init__(self, **dtypes: DTypeLike) -> None:
@@ -207,7 +207,7 @@ class Growing:
         self._capacity = FEWEST_ROWS
 
     def add(self, count: int, **columns: NDArray[Any]) -> None:
-        """One block of ``count`` rows: every column."""
+        """Add one block of ``count`` rows to every column."""
         begin, self._size = self._size, self._size + count
         while self._size > self._capacity:
             self._double(begin)
@@ -215,7 +215,7 @@ class Growing:
             array[begin : self._size] = columns[name]
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The columns, of no more than their length; nothing can be added any more."""
+        """Return the columns, cut to their length; nothing can be added afterwards."""
         for array in self._arrays.values():
             array.resize(self._size, refcheck=False)
         return self._arrays
@@ -229,11 +229,11 @@ class Growing:
 
 _PLACE: Final = attrgetter("pid", "tid")
 _NAMED_BY: Final = {"process_name": "name", "thread_name": "name", "process_labels": "labels"}
-"""Of each kind of metadata the argument that is kept."""
+"""For each kind of metadata the argument that is stored."""
 
 
 class TrackTable:
-    """Numbers the tracks that entries stand on."""
+    """Numbering of the tracks of entries."""
 
     def __init__(self, damage: DamageLog) -> None:
         self._damage = damage
@@ -243,7 +243,7 @@ class TrackTable:
         self._labels: dict[str | None, str] = {}
 
     def column(self, entries: Sequence[Any], positions: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The track of each entry; one that does not say stands on a track without a number."""
+        """Return the track of each entry; an entry without one gets a track without a number."""
         tracks: NDArray[np.int32] = self._index.column(map(_PLACE, entries), len(entries), np.int32)
         nameless = [number for place, number in self._index.items() if None in place]
         if nameless:
@@ -252,7 +252,7 @@ class TrackTable:
         return tracks
 
     def name(self, entries: Sequence[Meta]) -> None:
-        """Take the names that metadata gives to processes and threads."""
+        """Store the names that metadata gives to processes and threads."""
         for entry in entries:
             pid, tid = _texts((entry.pid, entry.tid))
             name = (entry.args or {}).get(_NAMED_BY.get(entry.name, ""))
@@ -266,7 +266,7 @@ class TrackTable:
                 self._labels[pid] = name
 
     def all(self) -> list[TraceTrack]:
-        """What the numbers stand for."""
+        """Return the tracks that the numbers stand for."""
         return [
             TraceTrack(
                 pid or "",
@@ -279,7 +279,7 @@ class TrackTable:
         ]
 
     def silent(self) -> list[TraceTrack]:
-        """Threads and streams that have a name, and no entry."""
+        """Return threads and streams that have a name, and no entry."""
         known = set(self._index.things())
         return [
             TraceTrack(pid or "", tid or "", self._processes.get(pid, ""), name)
@@ -289,6 +289,6 @@ class TrackTable:
 
 
 def _texts(place: tuple[Any, Any]) -> tuple[str | None, str | None]:
-    """Numbers as decimal text, so that 7 and "7" are the same track."""
+    """Return numbers as decimal text, so that 7 and "7" are the same track."""
     pid, tid = place
     return None if pid is None else str(pid), None if tid is None else str(tid)

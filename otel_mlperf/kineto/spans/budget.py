@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 DEFAULT_SPANS: Final = 2_000
 _LARGEST_PART: Final = 8
-"""An example takes at most this part of the budget."""
+"""Divisor: an example takes at most this part of the budget."""
 _MOST_CELLS: Final = 1 << 24
 _SHALLOW: Final = 8
-"""A depth to which events are shown whatever else there is."""
+"""A depth to which events are shown in any case."""
 NEVER: Final = np.int32((1 << 31) - 1)
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -41,7 +41,7 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 def patterns(
     forest: Forest, key: NDArray[np.int32], group: NDArray[np.signedinteger[Any]]
 ) -> NDArray[np.uint64]:
-    """A number for the pattern of each event: its key, those above it, and its group."""
+    """Return a number for the pattern of each event: its key, those above it, and its group."""
     own = _scrambled(key.astype(np.uint64) + np.uint64(1))
     mark = np.zeros(len(forest), np.uint64)
     for rows in forest.levels:
@@ -59,17 +59,17 @@ def example_ranks(
     times: tuple[NDArray[np.int64], NDArray[np.int64]],
     largest: NDArray[np.int64],
 ) -> NDArray[np.int32]:
-    """How many events are shown once an event is shown as part of an example; NEVER for none.
+    """Return the number of events shown once each is shown within an example; NEVER for none.
 
     Args:
         forest: which event is above which.
-        pattern: of each event.
-        group: of each event; each group is ranked by itself.
+        pattern: pattern of each event.
+        group: group of each event; each group is ranked separately.
         times: start and duration of each event.
-        largest: events that an example of each group may have.
+        largest: maximum number of events in an example of each group.
     """
     start, duration = times
-    order = np.lexsort((start, pattern))  # of each pattern a run, from its first occurrence on
+    order = np.lexsort((start, pattern))  # each pattern is a run starting with its first occurrence
     alike = pattern[order]
     first = np.flatnonzero(np.append(len(alike) > 0, alike[1:] != alike[:-1]))
     del alike
@@ -88,12 +88,12 @@ def example_ranks(
 
 
 def _running(size: NDArray[np.int32], group: NDArray[np.signedinteger[Any]]) -> NDArray[np.int64]:
-    """The sum of sizes up to each item within its group; items are sorted by group."""
+    """Return the sum of sizes up to each item within its group; items are sorted by group."""
     total = np.cumsum(size, dtype=np.int64)
     begins = np.flatnonzero(np.diff(group, prepend=-1))
     before = total[begins] - size[begins]
     running = total - np.repeat(before, np.diff(begins, append=len(group))) - 1
-    # An event is in as many examples as are above it: further than the last is as good as never.
+    # An event is in as many examples as are above it: a rank beyond the last counts as never.
     return np.minimum(running, NEVER - 1)
 
 
@@ -104,22 +104,24 @@ def _scrambled(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much of each trace is sent."""
+    """Budget: how much of each trace is sent."""
 
     spans: int | None = DEFAULT_SPANS
-    """Spans of one trace, those of recorded sections included; None: every event is one."""
+    """Maximum number of spans of one trace, recorded sections included; None: every event is one.
+    """
     bytes: int | None = None
-    """Bytes of one trace, encoded, without the recorded sections."""
+    """Maximum encoded bytes of one trace, without the recorded sections."""
     by_trace: Mapping[str, int] = field(default_factory=dict)
-    """Spans of single traces, by their id in hexadecimal: instead of ``spans``."""
+    """Maximum number of spans of single traces, by their id in hexadecimal: instead of ``spans``.
+    """
 
     @property
     def is_whole(self) -> bool:
-        """Whether every event is a span."""
+        """Return whether every event is a span."""
         return self.spans is None and self.bytes is None
 
     def of(self, places: Assignment) -> NDArray[np.int64]:
-        """The spans that events and roll-ups of each trace may be."""
+        """Return the maximum number of events and roll-ups of each trace."""
         spans = DEFAULT_SPANS if self.spans is None and self.bytes is None else self.spans
         most = np.int64(1 << 40) if spans is None else np.int64(spans)
         own = [self.by_trace.get(trace.hex(), most) for trace in places.traces]
@@ -128,13 +130,13 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class SpanPlan:
-    """What is sent of a trace."""
+    """Span plan: the events of a trace that are sent, and the roll-ups."""
 
     kept: NDArray[np.bool_]
     roll_ups: RollUps
 
     def sampled(self, places: Assignment, sampler: Sampler) -> SpanPlan:
-        """The same plan for those traces alone that a sampler selects."""
+        """Return the same plan for only those traces that a sampler selects."""
         stays = np.array([sampler.samples(int(t.hex(), 16)) for t in places.traces], bool)
         of_roll_ups = places.anchor_trace[self.roll_ups.anchor]
         return SpanPlan(self.kept & stays[places.trace], those(self.roll_ups, stays[of_roll_ups]))
@@ -146,39 +148,39 @@ def choose(
     budgets: NDArray[np.int64] | None,
     critical: NDArray[np.bool_],
 ) -> SpanPlan:
-    """Decides for each event.
+    """Decide for each event whether it becomes a span.
 
     Args:
         trace: the events.
-        places: where each belongs.
+        places: the assignment of each event.
         budgets: spans that each trace may have, roll-ups included; None: no limit.
         critical: events on the critical path.
     """
     keys = _keys(trace)
-    # Without a budget everything is a span, except what is never one.
+    # Without a budget every event is a span, except those that never are.
     kept = ~(places.never | places.hidden)
     if budgets is not None:
         ranks = _ranks(trace, places, budgets, critical, keys)
         kept = _filled(places, budgets, ranks, keys)
         is_bare = _per_trace(places, kept) == 0
         if is_bare.any():
-            # More names than room, whatever is kept: names of one parent share a roll-up then.
+            # There are more names than room, whatever is kept: names of one parent share a roll-up
+            # then.
             kinds = trace.events.category.astype(np.int32)
             kept |= is_bare[places.trace] & _filled(places, budgets, ranks, kinds)
     roll_ups = roll_up(trace, places, kept, keys)
     if budgets is not None:
         room = np.maximum(budgets - _per_trace(places, kept), 1)
-        # Roll-ups are spans too: where a trace has more names than room, its last ones are put
-        # together.
+        # Roll-ups are spans too: if a trace has more names than room, its last ones are merged.
         roll_ups = merged(roll_ups, places, room)
     single = alone(places, roll_ups)
-    # A roll-up of one event says less than the event and takes as much room.
+    # A roll-up of one event contains less than the event and takes as much room.
     kept[roll_ups.first[single]] = True
     return SpanPlan(kept, those(roll_ups, ~single))
 
 
 def _keys(trace: Trace) -> NDArray[np.int32]:
-    """Name and category of each event as one number."""
+    """Return name and category of each event as one number."""
     events = trace.events
     both = events.name.astype(np.int64)
     both <<= 8
@@ -196,7 +198,7 @@ def _ranks(
     critical: NDArray[np.bool_],
     keys: NDArray[np.int32],
 ) -> NDArray[np.int32]:
-    """How early each event is kept for its own sake: the best of its places in three lists."""
+    """Return how early each event is kept for its own sake: its best place in three lists."""
     events, group = trace.events, places.trace
     out = places.never | places.hidden
     ranks = example_ranks(
@@ -206,7 +208,7 @@ def _ranks(
         (events.start_ns, np.where(out, 0, events.duration_ns)),
         budgets // _LARGEST_PART,
     )
-    # One after the other and into the same column: of millions of events each takes many bytes.
+    # One after the other and into the same column: for millions of events each takes much memory.
     for wanted in (~out, critical & ~out):
         np.minimum(ranks, _order_in_trace(group, events.duration_ns, wanted), out=ranks)
     ranks[out] = NEVER
@@ -216,7 +218,7 @@ def _ranks(
 def _order_in_trace(
     group: NDArray[np.signedinteger[Any]], duration: NDArray[np.int64], wanted: NDArray[np.bool_]
 ) -> NDArray[np.int32]:
-    """Each wanted event's place among those of its trace, longest first; NEVER for the others."""
+    """Return each wanted event's place in its trace, longest first; NEVER for the others."""
     rows = np.flatnonzero(wanted).astype(np.int32)
     order = rows[np.lexsort((-duration[rows], group[rows]))]
     del rows
@@ -233,14 +235,15 @@ def _filled(
     ranks: NDArray[np.int32],
     keys: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """The events that fill the budget of each trace.
+    """Return the events that fill the budget of each trace.
 
-    What lies so deep that all that is above it has no room would keep everything else out: it is
-    rolled up, from half of the depth downwards, and half of that, until the budget is used.
+    An event may be so deep that everything above it has no room: it would keep everything else
+    out. Such events are rolled up, from half of the depth downwards, and half of that, until the
+    budget is used.
     """
     limit, group = budgets.copy(), places.trace
     while True:
-        # An event is kept as early as anything below it: whatever is shown has all that is above
+        # An event is kept as early as anything below it: every shown event has all that is above
         # it.
         kept = _within(places, budgets, places.forest.smallest(ranks), keys)
         deepest = len(places.forest.levels)
@@ -260,15 +263,15 @@ def _within(
     ranks: NDArray[np.int32],
     keys: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """The events up to the rank at which each trace is full, found by halving."""
+    """Return the events up to the rank at which each trace is full, found by bisection."""
     group, candidates = places.trace, ranks < NEVER
     whole = _used(places, candidates, keys) <= budgets
     fits = np.where(whole, NEVER - 1, np.int64(NONE))
-    # The longest alone are too many.
+    # The longest events alone are too many.
     full = np.where(whole, NEVER, np.clip(budgets, 0, NEVER - 2) + 1)
     while (full - fits > 1).any():
-        # All traces halve at once; how many spans a rank leads to cannot be told from it, because
-        # roll-ups appear and vanish with what is kept.
+        # All traces are bisected at once; the number of spans cannot be derived from a rank,
+        # because roll-ups appear and vanish with what is kept.
         tried = fits + (full - fits) // 2
         good = _used(places, candidates & (ranks <= tried.astype(np.int32)[group]), keys) <= budgets
         fits, full = np.where(good, tried, fits), np.where(good, full, tried)
@@ -279,7 +282,7 @@ def _within(
 def _used(
     places: Assignment, kept: NDArray[np.bool_], keys: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """How many spans each trace has: what is kept, and a roll-up for each parent and name."""
+    """Return the number of spans of each trace: kept events, and a roll-up per parent and name."""
     rest = np.flatnonzero(~(kept | places.hidden))
     many, place = int(kept.sum()), np.cumsum(kept, dtype=np.int32) - 1
     above = places.forest.nearest(kept)[rest]
@@ -289,7 +292,7 @@ def _used(
     del above, place
     cells *= width
     cells += keys[rest]
-    # A table of marks is faster than sorting, and takes memory: sixteen megabytes at most.
+    # A table of marks is faster than sorting, but takes memory: at most sixteen megabytes.
     if size <= _MOST_CELLS:
         seen = np.zeros(size, bool)
         seen[cells] = True

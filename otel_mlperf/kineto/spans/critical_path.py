@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _WAITING: Final = "Synchronize"
-"""In the names of calls that return when the device is done."""
+"""Part of the names of calls that return when the device is done."""
 
 
 def critical_path(trace: Trace, links: Links) -> NDArray[np.bool_]:
-    """Whether each event is on the path."""
+    """Return whether each event is on the path."""
     on_path = np.zeros(len(trace.events), bool)
     lanes = _Lanes(trace, links)
     if not len(lanes.rows):
@@ -43,9 +43,9 @@ def critical_path(trace: Trace, links: Links) -> NDArray[np.bool_]:
 
 
 class _Lanes:
-    """The innermost host events by thread and the device's work by stream, each in time's order.
+    """The innermost host events by thread and the device's work by stream, each in time order.
 
-    ``stops`` are where the way backwards leaves a lane; between them it needs no step.
+    ``stops`` are where the backward path leaves a lane; no steps are needed between them.
     """
 
     def __init__(self, trace: Trace, links: Links) -> None:
@@ -55,14 +55,14 @@ class _Lanes:
         inside = links.parent[(links.parent != NONE) & ~links.is_device]
         around[inside] = True
         roles = find_roles(trace)
-        # Only innermost events: what is around them waits for what it contains.
+        # Only innermost events: an event around others waits for what it contains.
         other = (roles == Role.PYTHON) | (roles == Role.WINDOW) | links.is_device
         rows = np.flatnonzero(work | ~(around | other)).astype(np.int32)
         self.rows = rows[np.lexsort((events.start_ns[rows], events.track[rows]))]
         self._is_work = work[self.rows]
         self._start = events.start_ns[self.rows]
         self._end = self._start + events.duration_ns[self.rows]
-        place = np.full(len(events) + 1, NONE, np.int32)  # one more: of NONE
+        place = np.full(len(events) + 1, NONE, np.int32)  # the additional item: NONE as an index
         place[self.rows] = np.arange(len(self.rows), dtype=np.int32)
         self._launch = place[links.launch[self.rows]]
         waits = np.array([_WAITING in name for name in trace.names] or [False])
@@ -77,7 +77,7 @@ class _Lanes:
         return places, self._end[places]
 
     def _find_stops(self) -> NDArray[np.int32]:
-        """Of each place the nearest one at or before it where the way leaves the lane."""
+        """Return for each place the nearest one at or before it where the path leaves the lane."""
         before = np.roll(self._end, 1)
         launched = (self._launch != NONE) & (before <= self._end[self._launch])
         stops = self._first | np.where(self._is_work, launched, self._waits)
@@ -86,7 +86,7 @@ class _Lanes:
         return places
 
     def walk(self) -> tuple[list[int], list[int]]:
-        """The pieces of the path: first and last place of each."""
+        """Return the pieces of the path: first and last place of each."""
         at, seen = int(np.argmax(self._end)), set[int]()
         begins: list[int] = []
         ends: list[int] = []
@@ -102,7 +102,7 @@ class _Lanes:
         return begins, ends
 
     def _before(self, stop: int) -> int:
-        """Where the way goes on from a stop; NONE at the beginning."""
+        """Return where the path continues from a stop; NONE at the start."""
         if self._is_work[stop]:
             return int(self._launch[stop])
         if self._waits[stop]:
@@ -114,7 +114,7 @@ class _Lanes:
         return self._ended_by(int(self._start[stop]), work=False)
 
     def _ended_by(self, time_ns: int, *, work: bool) -> int:
-        """What had ended last by a time, of the device's work or of the host's events."""
+        """Return the last item to end by a time, of the device's work or of the host's events."""
         places, ends = self._ended[work]
         at = int(np.searchsorted(ends, time_ns, side="right")) - 1
         return int(places[at]) if at >= 0 else NONE

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 _COPY_KIND = re.compile(r"^Memcpy (\S+)")
 _LONGEST: Final = 1024
-"""Characters of one text: shapes of hundreds of tensors help nobody on a screen."""
+"""Maximum number of characters of one text: shapes of hundreds of tensors are not readable."""
 _DIMENSIONS: Final = 3
 _PER_CENT: Final = 100
 
 
 def span_category(category: str, *, is_device: bool) -> str:
-    """The category of ours that a category of Kineto's belongs to."""
+    """Return our category for a category of Kineto's."""
     return names.KERNEL if is_device or category.startswith("gpu_") else names.OPERATOR
 
 
 def constant_attributes(
     name: str, category: str, problem: str = "", *, is_device: bool
 ) -> dict[str, Any]:
-    """What all events of one name and category have; ``problem`` is their window's."""
+    """Return the attributes of all events of one name and category; ``problem`` is the window's."""
     attributes: dict[str, Any] = {names.PROFILER_ACTIVITY: category}
     if problem:
         attributes[names.PROFILER_PROBLEM] = problem
@@ -49,7 +49,7 @@ def constant_attributes(
 
 
 def numbers(trace: Trace) -> dict[str, NDArray[Any]]:
-    """The columns that are attributes wherever they are not NONE."""
+    """Return the columns that are attributes wherever they are not NONE."""
     events = trace.events
     return {
         names.DEVICE_INDEX: events.device,
@@ -61,19 +61,19 @@ def numbers(trace: Trace) -> dict[str, NDArray[Any]]:
 
 
 def own_attributes(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """What the ``args`` of one event of that name say beyond the columns."""
+    """Return the attributes in the ``args`` of one event that are not columns."""
     attributes = _details(args)
     if name == REQUEST:
         kind, size = describe_request(args)
         if kind != OTHER:
-            attributes[names.MEMCPY_KIND] = kind.replace("2", "to")  # as CUDA's copies are named
-        if size is not None and "bytes" not in args:  # else it is a column
+            attributes[names.MEMCPY_KIND] = kind.replace("2", "to")  # as in CUDA's copy names
+        if size is not None and "bytes" not in args:  # Otherwise it is a column.
             attributes[names.MEMCPY_SIZE] = size
     return attributes
 
 
 def _details(args: Mapping[str, Any]) -> dict[str, Any]:
-    """What is of the type that it should be."""
+    """Return the details that are of the expected type."""
     attributes: dict[str, Any] = {}
     for key, name in _WHOLE.items():
         if _is_whole(args.get(key)):
@@ -92,7 +92,7 @@ def _details(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def collective_attributes(collective: Collective, duration_ns: int | None) -> dict[str, Any]:
-    """What is known of a collective operation; with a duration, of the kernel that did it."""
+    """Return the attributes of a collective operation, or, with a duration, of its kernel."""
     known: dict[str, Any] = {
         names.COLLECTIVE_OPERATION: collective.operation,
         names.COLLECTIVE_BACKEND: collective.backend,

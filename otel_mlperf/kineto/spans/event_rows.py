@@ -29,7 +29,7 @@ EVENT: Final = "event"
 EVENT_ROLL_UP: Final = "event_rollup"
 PROFILED: Final = "profiled"
 _ROWS: Final = 1 << 16
-"""Rows that are text at once."""
+"""Number of rows converted to text at a time."""
 Columns = dict[str, Any]
 
 
@@ -41,7 +41,7 @@ def event_rows(
     *,
     only_sent: bool = False,
 ) -> Iterator[Columns]:
-    """The columns of table ``spans``, in pieces: every event, or those sent, then the roll-ups."""
+    """Yield the columns of table ``spans``, in pieces: every event (or the sent ones), roll-ups."""
     steps = _steps(spans, window)
     shown = np.flatnonzero(spans.plan.kept if only_sent else ~spans.places.hidden)
     for begin in range(0, len(shown), _ROWS):
@@ -58,7 +58,7 @@ def event_rows(
 
 
 def _kept_apart(spans: Spans, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], bool]]:
-    """Places of the rows that may have something of their own, and of the others."""
+    """Yield places of the rows that may have attributes of their own, and of the others."""
     own = spans.plan.kept[rows] | (spans.links.forward[rows] != NONE) | spans.launched_apart[rows]
     for which in (True, False):
         part = np.flatnonzero(own == which)
@@ -170,7 +170,7 @@ def _roll_ups(spans: Spans) -> Columns:
 
 
 def _steps(spans: Spans, window: Window | None) -> list[WindowStep | None]:
-    """Of each trace the recorded step that it is."""
+    """Return the recorded step of each trace."""
     known = {step.trace: step for step in window.steps} if window is not None else {}
     return [known.get(trace.hex()) for trace in spans.places.traces]
 
@@ -178,7 +178,7 @@ def _steps(spans: Spans, window: Window | None) -> list[WindowStep | None]:
 def _common(
     rank: int, restart: int, trace: NDArray[np.int32], steps: Sequence[WindowStep | None]
 ) -> Columns:
-    """What follows from the process and from the step."""
+    """Return the columns that follow from the process and from the step."""
     from otel_mlperf.store import text_columns
 
     rows = len(trace)
@@ -195,5 +195,5 @@ def _common(
 
 
 def _inner_json(attributes: dict[str, Any]) -> str:
-    """A JSON object without its braces."""
+    """Return a JSON object without its braces."""
     return json.dumps(attributes, ensure_ascii=False)[1:-1]

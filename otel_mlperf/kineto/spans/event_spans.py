@@ -52,11 +52,11 @@ class Spans:
     places: Assignment
     plan: SpanPlan
     own: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Row to the attributes that are its alone, beyond the columns of numbers."""
+    """Attributes of single events by row, beyond the columns of numbers."""
     problem: str = ""
-    """Why events are missing; of all spans."""
+    """Why events are missing; an attribute of all spans."""
     replayed: ReplayedGraphs | None = None
-    """Whose operators work of graphs is, by a trace of their capture."""
+    """Operators of the work of graphs, from a trace of their capture."""
 
     @cached_property
     def ids(self) -> NDArray[np.uint64]:
@@ -77,7 +77,7 @@ class Spans:
 
     @cached_property
     def threads(self) -> NDArray[np.int64]:
-        """Of each track the native id of its thread, as far as it is a number."""
+        """For each track the native id of its thread, as far as it is a number."""
         tids = (
             track.tid if _NATIVE_ID.fullmatch(track.tid) else NO_THREAD
             for track in self.trace.tracks
@@ -85,7 +85,7 @@ class Spans:
         return np.array([int(tid) for tid in tids], np.int64)
 
     def kept(self) -> Iterator[SpanColumns]:
-        """What the plan keeps: those that have the same numbers together."""
+        """Yield the kept events, those with the same numbers together."""
         rows = np.flatnonzero(self.plan.kept)
         for part, ints in self.by_numbers(rows):
             yield self._columns(part, ints)
@@ -93,10 +93,10 @@ class Spans:
     def by_numbers(
         self, rows: NDArray[np.intp]
     ) -> Iterator[tuple[NDArray[np.intp], dict[str, NDArray[np.int64]]]]:
-        """Rows that have the same numbers, and these."""
+        """Yield groups of rows that have the same numbers, and these numbers."""
         known = numbers(self.trace)
-        # The encoder's heads have one width, so rows that lack a number go out apart from those
-        # that have it: an absent value must not become a zero.
+        # The encoder's heads have one width, so rows that lack a number are encoded separately: an
+        # absent value must not become a zero.
         mask = np.zeros(len(rows), np.int64)
         for bit, column in enumerate(known.values()):
             mask |= (column[rows] != NONE).astype(np.int64) << bit
@@ -114,8 +114,7 @@ class Spans:
     def _columns(self, rows: NDArray[np.intp], ints: dict[str, NDArray[np.int64]]) -> SpanColumns:
         events = self.trace.events
         known, tail = self.tails(rows)
-        # The wire knows no sign: a time before 1970, which only other tools write, counts as its
-        # beginning.
+        # The wire format is unsigned: a time before 1970, which only other tools write, becomes 0.
         start = np.maximum(events.start_ns[rows], 0)
         return SpanColumns(
             trace_id=self.trace_ids[self.places.trace[rows]],
@@ -130,7 +129,7 @@ class Spans:
         )
 
     def _extra(self, rows: NDArray[np.intp]) -> dict[int, bytes]:
-        """What single spans have beyond their tails, by their place among the rows."""
+        """Return what single spans have beyond their tails, by their place among the rows."""
         linked = np.flatnonzero(self.has_link[rows])
         forward = self.links.forward[rows[linked]]
         # All at once: a backward pass has a link for each operator.
@@ -148,7 +147,7 @@ class Spans:
     def has_link(self) -> NDArray[np.bool_]:
         """Whether an event has a link: backward operators, to their forward operator.
 
-        None from what is sent to what is not: servers do not know it.
+        A sent event has no link to one that is not sent: servers do not know it.
         """
         forward, kept = self.links.forward, self.plan.kept
         linked: NDArray[np.bool_] = (forward != NONE) & (kept[forward] | ~kept)
@@ -156,20 +155,20 @@ class Spans:
 
     @cached_property
     def launched_apart(self) -> NDArray[np.bool_]:
-        """Whether no number says which call launched an event, but an arrow of the trace does."""
+        """Whether an arrow of the trace, and no number, shows the call that launched an event."""
         launch, correlation = self.links.launch, self.trace.events.correlation
         has_other = (correlation <= 0) | (correlation != correlation[launch])
         apart: NDArray[np.bool_] = has_other & (launch != NONE)
         return apart
 
     def launch_of(self, row: int) -> dict[str, Any]:
-        """The attribute that names the call of such an event."""
+        """Return the attribute that names the call of such an event."""
         if not self.launched_apart[row]:
             return {}
         return {names.LAUNCH: f"{int(self.ids[self.links.launch[row]]):016x}"}
 
     def tails(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """One row for each combination of what is constant, and which of them each row has."""
+        """Return one row for each combination of constants, and the combination of each row."""
         events = self.trace.events
         key = events.name[rows].astype(np.int64)
         for column, width in (
@@ -185,7 +184,7 @@ class Spans:
         return rows[first], index.reshape(-1).astype(np.int32)
 
     def constant(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The constant attributes of an event: those that are columns in the store, and others."""
+        """Return the constant attributes of an event: columns in the store, and others."""
         trace = self.trace
         track = trace.tracks[trace.events.track[row]]
         category = trace.categories[trace.events.category[row]]
@@ -211,14 +210,14 @@ class Spans:
         return span_tail(self.trace.names[self.trace.events.name[row]], shared | others)
 
     def links_of(self, row: int) -> list[SpanLink]:
-        """The links of one event."""
+        """Return the links of one event."""
         if not self.has_link[row]:
             return []
         forward = int(self.links.forward[row])
         return [SpanLink(self.places.traces[self.places.trace[forward]], int(self.ids[forward]))]
 
     def roll_ups(self) -> SpanColumns:
-        """The spans that stand for the rest."""
+        """Return the spans of the roll-ups."""
         roll_ups = self.plan.roll_ups
         start = np.maximum(roll_ups.start_ns, 0)
         known, tail = self.described
@@ -248,7 +247,7 @@ class Spans:
 
     @cached_property
     def described(self) -> tuple[list[tuple[str, dict[str, Any]]], NDArray[np.int32]]:
-        """Names and constant attributes of roll-ups, and which of them each has."""
+        """Names and constant attributes of roll-ups, and the index into them for each."""
         roll_ups = self.plan.roll_ups
         trace = self.places.anchor_trace[roll_ups.anchor].astype(np.int64)
         key = (roll_ups.name.astype(np.int64) + 1) * 256 + roll_ups.category

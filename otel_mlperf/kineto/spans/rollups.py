@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 OTHERS: Final = NONE
-"""The name of a roll-up that holds several names, for which the budget has no room."""
+"""The name of a roll-up of several names, for which the budget has no room."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollUps:
-    """Spans that stand for several events; a column for each field."""
+    """Roll-up spans that stand for several events; a column for each field."""
 
     above: NDArray[np.int32]
     """Row of the kept event above; NONE: the anchor."""
     anchor: NDArray[np.signedinteger[Any]]
-    """As in ``Assignment``."""
+    """Anchor, as in ``Assignment``."""
     name: NDArray[np.signedinteger[Any]]
     """Index into the trace's names, or OTHERS."""
     category: NDArray[np.uint8]
@@ -47,15 +47,15 @@ class RollUps:
 def roll_up(
     trace: Trace, places: Assignment, kept: NDArray[np.bool_], keys: NDArray[np.int32]
 ) -> RollUps:
-    """One row for each parent and name of what is not kept."""
+    """Return one row for each parent and name of the events that are not kept."""
     events = trace.events
     rest = np.flatnonzero(~(kept | places.hidden)).astype(np.int32)
     above, keys = places.forest.nearest(kept)[rest], keys[rest]
-    # Behind the rows the anchors: what is above, in one number.
+    # Anchors are numbered after the rows: one number for whatever is above.
     where = np.where(above == NONE, np.int32(len(kept)) + places.anchor[rest], above)
     del above
-    # By parent, name and time, of equal times by their place in the file: a roll-up is a run of
-    # neighbours, its first event the earliest.
+    # Sorted by parent, name and time, equal times by their place in the file: a roll-up is a run
+    # of neighbours, its first event the earliest.
     order = np.lexsort((events.start_ns[rest], keys, where))
     rest, keys, where = rest[order], keys[order], where[order]
     del order
@@ -82,7 +82,7 @@ def roll_up(
 
 
 def alone(places: Assignment, roll_ups: RollUps) -> NDArray[np.bool_]:
-    """Roll-ups of one event that could as well be a span: its parent is, and nothing is below."""
+    """Return roll-ups of one event that could be a span: its parent is one, nothing is below."""
     parent = places.forest.parent
     inner = np.zeros(len(parent), bool)
     inner[parent[parent != NONE]] = True
@@ -93,14 +93,14 @@ def alone(places: Assignment, roll_ups: RollUps) -> NDArray[np.bool_]:
 
 
 def those(roll_ups: RollUps, which: NDArray[np.bool_] | NDArray[np.intp]) -> RollUps:
-    """Some of the roll-ups."""
+    """Return a selection of the roll-ups."""
     return RollUps(*(getattr(roll_ups, name)[which] for name in RollUps.__slots__))
 
 
 def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> RollUps:
-    """The roll-ups with the smallest ones of a trace that has no room for all as one.
+    """Return the roll-ups with the smallest ones merged in each trace without room for all.
 
-    One for each parent and category, or, where there is no room for these, for each category.
+    One is left for each parent and category, or, without room for these, for each category.
     """
     group = places.anchor_trace[roll_ups.anchor]
     order = np.lexsort((-roll_ups.sum_ns, group))
@@ -113,7 +113,7 @@ def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> Ro
     if is_crowded.any():
         cell = np.where(is_crowded, -1 - _numbered(group, roll_ups.category), cell)
         aside = _per_group(group, cell, len(room))
-    # One span a cell is set aside for what is put together.
+    # One span for each cell is reserved for the merged ones.
     over = (many > room)[group] & (place >= np.maximum(room - aside, 0)[group])
     if not over.any():
         return roll_ups
@@ -126,7 +126,7 @@ def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> Ro
 
 
 def _numbered(*columns: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """A number for each combination of values."""
+    """Return a number for each combination of values."""
     both = np.stack([column.astype(np.int64) for column in columns])
     return np.unique(both, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
@@ -134,7 +134,7 @@ def _numbered(*columns: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 def _per_group(
     group: NDArray[np.integer[Any]], cell: NDArray[np.int64], groups: int
 ) -> NDArray[np.int64]:
-    """How many cells each group has."""
+    """Return the number of cells of each group."""
     first = np.unique(cell, return_index=True)[1]
     return np.bincount(group[first], minlength=groups)
 
@@ -144,7 +144,7 @@ def _columns(roll_ups: RollUps) -> list[NDArray[Any]]:
 
 
 def _joined(roll_ups: RollUps, cell: NDArray[np.int64]) -> RollUps:
-    """Those of each cell as one that bears no name of its own."""
+    """Return the roll-ups of each cell merged into one without a name of its own."""
     order = np.lexsort((roll_ups.start_ns, cell))
     ordered = cell[order]
     begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -164,13 +164,13 @@ def _joined(roll_ups: RollUps, cell: NDArray[np.int64]) -> RollUps:
 def _reduced(
     function: np.ufunc, values: NDArray[np.int64], begins: NDArray[np.intp]
 ) -> NDArray[np.int64]:
-    """What a function makes of each run of consecutive values."""
+    """Apply a function to each run of consecutive values."""
     reduced: NDArray[np.int64] = function.reduceat(values, begins) if len(begins) else values[:0]
     return reduced
 
 
 def roll_up_numbers(roll_ups: RollUps) -> dict[str, NDArray[np.int64]]:
-    """What a roll-up says of the events that it stands for."""
+    """Return the figures that a roll-up reports about its events."""
     return {
         names.ROLLED_UP: roll_ups.count,
         names.ROLLED_UP_SUM: roll_ups.sum_ns,

@@ -38,35 +38,35 @@ if TYPE_CHECKING:
 
 _OUTSIDE: Final = "outside"
 _PLACES: Final = 61
-"""Bits that the place of an event may take."""
+"""Number of bits for the position of an event."""
 _ROLL_UP: Final = np.uint64(1 << _PLACES)
 _NEVER: Final = np.uint64(1 << 62)
-"""Set in every base and in no place: their difference is never zero."""
+"""Set in every base and in no position: their difference is never zero."""
 
 
 def span_ids(digest: str, position: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
-    """The ids of the events at these byte offsets of the file with that digest."""
+    """Return the ids of the events at these byte offsets of the file with that digest."""
     return _mixed(position.astype(np.uint64) ^ _base(digest))
 
 
 def roll_up_ids(digest: str, position: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
-    """The ids of roll-ups by the byte offset of the first event in each; never an event's."""
+    """Return the ids of roll-ups by the byte offset of their first event; never an event's id."""
     return _mixed((position.astype(np.uint64) | _ROLL_UP) ^ _base(digest))
 
 
 def trace_id(digest: str, part: str) -> bytes:
-    """The 16 bytes of a trace of a file that belongs to no run, by what the trace holds."""
+    """Return the 16 bytes of a trace id for a file without a run, by the content of the trace."""
     return blake2b(f"{digest}\0{part}".encode(), digest_size=16).digest()
 
 
 def _base(digest: str) -> np.uint64:
     half = blake2b(digest.encode(), digest_size=8).digest()
-    # A bit that no place has, so that base xor place is never zero and its mixture neither.
+    # A bit that no position has, so that base xor position is never zero, nor is its mixture.
     return np.uint64(int.from_bytes(half, "big")) | _NEVER
 
 
 def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finalizer of splitmix64: one to one, and zero only for zero."""
+    """Apply the finalizer of splitmix64: one to one, and zero only for zero."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
@@ -74,22 +74,23 @@ def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Where each event belongs in what is sent."""
+    """Assignment of each event to a trace and a parent span."""
 
     forest: Forest
-    """Without what is rolled up in any case, and without what a recorded section shows already."""
+    """Parents without what is always rolled up, and without what a recorded section shows already.
+    """
     anchor: NDArray[np.signedinteger[Any]]
-    """Of each event the anchor of the root above it: an index into the next two."""
+    """For each event the anchor of the root above it: an index into the next two."""
     anchor_span: NDArray[np.uint64]
-    """The span above the roots that hang there; 0: none."""
+    """The span above the roots of that anchor; 0: none."""
     anchor_trace: NDArray[np.signedinteger[Any]]
     """Index into ``traces``."""
     traces: list[bytes]
     """16 bytes each."""
     recorded: list[int]
-    """Of each trace how many recorded sections it has from this process."""
+    """For each trace the number of recorded sections from this process."""
     phases: list[str]
-    """Of each trace the phase of its step; empty where it is none."""
+    """For each trace the phase of its step; empty if it is not a step."""
     hidden: NDArray[np.bool_]
     """Events that a recorded section shows already."""
     never: NDArray[np.bool_]
@@ -97,7 +98,7 @@ class Assignment:
 
     @cached_property
     def trace(self) -> NDArray[np.signedinteger[Any]]:
-        """Of each event the trace that it is in."""
+        """For each event the index of its trace."""
         of_events: NDArray[np.signedinteger[Any]] = self.anchor_trace[self.anchor]
         return of_events
 
@@ -111,21 +112,21 @@ def find_assignment(
     run_id: str = "",
     whole: bool = False,
 ) -> Assignment:
-    """Works out the places of all events.
+    """Derive the assignment of all events.
 
     Args:
         trace: the events.
-        links: what ``link`` found for them.
+        links: the result of ``link`` for them.
         sections: the recorded sections that ``links`` refers to.
-        window: of a run; without it the file stands for itself.
-        run_id: of the run that a file without a window is put into.
+        window: window of a run; without it the file is converted on its own.
+        run_id: the run that a file without a window is put into.
         whole: whether Python functions are spans as well.
     """
     hidden = links.place == Place.TWIN
     python = find_roles(trace) == Role.PYTHON
     never = np.zeros(len(hidden), bool) if whole else python & ~hidden
-    # Left out in the chain, not cut off: what is under a frame of Python hangs under what is
-    # above it.
+    # Left out of the chain, not cut off: the parent of events under a frame of Python is what is
+    # above the frame.
     parent = Forest(links.parent).nearest(~(hidden | never))
     root, step, section = _of_roots(links, parent, sections)
     known = _Anchors(trace.digest, sections, window, run_id)
@@ -150,10 +151,10 @@ def find_assignment(
 def _of_roots(
     links: Links, parent: NDArray[np.int32], sections: Sections | None
 ) -> tuple[NDArray[np.int32], NDArray[np.signedinteger[Any]], NDArray[np.signedinteger[Any]]]:
-    """The root above each event, and of each event as a root its step and recorded section.
+    """Return each event's root, and each event's step and recorded section as a root.
 
-    Changes ``parent``: the annotation of a step that was not recorded is a root, and what ran on
-    other threads in its time hangs under it.
+    Changes ``parent``: the annotation of a step that was not recorded becomes a root, and the
+    parent of events on other threads in its time.
     """
     section: NDArray[np.signedinteger[Any]] = np.full(len(parent), NONE, np.int8)
     if sections is not None:
@@ -175,8 +176,8 @@ def _keys(
     step: NDArray[np.signedinteger[Any]],
     steps: list[TraceStep],
 ) -> NDArray[np.int32]:
-    """One number for what a root hangs on: a section (from 0 on), or a step (from -2 down)."""
-    # What a step is itself, and at its end what no step is: the last item is that of NONE.
+    """Return one number for a root's anchor: a section (from 0 up), or a step (from -2 down)."""
+    # The number of each step itself; the last item is for NONE, that is, no step.
     of_step = [
         trace_step.section if trace_step.section != NONE else -2 - at
         for at, trace_step in enumerate(steps)
@@ -186,7 +187,7 @@ def _keys(
 
 
 class _Anchors:
-    """Collects the traces and the spans in them that roots hang under."""
+    """Collection of the traces and of the anchor spans of roots in them."""
 
     def __init__(
         self, digest: str, sections: Sections | None, window: Window | None, run_id: str
@@ -198,7 +199,7 @@ class _Anchors:
         self.of_trace: list[int] = []
 
     def at(self, key: int, steps: list[TraceStep]) -> int:
-        """The index of the anchor for a key of ``_keys``."""
+        """Return the index of the anchor for a key of ``_keys``."""
         trace, span = self._find(key, steps)
         self.spans.append(span)
         self.of_trace.append(self.traces.setdefault(trace, len(self.traces)))
@@ -218,7 +219,7 @@ class _Anchors:
         return trace_id(self._digest, _OUTSIDE), 0
 
     def _shared(self, step: TraceStep | None, steps: list[TraceStep]) -> bytes:
-        """The trace of a step, or of what is outside of any, that all ranks of the run share."""
+        """Return the trace of a step, or of outside steps, that all ranks of the run share."""
         name, before = _OUTSIDE, 0
         if step is not None:
             name = step.name
@@ -226,14 +227,14 @@ class _Anchors:
         return ids.trace_id(self._run_id, 0, name, before).to_bytes(16, "big")
 
     def recorded(self) -> Iterator[int]:
-        """How many recorded sections each trace has."""
+        """Yield the number of recorded sections of each trace."""
         sections = self._sections
         for trace in self.traces:
             same = 0 if sections is None else (sections.trace_id == np.frombuffer(trace, np.uint8))
             yield int(np.all(same, axis=1).sum()) if sections is not None else 0
 
     def phases(self) -> list[str]:
-        """The phase of each trace's step."""
+        """Return the phase of each trace's step."""
         known = {}
         if self._window is not None:
             known = {step.trace: step.phase for step in self._window.steps}
