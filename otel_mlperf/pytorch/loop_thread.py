@@ -9,9 +9,9 @@ from otel_mlperf.recorder.core.thread_ident import get_ident
 
 
 class LoopThread:
-    """One in a process: the main thread, unless a framework trains in another."""
+    """The loop's thread of a process: the main thread, unless a framework trains in another."""
 
-    # Asked for by number: `current_thread()` would register the threads of autograd with Python.
+    # Queried by number: `current_thread()` would register the threads of autograd with Python.
     ident: ClassVar[int | None] = (
         get_ident()
         if threading.current_thread() is threading.main_thread()
@@ -20,10 +20,10 @@ class LoopThread:
 
     @classmethod
     def is_here(cls) -> bool:
-        """Whether this is it."""
+        """Return whether the current thread is the loop's."""
         return get_ident() == cls.ident
 
     @classmethod
     def move_here(cls) -> None:
-        """It is this one from now on."""
+        """Make the current thread the loop's from now on."""
         cls.ident = get_ident()

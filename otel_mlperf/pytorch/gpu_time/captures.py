@@ -17,24 +17,26 @@ from otel_mlperf.recorder.core.thread_ident import get_ident
 
 _GATE: Final = "_otel_mlperf_capture"
 _WAIT_S: Final = 1.0
-"""For as long a capture waits at most for a stamp that is being put: microseconds are usual."""
+"""Maximum wait of a capture for a stamp that is being recorded, in seconds: microseconds are
+usual.
+"""
 
 
 class Captures:
-    """The threads that capture, and what keeps a capture from beginning while events are asked."""
+    """The threads that capture, and the lock that delays a capture while events are queried."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        """Held while events are recorded and asked."""
+        """Locked while events are recorded and queried."""
         self.threads: set[int] = set()
 
 
 class CaptureMoment(AbstractContextManager[None]):
-    """The gate of one end of captures.
+    """Gate of one end of captures.
 
     Args:
-        captures: what is told.
-        is_begin: whether captures begin here; else they end.
+        captures: updated by the gate.
+        is_begin: whether captures start here; otherwise they end.
     """
 
     busy: Final = False
@@ -43,7 +45,7 @@ class CaptureMoment(AbstractContextManager[None]):
         self._captures, self._is_begin = captures, is_begin
 
     def of(self, _subject: object) -> CaptureMoment:
-        """The gate for a call in this thread."""
+        """Return the gate for a call in this thread."""
         return self
 
     def __enter__(self) -> None:
@@ -64,7 +66,7 @@ _captures: Captures | None = None
 
 
 def watch_captures(cuda: Any) -> Captures:
-    """Sees the captures of ``torch.cuda`` from now on; never raises. Once in a process."""
+    """Detect the captures of ``torch.cuda`` from now on; never raises. Once in a process."""
     global _captures
     if _captures is None:
         _captures = Captures()
@@ -74,7 +76,7 @@ def watch_captures(cuda: Any) -> Captures:
 
 
 def weave_graph(kind: Any, captures: Captures) -> None:
-    """Has both ends of a class of captures tell ``captures``."""
+    """Let both ends of a class of captures update ``captures``."""
     for end, is_begin in ((kind.__enter__, True), (kind.__exit__, False)):
         moment = CaptureMoment(captures, is_begin=is_begin)
         name = f"{_GATE}_{'begin' if is_begin else 'end'}"

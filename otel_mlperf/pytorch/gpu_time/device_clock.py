@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 MOST_EVENTS: Final = 1024
-"""On one device: 80 steps with five sections each that it has still to come to."""
+"""Maximum number on one device: 80 pending steps with five sections each."""
 
 
 class EventPool:
-    """The events of one recording.
+    """Pool of the CUDA events of one recording.
 
     Args:
-        make: makes an event that tells times.
-        most: events of one device.
+        make: makes an event that records times.
+        most: maximum number of events of one device.
     """
 
     def __init__(self, make: Callable[[], Any], most: int = MOST_EVENTS) -> None:
@@ -36,7 +36,7 @@ class EventPool:
         self._made: dict[int, int] = {}
 
     def take(self, device: int) -> Any:
-        """An event that nobody waits for; None: all of the device's are under way."""
+        """Return an event that is not in use; None: all events of the device are in use."""
         free = self._free.get(device)
         if free:
             return free.pop()
@@ -47,12 +47,12 @@ class EventPool:
         return self._make()
 
     def give(self, device: int, event: Any) -> None:
-        """One may be recorded again: the device has passed it, and its time was read."""
+        """Return an event to the pool: the device has passed it, and its time was read."""
         self._free.setdefault(device, []).append(event)
 
 
 class Stamp:
-    """One event among the work of a stream."""
+    """Stamp: one event among the work of a stream."""
 
     __slots__ = ("event", "host_ns", "is_dropped", "place", "seen_ns")
 
@@ -60,42 +60,42 @@ class Stamp:
         self.event, self.place = event, place
         """Device, and the handle of its stream."""
         self.host_ns = host_ns
-        """Just before it was given to the device, by the host's monotonic clock."""
+        """Host time by the monotonic clock, just before the event was passed to the device."""
         self.seen_ns = 0
-        """When it was first found passed; 0: not yet."""
+        """Time at which it was first found passed; 0: not yet."""
         self.is_dropped = False
-        """Whether nobody asks for its time any more."""
+        """Whether its time is not needed any more."""
 
 
 class Bounds(NamedTuple):
-    """Host clock less device clock lies between them, ns."""
+    """Bounds of the host clock minus the device clock, in ns."""
 
     low: int
     high: int
 
 
 class DeviceClock:
-    """The clock of one device."""
+    """Clock of one device."""
 
     def __init__(self) -> None:
         self._near: Stamp | None = None
         self._near_ns = 0
 
     def read(self, stamps: Sequence[Stamp]) -> list[int]:
-        """What it said at each of them, ns; all have been passed."""
+        """Return the clock's reading at each of the stamps, in ns; all have been passed."""
         near = self._near or stamps[0]
         first = self._near_ns + _elapsed_ns(near, stamps[0])
-        # Each against the first: within a batch, which is what is subtracted from each other.
+        # Each stamp is compared with the first: differences are formed within a batch.
         return [first, *(first + _elapsed_ns(stamps[0], stamp) for stamp in stamps[1:])]
 
     def move_to(self, stamp: Stamp, said_ns: int) -> Stamp | None:
-        """What is read next is held against ``stamp``; returns the one that is so no longer."""
+        """Compare future readings with ``stamp``; return the stamp that is no longer needed."""
         before, self._near, self._near_ns = self._near, stamp, said_ns
         return before
 
 
 def bounds_of(stamps: Sequence[Stamp], said_ns: Sequence[int]) -> Bounds:
-    """What stamps say of host clock less device clock."""
+    """Return the bounds that stamps give for the host clock minus the device clock."""
     pairs = [*zip(stamps, said_ns, strict=True)]
     return Bounds(
         max(stamp.host_ns - said for stamp, said in pairs),

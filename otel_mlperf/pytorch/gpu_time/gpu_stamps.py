@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.section_context import SectionContext
 
 _LATE_NS: Final = 1_000_000
-"""A step that ended so long ago ended with the last section that was over by then."""
+"""A step that ended longer ago than this ended with its last section that was over by then."""
 _MOST_OUTSIDE: Final = 16
-"""Sections outside steps that are told together."""
+"""Number of sections outside steps that are reported together."""
 _MOST_SEEN: Final = 32
-"""Stamps that are looked at in one go, so that no section waits for many."""
+"""Maximum number of stamps queried at a time, so that no section waits for many."""
 _MOST_TOLD: Final = 2
-"""Batches likewise."""
+"""Maximum number of batches reported at a time."""
 _FLAGS: Final = int(Flag.ON_DEVICE)
 _Pair = tuple[int, int, Stamp, Stamp]
-"""Span, section entry, begin, end."""
+"""Span, section entry, start stamp, end stamp."""
 
 
 class _Batch:
-    """Sections of one root on one device, which are told together."""
+    """Sections of one root on one device, which are reported together."""
 
     __slots__ = ("is_mixed", "is_step", "pairs", "root")
 
@@ -64,19 +64,19 @@ class _Batch:
 
     @property
     def is_passed(self) -> bool:
-        """Whether the device has passed all stamps."""
+        """Return whether the device has passed all stamps."""
         return all(end.seen_ns for _, _, _, end in self.pairs)
 
 
 class GpuStamps:
-    """The stamps of one recording.
+    """GPU stamps of one recording.
 
     Args:
         recorder: of the run.
         cuda: ``torch.cuda``, which the program has initialised.
         clock: monotonic nanoseconds.
-        most: events of one device.
-        captures: who captures a graph, in other threads too.
+        most: maximum number of events of one device.
+        captures: threads that capture a graph, in other threads too.
     """
 
     def __init__(
@@ -96,18 +96,18 @@ class GpuStamps:
         self._ahead: deque[Stamp] = deque()
         """Stamps that the device has not passed, as far as is known; oldest first."""
         self._open: dict[tuple[int, int], _Batch] = {}
-        """By root and device."""
+        """Open batches by root and device."""
         self._whole: deque[_Batch] = deque()
-        """Batches to which nothing is added any more."""
+        """Batches that are closed for additions."""
         self._clocks: dict[int, DeviceClock] = {}
-        # Not the sections' ids: those of a moment of a loop are counted.
+        # Not the ids of sections: those of a moment of a loop are counted.
         first = recorder.next_id() ^ 1 << 61
         self._next_key = count(first).__next__
 
-    # -- what sections call ----------------------------------------------------------------------
+    # -- called by sections ----------------------------------------------------------------------
 
     def begin(self) -> Stamp | None:
-        """Puts a stamp here; None: not in this thread, or not now."""
+        """Record a stamp here; return None in another thread, or if that is not possible now."""
         if self._is_off or get_ident() != self._thread:
             return None
         try:
@@ -117,7 +117,7 @@ class GpuStamps:
             return None
 
     def end(self, stamp: Stamp, section: SectionContext) -> int:
-        """Puts one where an open section ends that began with ``stamp``; flags for its row."""
+        """Record a section's end stamp; it started with ``stamp``. Return flags for its row."""
         try:
             ended = self._end(stamp)
             if ended is None:
@@ -130,7 +130,7 @@ class GpuStamps:
         return _FLAGS
 
     def end_step(self, stamp: Stamp, step: OpenStep, end_ns: int) -> int:
-        """The same of a step that ended then."""
+        """Record the end stamp of a step that ended at ``end_ns``; return flags for its row."""
         section = step.section
         try:
             ended = self._end_before(section.sid, stamp, end_ns) or self._end(stamp)
@@ -145,13 +145,13 @@ class GpuStamps:
         return _FLAGS if ended is not None else 0
 
     def drop(self, stamp: Stamp) -> None:
-        """There is no end to that begin."""
+        """Discard a start stamp that has no end."""
         stamp.is_dropped = True
         if stamp.seen_ns:
             self._pool.give(stamp.place[0], stamp.event)
 
     def finish(self) -> None:
-        """The run ends: what the device has passed is told, the rest is counted."""
+        """Finish the run: report what the device has passed, and count the rest."""
         if self._is_off or get_ident() != self._thread:
             return
         try:
@@ -165,19 +165,20 @@ class GpuStamps:
         self._is_off = True
 
     def _switch_off(self) -> None:
-        # Events are left as they are: those of a forked child are its parent's.
+        # Events are left unchanged: those of a forked child are its parent's.
         self._is_off = True
 
     # -- stamps -----------------------------------------------------------------------------------
 
     def _is_capturing(self) -> bool:
-        """Whether a graph is captured, in this thread or another one."""
+        """Return whether a graph is captured, in this thread or another one."""
         return bool(self._captures.threads) or self._cuda.is_current_stream_capturing()
 
     def _put(self) -> Stamp | None:
-        """A stamp in the current stream; None: none is free, or a graph is captured."""
+        """Record a stamp in the current stream; None: no event is free, or a graph is captured."""
         with self._captures.lock:
-            # First: to ask an event would end the capture, to record one would be part of it.
+            # Checked first: querying an event would end the capture, recording one would be part
+            # of it.
             if self._is_capturing():
                 self._count("capture")
                 return None
@@ -194,12 +195,12 @@ class GpuStamps:
         stamp = Stamp(event, (device, stream.cuda_stream), self._clock())
         event.record(stream)
         self._ahead.append(stamp)
-        # After it: the stamp at the end of the section before has had that much longer.
+        # After recording: the end stamp of the previous section has had that much more time.
         self._look()
         return stamp
 
     def _end(self, begun: Stamp) -> Stamp | None:
-        """A stamp where ``begun`` has its end; None, and that one is dropped: there can be none."""
+        """Return an end stamp for ``begun``; if that is impossible, drop it and return None."""
         if self._is_off:
             return None
         ended = self._put() if get_ident() == self._thread else None
@@ -212,7 +213,7 @@ class GpuStamps:
         return ended
 
     def _end_before(self, root: int, begun: Stamp, end_ns: int) -> Stamp | None:
-        """The end of the last section of a step that ended long ago; None: it ends only now."""
+        """Return the last end stamp in a step that ended long ago; None: it ends only now."""
         if self._clock() - end_ns < _LATE_NS:
             return None
         batch = self._open.get((root, begun.place[0]))
@@ -234,18 +235,18 @@ class GpuStamps:
             self._whole.append(self._open.pop((root, device)))
 
     def _close(self, root: int) -> None:
-        """Adds nothing any more to the batches of a step, and to those of no open step."""
+        """Close the batches of a step, and those that belong to no open step."""
         steps = self._recorder.parents.steps
         over = [key for key in self._open if key[0] == root or key[0] not in steps]
         batches = [self._open.pop(key) for key in over]
-        # Last the one of the step itself: who has seen that knows all of the step.
+        # The batch of the step itself is last: its arrival means that the step is complete.
         batches.sort(key=lambda batch: batch.is_step)
         self._whole.extend(batches)
 
-    # -- what the device has passed --------------------------------------------------------------
+    # -- passed stamps ----------------------------------------------------------------------------
 
     def _look(self) -> bool:
-        """Asks the oldest stamps whether they are passed, tells what is whole; was any?"""
+        """Query the oldest stamps, report complete batches, and return whether there was any."""
         ahead, seen = self._ahead, 0
         while ahead and seen < _MOST_SEEN and ahead[0].event.query():
             stamp = ahead.popleft()
@@ -260,7 +261,7 @@ class GpuStamps:
         return bool(seen or told)
 
     def _tell(self, batch: _Batch) -> None:
-        """Writes what is known of it to the journal, and gives its events back."""
+        """Write the times of a batch to the journal, and release its events."""
         stamps = [*{id(m): m for _, _, begin, end in batch.pairs for m in (begin, end)}.values()]
         device = stamps[0].place[0]
         clock = self._clocks.setdefault(device, DeviceClock())
@@ -286,7 +287,7 @@ class GpuStamps:
         if not self._recorder.is_retired:
             self._recorder.journal.payload(self._next_key(), {"d": content})
 
-    # -- what goes wrong -------------------------------------------------------------------------
+    # -- failures ---------------------------------------------------------------------------------
 
     def _count(self, reason: str, by: int = 1) -> None:
         metric = names.GPU_TIME_MISSED
@@ -294,10 +295,10 @@ class GpuStamps:
             self._recorder.cells.add(metric.name, metric.unit, by, ((names.ERROR_TYPE, reason),))
 
     def _give_up(self, error: Exception) -> None:
-        """No stamps any more: the device is in trouble, or torch answers otherwise than expected.
+        """Stop stamping: the device has failed, or torch behaves differently than expected.
 
         Raises:
-            Exception: ``error`` itself, where it is the program's.
+            Exception: ``error`` itself, if it is the program's.
         """
         if is_foreign(error):
             raise error

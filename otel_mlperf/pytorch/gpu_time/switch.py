@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Switch:
-    """Switches stamps on in one recording, once.
+    """Switch that enables stamps in one recording, once.
 
     Args:
         recorder: of the run.
         find_cuda: finds ``torch.cuda`` once it is initialised.
-        make: the stamps of a recorder, on that.
+        make: makes the stamps of a recorder, from ``torch.cuda``.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Switch:
         self.stamps: GpuStamps | None = None
 
     def look(self, now_ns: int = 0) -> None:
-        """Switches them on if it is time to, for the step that has just begun too."""
+        """Enable stamps if CUDA is initialised, including for the step that has just started."""
         if self.stamps is not None or get_ident() != self._thread:
             return
         try:
@@ -61,7 +61,7 @@ class Switch:
                 extra_of(step.section).stamp = self.stamps.begin()
 
     def finish(self) -> None:
-        """The run ends."""
+        """Finish the stamps at the end of the run."""
         if self.stamps is not None:
             self.stamps.finish()
 

@@ -36,36 +36,36 @@ _UNSEEN = nullcontext()
 
 
 class Thread(threading.local):
-    """What one thread is in."""
+    """State of one thread."""
 
     asked: LoaderFigures | None = None
-    """Of the iterator that is being asked for a batch."""
+    """Figures of the iterator that is being asked for a batch."""
     collates: Callable[[FrameType], None] | None = None
-    """To be called when the samples of the batch are there that is being fetched."""
+    """Called when the samples of the batch that is being fetched are complete."""
     pins = False
     use: ThreadUse | None = None
     fetches = 0
-    """Since an iterator was made."""
+    """Number of fetches since an iterator was made."""
     started: WorkerCounts | None = None
-    """Of the iterator whose workers this thread starts, or started last."""
+    """Counts of the iterator whose workers this thread starts, or started last."""
 
 
 class Shared:
-    """What gates know of each other.
+    """State shared by the gates.
 
     Args:
-        worker_id: the number of the worker that this process is; None: it is none.
+        worker_id: returns the number of the worker that this process is; None: not a worker.
     """
 
     def __init__(self, worker_id: Callable[[], int | None]) -> None:
         self.thread, self.worker_id = Thread(), worker_id
         self.loaders, self.labels = Loaders(), LoaderLabels()
         self.inherited: WorkerCounts | None = None
-        """In a worker: where it counts."""
+        """In a worker: the memory that it counts in."""
 
 
 class Gate:
-    """One kind of call."""
+    """Gate of one kind of call."""
 
     name: ClassVar[str]
 
@@ -74,7 +74,7 @@ class Gate:
         self.busy = True
 
     def of(self, subject: Any) -> Any:
-        """What the call runs in."""
+        """Return the context that the call runs in."""
         began_ns = clock()
         try:
             return self._enter(subject) or _UNSEEN
@@ -89,7 +89,7 @@ class Gate:
 
 
 class Call:
-    """One call; what is done at its end must not raise."""
+    """One call; the code at its end must not raise."""
 
     __slots__ = ("began_ns", "shared")
 
@@ -114,17 +114,17 @@ class Call:
 
 _MOST_CLASSES: Final = 16
 _MOST_OF_CLASS: Final = 4
-"""What comes beyond either is one loader."""
+"""Further data sets, beyond either limit, share one label."""
 
 
 class LoaderLabels:
-    """The words for the datasets of this process."""
+    """Labels of the data sets of this process."""
 
     def __init__(self) -> None:
         self._known: dict[str, list[Any]] = {}
 
     def of(self, dataset: object) -> str:
-        """``CIFAR10``; ``CIFAR10 2`` for the second that there is at a time."""
+        """Return a label: ``CIFAR10``; ``CIFAR10 2`` for a second one at the same time."""
         text = safe_name_text(type(dataset).__name__)
         if text not in self._known and len(self._known) >= _MOST_CLASSES:
             return names.OTHER
@@ -134,7 +134,7 @@ class LoaderLabels:
 
 
 def _number(places: list[Any], dataset: object) -> int:
-    """Its place among those of its class, counted from one."""
+    """Return its position among the data sets of its class, counted from one."""
     there = [place() for place in places]
     for at, known in enumerate(there):
         if known is dataset:
@@ -144,21 +144,21 @@ def _number(places: list[Any], dataset: object) -> int:
         return _MOST_OF_CLASS
     try:
         places[free : free + 1] = [weakref.ref(dataset)]
-    except TypeError:  # a list, say: nobody can tell whether it is still there
+    except TypeError:  # A list, for example: it cannot be known whether it still exists.
         return 1
     return free + 1
 
 
 _FIRST: Final = 16
-"""So many batches of an iterator, or of a worker, are looked at, what their samples hold."""
+"""Number of first batches of an iterator, or of a worker, whose samples are measured."""
 _EVERY: Final = 16
-"""Then one in so many."""
+"""Afterwards one batch in this many is measured."""
 _MOST_SAMPLES: Final = 16
-"""Of a batch; more of them are looked at in steps."""
+"""Maximum number of samples measured in a batch; larger batches are measured in steps."""
 
 
 class Fetching(Gate):
-    """A batch is fetched: in a worker, or where it was asked for."""
+    """Gate for fetching a batch: in a worker, or where it was requested."""
 
     name = "fetch"
 
@@ -181,7 +181,7 @@ class _Fetch(Call):
     def __init__(self, shared: Shared, worker: int | None) -> None:
         self._worker = worker
         self._items: tuple[int, Used] | None = None
-        """When it began to collate, and what the samples had used."""
+        """Time at which collating started, and the CPU use of the samples until then."""
         self._elements: int | None = None
         use = shared.thread.use
         if use is None:
@@ -193,7 +193,7 @@ class _Fetch(Call):
         self.shared.thread.collates = self._collates
 
     def _collates(self, fetching: FrameType) -> None:
-        """All samples are there, in the function that fetches them."""
+        """Note that all samples exist, in the function that fetches them."""
         now_ns, thread = clock(), self.shared.thread
         self._items = now_ns, self._use.read().since(self._before)
         if thread.fetches < _FIRST or thread.fetches % _EVERY == 0:
@@ -208,7 +208,7 @@ class _Fetch(Call):
             return
         between_ns, used = self._items or (now_ns, self._use.read().since(self._before))
         elements = self._elements
-        # In order, without names: half a microsecond of each batch.
+        # Positional, without names: saves half a microsecond for each batch.
         fetched = Fetched(
             self._worker or 0, 1, between_ns - self.began_ns, now_ns - between_ns, *used,
             elements is not None, elements or 0,
@@ -222,7 +222,7 @@ class _Fetch(Call):
 
 
 def _count_all(samples: object) -> int | None:
-    """Elements of all samples; None: one of them has none, or they are no list."""
+    """Return the elements of all samples; None: a sample has none, or they are not a list."""
     if not isinstance(samples, list):
         return None
     sizes = [count_elements(sample) for sample in samples[:: len(samples) // _MOST_SAMPLES + 1]]
@@ -232,9 +232,10 @@ def _count_all(samples: object) -> int | None:
 
 
 class CollateMoment:
-    """``collate_fn`` of torch's fetchers: when is it looked up, which is right before it is called?
+    """Descriptor for ``collate_fn`` of torch's fetchers, which is read right before its call.
 
-    It stays in the fetcher's own dictionary, and is handed out as it is: nothing is wrapped.
+    The function stays in the fetcher's own dictionary, and is returned unchanged: nothing is
+    wrapped.
     """
 
     def __init__(self, shared: Shared) -> None:
@@ -263,7 +264,7 @@ class CollateMoment:
 
 
 class Made(Gate):
-    """An iterator is made; its workers are started right after this, on the same thread."""
+    """Gate for making an iterator; its workers are started right afterwards, on the same thread."""
 
     name = "iterator"
 
@@ -289,7 +290,7 @@ class _Making(Call):
 
 
 class Passed(Gate):
-    """A pass begins: the first with the workers that were started for it, or another."""
+    """Gate for the start of a pass: the first with the workers started for it, or another."""
 
     name = "pass"
 
@@ -297,14 +298,14 @@ class Passed(Gate):
         iterator, is_first = subject
         figures = self.shared.loaders.of(iterator)
         if is_first:
-            self.shared.thread.started = None  # all are; what is forked from here on is none
+            self.shared.thread.started = None  # all workers are started; later forks are none
         elif figures is not None:
             figures.goes_on(clock())
         return None
 
 
 class Asked(Gate):
-    """A program asks an iterator for its next batch."""
+    """Gate for a program's request for an iterator's next batch."""
 
     name = "ask"
 
@@ -338,13 +339,13 @@ class _Ask(Call):
 
 
 def _count_ready(iterator: Any) -> int:
-    """Batches that are there: in the queue, or read and waiting for an earlier one."""
+    """Return the number of ready batches: in the queue, or read and waiting for an earlier one."""
     waiting = sum(len(task) == 2 for task in iterator._task_info.values())
     return waiting + int(iterator._data_queue.qsize())
 
 
 class Pinning(Gate):
-    """A batch is copied into pinned memory; it holds others, which are part of that."""
+    """Gate for copying a batch into pinned memory; nested calls are part of the outer one."""
 
     name = "pin"
 
@@ -365,10 +366,10 @@ class _Pin(Call):
 
 
 class LoaderGates(Shared):
-    """The gates, and what they share.
+    """The gates of loaders, with their shared state.
 
     Args:
-        worker_id: the number of the worker that this process is; None: it is none.
+        worker_id: returns the number of the worker that this process is; None: not a worker.
     """
 
     def __init__(self, worker_id: Callable[[], int | None]) -> None:
@@ -384,17 +385,17 @@ class LoaderGates(Shared):
         self.made, self.passed, self.asked, self.fetching, self.pinning = self.all
 
     def switch(self, *, is_off: bool) -> None:
-        """Whether nothing is seen from now on."""
+        """Switch all gates off, or on again."""
         for gate in self.all:
             gate.busy = is_off
 
     def in_child(self) -> None:
-        """This process was forked: if it is a worker it counts for its parent, and no more."""
+        """Adapt to a fork: a worker counts for its parent, and does nothing else."""
         pid = os.getpid()
         if self._pid != pid:
             started = None if self.fetching.busy else self.thread.started
             thread, loaders = Thread(), Loaders()
-            # No call in between: whoever is interrupted does either all of it again, or nothing.
+            # No call in between: an interrupted caller does either all of it again, or nothing.
             self.inherited, self.thread, self.loaders, self._pid = started, thread, loaders, pid
         self.switch(is_off=True)
         self.fetching.busy = self.inherited is None

@@ -24,22 +24,22 @@ _gates: LoaderGates | None = None
 
 
 def install() -> None:
-    """Sees the inside of loaders from now on; torch has been imported. Never raises."""
+    """Observe the inside of loaders from now on; torch has been imported. Never raises."""
     global _gates
-    if _gates is None:  # what is woven stays so for good, and would be seen twice
+    if _gates is None:  # Woven code is permanent, and would be observed twice.
         _gates = LoaderGates(_worker_id)
         see("the inside of loaders", _install)
     _gates.switch(is_off=False)
 
 
 def switch_off() -> None:
-    """Sees nothing from now on."""
+    """Stop observing."""
     if _gates is not None:
         _gates.switch(is_off=True)
 
 
 def _worker_id() -> int | None:
-    # By name: it is imported, and a lookup through importlib costs a batch microseconds.
+    # By name: the module is imported, and a lookup through importlib costs microseconds per batch.
     worker: Any = sys.modules.get("torch.utils.data._utils.worker")
     info = None if worker is None else worker._worker_info
     return None if info is None else int(info.id)
@@ -52,7 +52,7 @@ def _install() -> None:
     loader: Any = importlib.import_module("torch.utils.data.dataloader")
     fetch: Any = importlib.import_module("torch.utils.data._utils.fetch")
     pin: Any = importlib.import_module("torch.utils.data._utils.pin_memory")
-    vars(fetch).setdefault("torch", torch)  # asked whether it compiles, in each woven function
+    vars(fetch).setdefault("torch", torch)  # queried in each woven function, whether it compiles
     base = loader._BaseDataLoaderIter
     _weave("iterators", base.__init__, gates.made, "self")
     _weave("their passes", base._reset, gates.passed, "(self, first_iter)")
@@ -66,7 +66,7 @@ def _install() -> None:
     run = start.current()
     if run is not None:
         _end_with(run)
-    # Nothing takes this off again, one more reason to be here once in a process.
+    # No interface removes this callback, one more reason to register it only once in a process.
     call_in_children(gates.in_child)
 
 

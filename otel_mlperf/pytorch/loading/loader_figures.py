@@ -22,45 +22,47 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.instruments.cells import Labels
 
 clock: Final = time.monotonic_ns
-"""That all of this is measured by."""
+"""Clock for all of these times."""
 _EVERY_NS: Final = 500_000_000
-"""How often what was counted is told."""
+"""Interval at which the counts are reported."""
 _MOST_WORKERS: Final = 64
-"""With a word of their own."""
+"""Maximum number of workers with a label of their own."""
 _ALL_LOOKED_AT: Final = 64
-"""Batches that the process itself has fetched, of which each is looked into."""
+"""Number of first batches fetched by the process itself that are all measured."""
 _LOOKED_AT: Final = 8
-"""Later one in so many is, for all of these: the loop waits while it is looked into."""
+"""Later one batch in this many is measured, as a sample: the loop waits during the measurement."""
 MAIN: Final = "main"
-"""The worker of a loader without workers: the process itself."""
+"""Worker label of a loader without workers: the process itself."""
 STARTED, KEPT, NONE = "started", "kept", "none"
 
 
 class LoaderFigures:
-    """One pass after the other through a loader, by one of its iterators."""
+    """Figures of one pass after the other through a loader, by one of its iterators."""
 
     def __init__(self, label: str, workers: int, now_ns: int) -> None:
         self._labels: Labels = ((names.DATASET, label),)
         self.counts = WorkerCounts(workers) if workers else None
         self._batches = self._wait_ns = self._none_ready = 0
-        """Since it was told last: a cell for each would cost a batch as much as all the rest."""
+        """Since the last report: a cell for each would cost as much per batch as everything else.
+        """
         self._here: list[Fetched] = []
-        """In the process itself, since it was told last: summed up then, it costs a batch less."""
+        """Batches of the process itself since the last report: summing later is cheaper per batch.
+        """
         self._like: Fetched | None = None
-        """What was told of these last."""
+        """The sum last reported for these."""
         self._fetches = self._passed_over = 0
-        """There: all, and since it was told last those that were not looked into."""
+        """In the process itself: all fetches, and those not measured since the last report."""
         self._how = STARTED if workers else NONE
         self._began_ns: int | None = now_ns
         self._ready = _series(names.LOADER_READY, self._labels)
 
     def goes_on(self, now_ns: int) -> None:
-        """Another pass with the same workers."""
+        """Start another pass with the same workers."""
         self._began_ns = now_ns
         self._how = KEPT if self.counts is not None else NONE
 
     def given(self, asked_ns: int, now_ns: int, ready: int | None) -> None:
-        """The loop has got a batch; ``ready``: how many there were when it asked for it."""
+        """Count a batch received by the loop; ``ready``: number of ready batches at its request."""
         began_ns, self._began_ns = self._began_ns, None
         self._wait_ns += now_ns - asked_ns
         self._batches += 1
@@ -72,17 +74,17 @@ class LoaderFigures:
             _series(names.LOADER_FIRST_BATCH, labels).record((now_ns - began_ns) / 1e9)
 
     def ended(self, asked_ns: int, now_ns: int) -> None:
-        """The loop has asked once more than there are batches; workers that are not kept end."""
+        """Count the request after the last batch; workers that are not persistent end."""
         if self._how != NONE:
             labels: Labels = (*self._labels, (names.LOADER_WORKERS, self._how))
             _series(names.LOADER_END, labels).record((now_ns - asked_ns) / 1e9)
 
     def fetched(self, fetched: Fetched) -> None:
-        """The process itself has fetched one."""
+        """Add a batch that the process itself has fetched."""
         self._here.append(fetched)
 
     def pass_over(self) -> bool:
-        """The process itself fetches a batch now: says, and remembers, if that is only counted."""
+        """Count a fetch by the process itself; return whether it is only counted, not measured."""
         self._fetches += 1
         if self._fetches <= _ALL_LOOKED_AT or self._fetches % _LOOKED_AT == 0:
             return False
@@ -90,7 +92,7 @@ class LoaderFigures:
         return True
 
     def tell(self) -> None:
-        """Counts what it and its workers have counted since."""
+        """Report the counts of this loader and its workers since the last report."""
         batches, wait_ns, none_ready = self._batches, self._wait_ns, self._none_ready
         self._batches = self._wait_ns = self._none_ready = 0
         _add(names.LOADER_BATCHES, batches, self._labels)
@@ -100,7 +102,7 @@ class LoaderFigures:
         if here:
             self._like = sum_of(0, here)
             self._tell_fetched(MAIN, self._like.for_all(len(here) + passed_over))
-        elif passed_over and self._like is not None:  # a few since then, and none was looked into
+        elif passed_over and self._like is not None:  # a few batches since then, none measured
             like = self._like._replace(sized=0, elements=0)
             self._tell_fetched(MAIN, like.for_all(passed_over))
         for fetched in self.counts.grown() if self.counts is not None else ():
@@ -108,7 +110,7 @@ class LoaderFigures:
             self._tell_fetched(str(fetched.worker) if is_known else names.OTHER, fetched)
 
     def forget(self) -> None:
-        """What was counted since it was told last is none of the run that begins now."""
+        """Discard the counts since the last report: they precede the run that starts now."""
         self._batches = self._wait_ns = self._none_ready = 0
         self._here, self._passed_over = [], 0
         if self.counts is not None:
@@ -127,36 +129,36 @@ class LoaderFigures:
 
 
 class Loaders:
-    """The iterators of this process."""
+    """The iterators of this process, with their figures."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], LoaderFigures]] = {}
         self._untold: list[tuple[weakref.ref[Any], LoaderFigures]] = []
         self._due_ns = 0
         self.own_ns = 0
-        """What looking took of the program's time since it was told last."""
+        """Time that observing took from the program since the last report."""
 
     def add(self, iterator: Any, figures: LoaderFigures) -> None:
-        """An iterator was made."""
+        """Add a new iterator."""
         number = id(iterator)
-        # Forgotten by a function of C: the interpreter drops what is raised in one of Python's, as
-        # those of a WeakKeyDictionary are.
+        # Removed by a function of C: the interpreter drops exceptions raised in a Python callback,
+        # such as those of a WeakKeyDictionary.
         self._known[number] = weakref.ref(iterator, partial(self._known.pop, number)), figures
         self._untold.append((weakref.ref(iterator), figures))
 
     def of(self, iterator: Any) -> LoaderFigures | None:
-        """Its figures; None of one that was made before anybody looked."""
+        """Return its figures; None for an iterator that was made before observing started."""
         known = self._known.get(id(iterator))
         return known[1] if known is not None else None
 
     def look(self, now_ns: int) -> None:
-        """Counts what has come, twice a second at most."""
+        """Report new counts, at most twice a second."""
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + _EVERY_NS
             self.tell()
 
     def tell(self) -> None:
-        """Counts it at once; who has no iterator any more has told all."""
+        """Report new counts now; deleted iterators are reported for the last time."""
         for figures in list(self._told()):
             figures.tell()
         own_ns, self.own_ns = self.own_ns, 0
@@ -165,7 +167,7 @@ class Loaders:
             recorder.journal.count(Word.WATCH_TIME, own_ns)
 
     def forget(self) -> None:
-        """A run begins: what was fetched before it is none of it."""
+        """Discard what was fetched before the run that starts now."""
         self.own_ns = 0
         for _, figures in self._untold:
             figures.forget()
@@ -178,7 +180,7 @@ class Loaders:
 
 
 def record_pinned(taken_ns: int) -> None:
-    """A batch was copied into pinned memory."""
+    """Record the duration of copying a batch into pinned memory."""
     _series(names.LOADER_PIN, ()).record(taken_ns / 1e9)
 
 

@@ -14,24 +14,24 @@ from otel_mlperf.own_descriptor import OwnDescriptor
 from otel_mlperf.recorder.core.interrupts import raises_afterwards
 
 _PATH: Final = "/proc/thread-self/schedstat"
-"""CPU time, time in which it was ready to run and did not, turns; kernels may be without it."""
+"""CPU time, time ready to run but not running, time slices; some kernels do not have it."""
 _LONGEST: Final = 128
 
 
 class Used(NamedTuple):
-    """Up to a moment, or between two; nanoseconds."""
+    """CPU use up to a moment, or between two; in nanoseconds."""
 
     cpu_ns: int
     delay_ns: int
-    """Ready to run, on no CPU; 0 where the kernel does not say."""
+    """Time ready to run, but on no CPU; 0 if the kernel does not report it."""
 
     def since(self, before: Used) -> Used:
-        """From then to this moment."""
+        """Return the use from ``before`` to this moment."""
         return Used(self.cpu_ns - before.cpu_ns, self.delay_ns - before.delay_ns)
 
 
 class ThreadUse:
-    """Reads the thread that made it: 2 µs."""
+    """Reader of the CPU use of the thread that made it; a reading costs 2 µs."""
 
     _file: OwnDescriptor | None = None
 
@@ -40,7 +40,7 @@ class ThreadUse:
             self._file = OwnDescriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def read(self) -> Used:
-        """Up to now."""
+        """Return the use up to now."""
         return Used(time.thread_time_ns(), self._delay_ns())
 
     def _delay_ns(self) -> int:
@@ -52,10 +52,10 @@ class ThreadUse:
             return 0
 
     def close(self) -> None:
-        """Gives the descriptor back."""
+        """Close the descriptor."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
-    # A thread's goes with it.
+    # The descriptor of a thread is closed with it.
     __del__ = raises_afterwards(close)

@@ -17,24 +17,24 @@ _WORDS: Final = 8
 
 
 class Fetched(NamedTuple):
-    """What one worker has fetched."""
+    """Counts of the batches that one worker has fetched."""
 
     worker: int
     batches: int
     items_ns: int
-    """In ``__getitem__``, or in the iterator of an iterable dataset."""
+    """Time in ``__getitem__``, or in the iterator of an iterable dataset."""
     collate_ns: int
     cpu_ns: int
-    """CPU time of the thread, of what is in ``items_ns``."""
+    """CPU time of the thread, during ``items_ns``."""
     delay_ns: int
-    """The same in which it was ready to run and had no CPU."""
+    """Time ready to run without a CPU, during ``items_ns``."""
     sized: int
-    """Batches of which the samples were looked at."""
+    """Number of batches whose samples were measured."""
     elements: int
-    """Of the samples of these, before they were collated."""
+    """Elements in the samples of these, before they were collated."""
 
     def for_all(self, batches: int) -> Fetched:
-        """What so many batches took, if the others were as these."""
+        """Return an estimate for this many batches, assuming that the others were the same."""
         share = batches / self.batches
         return self._replace(
             batches=batches,
@@ -46,13 +46,13 @@ class Fetched(NamedTuple):
 
 
 def sum_of(worker: int, parts: list[Fetched]) -> Fetched:
-    """All that one worker has fetched."""
+    """Return the sum of all that one worker has fetched."""
     counts = (sum(counts) for counts in zip(*(part[1:] for part in parts), strict=True))
     return Fetched(worker, *counts) if parts else nothing_of(worker)
 
 
 def nothing_of(worker: int) -> Fetched:
-    """Before its first batch."""
+    """Return zero counts, as before the first batch."""
     return Fetched(worker, *[0] * _COUNTS)
 
 
@@ -60,7 +60,7 @@ _COUNTS: Final = len(Fetched._fields) - 1
 
 
 class WorkerCounts:
-    """Words of shared memory; each worker writes its own alone."""
+    """Words of shared memory; each worker writes only its own."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -68,14 +68,14 @@ class WorkerCounts:
         self._told = [nothing_of(worker) for worker in range(workers)]
 
     def add(self, fetched: Fetched) -> None:
-        """What a worker has fetched since."""
+        """Add newly fetched batches of a worker."""
         first = fetched.worker * _WORDS
-        for at in reversed(range(_COUNTS)):  # the batch comes after its times
+        for at in reversed(range(_COUNTS)):  # The batch count is written after its times.
             if count := fetched[at + 1]:
                 self._words[first + at] += count
 
     def grown(self) -> Iterator[Fetched]:
-        """What has come since the last call, of the workers that fetched anything."""
+        """Yield the growth since the last call, for workers that fetched anything."""
         for worker in range(self._workers):
             before, now = self._told[worker], self._of(worker)
             if now != before:
@@ -84,7 +84,7 @@ class WorkerCounts:
                 yield Fetched(worker, *counts)
 
     def forget(self) -> None:
-        """What has come so far has not grown."""
+        """Discard the growth so far."""
         self._told = [self._of(worker) for worker in range(self._workers)]
 
     def _of(self, worker: int) -> Fetched:

@@ -18,17 +18,17 @@ _NAME: Final = "_otel_mlperf_backward"
 
 
 class BackwardGate:
-    """What backward passes run in."""
+    """Gate that backward passes run in."""
 
     def __init__(self) -> None:
         self.busy = False
-        """Whether a pass is open: one inside it, such as that of a checkpoint, is a part of it."""
+        """Whether a pass is open: a nested one, such as that of a checkpoint, is part of it."""
         self._moment: LoopMoment | None = None
         self._is_woven = False
 
     def weave(self) -> None:
-        """See passes from now on; torch has been imported. Never raises."""
-        # A function that is woven twice has the later gate alone.
+        """Observe passes from now on; torch has been imported. Never raises."""
+        # A function that is woven twice keeps only the later gate.
         if not self._is_woven:
             self._is_woven = True
             torch = importlib.import_module("torch")
@@ -41,7 +41,7 @@ class BackwardGate:
         self._moment, self.busy = moment, False
 
     def of(self, tensors: Any) -> Any:
-        """The gate for a pass that starts at these tensors."""
+        """Return the gate for a pass that starts at these tensors."""
         if self._moment is not None and not LoopMoment.is_off:
             return UNSEEN if self._moment.busy else self._moment.of(tensors)
         recorder = active()

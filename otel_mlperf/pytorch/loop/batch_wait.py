@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 _FOR: Final = opcode.opmap["FOR_ITER"]
 _Place = tuple[object, int]
-"""Where a generator stands: its code, and the instruction."""
+"""Position of a generator: its code, and the instruction."""
 
 
 class IteratorMade(LoopMoment):
-    """A loader is asked for an iterator: no section, and nothing is inside it."""
+    """Gate for the making of a loader's iterator: no section, and nothing is inside it."""
 
     made_ns = made_id = 0
-    """When that was last, and the id that was drawn then: the next one follows it at once."""
+    """Time of the last call, and the id drawn then: the next one follows it immediately."""
 
     def of(self, subject: Any = None) -> Any:
-        """Notes when it was."""
+        """Note the time of the call."""
         if LoopThread.is_here():
             safely(self._note, time.monotonic_ns())
         return UNSEEN
@@ -52,12 +52,12 @@ class IteratorMade(LoopMoment):
         if recorder is None:
             return
         self.made_ns, self.made_id = now_ns, recorder.next_id()
-        if self.made_id == LoopMoment.switched_id + 1:  # a validation's, which began with that
+        if self.made_id == LoopMoment.switched_id + 1:  # a validation's: it started with the switch
             LoopMoment.switched_id = self.made_id
 
 
 class BatchWait(LoopMoment):
-    """The wait for a loader's next batch, which is also where steps end and begin."""
+    """Moment of the wait for a loader's next batch, which is also where steps end and start."""
 
     def __init__(self, loop: Loop, records: Callable[[], bool], made: IteratorMade) -> None:
         super().__init__(names.SPAN_DATA, loop)
@@ -96,22 +96,23 @@ class BatchWait(LoopMoment):
                 safely(self._end_pass, iterator)
             elif kind is None:
                 # The batch is a local variable of the woven function, which is the frame above:
-                # its own code holds the `with`.
+                # its own code contains the `with`.
                 batch = sys._getframe(1).f_locals.get("data")
                 safely(self._count, iterator, batch)
-                # After the count, which the wait contains.
+                # After the count, which the wait includes.
                 if getattr(iterator, "_num_yielded", 0) == 1:
                     safely(self._pause, iterator, _asking(2, iterator))
         finally:
             if kind is StopIteration:
                 kind = error = traceback = None
-            LoopMoment.__exit__(self, kind, error, traceback)  # `super()` is a call
+            LoopMoment.__exit__(self, kind, error, traceback)  # `super()` would be a call
 
     def _end_pass(self, iterator: Any) -> None:
         section, now, recorder = self._section, time.monotonic_ns(), active()
         is_recorded = recorder is not None and isinstance(section, recorder.sections.new)
         if recorder is not None and is_recorded:
-            # First: the step around it may be taken back, and must not be current afterwards.
+            # Must come first: the step around it may be cancelled, and must not be current
+            # afterwards.
             recorder.sections.leave(section)
             self._section = None
         is_ahead = id(iterator) == self._ahead
@@ -128,7 +129,7 @@ class BatchWait(LoopMoment):
         if place is None or recorder is None:
             return
         section = self._section
-        if isinstance(section, recorder.sections.new):  # else it is only added up
+        if isinstance(section, recorder.sections.new):  # otherwise it is only summed
             LoopMoment.paused = PausedWait(recorder.sections, section, id(iterator), place)
             self._section = None
 
@@ -140,7 +141,7 @@ class BatchWait(LoopMoment):
 
 
 class PausedWait:
-    """The first wait for an iterator, by a generator that may ask again."""
+    """The paused first wait for an iterator, by a generator that may make another request."""
 
     def __init__(
         self, sections: RecordedSections, section: Any, iterator: int, place: _Place
@@ -151,25 +152,25 @@ class PausedWait:
         sections.leave(section)
 
     def goes_on(self, iterator: object, place: _Place | None) -> bool:
-        """Whether the same generator asks again, from another place."""
+        """Return whether the same generator makes another request, from another place."""
         is_same = place is not None and place[0] is self._place[0]
         return is_same and place != self._place and id(iterator) == self._iterator
 
     def go_on(self) -> Any:
-        """The section, current again; None: it has ended, and this is another wait."""
+        """Return the section, current again; None: it has ended, and this is another wait."""
         if self._section is not None:
             self._sections.make_current(self._section)
         return self._section
 
     def settle(self) -> None:
-        """It ended when it was paused."""
+        """Close the wait at the time at which it was paused."""
         section, self._section = self._section, None
         if section is not None:
             self._sections.close(section, self._end_ns)
 
 
 def _asking(depth: int, iterator: object) -> _Place | None:
-    """Where the generator stands that asks the loader's function, so many frames up; None: none."""
+    """Return the place of the generator that calls the loader's function; None without one."""
     frame = _asker(depth + 1, iterator)
     if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
         return None
@@ -177,18 +178,18 @@ def _asking(depth: int, iterator: object) -> _Place | None:
 
 
 def _is_passed_over(depth: int, iterator: object) -> bool:
-    """Whether a ``for`` loop asks the loader's function, so many frames up.
+    """Return whether a ``for`` loop calls the loader's function, ``depth`` frames up.
 
-    Who gathers batches, or asks ahead, mostly calls ``next()``.
+    Code that gathers batches, or asks ahead, mostly calls ``next()``.
     """
     frame = _asker(depth + 1, iterator)
     return frame is not None and frame.f_code.co_code[frame.f_lasti] == _FOR
 
 
 def _is_generator_s(depth: int, iterator: object) -> bool:
-    """Whether a generator asks by ``next()``, so many frames up.
+    """Return whether a generator calls the loader by ``next()``, ``depth`` frames up.
 
-    One that has a ``for`` over it may also be the loop itself, which trains in there.
+    A generator with a ``for`` over the loader may also be the loop itself, which trains in there.
     """
     frame = _asker(depth + 1, iterator)
     if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
@@ -197,7 +198,7 @@ def _is_generator_s(depth: int, iterator: object) -> bool:
 
 
 def _asker(depth: int, iterator: object) -> FrameType | None:
-    """Who asks the loader's function, so many frames up; not a method of a kind made of its."""
+    """Return the loader function's calling frame, skipping methods of kinds derived from it."""
     frame = sys._getframe(depth).f_back
     while frame is not None and frame.f_code.co_name == "__next__":
         if frame.f_locals.get("self") is not iterator:

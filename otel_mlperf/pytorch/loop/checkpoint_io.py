@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _FILES: Final = (io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
-"""Kinds that are asked where they stand; of others nobody knows what a question does."""
+"""Kinds of files whose position is read; for other kinds the side effects are not known."""
 _MOST_SHARDS: Final = 64
-"""Files of one rank that are looked up: each costs a call to the file system."""
+"""Maximum number of files of one rank that are looked up: each costs a file system call."""
 
 
 class CheckpointIo:
-    """One checkpoint on its way to or from its file, from when this is made until ``end``."""
+    """Measurement of one checkpoint's write or read, from construction until ``end``."""
 
     def __init__(
         self, direction: str, file: object, clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        """Begins.
+        """Start the measurement.
 
         Args:
             direction: ``write`` or ``read``.
-            file: path of a file or of a distributed checkpoint's folder, or what is open; a list of
+            file: path of a file or of a distributed checkpoint's folder, or an open file; a list of
                 paths of files; anything else is of unknown size.
             clock: monotonic, in nanoseconds.
         """
@@ -46,12 +46,12 @@ class CheckpointIo:
         self._begin_ns = clock()
 
     def end(self, section: Any) -> int:
-        """Adds it to the run's sums and says it of ``section``, unless that is None.
+        """Add the checkpoint to the run's sums, and set its figures on ``section``, unless None.
 
-        Rate: bytes ÷ the time since this was made, which is what the section has measured.
+        Rate: bytes ÷ the time since construction, which is what the section has measured.
 
         Returns:
-            Its bytes; 0 where they are not known.
+            Its bytes; 0 if they are not known.
         """
         took_ns = max(1, self._clock() - self._begin_ns)
         size, recorder = _try(self._size), active()
@@ -79,20 +79,20 @@ class CheckpointIo:
             return None
         if self._direction == names.CHECKPOINT_WRITE:
             size = (_position(file) or 0) - self._at
-        else:  # whoever reads goes back and forth: all that is there is read
+        else:  # a reader seeks back and forth: everything there counts as read
             size = _length(file) - self._at
         return size if size > 0 else None
 
 
 def set_size(section: Any, size: int, took_ns: int) -> None:
-    """Sets size and rate of a checkpoint's section, unless that is None."""
+    """Set size and rate on a checkpoint's section, unless that is None."""
     if section is not None:
         rate = size / took_ns * 1e9
         section.set(**{names.CHECKPOINT_SIZE: size, names.CHECKPOINT_RATE: rate})
 
 
 def _try(call: Callable[..., int | None], *given: object) -> int | None:
-    """What cannot be known is absent: a closed file, a missing one, one of another kind."""
+    """Return the result, or None if it cannot be known: a closed, missing or unsuitable file."""
     try:
         return call(*given)
     except Exception as error:
@@ -120,8 +120,8 @@ def _size_at(path: Any) -> int | None:
 
 
 def _size_of_shards(folder: Any) -> int | None:
-    """What this rank has in a folder of ``torch.distributed.checkpoint``; None: nothing."""
-    # By name, not by listing: of thousands of ranks each would read the names of all.
+    """Return this rank's bytes in a folder of ``torch.distributed.checkpoint``; None: none."""
+    # By name, not by listing: each of thousands of ranks would read the names of all.
     rank, total = _rank(), 0
     for number in range(_MOST_SHARDS + 1):
         try:

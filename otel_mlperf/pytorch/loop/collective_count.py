@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run import Run
 
 _FEWEST: Final = 20
-"""Steps over which they are counted first; then over twice as many each time."""
+"""Number of steps until the first count; it doubles each time."""
 _GROUPS: Final = "torch.distributed.distributed_c10d"
 
 
 def count_collectives() -> int:
-    """Of all groups together; 0 where there is none, or its backend does not number them."""
+    """Return the count of all groups; 0 without groups, or if the backend does not number them."""
     world = getattr(sys.modules.get(_GROUPS), "_world", None)
     return sum(_of_group(group) for group in [*getattr(world, "pg_map", ())])
 
@@ -36,7 +36,7 @@ def _of_group(group: Any) -> int:
 
 
 class StepCollectives:
-    """Collectives of each step that the program reports itself: nobody sees its updates there."""
+    """Collectives per step if the program reports its steps: its updates are not observed then."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -45,7 +45,7 @@ class StepCollectives:
         self._due = 0
 
     def look(self, _: int) -> None:
-        """Count them, if it is time: called now and then, at the start of a step."""
+        """Count them if due; called now and then, at the start of a step."""
         recorder = self._recorder
         if _GROUPS not in sys.modules or recorder.kept.get(StepCollectives) is not self:
             return

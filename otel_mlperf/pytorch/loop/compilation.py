@@ -23,10 +23,10 @@ _GATE: Final = "_otel_mlperf_compilation"
 
 
 class CompilationWatch(AbstractContextManager[None]):
-    """One section from the begin to the end of each compilation.
+    """Watch that records one section for each compilation.
 
     Args:
-        handler: TorchDynamo's, which has the two lists of what it calls.
+        handler: TorchDynamo's, which has the two lists of callbacks.
     """
 
     busy: Final = False
@@ -36,17 +36,17 @@ class CompilationWatch(AbstractContextManager[None]):
         self._section: Any = None
 
     def watch(self) -> None:
-        """Is called from now on; twice is once."""
+        """Register the callbacks; a second call has no effect."""
         handler = self._handler
         if self.begin not in handler.start_callbacks:
             handler.register_start_callback(self.begin)
             handler.register_end_callback(self.end)
 
     def begin(self, *about: Any) -> None:
-        """A compilation begins; never raises.
+        """Handle the start of a compilation; never raises.
 
         Args:
-            about: id and reason, which an older torch does not say.
+            about: id and reason, which an older torch does not pass.
         """
         try:
             recorder = active()
@@ -64,7 +64,7 @@ class CompilationWatch(AbstractContextManager[None]):
             internal_error(error)
 
     def end(self, *_about: Any) -> None:
-        """It is over, or failed; never raises."""
+        """Handle the end or failure of a compilation; never raises."""
         section, self._section = self._section, None
         try:
             if section is not None:
@@ -73,7 +73,7 @@ class CompilationWatch(AbstractContextManager[None]):
             internal_error(error)
 
     def of(self, _subject: object) -> CompilationWatch:
-        """The gate for ``torch._dynamo.reset``, which forgets whom it calls."""
+        """Return the gate for ``torch._dynamo.reset``, which drops the callbacks."""
         return self
 
     def __exit__(self, *_failure: object) -> None:
@@ -87,7 +87,7 @@ _watch: CompilationWatch | None = None
 
 
 def watch_compilation(dynamo: ModuleType) -> None:
-    """Sees each compilation from now on; never raises.
+    """Observe each compilation from now on; never raises.
 
     Args:
         dynamo: ``torch._dynamo``, which has been imported.
@@ -104,7 +104,7 @@ def watch_compilation(dynamo: ModuleType) -> None:
 
 
 def _attributes(about: Any = None, *_: object) -> dict[str, str]:
-    """Which compilation of which frame it is (``1/2``: frame 1 a third time), and why."""
+    """Return the id (``1/2``: frame 1 a third time) and the reason of a compilation."""
     number, reason = getattr(about, "compile_id", None), getattr(about, "callback_trigger", None)
     attributes = {names.COMPILE_ID: number} if isinstance(number, str) else {}
     if isinstance(name := getattr(reason, "name", None), str):

@@ -22,39 +22,39 @@ class _Pass:
 
 
 class EpochCount:
-    """The epoch of each step of one loop."""
+    """Numbering of the epochs of one loop's steps."""
 
     def __init__(self) -> None:
         self._number: int | None = None
         self._reported: int | None = None
         self._passes: WeakKeyDictionary[Any, _Pass] = WeakKeyDictionary()
-        """By their iterator."""
+        """Passes by their iterator."""
         self._pass: _Pass | None = None
-        """That of the last step."""
+        """Pass of the last step."""
         self._before: tuple[int | None, _Pass | None, int | None] = None, None, None
         self._is_resumed = False
 
     def ask(self, source: Any) -> None:
-        """An iterator is about to be asked for a batch to train on."""
-        # That of persistent workers is the same in each pass.
+        """Note that an iterator is about to be asked for a batch to train on."""
+        # The iterator of persistent workers is the same in each pass.
         if source not in self._passes or getattr(source, "_num_yielded", 1) == 0:
             self._passes[source] = _Pass()
 
     def run_out(self, source: Any) -> None:
-        """An iterator has no more batches."""
+        """Note that an iterator has no more batches."""
         if source in self._passes:
             self._passes[source].is_over = True
 
     def report(self, number: int) -> None:
-        """A framework begins its epoch of that number."""
+        """Note that a framework starts its epoch of that number."""
         self._reported = number
 
     def resume(self) -> None:
-        """The program goes on with a training whose passes are not known."""
+        """Note that the program continues a training whose passes are not known."""
         self._is_resumed |= self._number is None
 
     def begin_step(self, source: Any) -> int | None:
-        """Return the epoch of a step that begins with this iterator, if it has one."""
+        """Return the epoch of a step that starts with this iterator, if it has one."""
         self._before = self._number, self._pass, self._reported
         of = self._passes.get(source) if source is not None else None
         if self._reported is not None:
@@ -71,10 +71,10 @@ class EpochCount:
         return before is None or before.is_over or before.steps > 1
 
     def end_step(self) -> None:
-        """The step has ended."""
+        """Count the end of a step."""
         if self._pass is not None:
             self._pass.steps += 1
 
     def cancel_step(self) -> None:
-        """The step was none."""
+        """Undo the start of a step that is cancelled."""
         self._number, self._pass, self._reported = self._before

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 _KEPT: Final = 2
-"""A direction and a difference of gradients for each iteration."""
+"""Two for each iteration: a direction and a difference of gradients."""
 
 
 def history_bytes(optimizer: Any) -> int:
-    """Of all its groups, in the host's memory; 0 of an optimizer that keeps no history."""
+    """Return the size of all its groups in host memory; 0 for an optimizer without history."""
     return sum(_of_group(group) for group in getattr(optimizer, "param_groups", ()))
 
 
@@ -35,18 +35,18 @@ def _of_group(group: dict[str, Any]) -> int:
 
 
 EXCHANGE_PASSES: Final = (20, 200, 2_000)
-"""Calls of a wrapped module at which it is asked; once takes 11 µs."""
+"""Calls of a wrapped module at which its figures are read; once costs 11 µs."""
 WRAPPER: Final = "DistributedDataParallel"
 
 
 def read_exchange(wrapper: Any) -> Iterator[tuple[names.Metric, float]]:
-    """What it knows by now, as metrics and their values."""
+    """Yield the figures that the wrapper has by now, as metrics and their values."""
     told = wrapper._get_ddp_logging_data()
     taken_ns = told.get("avg_backward_comm_time", 0)
     beside_ns = told.get("avg_backward_compute_comm_overlap_time", 0)
     if taken_ns:
         yield names.DDP_EXPOSED_COMMUNICATION, max(0.0, (taken_ns - beside_ns) / 1e9)
-    # Made anew after the first pass, in the order in which gradients are ready.
+    # Rebuilt after the first pass, in the order in which gradients are ready.
     buckets = _sizes(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
     if buckets:
         yield names.DDP_BUCKETS, len(buckets)
@@ -58,28 +58,28 @@ def _sizes(text: str) -> list[int]:
 
 
 UPDATES: Final = (2, 20, 200)
-"""Updates of a run: the first one may be another."""
+"""Updates of a run at which figures are read: the first one may be atypical."""
 
 
 class FewUpdates:
-    """Counts the updates of a run, and asks at some of them."""
+    """Counter of the updates of a run, which reads figures at some of them."""
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
         self._updates = self._collectives = 0
 
     def begins(self, recorder: Recorder | None, optimizer: Any) -> None:
-        """An update of this optimizer does, in this run."""
+        """Count the start of an update of this optimizer, in this run."""
         if recorder is not self._recorder:
             self._recorder, self._updates = recorder, 0
         self._updates += 1
         if self._updates in UPDATES and recorder is not None:
-            recorder.kept.pop(StepCollectives, None)  # by update it is known better
+            recorder.kept.pop(StepCollectives, None)  # the count by update is more precise
             _record(recorder, names.OPTIMIZER_HISTORY, history_bytes(optimizer))
             _record(recorder, names.COLLECTIVES, self._collectives_an_update())
 
     def _collectives_an_update(self) -> float:
-        """Since it was asked first; 0.0 then."""
+        """Return the collectives per update since the first count; 0.0 at that one."""
         counted, since = count_collectives(), self._updates - UPDATES[0]
         if not since:
             self._collectives = counted
@@ -87,5 +87,5 @@ class FewUpdates:
 
 
 def _record(recorder: Recorder, metric: names.Metric, value: float) -> None:
-    if value > 0:  # what there is none of would only take room
+    if value > 0:  # zero values would only take space
         recorder.cells.set(metric.name, metric.unit, value)

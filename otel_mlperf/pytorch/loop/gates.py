@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 _ROUNDING: Final = 1e-6
-"""transformers adds the shares of steps up to its epoch."""
+"""Tolerance: transformers sums the shares of steps up to its epoch."""
 
 
 class EpochBegins(LoopMoment):
-    """The call with which Lightning's fit loop or transformers' Trainer begins an epoch."""
+    """Gate of the call with which Lightning's fit loop or transformers' Trainer starts an epoch."""
 
     def of(self, subject: Any = None) -> Any:
-        """Passes the number on that the framework counts."""
+        """Report the framework's epoch number to the loop."""
         if LoopThread.is_here():
             safely(self._report, subject)
         return UNSEEN
@@ -54,12 +54,12 @@ class EpochBegins(LoopMoment):
 
 
 class Interrupted(LoopMoment):
-    """A framework has caught an exception: no section, the run only hears of it."""
+    """Gate of a framework's exception handler: no section, only the run is notified."""
 
     def of(self, subject: Any = None) -> Any:
-        """The gate for a call with this exception."""
+        """Note a KeyboardInterrupt as the run's failure."""
         run = current()
-        # Any other is raised again by the framework, and may be caught by the program.
+        # Any other exception is raised again by the framework, and may be caught by the program.
         if run is not None and isinstance(subject, KeyboardInterrupt):
             run._note_failure(subject)
         return UNSEEN
@@ -68,37 +68,37 @@ class Interrupted(LoopMoment):
 COLLECTIVES: Final = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier",
 )  # fmt: skip
-"""Sections of the category communication, by their names."""
+"""Names of the sections of the category communication."""
 
 
 class Collective(LoopMoment):
-    """A collective of a step; outside of steps, such as before the first one, it is none."""
+    """Collective within a step; outside of steps, as before the first one, it is not recorded."""
 
     def of(self, subject: Any = None) -> Any:
-        """The gate for this call; one inside another moment is a part of that."""
+        """Return the gate for this call; one inside another moment is part of that moment."""
         if self._loop.depth or not self._loop.step.is_open:
             return UNSEEN
         return super().of(subject)
 
     def _settle(self, subject: Any) -> None:
-        """What is paused goes on: in a validation, ranks agree on its result."""
+        """Keep a paused moment open: in a validation, ranks agree on its result."""
 
 
 class EvaluationMode(LoopMoment):
-    """``eval()`` of a module: no section, and nothing is inside it."""
+    """Gate of ``eval()`` of a module: no section, and nothing is inside it."""
 
     def of(self, subject: Any = None) -> Any:
-        """Notes the time of the first of several in a row."""
+        """Note the time of the first of several calls in a row."""
         if LoopThread.is_here():
             safely(_note)
         return UNSEEN
 
 
 class Evaluation(EvaluationMode):
-    """A framework's call that validates, or is a part of that."""
+    """Gate of a framework's call that validates, or is part of a validation."""
 
     def of(self, subject: Any = None) -> Any:
-        """Notes when it begins, unless that is within a validation, and when it ends."""
+        """Note the start, unless it is within a validation, and the end."""
         if not LoopThread.is_here() or self._loop.depth:
             return UNSEEN
         if not self._loop.validation.is_open:
@@ -114,10 +114,10 @@ class Evaluation(EvaluationMode):
 
 
 class Evaluator(EvaluationMode):
-    """A call of ignite that runs a loop of any kind, its evaluators inside that of its trainer."""
+    """Gate of ignite's call that runs any loop; evaluators run inside that of their trainer."""
 
     def of(self, subject: Any = None) -> Any:
-        """Ends the validation of the evaluator before."""
+        """End the validation of the previous evaluator."""
         if not LoopThread.is_here() or self._loop.depth:
             return UNSEEN
         safely(self._loop.evaluation_begins)
@@ -135,18 +135,18 @@ def _note() -> None:
 
 
 _MOST_LOOKED_AT: Final = 8
-"""Parameters: all of one optimizer have the same count, but for those that are updated rarely."""
+"""Maximum number of parameters read: one optimizer's counts are equal, with rare exceptions."""
 
 
 class OptimizerPrepared(LoopMoment):
-    """An optimizer is made to have a state: no section, and an update in it is none."""
+    """Preparation of an optimizer's state: no section, and an update in it does not count."""
 
     def _begins(self, subject: Any) -> None:
         pass
 
 
 class OptimizerRestored(LoopMoment):
-    """An optimizer is given a state: no section, the loop only hears of it."""
+    """Restoring of an optimizer's state: no section, only the loop is notified."""
 
     def _begins(self, subject: Any) -> None:
         updates = count_updates(subject)
@@ -155,7 +155,7 @@ class OptimizerRestored(LoopMoment):
 
 
 def count_updates(state: object) -> int:
-    """Updates of an optimizer with that ``state_dict()``; 0: it does not say."""
+    """Return the updates of an optimizer with that ``state_dict()``; 0: not recorded there."""
     of_parameters = state.get("state") if isinstance(state, Mapping) else None
     if not isinstance(of_parameters, Mapping):
         return 0
@@ -164,7 +164,7 @@ def count_updates(state: object) -> int:
 
 def _count(of_parameter: object) -> int:
     step: Any = of_parameter.get("step") if isinstance(of_parameter, Mapping) else None
-    # Of a count on a device nobody is asked: that would wait for the device.
+    # A count on a device is not read: that would wait for the device.
     device: Any = getattr(step, "device", None)
     if device is not None and (device.type != "cpu" or step.numel() != 1):
         return 0
@@ -172,7 +172,7 @@ def _count(of_parameter: object) -> int:
 
 
 _DEPTH: Final = 4
-"""Containers around a tensor that are looked into."""
+"""Maximum depth of containers around a tensor that are searched."""
 _HOST: Final = "cpu"
 
 
@@ -184,31 +184,31 @@ _AT_HOST: Final = _AtHost()
 
 
 class Transfer(LoopMoment):
-    """A batch on its way to the device; its subject is the batch, and where it goes."""
+    """Transfer of a batch to the device; its subject is the batch, and the destination."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(names.TRANSFER, loop)
 
     def of(self, subject: Any = None) -> Any:
-        """The gate for this batch and device; one inside another moment is a part of that."""
+        """Return the gate for this batch and device; one inside another moment is part of that."""
         if self._loop.depth or subject is None or not _moves(*subject):
             return UNSEEN
         return super().of(subject)
 
     def _settle(self, subject: Any) -> None:
-        # It stays there: a generator that has its batch moved may still ask for the next one.
+        # It stays paused: a generator that has its batch moved may still request the next one.
         if LoopMoment.paused is not None:
             LoopMoment.paused.settle()
 
 
 def _moves(batch: Any, device: Any) -> bool:
-    """Whether the batch is still on the host, as far as its first tensor says, and leaves it."""
+    """Return whether the batch is still on the host, by its first tensor, and leaves it."""
     try:
         kind = getattr(device, "type", device)
         if kind == _HOST:
             return False
         first = _first(batch, _DEPTH)
-        # An object of the program's own without a device knows itself what it holds.
+        # An object of the program's own without a device manages its content itself.
         return first is not None and getattr(first, "device", _AT_HOST).type == _HOST
     except Exception as error:
         if is_foreign(error):
@@ -217,7 +217,7 @@ def _moves(batch: Any, device: Any) -> bool:
 
 
 def _first(batch: Any, depth: int) -> Any:
-    """The first thing in it that can be moved; None: nothing can."""
+    """Return the first item in the batch that can be moved; None without one."""
     parts = batch.values() if isinstance(batch, Mapping) else batch
     if parts is batch and not isinstance(batch, list | tuple):
         return batch if hasattr(batch, "to") else None
@@ -227,7 +227,7 @@ def _first(batch: Any, depth: int) -> Any:
 
 
 class CapturedUpdates:
-    """The graphs that hold updates of parameters."""
+    """The captured graphs that contain updates of parameters."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -238,39 +238,39 @@ class CapturedUpdates:
         return graph in self._graphs
 
     def begin(self, _graph: Any) -> None:
-        """A capture does, in the thread of the loop."""
+        """Note the start of a capture, in the thread of the loop."""
         self._before = self._loop.updates
 
     def end(self, graph: Any) -> None:
-        """It does."""
+        """Note the end of a capture, and keep its graph if it contains an update."""
         if self._loop.updates > self._before:
             self._graphs.add(graph)
             self._loop.captured()
 
 
 class Capture(LoopMoment):
-    """One end of captures: no section, and no moment of the loop."""
+    """Gate of one end of captures: no section, and no moment of the loop."""
 
     def __init__(self, loop: Loop, captured: CapturedUpdates, *, is_begin: bool) -> None:
         super().__init__("capture_begin" if is_begin else "capture_end", loop)
         self._tell: Final = captured.begin if is_begin else captured.end
 
     def of(self, subject: Any = None) -> Any:
-        """Tells of this graph."""
+        """Report this graph's start or end of capture."""
         if super().of() is self:
             safely(self._tell, subject)
         return UNSEEN
 
 
 class Replay(LoopMoment):
-    """The replay of a graph that holds an update; one inside another moment is a part of that."""
+    """Replay of a graph that contains an update; one inside another moment is part of that."""
 
     def __init__(self, loop: Loop, captured: CapturedUpdates) -> None:
         super().__init__(names.SPAN_GRAPH_REPLAY, loop)
         self._captured = captured
 
     def of(self, subject: Any = None) -> Any:
-        """The gate for a replay of this graph."""
+        """Return the gate for a replay of this graph."""
         if self._loop.depth or subject not in self._captured:
             return UNSEEN
         return super().of(subject)
@@ -285,17 +285,17 @@ _PICKLES_TENSORS: Final = "torch.storage"
 
 
 class Checkpoint(OtherWork):
-    """A file of a checkpoint that is written or read."""
+    """Writing or reading of a checkpoint's file."""
 
     def __init__(self, name: str, direction: str, loop: Loop) -> None:
         super().__init__(name, loop)
         self.whole = WholeCheckpoint(name, loop)
-        """The call of a framework that it may be in."""
+        """The framework's call that it may be part of."""
         self._direction = direction
         self._io: CheckpointIo | None = None
 
     def of(self, subject: Any = None) -> Any:
-        """The gate for a call with this file."""
+        """Return the gate for a call with this file."""
         if sys._getframe(2).f_globals.get("__name__") == _PICKLES_TENSORS:
             return UNSEEN  # a tensor is pickled, for another process or to be copied
         return super().of(subject)
@@ -317,7 +317,7 @@ class WholeCheckpoint(OtherWork):
     """A framework's call that writes or reads all files of a checkpoint, which are its parts."""
 
     size = 0
-    """Bytes of its files so far."""
+    """Number of bytes of its files so far."""
 
     def _begins(self, subject: Any) -> None:
         super()._begins(subject)

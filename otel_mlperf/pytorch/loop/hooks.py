@@ -85,9 +85,9 @@ _of_libraries: Final[dict[str, LoopMoment]] = {
 
 
 def install() -> None:
-    """Sees the moments of torch from now on, which has been imported. Never raises."""
+    """Observe the moments of torch from now on, which has been imported. Never raises."""
     is_woven, _loop.depth = bool(_moments), 0
-    if not is_woven:  # what is woven stays so for good, and would be seen twice
+    if not is_woven:  # Woven code is permanent, and would be observed twice.
         _moments.extend(_of_libraries.values())
         see("the training loop", _install)
     _switch(is_off=False)
@@ -105,7 +105,7 @@ def _install() -> None:
     backward, update = _backward, _update
     backward.holds([forward])
     _of_libraries["prepare"].holds([update])
-    # The others see for themselves that a moment is open, or are none in a loader.
+    # Other moments check themselves whether one is open, or do not occur in a loader.
     wait.holds([forward, backward, update, _of_libraries["save"], _of_libraries["load"]])
     _moments.extend((made, wait, forward, backward, update))
     see("iterators of loaders", lambda: _weave(loader.DataLoader.__iter__, made))
@@ -126,14 +126,15 @@ def _install() -> None:
     run = start.current()
     if run is not None:
         _end_with(run)
-    # Workers of a loader call modules too; what they do is the wait of the process that asks.
-    # Nothing takes this off again, one more reason to be here once in a process.
+    # Workers of a loader call modules too; their work is part of the wait in the requesting
+    # process. No interface removes this callback, one more reason to register it only once in a
+    # process.
     call_in_children(switch_off)
 
 
 def _weave_optimizers(optimizer: Any, update: Update) -> None:
     first = "args[0] if args else None"
-    # Those of classes that the program has made an optimizer of before.
+    # Steps of classes that the program has made optimizers of before.
     steps = (vars(kind).get("step") for kind in _kinds_of(optimizer))
     made_before = [step for step in steps if isinstance(step, FunctionType)]
     weave(
@@ -152,7 +153,7 @@ def _weave_optimizers(optimizer: Any, update: Update) -> None:
 
 
 def weave_graphs(graph: Any) -> None:
-    """Sees the captures and replays of a class of CUDA graphs."""
+    """Observe the captures and replays of a class of CUDA graphs."""
     captured = CapturedUpdates(_loop)
     for function, moment in (
         (graph.capture_begin, Capture(_loop, captured, is_begin=True)),
@@ -170,7 +171,7 @@ def _kinds_of(kind: Any) -> Iterator[Any]:
 
 
 def see_library(module: str) -> None:
-    """Sees the calls of a module of ``WATCHED_CALLS``, which has been imported. Never raises."""
+    """Observe a module's calls in ``WATCHED_CALLS``; it has been imported. Never raises."""
     for call in WATCHED_CALLS[module]:
         found: Any = sys.modules[module]
         for word in call.name.split("."):
@@ -180,35 +181,35 @@ def see_library(module: str) -> None:
 
 
 def _weave_call(call: WatchedCall, found: Any) -> None:
-    # What is decorated is not woven, but what it decorates.
+    # A decorated function is not woven itself, but the function that it decorates.
     function = inspect.unwrap(getattr(found, "__func__", found))
     _weave(function, _of_libraries[call.does], subject=call.subject_in(function))
 
 
 def switch_off() -> None:
-    """Sees nothing from now on."""
+    """Stop observing."""
     LoopMoment.paused = None
     _switch(is_off=True)
 
 
 def give_way() -> None:
-    """The program has started a run itself: it says what its steps and sections are."""
+    """Give way: the program has started a run itself, and reports its steps and sections."""
     switch_off()
     safely(_loop.give_up)
 
 
 def hold_steps() -> None:
-    """Infers no steps until as many calls of ``release_steps`` have followed."""
+    """Suspend step inference until as many calls of ``release_steps`` have followed."""
     safely(_loop.hold)
 
 
 def release_steps() -> None:
-    """Infers them again."""
+    """Resume step inference."""
     safely(_loop.release)
 
 
 def _end_with(run: Run) -> None:
-    # Before others do what they do at the end of a run: it may be that its last step ends.
+    # Must come before other actions at the end of a run: its last step may end here.
     run.before_end.insert(0, _finish)
 
 

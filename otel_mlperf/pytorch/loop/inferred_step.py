@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LoopSource:
-    """The iterator that the open step began with, or the one before it."""
+    """The iterator that the open step started with, or the one before it."""
 
     def __init__(self, left: Callable[[], None]) -> None:
         self._left = left
@@ -28,35 +28,35 @@ class LoopSource:
         """Whether it has no more batches."""
 
     def follow(self, source: Any) -> None:
-        """Steps are fed by this iterator from now on."""
+        """Follow this iterator: it feeds steps from now on."""
         self.is_over = False
         self.reference = weakref.ref(source, self._gone)
 
     def forget(self) -> None:
-        """It feeds no steps."""
+        """Forget the iterator: it feeds no steps."""
         self.reference, self.is_over = None, False
 
     @property
     def current(self) -> Any:
-        """The iterator; None: there is none, or it is gone."""
+        """Return the iterator; None: there is none, or it is gone."""
         return self.reference() if self.reference is not None else None
 
     def __contains__(self, source: object) -> bool:
         return self.reference is not None and self.reference() is source
 
     def forget_gone(self) -> None:
-        """A step begins: one that has gone feeds no more."""
+        """Forget an iterator that is gone, at the start of a step."""
         if self.reference is not None and self.reference() is None:
             self.reference = None
 
     @property
     def is_there(self) -> bool:
-        """Whether the loop over it goes on, so that it will be asked again."""
+        """Return whether the loop over it continues, so that it will be asked again."""
         return not self.is_over and self.reference is not None and self.reference() is not None
 
     @raises_afterwards
     def _gone(self, gone: object) -> None:
-        # By ``break``, or after its last batch. Any thread may say so.
+        # Left by ``break``, or after its last batch. Any thread may call this.
         if gone is self.reference:
             self._left()
 
@@ -64,41 +64,44 @@ class LoopSource:
 _NOBODY: Final = -1
 _MOST_TURNS: Final = 256
 _DELAY: Final = 2
-"""Updates of one optimizer in a row for which another that takes turns with it may wait."""
+"""Maximum number of one optimizer's updates in a row while another one waits for its turn."""
 
 
 class UpdateRound:
     """The updates of one step: each optimizer that takes turns with others has one in it.
 
-    Whose turn it is tells the module that is called first after an update: it is remembered which
-    optimizer's update followed it. So one that has its turn only now and then adds no step. What
-    begins after one optimizer had many turns alone is another loop, if nobody knows better.
+    The module that is called first after an update determines whose turn it is: the optimizer
+    whose update followed it is remembered. So an optimizer that has its turn only now and then
+    adds no step. Work that starts after one optimizer had many turns alone is another loop, unless
+    other facts contradict this.
     """
 
     def __init__(self) -> None:
         self._unused: dict[int, weakref.ref[Any]] = {}
         """Optimizers that were made and have not updated anything yet."""
         self._due: set[int] = set()
-        """Those whose updates a step waits for, as the one before has shown."""
+        """Optimizers whose updates a step waits for, as learnt from the previous step."""
         self.done: set[int] = set()
-        """Those that have updated something in this step."""
+        """Optimizers that have updated something in this step."""
         self.is_expected = False
         """Whether the program has optimizers at all."""
         self._followed: dict[tuple[int, int], int] = {}
-        """Which optimizer updated after a module was called first, by that and the one before."""
+        """Optimizer that updated after a module was called first, by that module and the optimizer
+        before.
+        """
         self._latest = self._first = _NOBODY
         """The optimizer that has updated last, and the module that was called first since."""
         self.awaits_first = True
-        """Whether none was called since."""
+        """Whether no module was called since."""
         self._in_a_row = 0
-        """How often it has."""
+        """Number of updates in a row by that optimizer."""
         self._follows_batch = False
-        """Whether what is called first begins a batch: it tells of no turn within one."""
+        """Whether the first call starts a batch: within a batch it does not determine a turn."""
         self._is_another_loop = False
-        """Whether what was called first since is taken for one: no turn that comes again."""
+        """Whether the first call since counts as another loop: a turn that does not recur."""
 
     def __len__(self) -> int:
-        """Optimizers that have updated something in this step."""
+        """Return the number of optimizers that have updated something in this step."""
         return len(self.done)
 
     def __contains__(self, optimizer: object) -> bool:
@@ -106,7 +109,7 @@ class UpdateRound:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all have that are waited for, so that other work is another step's."""
+        """Return whether all awaited optimizers have updated: other work belongs to a new step."""
         return bool(self.done) and self.done >= self._due
 
     def is_over_for(
@@ -117,12 +120,12 @@ class UpdateRound:
         records: bool = True,
         is_fed: bool = False,
     ) -> bool:
-        """Whether what is computed now is no more of the step; asked once after each update.
+        """Return whether the current work is outside the step; called once after each update.
 
         Args:
-            module: what computes; None: a backward pass.
-            is_new: says whether a module was never called before.
-            records: whether with gradients.
+            module: the module that computes; None: a backward pass.
+            is_new: returns whether a module was never called before.
+            records: whether gradients are recorded.
             is_fed: whether the loop will ask a loader for a batch again, which ends the step.
         """
         if not self.awaits_first:
@@ -144,21 +147,21 @@ class UpdateRound:
         return self._is_another_loop or (following is None and self.is_whole)
 
     def made(self, optimizer: Any) -> None:
-        """The program has a new optimizer."""
+        """Add a new optimizer of the program."""
         self.is_expected, number = True, id(optimizer)
         forget = raises_afterwards(lambda _: self._unused.pop(number, None))
         self._unused[number] = weakref.ref(optimizer, forget)
 
     def begin(self) -> None:
-        """A step begins."""
+        """Start the round of a new step."""
         self.done = set()
         self._follows_batch = self.awaits_first
 
     def add(self, optimizer: object) -> None:
-        """One has updated its parameters."""
+        """Add an optimizer that has updated its parameters."""
         self.is_expected, number = True, id(optimizer)
         if not self.done and number not in self._due:
-            # Another loop, or the first: those that were never used may take turns with this one.
+            # Another loop, or the first: unused optimizers may take turns with this one.
             self._due = {number, *self._unused}
         self._unused.pop(number, None)
         self.done.add(number)
@@ -175,74 +178,75 @@ class UpdateRound:
         self._latest, self.awaits_first, self._follows_batch = number, True, False
 
     def repeat(self) -> None:
-        """One begins again before others had their turn: the step was whole without them."""
+        """Note that one starts again before the turn of others: the step was complete without."""
         self._due = {*self.done, *self._unused}
 
 
 _PATIENCE: Final = 10_000
-"""Forwards and backwards that a step waits for its update: all that is inside waits with it."""
+"""Maximum number of forwards and backwards of a step before its update: sections inside wait too.
+"""
 
 
 class StepSink(ValidationSink, Protocol):
-    """Where steps and validations are recorded."""
+    """Sink for steps and validations."""
 
     def begin(self, at_ns: int, epoch: int | None) -> None:
-        """Opens a step of this epoch as of then."""
+        """Open a step of this epoch, backdated to ``at_ns``."""
 
     def complete(self, at_ns: int) -> None:
-        """The open step was whole at that time: it may end there, and is taken back no more."""
+        """Mark the open step as complete at that time: it may end there, and stays a step."""
 
     def count(self, content: Content) -> None:
-        """The open step has had batches with that in them so far."""
+        """Set the content of the open step's batches so far."""
 
     def end(self, at_ns: int) -> None:
-        """Ends the open step as of then."""
+        """End the open step, backdated to ``at_ns``."""
 
     def cancel(self) -> None:
-        """Forgets the open step: its number is not used up, its time is outside."""
+        """Cancel the open step: its number is not used up, its time counts as outside steps."""
 
     def go_on_from(self, number: int) -> None:
-        """So many steps were done before: the next one's number, unless that is larger already."""
+        """Set the next step's number after this many earlier steps, unless it is larger already."""
 
 
 class InferredStep:
-    """The steps of one loop, one after the other."""
+    """The inferred steps of one loop, one after the other."""
 
     def __init__(self, sink: StepSink, clock: Callable[[], int]) -> None:
         self._sink, self._clock = sink, clock
         self.now_ns = 0
-        """When the moment began that is being told of, or was over that was told of last."""
+        """Start time of the moment being reported, or end time of the last reported one."""
         self.round, self.batches = UpdateRound(), StepBatches()
         self.source = LoopSource(self._left)
         self.epochs = EpochCount()
         self.is_open = False
         self.is_after_backward = self.is_doubtful = self.has_failed = False
-        """Of the open step: a backward came last; no forward came that trains; it has failed."""
+        """For the open step: a backward came last; no training forward came yet; it has failed."""
         self.is_idle = False
-        """Whether steps wait for an update that shows that there are any."""
+        """Whether steps are suspended until an update shows that there are any."""
         self.is_updating = False
-        """Whether the moment that goes on has updated parameters."""
+        """Whether the current moment has updated parameters."""
         self._whole_ns = self._left_ns = 0
-        """When the step was updated last, when its loop was left."""
+        """Time of the last update of the step, and time at which its loop was left."""
         self._waited = 0
         self.ended = 0
-        """Steps that have ended so far."""
+        """Number of steps that have ended so far."""
 
     @property
     def is_updated(self) -> bool:
-        """Whether one is open and has had an update: it may end."""
+        """Return whether a step is open and has had an update: it may end."""
         return self.is_open and bool(self.round.done)
 
     def go_on_from(self, number: int) -> None:
-        """So many were done before, in a run that this one goes on with; ignored inside a step."""
+        """Set the number of steps done in a continued run; ignored inside a step."""
         if not self.is_open:
             self.epochs.resume()
             self._sink.go_on_from(number)
 
-    # -- its begin and end ----------------------------------------------------------------------
+    # -- start and end ---------------------------------------------------------------------------
 
     def begin(self, *, is_first: bool = False) -> None:
-        """A step begins now; ``is_first``: with a loader that gave nothing before."""
+        """Start a step now; ``is_first``: with a loader that gave nothing before."""
         self.source.forget_gone()
         self.is_open = True
         self._left_ns = self._waited = 0
@@ -252,7 +256,7 @@ class InferredStep:
         self._sink.begin(self.now_ns, self.epochs.begin_step(self.source.current))
 
     def begin_with(self, source: Any) -> None:
-        """A batch to train on is asked for: a step begins with it, unless one is open."""
+        """Handle a request for a training batch: start a step with it, unless one is open."""
         is_first = self.source.is_over or source not in self.source
         if not self.is_open and not self.is_idle:
             if is_first:
@@ -262,65 +266,65 @@ class InferredStep:
             self.source.follow(source)
 
     def end(self, at_ns: int = 0) -> None:
-        """The step ends: then, else when its loop was left, else now."""
+        """End the step at ``at_ns``, else when its loop was left, else now."""
         self.is_open = False
         self.ended += 1
         self.epochs.end_step()
         content = self.batches.content
         self.batches.end(len(self.round))
-        if self.batches.content != content:  # one lies ready for the next step
+        if self.batches.content != content:  # one batch is ready for the next step
             self._sink.count(self.batches.content)
         self._sink.end(at_ns or min(self._left_ns or self.now_ns, self.now_ns))
 
     def end_before_batch(self) -> None:
-        """It ends because a loader is asked again; with its update, if that had no more."""
+        """End it because a loader is asked again; at its update, if that loader had run out."""
         self.end(self._whole_ns if self.source.is_over and not self._left_ns else 0)
 
     def end_late(self) -> None:
-        """It has ended already, when its loop was left or with its update."""
+        """End it in the past, when its loop was left or at its update."""
         self.end(self._left_ns or self._whole_ns)
 
     def cancel(self) -> None:
-        """It was none."""
+        """Cancel the open step."""
         self.is_open = False
         self.epochs.cancel_step()
         self._sink.cancel()
 
     def _left(self) -> None:
-        """The loop over the loader was left. Any thread may say so."""
+        """Note that the loop over the loader was left. Any thread may call this."""
         if self.is_updated:
             self._left_ns = self._clock()
             self._sink.complete(self._left_ns)
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the loop of an open step without an update was left, or never was one."""
+        """Return whether the loop of an open step without an update was left, or never was one."""
         if self.source.reference is None:
             return True
         return not self.source.is_there and (self.has_failed or not self.batches.passes)
 
-    # -- what belongs to it ---------------------------------------------------------------------
+    # -- content ---------------------------------------------------------------------------------
 
     def give(self, source: Any, samples: int | None, batch: object) -> None:
-        """A batch is there, of so many samples if that is known."""
+        """Add a batch, with its number of samples if that is known."""
         if self.is_open:
             self.batches.give(samples, is_own=source in self.source, batch=batch)
             self._sink.count(self.batches.content)
 
     @property
     def may_have_skipped(self) -> bool:
-        """Whether the program has let go of a batch before anything was computed."""
+        """Return whether the program has released a batch before anything was computed."""
         return self.is_open and not self.round.done and self.batches.may_be_skipped
 
     def skip_batches(self) -> None:
-        """Those that were given so far were passed over: they are of no step."""
+        """Discard the batches so far: they were passed over and belong to no step."""
         self.batches.skip()
         self.cancel()
 
     def is_read_whole(self, source: Any) -> bool:
-        """Whether a loader has given several batches, all it has, and none was computed from.
+        """Return whether a loader has given several batches, all it has, and none was used.
 
-        A single one may have been asked for ahead.
+        A single one may have been requested ahead.
         """
         batches = self.batches
         return (
@@ -328,17 +332,17 @@ class InferredStep:
         )
 
     def give_up_batches(self) -> None:
-        """They were read before the loop that trains on them: their waits are of no step."""
+        """Cancel the step: its batches were read before the loop that trains on them."""
         self.cancel()
         self.source.forget()
         self.batches.begin(is_first=True)
 
     def run_out(self, source: Any, *, is_validated: bool) -> bool:
-        """A loader has no more batches; ``is_validated``: they were not for training.
+        """Note that a loader has no more batches; ``is_validated``: they were not for training.
 
         Returns:
-            Whether that was a wait all the same: the last batch was given before, and is still to
-            be trained on.
+            Whether the request was a wait all the same: the last batch was given before, and is
+            still to be trained on.
         """
         is_own = self.is_open and source in self.source
         if not is_own or is_validated:
@@ -354,24 +358,24 @@ class InferredStep:
         return is_wait
 
     def compute(self) -> None:
-        """Something is computed for its update."""
+        """Note a computation for the step's update."""
         self.batches.compute()
         self.is_doubtful = False
 
     def wait(self) -> None:
-        """Its update has still not come."""
+        """Count a wait for the step's update, and cancel the step after too many."""
         self._waited += 1
         if self._waited > _PATIENCE:
             self.is_idle = True
             self.cancel()
 
     def update(self, optimizer: Any) -> None:
-        """An optimizer has updated its parameters, in the moment that goes on."""
+        """Note that an optimizer has updated its parameters, in the current moment."""
         self.round.add(optimizer)
         self.is_updating = self.is_open
 
     def over(self, at_ns: int) -> None:
-        """A moment was over then."""
+        """Note the end of a moment at that time."""
         self.now_ns = at_ns
         if self.is_updating:
             self.is_updating, self._whole_ns = False, at_ns

@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
 
 class Loop:
-    """The steps of one loop after the other, inferred from what torch shows."""
+    """The steps of one loop, inferred from what torch exposes."""
 
     def __init__(self, sink: StepSink, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.step = InferredStep(sink, clock)
         self.depth = 0
-        """Moments that are open: inside one nothing begins or ends."""
+        """Number of open moments: inside one nothing starts or ends."""
         self.updates = 0
-        """Of all optimizers so far."""
+        """Number of updates of all optimizers so far."""
         self.switched_ns = 0
-        """When a model was switched to evaluation, right before the moment that is told of."""
+        """Time of a switch to evaluation right before the reported moment."""
         self.validation = Validation(sink)
         self._learners, self._data = Learners(), DataSets()
         self._dataset = self._asked = 0
-        """What the last batches are of that were for training, and of the others."""
+        """Data set numbers of the last training batches, and of the last other batches."""
         self._evaluated: weakref.ref[Any] | None = None
-        """The module that was called in evaluation mode last, with gradients."""
+        """The module last called in evaluation mode with gradients."""
         self._holders = 0
 
     # -- batches --------------------------------------------------------------------------------
 
     def batch_asked(self, source: Any, data: Any, *, records: bool) -> None:
-        """A loader's iterator is about to be asked for a batch.
+        """Handle the imminent request of a batch from a loader's iterator.
 
         Args:
             source: the iterator.
@@ -66,7 +66,7 @@ class Loop:
             self._validate(weakref.ref(source))
 
     def _feed(self, source: Any, dataset: int) -> None:
-        """A batch to train on is asked for."""
+        """Handle the request of a batch to train on."""
         step = self.step
         if step.is_updated:
             step.end_before_batch()
@@ -77,14 +77,14 @@ class Loop:
         step.begin_with(source)
 
     def batch_given(self, source: Any, samples: int | None, batch: object = None) -> None:
-        """The batch is there, of so many samples if that is known."""
+        """Handle a received batch, with its number of samples if that is known."""
         if self.validation.is_open:
             self.validation.add_batch()
         else:
             self.step.give(source, samples, batch)
 
     def loader_ran_out(self, source: Any, *, is_ahead: bool = False) -> bool:
-        """The batch that was asked for does not exist.
+        """Handle the end of a loader: the requested batch does not exist.
 
         Args:
             source: the iterator.
@@ -103,7 +103,7 @@ class Loop:
     # -- work -----------------------------------------------------------------------------------
 
     def forward_begins(self, module: Any, *, records: bool) -> None:
-        """A module is called that no other calls."""
+        """Handle the start of a call of an outermost module."""
         if self._holders:
             return
         if records and self._learners.learns(module):
@@ -116,7 +116,7 @@ class Loop:
             self._try(module)
 
     def _try(self, module: Any) -> None:
-        """A model is called and nothing is learned from it."""
+        """Handle the call of a model that learns nothing from it."""
         is_fed = self.step.batches.is_waiting or self.validation.has_loader
         if self._learners.collects(module, is_fed=is_fed):
             if not self.depth and not self.step.source.is_there:
@@ -124,7 +124,7 @@ class Loop:
         elif self._learners.teaches(module) and not self._is_in_loop(is_fed=is_fed):
             self._be_taught(module)
         elif not self.validation.is_open and self._is_validation(module):
-            # Its loader may have been taken for one to train on.
+            # Its loader may have been mistaken for a training loader.
             self._validate(self.step.source.reference if self.step.batches.is_waiting else None)
         if self.validation.is_open:
             self.validation.add_forward()
@@ -134,7 +134,7 @@ class Loop:
             self.step.is_doubtful |= self.step.batches.is_waiting
 
     def _collect(self, module: Any) -> None:
-        """A model says something that it may learn from later, or a target does."""
+        """Handle output that a model may learn from later, or the output of a target network."""
         if not self.validation.has_loader:
             self.validation.end()
         is_over = self.step.round.is_over_for(module, self._learners.is_new, records=False)
@@ -142,22 +142,22 @@ class Loop:
             self.step.end()
 
     def _is_in_loop(self, *, is_fed: bool) -> bool:
-        """Whether a loader or a validation says what a forward is part of."""
+        """Return whether a loader or a validation determines what a forward belongs to."""
         return is_fed or bool(self.depth) or self.validation.is_open or self.step.source.is_there
 
     def _be_taught(self, module: Any) -> None:
-        """A turn begins with what a teacher says."""
+        """Start a turn with the output of a teacher."""
         if self.step.round.is_over_for(module, self._learners.is_new, records=False):
             self.step.end()
         if not self.step.is_open and not self.step.is_idle:
             self.step.begin()
 
     def backward_begins(self) -> None:
-        """Gradients are about to be computed."""
+        """Handle the start of a backward pass."""
         if self._holders:
             return
         evaluated = self._evaluated() if self._evaluated is not None else None
-        if evaluated is not None:  # it learns, whatever its mode says
+        if evaluated is not None:  # it learns, in spite of its mode
             self._learners.add_evaluating(evaluated)
             self._evaluated = None
             self.validation.take_forwards_back()
@@ -166,7 +166,7 @@ class Loop:
         self.step.is_after_backward = True
 
     def update_begins(self, optimizer: Any) -> None:
-        """An optimizer is about to step, or to call the closure that computes its gradients."""
+        """Handle the start of an optimizer's step, including its gradient closure."""
         self.step.is_idle = False
         if self._holders or self.depth:
             return
@@ -179,45 +179,45 @@ class Loop:
             self.step.begin()
 
     def updated(self, optimizer: Any) -> None:
-        """It has, or its scaler has left the step out because gradients were infinite."""
+        """Handle the end of an optimizer's step, even if a scaler skipped infinite gradients."""
         self.updates += 1
         self.step.update(optimizer)
         if self.step.is_open:
             self._data.train(self._dataset)
 
     def optimizer_made(self, optimizer: Any) -> None:
-        """The program has made an optimizer: what is trained from now on may be another model."""
+        """Handle a new optimizer: another model may be trained from now on."""
         self.step.round.made(optimizer)
         self._learners.begin_anew()
         if self.step.is_open and not self._data and not self.step.batches.passes:
-            self.step.cancel()  # a batch was only looked at, or a model tried out
+            self.step.cancel()  # a batch was only inspected, or a model tried out
 
     def optimizer_restored(self, updates: int) -> None:
-        """An optimizer is given the state that it had after so many updates."""
+        """Handle an optimizer that is restored to its state after this many updates."""
         if not self._holders:
             self.step.go_on_from(updates)
 
     def epoch_begins(self, number: int) -> None:
-        """A framework begins its epoch of that number."""
+        """Handle the start of a framework's epoch of that number."""
         self.step.epochs.report(number)
 
     def captured(self) -> None:
-        """What was told of last was only captured for a CUDA graph, and not computed."""
+        """Cancel the step of the last reported work: it was only captured for a CUDA graph."""
         if self.step.is_open and not self.depth:
             self.step.cancel()
 
     def failed(self) -> None:
-        """An exception has left a moment."""
+        """Note that an exception has left a moment."""
         self.step.has_failed = True
 
     def over(self, at_ns: int) -> None:
-        """A moment was over then."""
+        """Note the end of a moment at that time."""
         self.step.over(at_ns)
         if self.validation.is_open:
             self.validation.seen(at_ns)
 
     def break_off(self) -> None:
-        """Other work begins, such as a checkpoint: a validation and an updated step end."""
+        """End the validation and an updated step, as other work such as a checkpoint starts."""
         if self._holders or self.depth:
             return
         self.validation.end()
@@ -225,14 +225,14 @@ class Loop:
             self.step.end()
 
     def evaluation_begins(self) -> None:
-        """A framework's own evaluation begins: the one before it has ended."""
+        """End the previous validation, as a framework's own evaluation starts."""
         if not self._holders and not self.depth:
             self.validation.end()
 
-    # -- others have the word -------------------------------------------------------------------
+    # -- others report steps ---------------------------------------------------------------------
 
     def give_up(self) -> None:
-        """The program says itself from now on what its steps are; or there is none any more."""
+        """Give up inference: the program reports its steps itself, or there are no more steps."""
         self.validation.end()
         if self.step.is_open:
             if self.step.round:
@@ -241,7 +241,7 @@ class Loop:
                 self.step.cancel()
 
     def finish(self) -> None:
-        """The run ends: a step that was not updated ends with it, however that is."""
+        """Finish with the run: a step without an update ends with it."""
         self.validation.end()
         if self.step.is_updated:
             self.step.end_late()
@@ -249,15 +249,15 @@ class Loop:
         self.step.epochs = EpochCount()
 
     def hold(self) -> None:
-        """Somebody else says the steps until they have called ``release``."""
+        """Suspend inference while another source reports the steps, until ``release``."""
         self._holders += 1
         self.give_up()
 
     def release(self) -> None:
-        """They say them no more."""
+        """End one suspension of inference."""
         self._holders -= 1
 
-    # -- what follows from it -------------------------------------------------------------------
+    # -- inference -------------------------------------------------------------------------------
 
     def _feeds_training(self, source: Any, dataset: int, records: bool) -> bool:
         if not records or self.validation.is_fed_by(source):
@@ -269,14 +269,14 @@ class Loop:
         return self._data.are_trained(dataset) or not self._learners.are_evaluated
 
     def _is_validation(self, module: Any) -> bool:
-        """Whether a forward that is not trained on is one, and no teacher's or target's."""
+        """Return whether an untrained forward is a validation, and not of a teacher or target."""
         if not self.step.is_open or self.step.is_updated:
             return True
         is_known = module in self._learners
         return is_known and (self.step.is_after_backward or self._learners.are_evaluated)
 
     def _work(self, module: Any) -> None:
-        """Something is computed for an update, by a module or by a backward pass."""
+        """Handle a computation for an update, by a module or by a backward pass."""
         if not self.depth:
             if self.validation.is_untried:
                 self._data.train(self._asked)  # its batches are for training after all
@@ -297,12 +297,12 @@ class Loop:
         self.step.compute()
 
     def _begin_step(self) -> None:
-        """One does, unless steps wait for an update that shows that there are any."""
+        """Start a step, unless steps are suspended until an update."""
         if not self.step.is_idle:
             self.step.begin()
 
     def _validate(self, source: weakref.ref[Any] | None) -> None:
-        """A validation goes on, or begins, with what an iterator gives or with no loader."""
+        """Continue or start a validation, with an iterator's batches or without a loader."""
         if self.depth or (self.validation.is_open and not self._is_another(source)):
             return
         self.validation.end()
@@ -313,7 +313,7 @@ class Loop:
             self.validation.begin(source, self.step.now_ns)
 
     def _is_another(self, source: weakref.ref[Any] | None) -> bool:
-        """Whether another loader is asked right after a model was switched to evaluation again."""
+        """Return whether another loader is asked right after a repeated switch to evaluation."""
         if source is None or not self.switched_ns or not self.validation.has_loader:
             return False
         return not self.validation.is_fed_by(source())

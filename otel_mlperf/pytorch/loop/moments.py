@@ -31,37 +31,37 @@ if TYPE_CHECKING:
 
 _get_ident = get_ident
 clock: Final = time.monotonic_ns
-"""That moments are measured by."""
+"""Clock for the times of moments."""
 _WATCH_TIME: Final = int(Word.WATCH_TIME)
 _OWN_IDS: Final = 2
-"""Of sections that a moment opens: of a step or validation, and its own."""
+"""Number of section ids that a moment uses: of a step or validation, and its own."""
 UNSEEN = nullcontext()
 
 
 class Paused(Protocol):
-    """What may still go on, as long as nothing else happens."""
+    """Protocol of a paused moment, which may continue if nothing else happens."""
 
     def settle(self) -> None:
-        """Something else happens: it ended when it was paused."""
+        """Close it at the time of the pause, as something else happens."""
 
 
 class LoopMoment:
-    """One kind of moment; the outermost one that is open is a section."""
+    """One kind of moment; the outermost open moment is a section."""
 
     is_off: ClassVar[bool] = False
-    """Whether nothing is seen: the end of a moment that was open meanwhile switches nothing on."""
+    """Whether observing is off: the end of a moment that was still open must not switch it on."""
     paused: ClassVar[Paused | None] = None
     switched_ns: ClassVar[int] = 0
-    """When a model was switched to evaluation last."""
+    """Time of the last switch of a model to evaluation."""
     switched_id: ClassVar[int] = 0
-    """The id that was drawn then: the next one says that nothing was recorded since."""
+    """The id drawn then: if the next one follows, nothing was recorded since."""
     depth: ClassVar[int] = 1
-    """What it adds to the loop's: nothing, if steps may begin and end inside."""
+    """Increment of the loop's depth: 0 if steps may start and end inside."""
 
     def __init__(self, name: str, loop: Loop) -> None:
         self.name = name
         self.busy = False
-        """Whether it passes unseen: one is open that it is part of, or seeing is switched off."""
+        """Whether it is not observed: a moment that it is part of is open, or observing is off."""
         self._loop = loop
         self._parts: tuple[LoopMoment, ...] = ()
         self._shut: Sequence[LoopMoment] = ()
@@ -71,12 +71,12 @@ class LoopMoment:
         self._section: Any = None
 
     def holds(self, parts: Iterable[LoopMoment]) -> None:
-        """What is part of it, and passes unseen inside."""
+        """Set the moments that are part of it, and are not observed inside."""
         self._parts = tuple(parts)
 
     def of(self, subject: Any = None) -> Any:
-        """The gate for a call of this module, optimizer or iterator."""
-        # One gate serves all calls of a function: what is open in it is of one thread alone.
+        """Return the gate for a call of this module, optimizer or iterator."""
+        # One gate serves all calls of a function: its open state belongs to one thread only.
         if _get_ident() != LoopThread.ident:
             return UNSEEN
         self._began_ns = clock()
@@ -94,7 +94,7 @@ class LoopMoment:
         try:
             self.busy = True
             if self._parts:
-                # With no moment open none of its parts is.
+                # Without an open moment none of its parts is open.
                 inside = loop.depth
                 self._shut = [one for one in self._parts if not one.busy] if inside else self._parts
                 for part in self._shut:
@@ -106,7 +106,7 @@ class LoopMoment:
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
             self._own_ns = clock() - began_ns
-        except BaseException as error:  # Ctrl-C: whoever enters is not told to leave
+        except BaseException as error:  # Ctrl-C: a failed enter is not followed by an exit
             self._open_again()
             self._leave(error)
             raise
@@ -120,7 +120,7 @@ class LoopMoment:
                 self._open_again()
             if kind is not None:
                 self._loop.failed()
-        finally:  # all of it, wherever Ctrl-C comes; written out: a call costs as much as it does
+        finally:  # all of it, wherever Ctrl-C comes; written out: a call would double its cost
             section, self._section = self._section, None
             recorder, self._recorder, loop = self._recorder, None, self._loop
             self.busy = LoopMoment.is_off
@@ -137,7 +137,7 @@ class LoopMoment:
                 self._count_own(recorder, is_section=section is not None)
 
     def _count_own(self, recorder: Recorder, *, is_section: bool) -> None:
-        """Adds what this took of the program's time; that of a section is counted anyway."""
+        """Add the time that this took from the program; a section's own cost is counted anyway."""
         left_ns, self._left_ns = self._left_ns, 0
         try:
             own_ns = self._own_ns + clock() - left_ns
@@ -148,11 +148,11 @@ class LoopMoment:
             internal_error(error)
 
     def _begins(self, subject: Any) -> None:
-        """Tells the loop and opens the section."""
+        """Notify the loop and open the section."""
         self._open(self.name)
 
     def _open(self, name: str) -> None:
-        """Opens the section, unless the program has one of that name around this itself."""
+        """Open the section, unless the program itself has one of that name around this."""
         recorder = self._recorder
         if recorder is None:
             return
@@ -164,16 +164,16 @@ class LoopMoment:
         is_inside = around.__class__ is section.__class__
         if is_inside and around.entry == entry and around.at:
             return
-        # Known before it is entered: whatever comes in between, it is left.
+        # Stored before it is entered: in case of an interrupt, it is left.
         self._section = section
         section.__enter__()
-        # It began when the moment did, unless something else was recorded since.
+        # It starts with the moment, unless something else was recorded since.
         if is_inside and section.sid - self._first_id <= _OWN_IDS:
             t0 = self._began_ns
             recorder.sections.backdate(section, t0 if t0 >= around.t0 else around.t0)
 
     def _is_unrecorded(self, recorder: Recorder, name: str) -> bool:
-        """Whether the settings leave such a section out, or only add it up, which is begun here."""
+        """Return whether the settings omit the section; start it here if it is only summed."""
         choice = recorder.choice.of(name, implied_category(name))
         if choice == "sum_up":
             self._section = recorder.aggregated.make(name, None)
@@ -181,13 +181,13 @@ class LoopMoment:
         return choice != "record"
 
     def _leave(self, error: BaseException) -> None:
-        """Leaves a section that was opened by a moment that does not begin."""
+        """Leave a section that was opened by a moment that does not start."""
         section, self._section = self._section, None
         if section is not None:
             section.__exit__(type(error), error, None)
 
     def _settle(self, subject: Any) -> None:
-        """Something was paused, and this begins."""
+        """Close a paused moment, as this one starts."""
         paused, LoopMoment.paused = LoopMoment.paused, None
         if paused is not None:
             paused.settle()
@@ -202,7 +202,7 @@ class LoopMoment:
 
 
 class OtherWork(LoopMoment):
-    """A call that belongs to no step and no validation: a section in which neither begins.
+    """A call that belongs to no step and no validation: a section in which neither starts.
 
     It is a checkpoint, or looks like a validation: the statistics of normalization layers are
     computed from training batches without gradients, and a policy plays in evaluation mode to
@@ -215,7 +215,7 @@ class OtherWork(LoopMoment):
 
 
 def safely(call: Callable[..., object], *arguments: object) -> None:
-    """Calls what must not raise into the program."""
+    """Call a function whose exceptions must not reach the program."""
     try:
         call(*arguments)
     except Exception as error:  # noqa: BLE001 - recording never raises

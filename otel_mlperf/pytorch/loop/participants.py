@@ -11,12 +11,12 @@ from typing import Any, Final
 from otel_mlperf.recorder.core.interrupts import raises_afterwards
 
 _DEEPEST: Final = 8
-"""Modules around one another that are looked through."""
+"""Maximum number of nested modules that are searched."""
 _NEVER: Final = -2
 
 
 class _Called:
-    """What is known of a module that was called by no other."""
+    """Facts about a module that was called by no other."""
 
     __slots__ = (
         "can_learn", "core", "has_collected", "has_learned", "has_parameters", "itself",
@@ -26,12 +26,14 @@ class _Called:
     def __init__(self, module: Any, core: Any, forget: Any) -> None:
         self.itself = weakref.ref(module, forget)
         self.core = weakref.ref(core)
-        """What it wraps, as DistributedDataParallel does: an evaluation may switch that alone."""
+        """The module that it wraps, as DistributedDataParallel does: an evaluation may switch only
+        that one.
+        """
         self.has_parameters = next(iter(module.parameters()), None) is not None
         self.can_learn = any(parameter.requires_grad for parameter in module.parameters())
         self.has_collected = self.has_learned = self.learns_always = self.was_tried = False
         self.teaches, self.taught_in = False, _NEVER
-        """Whether each step begins with it; the turn of the loop that began with it last."""
+        """Whether each step starts with it; the last turn of the loop that started with it."""
 
 
 class Learners:
@@ -41,7 +43,7 @@ class Learners:
         self._known: dict[int, _Called] = {}
         self._latest: _Called | None = None
         self.heard: set[_Called] = set()
-        """Called between two steps, where no loader gives anything, since the last step."""
+        """Modules called between two steps, without a loader's batch, since the last step."""
 
     def __bool__(self) -> bool:
         return self._latest is not None
@@ -51,23 +53,23 @@ class Learners:
         return known is not None and known.has_learned
 
     def tries(self, module: Any) -> bool:
-        """It is called and does not learn: whether it is a model, and no metric, by parameters."""
+        """Note a call without learning; return whether the module has parameters (no metric)."""
         known = self._known.get(id(module)) or self._know(module)
         known.was_tried = True
         return known.has_parameters
 
     def is_new(self, module: Any) -> bool:
-        """Whether it was never called before the call that goes on."""
+        """Return whether it was never called before the current call."""
         known = self._known.get(id(module))
         return known is None or not (known.has_learned or known.was_tried)
 
     def learns(self, module: Any) -> bool:
-        """Whether a call of it trains, if gradients are recorded."""
+        """Return whether a call of it trains, if gradients are recorded."""
         known = self._known.get(id(module)) or self._know(module)
         return known.can_learn and (module.training or known.learns_always)
 
     def add(self, module: Any) -> None:
-        """This one has learned now."""
+        """Note that this module has learned."""
         latest = self._latest
         if latest is not None and latest.itself() is module:
             return
@@ -78,26 +80,26 @@ class Learners:
         self._latest = known
 
     def begin_anew(self) -> None:
-        """The mode of the one that learned last says nothing of what comes."""
+        """Reset: the mode of the module that learned last does not predict what follows."""
         self._latest = None
 
     def add_evaluating(self, module: Any) -> None:
-        """This one has learned in evaluation mode: the mode says nothing of it."""
+        """Note that this module has learned in evaluation mode: its mode is not informative."""
         self.add(module)
         self._known[id(module)].learns_always = True
 
     @property
     def are_evaluated(self) -> bool:
-        """Whether the one that learned last is in evaluation mode, for once."""
+        """Return whether the module that learned last is temporarily in evaluation mode."""
         latest = self._latest
         core = latest.core() if latest is not None and not latest.learns_always else None
         return core is not None and not core.training
 
     def collects(self, module: Any, *, is_fed: bool) -> bool:
-        """Whether a call of it without gradients gives what is learned from, as of a policy.
+        """Return whether a call without gradients yields data to learn from, as of a policy.
 
-        Known by its first call: such a model is asked in training mode before it has ever learned.
-        ``is_fed``: a loader's batch is what it is called with, perhaps.
+        Recognised by its first call: such a model is called in training mode before it has ever
+        learned. ``is_fed``: it may be called with a loader's batch.
         """
         known = self._known.get(id(module)) or self._know(module)
         core = known.core()
@@ -108,19 +110,19 @@ class Learners:
         return known.has_collected
 
     def teaches(self, module: Any) -> bool:
-        """Whether a turn begins with it, which never learns: a teacher, or a reference model."""
+        """Return whether a turn starts with it and it never learns: a teacher, reference model."""
         known = self._known.get(id(module))
         return known is not None and known.teaches
 
     def hear(self, module: Any) -> None:
-        """It is called between two steps, where no loader gives anything."""
+        """Note a call between two steps, without a loader's batch."""
         self.heard.add(self._known.get(id(module)) or self._know(module))
 
     def heard_teachers(self, learning: Any, turn: int) -> bool:
-        """Whether those that were heard before ``learning`` is called are no validation.
+        """Return whether the modules heard before ``learning`` is called are not a validation.
 
-        Teachers never learn, and they were what came before the last turn, too; nor is it another
-        model that is validated before the first turn.
+        Teachers never learn, and they were called before the last turn, too. Before the first
+        turn, modules of another model than ``learning`` are not a validation either.
         """
         if not self.heard:
             return False
@@ -135,7 +137,7 @@ class Learners:
         return is_again or self._latest is None
 
     def _add_inside(self, module: Any) -> None:
-        """What a wrapper holds learns with it."""
+        """Mark modules inside a wrapper as learning with it."""
         for layer in _layers_of(module)[1:]:
             known = self._known.get(id(layer)) or self._know(layer)
             known.has_learned = True
@@ -152,7 +154,7 @@ class Learners:
 
 
 def _layers_of(module: Any) -> list[Any]:
-    """A module, what it wraps, and so on."""
+    """Return a module, the module that it wraps, and so on."""
     layers = [module]
     while len(layers) < _DEEPEST and len(inside := list(layers[-1].children())) == 1:
         layers.append(inside[0])
@@ -160,7 +162,7 @@ def _layers_of(module: Any) -> list[Any]:
 
 
 class DataSets:
-    """The data sets that loaders were asked for, each by a number for as long as it is there."""
+    """The data sets of loaders, each with a number for as long as it exists."""
 
     def __init__(self) -> None:
         self._known: dict[int, weakref.ref[Any] | None] = {}
@@ -170,11 +172,11 @@ class DataSets:
         return len(self._known)
 
     def __bool__(self) -> bool:
-        """Whether one was trained on."""
+        """Return whether a data set was trained on."""
         return bool(self._trained)
 
     def number_of(self, data: Any) -> int:
-        """Its number; another one may have it once this one is gone."""
+        """Return its number; another one may get it once this one is gone."""
         number = id(data)
         if number not in self._known:
             forget = raises_afterwards(lambda _: self._forget(number))
@@ -185,12 +187,12 @@ class DataSets:
         return number
 
     def train(self, number: int) -> None:
-        """Its batches are for training."""
+        """Note that its batches are for training."""
         if number in self._known:
             self._trained.add(number)
 
     def are_trained(self, number: int) -> bool:
-        """Whether they were before."""
+        """Return whether its batches were for training before."""
         return number in self._trained
 
     def _forget(self, number: int) -> None:

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class RecordedSteps:
-    """The steps of a loop as steps of the active run, its validations as phases."""
+    """Recorder of a loop's steps as steps of the active run, and its validations as phases."""
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
         self._step: OpenStep | None = None
         self._validation: Phase | None = None
         self._done_before: tuple[Recorder, int] | None = None
-        """Steps of the run that this one goes on with, and who was told."""
+        """Steps done in the run that this one continues, and the recorder they were reported to."""
 
     def begin(self, at_ns: int, epoch: int | None) -> None:
-        """Opens a step as of then, unless the program says itself what its steps are.
+        """Open a step backdated to ``at_ns``, unless the program reports its steps itself.
 
-        Its epoch is the program's own where that is known.
+        Its epoch is the program's own if that is known.
         """
         self._recorder, self._step = active(), None
         if self._recorder is not None:
@@ -37,34 +37,34 @@ class RecordedSteps:
             self._step = self._recorder.stepping.infer(at_ns, epoch)
 
     def complete(self, at_ns: int) -> None:
-        """The open step was whole at that time: it may end there, and is taken back no more."""
+        """Mark the open step as complete at that time: it may end there, and stays a step."""
         if self._step is not None:
             self._step.whole_ns = at_ns
 
     def count(self, content: Content) -> None:
-        """The open step has had batches with that in them so far."""
+        """Set the content of the open step's batches so far."""
         if self._step is not None:
             self._step.samples, self._step.elements = content
 
     def end(self, at_ns: int) -> None:
-        """Ends the open step."""
+        """End the open step."""
         if self._recorder is not None and self._step is not None:
             self._recorder.stepping.end(self._step, at_ns)
 
     def cancel(self) -> None:
-        """Forgets the open step."""
+        """Cancel the open step."""
         if self._recorder is not None and self._step is not None:
             self._recorder.stepping.cancel(self._step)
 
     def go_on_from(self, number: int) -> None:
-        """So many steps were done before, in a run that this one goes on with."""
+        """Store the number of steps done before, in a run that this one continues."""
         recorder, known = active(), self._done_before
         if known is not None and known[0] is recorder:
             number = max(number, known[1])
         self._done_before = None if recorder is None else (recorder, number)
 
     def _go_on(self, recorder: Recorder) -> None:
-        """Only now: a program that says its steps knows their numbers."""
+        """Apply it only now: a program that reports its steps knows their numbers."""
         known, self._done_before = self._done_before, None
         stepping = recorder.stepping
         if known is None or known[0] is not recorder or stepping.are_said:
@@ -72,9 +72,9 @@ class RecordedSteps:
         stepping.set_next_number(max(known[1], stepping.next_number()))
 
     def begin_validation(self, at_ns: int) -> None:
-        """Opens a phase as of then.
+        """Open a phase backdated to ``at_ns``.
 
-        Not if the program is in one, or says steps, which would fall into it.
+        Not if the program is in one, or reports steps, which would fall into it.
         """
         recorder = active()
         if recorder is None or recorder.stepping.are_said:
@@ -82,20 +82,21 @@ class RecordedSteps:
         if recorder.registry.phase == names.TRAIN:
             self._validation = Phase(names.VALIDATE)
             section = self._validation.__enter__()
-            # A step that is said takes the long way where what is around it is not known as such.
+            # A reported step uses the slow path if its surrounding section is not known to be
+            # outer.
             recorder.parents.outer.remove(section)
-            # What is done between steps, such as writing a profile, is no part of it.
+            # Work between steps, such as writing a profile, is not part of it.
             recorder.sections.backdate(section, max(at_ns, recorder.stepping.busy_ns))
             recorder.stepping.end_inferred = self._give_way
 
     def end_validation(self, at_ns: int) -> None:
-        """Ends it, at a time that has passed."""
+        """End it, at a time in the past."""
         validation = self._take_validation()
         if validation is not None:
             validation.end(at_ns)
 
     def cancel_validation(self) -> None:
-        """It was none: what was in it goes to what is around it."""
+        """Cancel it: its content belongs to the surrounding section."""
         validation = self._take_validation()
         if validation is not None:
             validation.cancel()

@@ -15,22 +15,22 @@ from typing import Any, Final, NamedTuple
 from otel_mlperf.recorder.stepping.batch_size import count_elements
 
 _DEPTH: Final = 3
-"""Containers around a tensor that are looked into."""
+"""Maximum depth of containers around a tensor that are searched."""
 
 
 class Content(NamedTuple):
-    """What batches hold, as far as it is known."""
+    """Content of batches, as far as it is known."""
 
     samples: int | None = None
     elements: int | None = None
-    """Of the largest tensor of each."""
+    """Number of elements of the largest tensor of each batch."""
 
     def plus(self, more: Content) -> Content:
-        """With another batch."""
+        """Return the sum with another batch."""
         return Content(_sum(self.samples, more.samples), _sum(self.elements, more.elements))
 
     def minus(self, less: Content) -> Content:
-        """Without one of them."""
+        """Return the content without one of the batches."""
         return Content(_rest(self.samples, less.samples), _rest(self.elements, less.elements))
 
 
@@ -38,25 +38,25 @@ NOTHING: Final = Content()
 
 
 class StepBatches:
-    """The batches of the open step, and the one that lies ready for the next."""
+    """The batches of the open step, and the batch that is ready for the next."""
 
     def __init__(self) -> None:
         self.given = 0
-        """Batches given in this step, by the loader that it began with."""
+        """Number of batches given in this step, by the loader that it started with."""
         self.passes = 0
-        """Backward passes of this step."""
+        """Number of backward passes of this step."""
         self.content = NOTHING
-        """Of its batches."""
+        """Content of its batches."""
         self.is_waiting = False
-        """Whether a batch was given that nothing was computed from yet."""
+        """Whether a batch was given that is not used in a computation yet."""
         self.untouched: list[weakref.ref[Any] | None] = []
-        """Batches of the first step that nothing was computed from yet."""
+        """Batches of the first step that are not used in a computation yet."""
         self._held: Content | None = None
         self._latest = NOTHING
         self._is_first = True
 
     def begin(self, *, is_first: bool) -> None:
-        """A step begins; ``is_first``: with a loader that gave nothing before."""
+        """Start a step; ``is_first``: with a loader that gave nothing before."""
         self.given = self.passes = 0
         self.content = NOTHING
         self.is_waiting = self._held is not None and not is_first
@@ -65,7 +65,7 @@ class StepBatches:
             self._held, self._is_first = None, True
 
     def give(self, samples: int | None, *, is_own: bool, batch: object = None) -> None:
-        """A batch is there; ``is_own``: from the loader that the step began with."""
+        """Add a batch; ``is_own``: from the loader that the step started with."""
         self.is_waiting = True
         if self._is_first:
             self.untouched.append(_reference_to(batch, _DEPTH))
@@ -79,24 +79,24 @@ class StepBatches:
 
     @property
     def may_be_skipped(self) -> bool:
-        """Whether a batch of the first step is gone that nothing was computed from.
+        """Return whether a batch of the first step is gone without a computation.
 
         It may also have been copied, to a device.
         """
         return any(known is not None and known() is None for known in self.untouched)
 
     def skip(self) -> None:
-        """Those that are gone were passed over; what is kept so far may follow them."""
+        """Remove batches that are gone, as passed over; batches still kept may follow them."""
         self.untouched = [one for one in self.untouched if one is None or one() is not None]
 
     def compute(self) -> None:
-        """Something is computed."""
+        """Note a computation."""
         self.is_waiting = False
         if self.untouched:
             self.untouched = []
 
     def end(self, optimizers: int) -> None:
-        """The step ends; each of so many optimizers had a backward pass of its own."""
+        """End the step; each of the ``optimizers`` had a backward pass of its own."""
         trained = self.passes // max(1, optimizers)
         if self._is_first and trained and self.given == trained + 1:
             self._held = self._latest
@@ -106,14 +106,14 @@ class StepBatches:
         self._is_first = False
 
     def release(self) -> None:
-        """The batch that lies ready is this step's: no other follows."""
+        """Add the ready batch to this step: no other step follows."""
         if self._held is not None:
             self.content = self.content.plus(self._held)
             self._held = None
 
 
 def _reference_to(batch: Any, depth: int) -> weakref.ref[Any] | None:
-    """To the batch, or to the first thing in it that can be referred to; None: to nothing."""
+    """Return a reference to the batch, or to the first referable item in it; None: no item."""
     try:
         return weakref.ref(batch)
     except TypeError:

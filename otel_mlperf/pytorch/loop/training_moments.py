@@ -46,7 +46,7 @@ class OtherUpdates:
         self.count(id(tasks.current_task()) if is_running else 0)
 
     def record(self, recorder: Recorder) -> None:
-        """Write what was counted since the last call into the run; never raises."""
+        """Write the counts since the last call into the run; never raises."""
         counts, self._counts = self._counts, {}
         if not counts:
             return
@@ -64,7 +64,7 @@ _get_ident: Final = get_ident
 
 
 class Forward(LoopMoment):
-    """The outermost call of a module; that of a loss is one of its own."""
+    """Moment of the outermost call of a module; a call of a loss has a section of its own."""
 
     def __init__(self, loop: Loop, records: Callable[[], bool], losses: type) -> None:
         super().__init__(names.FORWARD, loop)
@@ -72,7 +72,9 @@ class Forward(LoopMoment):
         self._losses = losses
         self._known: dict[type, bool] = {}
         self._exchanges: tuple[Recorder | None, int] = None, 0
-        """Calls of modules whose gradients DDP exchanges, and in which run."""
+        """Number of calls of modules whose gradients DDP exchanges, and the run that they belong
+        to.
+        """
 
     def _begins(self, subject: Any) -> None:
         kind = type(subject)
@@ -94,7 +96,7 @@ class Forward(LoopMoment):
                 self._recorder.cells.set(metric.name, metric.unit, value)
 
     def _is_loss(self, module: Any) -> bool:
-        """One of torch's own, or what is called one and has nothing to learn itself."""
+        """Return whether it is a loss of torch, or is named so and has nothing to learn itself."""
         if isinstance(module, self._losses):
             return True
         is_called_so = type(module).__name__.endswith("Loss")
@@ -102,7 +104,7 @@ class Forward(LoopMoment):
 
 
 class Backward(LoopMoment):
-    """The backward pass; of a few it is counted how many operations they go through."""
+    """Moment of the backward pass; the operations of a few passes are counted."""
 
     def _begins(self, subject: Any) -> None:
         self._loop.backward_begins()
@@ -112,23 +114,23 @@ class Backward(LoopMoment):
 
 
 class Update(LoopMoment):
-    """The step of an optimizer, or of a scaler that may leave it out; seen inside one another."""
+    """Moment of the step of an optimizer, or of a scaler that may skip it; nested steps count."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(names.OPTIMIZER, loop)
         self._optimizers: list[Any] = []
         self._few = FewUpdates()
         self.others = OtherUpdates()
-        """What is no part of the loop."""
+        """Updates outside of the loop."""
 
     def of(self, subject: Any = None) -> Any:
-        """The gate for a step of this optimizer."""
+        """Return the gate for a step of this optimizer."""
         ident = _get_ident()
         if ident == LoopThread.ident:
             self._began_ns = clock()
             self._subject = subject
             return self
-        # While the loop's backward pass goes on, it is autograd's thread that updates.
+        # During the loop's backward pass, it is autograd's thread that updates.
         if not self._loop.depth:
             self.others.count(ident)
         return UNSEEN
@@ -142,7 +144,7 @@ class Update(LoopMoment):
             super().__enter__()
             self.busy = LoopMoment.is_off
             self._optimizers = [optimizer]
-        except BaseException as error:  # Ctrl-C: whoever enters is not told to leave
+        except BaseException as error:  # Ctrl-C: a failed enter is not followed by an exit
             self._loop.depth = depth
             self._open_again()
             self._leave(error)
@@ -158,7 +160,7 @@ class Update(LoopMoment):
         finally:
             self._optimizers = self._optimizers[:-1]
             if not self._optimizers:
-                LoopMoment.__exit__(self, kind, error, traceback)  # `super()` is a call
+                LoopMoment.__exit__(self, kind, error, traceback)  # `super()` would be a call
 
     def _begins(self, subject: Any) -> None:
         self._loop.update_begins(subject)
@@ -169,15 +171,15 @@ class Update(LoopMoment):
 
 
 class WrappedUpdate(LoopMoment):
-    """The step of what a framework puts around an optimizer: an update, if it steps that now."""
+    """Step of a framework's optimizer wrapper: an update, if it steps the optimizer now."""
 
     def __init__(self, update: Update) -> None:
         super().__init__("wrapped", update._loop)
         self._update = update
 
     def of(self, subject: Any = None) -> Any:
-        """The gate for a call of this wrapper."""
-        # accelerate's is called for each batch, and passes on what ends an accumulation.
+        """Return the gate for a call of this wrapper."""
+        # accelerate's is called for each batch, and passes on only the end of an accumulation.
         steps_now = getattr(getattr(subject, "gradient_state", None), "sync_gradients", True)
         optimizer = getattr(subject, "optimizer", None)
         if self._update.busy or optimizer is None or not steps_now:
@@ -186,40 +188,40 @@ class WrappedUpdate(LoopMoment):
 
 
 class WrappedBackward(LoopMoment):
-    """A call of accelerate around the backward pass, if there is nothing else in it."""
+    """A call of accelerate around the backward pass, if it contains nothing else."""
 
     def __init__(self, backward: Backward) -> None:
         super().__init__("wrapped_backward", backward._loop)
         self._backward = backward
 
     def of(self, subject: Any = None) -> Any:
-        """The gate for a call with this accelerator and loss."""
+        """Return the gate for a call with this accelerator and loss."""
         accelerator, loss = subject or (None, None)
         backend = getattr(accelerator, "distributed_type", None)
-        # DeepSpeed's updates, too; that of Megatron does nothing.
+        # DeepSpeed's also updates; that of Megatron does nothing.
         if self._backward.busy or backend in (None, "DEEPSPEED", "MEGATRON_LM"):
             return UNSEEN
         return self._backward.of(loss)
 
 
 class TrainingStep(LoopMoment):
-    """What the program wrote of a step that Lightning makes: its own time is the program's own.
+    """The program's part of a step that Lightning makes, recorded as the program's own time.
 
-    It runs in the closure of an update, whose time it would be else.
+    It runs in the closure of an update, and would otherwise count as that update's time.
     """
 
     depth = 0
 
     def of(self, subject: Any = None) -> Any:
-        """The gate for a call by this strategy."""
+        """Return the gate for a call by this strategy."""
         module = getattr(subject, "lightning_module", None)
-        # By hand it updates inside, and may begin a step there.
+        # With manual optimization it updates inside, and may start a step there.
         is_automatic = getattr(module, "automatic_optimization", False)
         return super().of() if is_automatic and self._loop.step.is_open else UNSEEN
 
 
 class OptimizerMade(LoopMoment):
-    """An optimizer is constructed: no section, the loop only hears of it."""
+    """Construction of an optimizer: no section, only the loop is notified."""
 
     def _begins(self, subject: Any) -> None:
         self._loop.optimizer_made(subject)

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class ValidationSink(Protocol):
-    """Where validations are recorded."""
+    """Sink for validations."""
 
     def begin_validation(self, at_ns: int) -> None:
-        """Opens a validation as of then: outside steps, even inside one."""
+        """Open a validation backdated to ``at_ns``: outside steps, even inside one."""
 
     def end_validation(self, at_ns: int) -> None:
-        """Ends it, at a time that has passed."""
+        """End it, at a time in the past."""
 
     def cancel_validation(self) -> None:
-        """It was none."""
+        """Cancel it."""
 
 
 class Validation:
@@ -35,48 +35,48 @@ class Validation:
         self._source: weakref.ref[Any] | None = None
         """The iterator whose batches are validated; None: it has no loader."""
         self._has_forwards = self._is_untried = False
-        """Whether a forward was seen; whether none was since the last batch."""
+        """Whether there was a forward; whether there was none since the last batch."""
         self._seen_ns = 0
 
     def begin(self, source: weakref.ref[Any] | None, at_ns: int) -> None:
-        """It begins then, with batches of that iterator if there is one."""
+        """Start it at that time, with batches of that iterator if there is one."""
         self.is_open, self._source = True, source
         self._has_forwards = self._is_untried = False
         self._seen_ns = at_ns
         self._sink.begin_validation(at_ns)
 
     def is_fed_by(self, source: object) -> bool:
-        """Whether one is open that this iterator gives batches to."""
+        """Return whether one is open that gets batches from this iterator."""
         return self.is_open and self._source is not None and self._source() is source
 
     @property
     def has_loader(self) -> bool:
-        """Whether one is open of batches of a loader."""
+        """Return whether one is open that uses batches of a loader."""
         return self.is_open and self._source is not None
 
     @property
     def is_untried(self) -> bool:
-        """Whether nothing was computed from its last batch."""
+        """Return whether nothing was computed from its last batch."""
         return self.is_open and self._is_untried
 
     def add_batch(self) -> None:
-        """A batch is there."""
+        """Note a batch."""
         self._is_untried = True
 
     def add_forward(self) -> None:
-        """Something was computed."""
+        """Note a computation."""
         self._has_forwards, self._is_untried = True, False
 
     def take_forwards_back(self) -> None:
-        """What was computed was for training."""
+        """Note that the computations were for training."""
         self._has_forwards = False
 
     def seen(self, at_ns: int) -> None:
-        """A part of it was over then."""
+        """Note the end of a part of it at that time."""
         self._seen_ns = at_ns
 
     def end(self) -> None:
-        """It is over, if one is open."""
+        """End it, if one is open."""
         if not self.is_open:
             return
         self.is_open = False

@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from types import FunctionType
 
 NOTHING: Final = "None"
-"""Of what is done before its file is, or reads only a part of it: nobody knows its bytes."""
+"""For calls that return before the file is complete, or read only part of it: bytes unknown."""
 
 
 class WatchedCall(NamedTuple):
-    """A function that is seen."""
+    """A watched function."""
 
     name: str
-    """In its module, or in a class of that."""
+    """Its name in its module, or in a class of that."""
     does: Literal[
         "save",
         "load",
@@ -41,13 +41,14 @@ class WatchedCall(NamedTuple):
     ]
     subject: str
     """An expression of its parameters: a checkpoint's file or files; what a transfer moves, and
-    where to; who goes back from what loss; what steps an optimizer; whose training step or epoch it
-    is; the exception of an interrupt."""
+    the destination; the accelerator and loss of a backward pass; what steps an optimizer; the
+    owner of a training step or epoch; the exception of an interrupt.
+    """
 
     def subject_in(self, function: FunctionType) -> str:
-        """The subject, if the function has all parameters that it is of; else nothing.
+        """Return the subject, if the function has all parameters in it; else ``None`` as text.
 
-        Versions of a library call them differently, and the expression may not fail.
+        Versions of a library name them differently, and the expression must not fail.
         """
         code = function.__code__
         known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -59,7 +60,7 @@ _LIGHTNING_FILES: Final = (
     WatchedCall("_atomic_save", "save", "filepath"),
     WatchedCall("_load", "load", "path_or_url"),
 )
-# What lies around those takes as long where a file system is asked for the first time.
+# The code around those takes as long when a file system is accessed for the first time.
 _LIGHTNING_IO: Final = (
     WatchedCall("TorchCheckpointIO.save_checkpoint", "save", "path"),
     WatchedCall("TorchCheckpointIO.load_checkpoint", "load", "path"),
@@ -71,7 +72,7 @@ _FABRIC_SAVES: Final = (
 )
 _LIGHTNING_MOVES: Final = (WatchedCall("move_data_to_device", "transfer", "(batch, device)"),)
 _LIGHTNING_UPDATES: Final = (WatchedCall("LightningOptimizer.step", "update", "self"),)
-# Its first and last parts: the whole, `run`, is a wrapper that does not say what of.
+# Its first and last parts: the whole, `run`, is a wrapper that does not show its subject.
 _LIGHTNING_VALIDATES: Final = (
     WatchedCall("_EvaluationLoop.setup_data", "validate", NOTHING),
     WatchedCall("_EvaluationLoop.on_run_end", "validate", NOTHING),
@@ -176,4 +177,4 @@ WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
     "lightning.pytorch.trainer.call": _LIGHTNING_INTERRUPTED,
     "pytorch_lightning.trainer.call": _LIGHTNING_INTERRUPTED,
 }
-"""By their module; many programs never import most of these."""
+"""Watched calls by their module; many programs never import most of these."""

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 _MAY_CLOSE_OVER: Final = ((), ("__class__",))
-"""Variables: none, or the class of a method that calls ``super()``."""
+"""Closure variables: none, or the class of a method that calls ``super()``."""
 
 
 class Gate(Protocol):
-    """What calls of a woven function run in, and whether to leave it out."""
+    """Gate that calls of a woven function run in."""
 
     @property
     def busy(self) -> bool:
-        """True while the function runs as if it were not woven."""
+        """Whether the function runs as if it were not woven."""
 
     def of(self, subject: object) -> AbstractContextManager[object]:
-        """What the call with this subject runs in; never raises."""
+        """Return the context for the call with this subject; never raises."""
 
 
 def weave(
@@ -46,27 +46,27 @@ def weave(
     made: Sequence[FunctionType] = (),
     subject: str = "None",
 ) -> None:
-    """Runs the body of ``function`` in ``gate`` from now on, except under ``torch.compile``.
+    """Run the body of ``function`` in ``gate`` from now on, except under ``torch.compile``.
 
     Args:
-        function: what is woven; several may be woven into one gate.
-        gate: asked at each call.
-        name: bound to the gate in the function's module. Where that does not know ``torch``, its
-            functions are woven under ``torch.compile`` too.
+        function: the function to weave; several may be woven into one gate.
+        gate: called at each call.
+        name: bound to the gate in the function's module. If that has no ``torch``, its functions
+            are woven under ``torch.compile`` too.
         inner: the function of that name, made anew by each call of ``function``, is woven instead.
         made: functions of that name which it has made before.
-        subject: what the gate is told of a call: an expression of the function's parameters, which
-            cannot fail.
+        subject: passed to the gate for each call: an expression of the function's parameters,
+            which cannot fail.
 
     Raises:
         OSError: the function has no source.
-        TypeError: the function is not a plain one: it closes over variables (but for the class of a
-            method that calls ``super()``), or is a wrapper; or its ``torch`` does not say when it
-            compiles.
+        TypeError: the function is not a plain one: it closes over variables (except the class of a
+            method that calls ``super()``), or is a wrapper; or its ``torch`` does not report when
+            it compiles.
     """
     code = function.__code__
     # Another code object fits only a function with as many cells; the source of a wrapper is that
-    # of what it wraps.
+    # of the function that it wraps.
     if code.co_freevars not in _MAY_CLOSE_OVER or hasattr(function, "__wrapped__"):
         raise TypeError(f"{function.__qualname__} closes over variables or is a wrapper")
     tree, definition = _parse(function)
@@ -88,7 +88,7 @@ def weave(
 
 
 def see(what: str, put: Callable[[], object]) -> None:
-    """Weaves by calling ``put``; where this torch cannot be woven, says once what is not seen."""
+    """Weave by calling ``put``; if this torch cannot be woven, log once what is not observed."""
     try:
         put()
     except Exception as error:  # noqa: BLE001 - a torch that is built otherwise trains all the same
@@ -97,7 +97,7 @@ def see(what: str, put: Callable[[], object]) -> None:
 
 
 def _in_class(tree: ast.Module) -> ast.Module:
-    """Has what is defined in it close over a class, as methods do that call ``super()``."""
+    """Let its definitions close over a class, like methods that call ``super()``."""
     scope = ast.parse("def scope(__class__): pass")
     scope.body[0].body = tree.body  # type: ignore[attr-defined]
     return scope
@@ -111,7 +111,7 @@ def _find(definition: ast.FunctionDef, inner: str) -> ast.FunctionDef:
 
 
 def _compiling(torch: object) -> str:
-    """What says that ``torch.compile`` looks on, and is read by it as a constant."""
+    """Return the expression for whether ``torch.compile`` is tracing, a constant for it."""
     for path in ("compiler.is_compiling", "_utils.is_compiling"):  # the second before torch 2.3
         try:
             attrgetter(path)(torch)
@@ -122,10 +122,10 @@ def _compiling(torch: object) -> str:
 
 
 def hide(gate: Gate, torch: object) -> None:
-    """Keep ``torch.compile`` from looking into the gate's ``of``, and what that calls.
+    """Keep ``torch.compile`` from tracing the gate's ``of``, and what that calls.
 
-    A woven function of torch's is not always compiled itself, but what it calls is tried, if it is
-    told of a module or a tensor: with ``fullgraph=True`` that would be an error of the program's.
+    A woven function of torch's is not always compiled itself, but its callees are traced if they
+    get a module or a tensor: with ``fullgraph=True`` that would be an error of the program's.
     """
     try:
         frames = attrgetter("_C._dynamo.eval_frame")(torch)
@@ -140,12 +140,12 @@ def hide(gate: Gate, torch: object) -> None:
 
 
 def _put_into(definition: ast.FunctionDef, entered: str, passes: str) -> None:
-    """Puts a function's body into what the gate gives, unless it passes by."""
+    """Put a function's body into the gate's context, unless the gate is bypassed."""
     globals_ = _Globals()
     body = [globals_.visit(node) for node in definition.body]
     # The compiler's flag comes first: read under it, `busy` would become a guard that changes.
     test = _expression(passes, definition)
-    # The body stands there twice, so that the way of torch.compile holds nothing of ours.
+    # The body is there twice, so that the path of torch.compile contains nothing of ours.
     timed = ast.With([ast.withitem(_expression(entered, definition))], body)
     choice = ast.If(test, body, [timed])
     for node in (choice, timed):
@@ -154,7 +154,7 @@ def _put_into(definition: ast.FunctionDef, entered: str, passes: str) -> None:
 
 
 class _Globals(ast.NodeTransformer):
-    """Takes out what a function declares as global: a second time it comes after the first use."""
+    """Removal of global declarations of a function: a second copy would follow the first use."""
 
     def __init__(self) -> None:
         self.declared: list[ast.Global] = []
@@ -164,12 +164,12 @@ class _Globals(ast.NodeTransformer):
         return ast.copy_location(ast.Pass(), node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        """One inside declares for itself."""
+        """Skip nested functions, which have their own declarations."""
         return node
 
 
 def _expression(text: str, at: ast.AST) -> ast.expr:
-    """An expression that has always stood there."""
+    """Return an expression located at an existing node."""
     expression = ast.parse(text, mode="eval").body
     for node in ast.walk(expression):
         ast.copy_location(node, at)
@@ -177,7 +177,7 @@ def _expression(text: str, at: ast.AST) -> ast.expr:
 
 
 def _parse(function: FunctionType) -> tuple[ast.Module, ast.FunctionDef]:
-    """The function's syntax tree, with the lines and columns of its file."""
+    """Return the function's syntax tree, with the lines and columns of its file."""
     source = inspect.getsource(function)
     indented = source[:1].isspace()
     # A block around a method keeps its columns, which tracebacks underline.

@@ -26,10 +26,10 @@ UNKNOWN: Final = "not known: OTEL_MLPERF_CUDA_MEMORY_HISTORY says how many entri
 
 
 class AllocationHistory:
-    """Has it kept for one run.
+    """Allocation history, enabled for one run.
 
     Args:
-        entries: so many at most.
+        entries: maximum number of entries.
         find_torch: finds torch once CUDA is initialised.
     """
 
@@ -39,7 +39,7 @@ class AllocationHistory:
         self._kept_by: Any = None
 
     def look(self, _now_ns: int = 0) -> None:
-        """Begins once CUDA is in use; raises nothing but what a signal handler did."""
+        """Start once CUDA is in use; raises only what a signal handler raised."""
         torch = None if self._is_settled else self._find_torch()
         if torch is None:
             return
@@ -57,13 +57,13 @@ class AllocationHistory:
                      type(error).__name__, error)  # fmt: skip
 
     def finish(self) -> None:
-        """Ends what was begun here."""
+        """Disable the history if it was enabled here."""
         if self._kept_by is not None:
             self._kept_by._record_memory_history(enabled=None)
 
 
 def blocks_in_use(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Those of a snapshot of the allocator, with their ``address``, as far as torch says it."""
+    """Yield the blocks in use of a snapshot, with their ``address`` if torch records it."""
     for segment in snapshot["segments"]:
         for block in segment["blocks"]:
             if block["state"] == "active_allocated":
@@ -73,7 +73,7 @@ def blocks_in_use(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def bytes_by(
     places: Iterable[str], blocks: Iterable[Mapping[str, Any]]
 ) -> dict[str, tuple[int, int]]:
-    """Bytes that were asked for and number of blocks, by the place of each."""
+    """Return requested bytes and number of blocks, by the place of each block."""
     sizes, counts = Counter[str](), Counter[str]()
     for place, block in zip(places, blocks, strict=True):
         sizes[place] += block.get("requested_size", block["size"])
@@ -82,13 +82,13 @@ def bytes_by(
 
 
 def bytes_by_line(snapshot: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Those in use in a snapshot of the allocator, by the line that allocated them."""
+    """Return bytes and blocks in use in a snapshot, by the line that allocated them."""
     blocks = list(blocks_in_use(snapshot))
     return bytes_by([_place(block.get("frames") or []) for block in blocks], blocks)
 
 
 def _place(frames: list[Mapping[str, Any]]) -> str:
-    """The innermost line that is not PyTorch's own."""
+    """Return the innermost line that is not PyTorch's own."""
     theirs = [frame for frame in frames if _OF_TORCH not in frame["filename"]]
     for frame in (*theirs, *frames):
         return f"{frame['filename']}:{frame['line']} {frame['name']}"

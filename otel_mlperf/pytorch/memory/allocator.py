@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 _LEAST_NS: Final = 250_000_000
 _SHARE: Final = 1000
-"""So many times what reading took passes before the next one."""
+"""Minimum pause as a multiple of the time that a reading took."""
 _DEVICES_NS: Final = 5_000_000_000
-"""How often devices are looked at that were not in use."""
+"""Interval at which devices are checked that were not in use."""
 _STATES: Final = {"allocated": "allocated_bytes", "reserved": "reserved_bytes"}
 _TOTALS: Final = {
     names.CUDA_RETRIES: "num_alloc_retries",
@@ -39,14 +39,14 @@ _TOTALS: Final = {
 
 
 def loaded_torch() -> Any:
-    """PyTorch, if the program has imported it and has initialised CUDA; else None."""
+    """Return PyTorch, if the program has imported it and has initialised CUDA; else None."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     return torch if cuda is not None and cuda.is_initialized() else None
 
 
 class Allocator:
-    """The allocator's accounts of one run's process.
+    """Reader of the allocator's accounts in one run's process.
 
     Args:
         recorder: of the run.
@@ -66,12 +66,12 @@ class Allocator:
         self._totals: dict[tuple[int, str], float] = {}
         self._is_broken = False
         self._most: dict[tuple[int, str], int] = {}
-        """The peak since the run began, by device and state, as published last."""
+        """The peak since the run started, by device and state, as last published."""
         self._peaks: dict[tuple[int, str], PeakSinceStart] = {}
         self._note_peaks()
 
     def _note_peaks(self) -> None:
-        """Keeps the peaks that other runs of this process left."""
+        """Store the peaks that earlier runs of this process left."""
         try:
             torch = self._find_torch()
             for device in range(torch.cuda.device_count()) if torch is not None else ():
@@ -83,7 +83,7 @@ class Allocator:
             raise_foreign(error)  # otherwise reading the account will fail too, and is reported
 
     def look(self, now_ns: int) -> None:
-        """Reads the accounts if it is time to; raises nothing but what a signal handler did."""
+        """Read the accounts if due; raises only what a signal handler raised."""
         if now_ns < self._due_ns or self._is_broken:
             return
         try:
@@ -97,12 +97,12 @@ class Allocator:
         except Exception as error:
             if is_foreign(error):
                 raise
-            self._is_broken = True  # a version of torch that answers otherwise
+            self._is_broken = True  # a version of torch that behaves differently
             say_once("memory of the CUDA allocator is not read: %s: %s",
                      type(error).__name__, error)  # fmt: skip
 
     def finish(self) -> None:
-        """Reads the accounts a last time."""
+        """Read the accounts a last time."""
         self._due_ns = 0
         self.look(self._clock())
 
@@ -122,7 +122,7 @@ class Allocator:
             devices = list(range(torch.cuda.device_count()))
         for device in devices:
             account = torch.cuda.memory_stats_as_nested_dict(device)
-            # A device on which the process never reserved anything is somebody else's.
+            # A device on which the process never reserved anything is used by other processes.
             if account and account["reserved_bytes"]["all"]["peak"]:
                 if device not in self._used:
                     self._used[device] = labels_of(torch, device)
@@ -144,20 +144,21 @@ class Allocator:
             total = account.get(key)
             if total is None:
                 continue  # an older torch does not count it
-            before = self._totals.get((device, key), total)  # what was before the run is not its
+            before = self._totals.get((device, key), total)  # earlier counts are not of the run
             self._totals[device, key] = total
-            # The program may set torch's count back to zero.
+            # The program may reset torch's count to zero.
             cells.add(
                 metric.name, metric.unit, total - before if total >= before else total, labels
             )
 
 
 def labels_of(torch: Any, device: int) -> Labels:
-    """Number of a device in this process and, where torch tells, its UUID as NVML writes it."""
+    """Return a device's number in this process and, if known, its UUID in NVML's format."""
     labels = ((names.DEVICE_INDEX, str(device)),)
     properties = torch.cuda.get_device_properties(device)
     uuid = getattr(properties, "uuid", None)
-    # torch does not tell an instance's UUID from a GPU's, and writes that of an AMD GPU otherwise.
+    # torch does not distinguish an instance's UUID from a GPU's, and writes that of an AMD GPU
+    # differently.
     if uuid is None or "MIG" in properties.name or torch.version.hip is not None:
         return labels
     return (*labels, (names.HW_ID, f"GPU-{uuid}"))

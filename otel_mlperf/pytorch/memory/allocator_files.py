@@ -38,7 +38,7 @@ class _Section(NamedTuple):
 
 
 def bytes_by_section(recorder: Recorder, snapshot: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Bytes and blocks by the name of the innermost section; empty without a history.
+    """Return bytes and blocks by the name of the innermost section; empty without a history.
 
     Blocks that are older than the history, or the ring, are ``not known``.
     """
@@ -51,7 +51,7 @@ def bytes_by_section(recorder: Recorder, snapshot: Mapping[str, Any]) -> dict[st
 
 
 def _allocated_at(snapshot: Mapping[str, Any]) -> dict[Any, int]:
-    """By address, when it was given out last; monotonic ns."""
+    """Return the time of the last allocation of each address; in monotonic ns."""
     from otel_mlperf.recorder.lifecycle.clocks import read_clocks
 
     unix_ns, monotonic_ns = read_clocks()
@@ -65,7 +65,7 @@ def _allocated_at(snapshot: Mapping[str, Any]) -> dict[Any, int]:
 
 
 def _names_at(recorder: Recorder, times_ns: list[int]) -> list[str]:
-    """Of the innermost section at each of these times."""
+    """Return the name of the innermost section at each of these times."""
     found = [_NOT_KNOWN] * len(times_ns)
     order = sorted(range(len(times_ns)), key=times_ns.__getitem__)
     sections = sorted((*_ended(recorder), *_still_open()))
@@ -76,7 +76,8 @@ def _names_at(recorder: Recorder, times_ns: list[int]) -> list[str]:
         while following < len(sections) and sections[following].start_ns <= now_ns:
             around.append(sections[following])
             following += 1
-        # Of those that hold it the one that began last; what has ended ends for all that follow.
+        # The innermost is the one that started last among those open; an ended one is over for all
+        # later times.
         around = [one for one in around if one.end_ns >= now_ns]
         if around:
             found[at] = recorder.registry.about(around[-1].entry)[0]
@@ -98,20 +99,20 @@ def _still_open() -> Iterator[_Section]:
 
 
 FOLDER: Final = "memory"
-"""Of a run folder."""
+"""Subfolder of a run folder."""
 _MOST: Final = 20
-"""Lines of a list."""
+"""Maximum number of lines of a list."""
 _BY_SECTION: Final = "Memory in use, by the section in which it was allocated"
 _BY_LINE: Final = "Memory in use, by the line that allocated it"
 
 
 def write_allocator(recorder: Recorder, torch: Any, why: str) -> Path | None:
-    """Writes the files; the first of them that could be written, None: none could.
+    """Write the files; return the first one that could be written, None: none could.
 
     Args:
         recorder: of the run.
         torch: the module, whose CUDA is initialised.
-        why: they are written, as the text and the JSON have it.
+        why: reason for writing them, stored in the text and the JSON.
     """
     import pickle
 
@@ -168,7 +169,7 @@ def _tried(tell: Callable[[], str]) -> str:
 
 
 def _told_sizes(head: str, sizes: Mapping[str, tuple[int, int]]) -> str:
-    """What holds most of the memory in use, with how many pieces; empty: nothing is in use."""
+    """List the largest users of memory, with their number of blocks; empty: nothing is in use."""
     order = sorted(sizes.items(), key=lambda item: (-item[1][0], item[0]))[:_MOST]
     told = [f"{size:>18,} bytes in {count:,}: {what}" for what, (size, count) in order]
     return "\n".join([head, *told]) if told else ""
@@ -179,14 +180,14 @@ def _text(value: object) -> bytes:
 
 
 def _free(folder: Path, rank: int) -> str:
-    """The first name that no other file has: a rank that was restarted goes on counting."""
+    """Return the first unused name: a rank that was restarted continues the numbering."""
     taken = {path.stem for path in folder.iterdir()}
     n = next(n for n in range(1, len(taken) + 2) if f"{rank}-{n}" not in taken)
     return str(folder / f"{rank}-{n}")
 
 
 def _write_piece(name: str, make: Callable[[], bytes]) -> Path | None:
-    """Writes what can be had; None where it cannot."""
+    """Write one piece if it can be made; otherwise return None."""
     path = Path(name)
     try:
         write_whole(path, make())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CudaMemory:
-    """What ``cuda_memory()`` returns."""
+    """Context manager that ``cuda_memory()`` returns."""
 
     def __init__(
         self, *, reset_peak: bool = False, find_torch: Callable[[], Any] = loaded_torch
@@ -28,7 +28,7 @@ class CudaMemory:
         self._is_reset, self._find_torch = reset_peak, find_torch
         self._device: int | None = None
         self._before: tuple[int, int] | None = None
-        """What was allocated at the begin; None: nobody has looked."""
+        """Allocated bytes and peak at the start; None: not read."""
 
     def __enter__(self) -> CudaMemory:
         self._device = self._before = None
@@ -66,7 +66,8 @@ class CudaMemory:
         section = recorder.parents.surrounding()[0] if recorder is not None else None
         if torch is None or section is None or self._before is None:
             return
-        # Begun before CUDA was: the device is known only now, and nothing was allocated then.
+        # Started before CUDA was initialised: the device is known only now, and nothing was
+        # allocated then.
         device = torch.cuda.current_device() if self._device is None else self._device
         (before, peak_before), (after, peak) = self._before, _allocated(torch, device)
         grown = {names.CUDA_MEMORY_DELTA: after - before}
@@ -76,20 +77,20 @@ class CudaMemory:
 
 
 def cuda_memory(*, reset_peak: bool = False) -> CudaMemory:
-    """Records what a section does to GPU memory: ``with om.span("forward"), om.cuda_memory():``.
+    """Record the GPU memory growth of a section: ``with om.span("forward"), om.cuda_memory():``.
 
-    The section gets the growth of the memory that is allocated on the current device and, where it
-    is the highest so far, the most that was allocated in it.
+    The section gets the growth of the memory that is allocated on the current device and, if it is
+    the highest so far, the peak of the memory allocated in it.
 
     Args:
-        reset_peak: resets torch's peak first, so that the section's is always known;
+        reset_peak: reset torch's peak first, so that the section's is always known;
             ``torch.cuda.max_memory_allocated()`` then counts from there.
     """
     return CudaMemory(reset_peak=reset_peak)
 
 
 def _allocated(torch: Any, device: int) -> tuple[int, int]:
-    """Bytes that are allocated, and the most that were."""
+    """Return the currently allocated bytes, and their peak."""
     account = torch.cuda.memory_stats_as_nested_dict(device)
     size = account["allocated_bytes"]["all"] if account else {"current": 0, "peak": 0}
     return size["current"], size["peak"]

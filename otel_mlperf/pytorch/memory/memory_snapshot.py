@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def memory_snapshot(why: str = "asked for") -> Path | None:
-    """Writes the state of PyTorch's CUDA allocator into the run folder, now.
+    """Write the state of PyTorch's CUDA allocator into the run folder, now.
 
-    The same files as when GPU memory runs out: a pickle for pytorch.org/memory_viz, a text and a
-    JSON. With the setting ``cuda_memory_history``, or where the program has PyTorch keep it, the
-    history of allocations is in the pickle, and in the text the sections and lines that hold most.
+    The files are the same as when GPU memory runs out: a pickle for pytorch.org/memory_viz, a text
+    and a JSON. With the setting ``cuda_memory_history``, or if the program has PyTorch keep it,
+    the pickle contains the history of allocations, and the text the sections and lines with the
+    most memory in use.
 
     Args:
-        why: it is written; stands in the text and in the JSON.
+        why: reason for writing it, stored in the text and in the JSON.
 
     Returns:
-        The pickle; None where no run is active, the program uses no CUDA, or nothing can be
-        written.
+        The pickle; None if no run is active, the program uses no CUDA, or nothing can be written.
     """
     try:
         recorder = active()

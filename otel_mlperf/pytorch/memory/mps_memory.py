@@ -25,16 +25,16 @@ _EVERY_NS: Final = 250_000_000
 
 
 def loaded_mps() -> Any:
-    """``torch.mps``, if the program has asked for it and it is there; else None."""
+    """Return ``torch.mps``, if the program has queried it and it is available; else None."""
     torch = sys.modules.get("torch")
     backend: Any = getattr(getattr(torch, "backends", None), "mps", None)
     asked = getattr(getattr(backend, "is_available", None), "cache_info", None)
-    # torch keeps the answer.
+    # torch caches the answer.
     return torch.mps if torch and asked and asked().currsize and backend.is_available() else None
 
 
 class MpsMemory:
-    """The account of one run's process.
+    """Reader of MPS memory in one run's process.
 
     Args:
         recorder: of the run.
@@ -47,7 +47,7 @@ class MpsMemory:
         self._is_broken = False
 
     def look(self, now_ns: int) -> None:
-        """Reads the account if it is time to; raises nothing but what a signal handler did."""
+        """Read the account if due; raises only what a signal handler raised."""
         if now_ns < self._due_ns or self._is_broken:
             return
         self._due_ns = now_ns + _EVERY_NS
@@ -58,7 +58,7 @@ class MpsMemory:
         except Exception as error:
             if is_foreign(error):
                 raise
-            self._is_broken = True  # a version of torch that answers otherwise
+            self._is_broken = True  # a version of torch that behaves differently
             say_once("memory of MPS is not read: %s: %s", type(error).__name__, error)
 
     def _set(self, metric: names.Metric, size: int) -> None:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.section_context import SectionContext
 
 _MOST: Final = 8
-"""Of one process: a program may run out of memory again and again, and go on."""
+"""Maximum number in one process: a program may run out of memory repeatedly, and continue."""
 _SEEN: Final = "_otel_mlperf_seen"
 
 
 class OutOfMemory:
-    """Writes what is known when one of a run's sections runs out of GPU memory.
+    """Writer of the allocator's state when one of a run's sections runs out of GPU memory.
 
     Args:
         recorder: of the run.
@@ -41,7 +41,7 @@ class OutOfMemory:
         self._written = 0
 
     def failed(self, section: SectionContext, error: BaseException) -> None:
-        """An exception leaves a section; never raises, whatever it is."""
+        """Handle any exception that leaves a section; never raises."""
         # By name first: every exception that leaves a section comes here.
         if type(error).__name__ != "OutOfMemoryError":
             return

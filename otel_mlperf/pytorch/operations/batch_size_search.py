@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 _WORDS: Final = ("out of memory", "not enough memory", "can't allocate memory", "_ALLOC_FAILED")
-"""How a RuntimeError says it: CUDA and its libraries, the allocators of CPUs."""
+"""Parts of the message of a RuntimeError: of CUDA and its libraries, and CPU allocators."""
 _HEAD: Final = "batch size   samples/s      ± %   s/step       peak"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSizeTrial:
-    """What became of one size."""
+    """Result of one batch size."""
 
     size: int
     fits: bool
@@ -34,16 +34,16 @@ class BatchSizeTrial:
     step_s: float | None = None
     """Median of the timed steps, seconds."""
     noise_ratio: float | None = None
-    """Half the range of the timed steps ÷ their median: differences below it mean nothing."""
+    """Half the range of the timed steps ÷ their median: smaller differences are not significant."""
     peak_bytes: int | None = None
-    """The most that PyTorch's CUDA allocator gave out; None: no CUDA, or a size before had more."""
+    """Peak allocated by PyTorch's CUDA allocator; None: no CUDA, or a size before had more."""
     error: str = ""
-    """What was said when the memory ran out."""
+    """Error message when the memory ran out."""
 
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """The sizes that were tried, ascending; printed, a table."""
+    """Results of a batch size search, ascending by size; printed as a table."""
 
     trials: Sequence[BatchSizeTrial]
 
@@ -83,7 +83,7 @@ def find_batch_size(
     *,
     repeats: int = 5,
 ) -> BatchSizes:
-    """Finds the largest batch size that fits into memory, and the fastest one.
+    """Find the largest batch size that fits into memory, and the fastest one.
 
     ::
 
@@ -91,20 +91,23 @@ def find_batch_size(
         print(sizes)
         loader = DataLoader(data, batch_size=sizes.best)
 
-    Each size is called once without being timed, then ``repeats`` times. The smallest comes first;
-    after one that runs out of memory no larger one is tried, what it held is freed, CUDA's cache
-    too, and the program goes on. Any other exception of ``step`` is the program's and goes on.
-    GPUs are waited for before and after each timed step. What ``step`` does to models, optimizers
-    and random streams stays done: give it a model of its own, before the training. Printed, what is
-    returned is a table; its ``trials`` have each size's time, samples per second, noise and peak.
+    Each size is called once without being timed, then ``repeats`` times. The smallest comes first.
+    After a size that runs out of memory no larger one is tried, its memory is freed, CUDA's cache
+    too, and the program continues. Any other exception of ``step`` is the program's and is passed
+    on.
+
+    The search waits for GPUs before and after each timed step. Changes by ``step`` to models,
+    optimizers and random streams are permanent: give it a model of its own, before the training.
+    The result prints as a table; its ``trials`` have each size's time, samples per second, noise
+    and peak.
 
     Args:
-        step: does what a step of the training does, with a batch of the size that it is given.
-        sizes: those to try, in any order.
+        step: runs one step of the training, with a batch of the given size.
+        sizes: the sizes to try, in any order.
         repeats: how often each is timed.
 
     Raises:
-        ValueError: ``sizes`` are no whole numbers of at least 1, there are none, or ``repeats`` is
+        ValueError: ``sizes`` are not whole numbers of at least 1, there are none, or ``repeats`` is
             less than 1.
     """
     return search(step, sizes, repeats)
@@ -117,7 +120,7 @@ def search(
     clock: Callable[[], float] = time.perf_counter,
     find_cuda: Callable[[], Any] = loaded_cuda,
 ) -> BatchSizes:
-    """The same, with a clock in seconds and what finds ``torch.cuda`` once it is initialised."""
+    """Search with a clock in seconds, and a function that finds initialised ``torch.cuda``."""
     if repeats < 1:
         raise ValueError(f"find_batch_size(): repeats is {repeats!r}, expected at least 1")
     trials: list[BatchSizeTrial] = []
@@ -129,7 +132,7 @@ def search(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that there was not enough memory, of a device or of the host."""
+    """Return whether an exception means a lack of memory, of a device or of the host."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)
@@ -162,7 +165,7 @@ def _try(
         said = f"{type(error).__name__}: {error}".partition("\n")[0]
     else:
         return _fitting(size, times, before, _peak_bytes(find_cuda()))
-    # Only here, where the exception is gone: its frames hold the batch and what was computed of it.
+    # Only here, after the exception is gone: its frames keep the batch and its results alive.
     _free(find_cuda())
     return BatchSizeTrial(size=size, fits=False, error=said)
 
@@ -206,7 +209,7 @@ def _fitting(size: int, times: list[float], before: int, peak: int) -> BatchSize
         samples_per_s=size / step_s if step_s else None,
         step_s=step_s,
         noise_ratio=(max(times) - min(times)) / 2 / step_s if step_s else None,
-        # The highest so far: it is this size's where it has risen.
+        # The highest so far: it is this size's if it has risen.
         peak_bytes=peak if peak > before else None,
     )
 

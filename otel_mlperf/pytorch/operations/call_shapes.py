@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 
 class UncountableError(Exception):
-    """The operations of a call cannot be counted; says why."""
+    """Error: the operations of a call cannot be counted; the message contains the reason."""
 
 
 class TensorShape(NamedTuple):
@@ -24,7 +24,7 @@ class TensorShape(NamedTuple):
 
 
 class Items(NamedTuple):
-    """A list, a tuple or a mapping."""
+    """Items of a list, a tuple or a mapping."""
 
     kind: type
     of: tuple[Any, ...]
@@ -35,11 +35,11 @@ _PLAIN: Final = (bool, int, float, str, bytes, type(None))
 
 
 def shape_of(value: Any, torch: Any) -> Any:
-    """What of an argument counts, as something that a table can be asked for.
+    """Return the relevant part of an argument, as a hashable value.
 
     Raises:
-        UncountableError: it is something else than tensors, plain values and containers of them: a
-            cache that the model writes to, for one, must not see a call that never was.
+        UncountableError: it is not a tensor, a plain value or a container of them: a cache that the
+            model writes to, for example, must not see a call that was never made.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -56,7 +56,7 @@ def shape_of(value: Any, torch: Any) -> Any:
 
 
 def made_again(shape: Any, make: Callable[[TensorShape], Any]) -> Any:
-    """Arguments of that shape; ``make`` makes the tensors."""
+    """Return arguments of that shape; ``make`` makes the tensors."""
     if isinstance(shape, TensorShape):
         return make(shape)
     if isinstance(shape, Items):

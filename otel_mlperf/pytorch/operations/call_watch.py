@@ -24,30 +24,30 @@ _get_ident = get_ident
 _UNSEEN: Final = nullcontext()
 _NAME: Final = "_otel_mlperf_work"
 _MOST_FOUND: Final = 16
-"""Models that are found in a program which names none."""
+"""Maximum number of models found in a program that names none."""
 
 
 class Watcher(Protocol):
-    """Hears of the calls of one module."""
+    """Receiver of the calls of one module."""
 
     def called(self, module: Any, args: Any, kwargs: Any) -> None:
-        """It is about to be called."""
+        """Handle a call that is about to happen."""
 
 
 class CallWatch:
-    """The gate that calls of modules are woven into."""
+    """Gate that calls of modules are woven into."""
 
     def __init__(self) -> None:
         self.busy = True
-        """Whether calls pass unseen: there is nobody to tell, or one is open."""
+        """Whether calls are not observed: there is no watcher, or one is open."""
         self.find: Callable[[Any], Watcher | None] | None = None
-        """Makes a watcher of a module that nobody has named; None: those that are named only."""
+        """Makes a watcher for an unnamed module; None: only named ones are watched."""
         self._of: dict[int, tuple[weakref.ref[Any], Watcher]] = {}
         self._is_woven = False
         self._found = 0
 
     def add(self, module: Any, watcher: Watcher, torch: Any) -> None:
-        """Tells of the calls of ``module`` from now on.
+        """Report the calls of ``module`` to ``watcher`` from now on.
 
         Raises:
             OSError: this torch cannot be woven.
@@ -57,14 +57,14 @@ class CallWatch:
         self.begin(torch)
 
     def begin(self, torch: Any) -> None:
-        """Sees calls from now on.
+        """Observe calls from now on.
 
         Raises:
             OSError: this torch cannot be woven.
             TypeError: this torch cannot be woven.
         """
         if not self._is_woven:
-            # Brings the syntax tools of Python along, for which no import of the package waits.
+            # Loads the syntax tools of Python, which the package's import must not wait for.
             from otel_mlperf.pytorch.loop.weave import weave
 
             weave(torch.nn.Module._call_impl, self, _NAME, subject="(self, args, kwargs)")
@@ -72,7 +72,7 @@ class CallWatch:
         self.busy = False
 
     def of(self, subject: Any) -> Any:
-        """The gate for a call, of which only those of the loop's thread are seen."""
+        """Return the gate for a call; only those of the loop's thread are observed."""
         if _get_ident() != LoopThread.ident:
             return _UNSEEN
         try:
@@ -104,7 +104,7 @@ class CallWatch:
 
     def _tell(self, module: Any, watcher: Watcher) -> None:
         number = id(module)
-        # Forgotten by a function of C: the interpreter drops what is raised in one of Python's.
+        # Removed by a function of C: the interpreter drops exceptions raised in a Python callback.
         self._of[number] = weakref.ref(module, partial(self._of.pop, number)), watcher
 
     def __enter__(self) -> None:

@@ -33,16 +33,16 @@ class Flops(NamedTuple):
 
     forward: int
     backward: int
-    """0 where gradients are switched off, or nothing needs any."""
+    """0 if gradients are switched off, or nothing needs any."""
 
     @property
     def total(self) -> int:
-        """Of both."""
+        """Sum of both."""
         return self.forward + self.backward
 
 
 class ModelCall(NamedTuple):
-    """All that decides how many operations a call takes; calls that are alike are equal."""
+    """All facts that determine a call's number of operations; equal for equivalent calls."""
 
     args: Any
     kwargs: Any
@@ -53,7 +53,7 @@ class ModelCall(NamedTuple):
 
 
 def describe_call(module: Any, args: Any, kwargs: Any, torch: Any) -> ModelCall:
-    """A call of ``module`` that is about to happen.
+    """Describe a call of ``module`` that is about to happen.
 
     Raises:
         UncountableError: an argument is of a kind that cannot be made again.
@@ -69,7 +69,7 @@ def describe_call(module: Any, args: Any, kwargs: Any, torch: Any) -> ModelCall:
 
 def _autocast(torch: Any) -> tuple[str, Any] | None:
     try:
-        for device in _AUTOCAST:  # not that of the parameters: to ask for one costs as much as all
+        for device in _AUTOCAST:  # not the parameters' device: reading one costs as much as all
             if torch.is_autocast_enabled(device):
                 return device, torch.get_autocast_dtype(device)
         return None
@@ -78,18 +78,18 @@ def _autocast(torch: Any) -> tuple[str, Any] | None:
 
 
 def count_flops(module: Any, call: ModelCall, torch: Any) -> Flops:
-    """The operations of such a call; raises what ``count_operators`` does."""
+    """Return the operations of such a call; raises what ``count_operators`` does."""
     return sum_flops(count_operators(module, call, torch))
 
 
 def sum_flops(by_operator: Mapping[str, Flops]) -> Flops:
-    """The operations of all operators together."""
+    """Return the operations of all operators together."""
     counted = by_operator.values()
     return Flops(sum(of.forward for of in counted), sum(of.backward for of in counted))
 
 
 def count_operators(module: Any, call: ModelCall, torch: Any) -> dict[str, Flops]:
-    """The operations of such a call by operator of ATen, most first.
+    """Return the operations of such a call by operator of ATen, most first.
 
     Takes about as long as a few calls without content.
 
@@ -134,12 +134,12 @@ def _counted(twin: Any, call: ModelCall, torch: Any) -> dict[str, Flops]:
 
 
 def _by_operator(counter: Any) -> dict[str, int]:
-    """What was counted: an operator's overloads are one."""
+    """Return the counts by operator; an operator's overloads count as one."""
     return {str(name): int(flops) for name, flops in counter.get_flop_counts()["Global"].items()}
 
 
 def _ends(out: Any, torch: Any) -> list[Any]:
-    """Where the backward pass starts."""
+    """Return the tensors where the backward pass starts."""
     loss = out.get("loss") if isinstance(out, Mapping) else getattr(out, "loss", None)
     if isinstance(loss, torch.Tensor) and loss.requires_grad:
         return [loss]

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import OpenStep
 
 _MOST_SHAPES: Final = 64
-"""Of one model: texts of every length would be counted for ever."""
+"""Maximum number of shapes of one model: texts of every length would be counted for ever."""
 _UNKNOWN: Final = -1
-"""Operations of a step of which a call was not counted."""
+"""Marks a step with a call that was not counted."""
 _watch = CallWatch()
 
 
 class ModelWork:
-    """A model whose work is counted; what ``model_work()`` returns."""
+    """A model whose work is counted; the result of ``model_work()``."""
 
     def __init__(self, model: Any, peak_flops: float | None = None) -> None:
         self._model, self._given = weakref.ref(model), peak_flops
@@ -51,19 +51,19 @@ class ModelWork:
         self._told: weakref.ref[Recorder] | None = None
         own = list({id(one): one for one in model.parameters()}.values())
         self.name: str = type(unwrapped(model)).__name__
-        """Its class."""
+        """Name of its class."""
         self.parameters: int = sum(one.numel() for one in own)
-        """How many it has; those that two modules share count once."""
+        """Number of parameters; those that two modules share count once."""
         self.trainable: int = sum(one.numel() for one in own if one.requires_grad)
-        """Those that gradients are kept for."""
+        """Number of parameters with gradients."""
         self.embedding: int = _embedding(model)
-        """Those of lookup tables (``torch.nn.Embedding``)."""
+        """Number of parameters of lookup tables (``torch.nn.Embedding``)."""
 
     def count(self, *args: Any, **kwargs: Any) -> Flops | None:
-        """Operations of a call with these arguments, counted now; None where they are not known.
+        """Return the operations of a call with these arguments, counted now; None if unknown.
 
-        ``.forward``, ``.backward`` and ``.total``, as an assumption of one backward pass from all
-        outputs. The model is not called: its code runs on tensors without content.
+        ``.forward``, ``.backward`` and ``.total``, assuming one backward pass from all outputs.
+        The model is not called: its code runs on tensors without content.
         """
         by_operator = self.by_operator(*args, **kwargs)
         if by_operator is None:
@@ -71,9 +71,9 @@ class ModelWork:
         return sum_flops(by_operator)
 
     def by_operator(self, *args: Any, **kwargs: Any) -> dict[str, Flops] | None:
-        """The same by operator, most first: ``{"aten.addmm": Flops(forward=…, backward=…)}``.
+        """Return them by operator, most first: ``{"aten.addmm": Flops(forward=…, backward=…)}``.
 
-        What does no matrix product, convolution or attention is not in it.
+        Contains only matrix products, convolutions and attention.
         """
         model, torch = self._model(), sys.modules["torch"]
         try:
@@ -85,7 +85,7 @@ class ModelWork:
             return None
 
     def called(self, module: Any, args: Any, kwargs: Any) -> None:
-        """The model is about to be called; its operations are those of the step it is in."""
+        """Add the operations of an imminent call of the model to the current step."""
         recorder = active()
         if recorder is None:
             return
@@ -109,7 +109,7 @@ class ModelWork:
             step.flops = (step.flops or 0) + flops.total
 
     def _tell(self, recorder: Recorder) -> None:
-        """Says once in each run what does not change."""
+        """Report constant figures once in each run."""
         self._told = weakref.ref(recorder)
         stepping, cells = recorder.stepping, recorder.cells
         stepping.after_step = [*stepping.after_step, self._after_step]
@@ -145,7 +145,7 @@ class ModelWork:
     def _after_step(self, step: OpenStep) -> None:
         recorder = active()
         if not self._new or recorder is None or recorder.stepping.open:
-            return  # inside another step it would be that one's time
+            return  # inside another step it would count as that one's time
         model, torch = self._model(), sys.modules["torch"]
         for call in list(self._new):
             del self._new[call]
@@ -166,22 +166,23 @@ class ModelWork:
 
 
 def model_work(model: Any, *, peak_flops: float | None = None) -> ModelWork:
-    """Counts from now on what ``model`` computes in each step: FLOPs, FLOP/s, and MFU.
+    """Count from now on what ``model`` computes in each step: FLOPs, FLOP/s, and MFU.
 
     ::
 
         work = om.model_work(model)
         print(work.parameters, work.trainable, work.count(images).forward)
 
-    The model is left as it is. The first step of each input shape tells the shape; between it and
-    the next the model's code runs once more, on tensors without content, and is counted. Steps that
-    follow have figures: in ``summary``, ``top`` and as metrics (``docs/work-and-efficiency.md``).
-    May be called before a run is started, and for several models.
+    The model is not changed. The first step of each input shape reveals the shape. Between it and
+    the next step the model's code runs once more, on tensors without content, and is counted.
+    Later steps have figures: in ``summary``, ``top`` and as metrics
+    (``docs/work-and-efficiency.md``). May be called before a run is started, and for several
+    models.
 
     Args:
         model: a ``torch.nn.Module``: what the loop calls.
-        peak_flops: what the device of one rank can do, FLOP/s without sparsity; by default by a
-            table of devices, and not known for others.
+        peak_flops: peak FLOP/s of the device of one rank, without sparsity (default: from a table
+            of devices; unknown for other devices).
 
     Raises:
         ConfigError: ``model`` is no module, or ``peak_flops`` no number above 0.
@@ -208,7 +209,7 @@ def _embedding(model: Any) -> int:
 
 
 def _type_of_products(parameter: Any, torch: Any) -> str:
-    """The type that matrix products are made in, as far as settings tell."""
+    """Return the type that matrix products are computed in, as far as the settings show."""
     kind = parameter.dtype
     device = parameter.device.type
     try:
@@ -222,7 +223,7 @@ def _type_of_products(parameter: Any, torch: Any) -> str:
 
 
 def _find(module: Any) -> ModelWork | None:
-    """A model of a program that names none: what is called, in no other, and has parameters."""
+    """Return a model found in a program that names none: an outermost module with parameters."""
     return ModelWork(module) if next(module.parameters(), None) is not None else None
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Muted:
-    """A stream that takes nothing of one thread, as long as that is to be unnoticed."""
+    """Output stream that drops the output of one thread while muted."""
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._thread = stream, threading.get_ident()
@@ -39,9 +39,10 @@ class _Muted:
 
 @contextmanager
 def unnoticed(torch: Any) -> Iterator[None]:
-    """What this thread prints inside is dropped; random streams are afterwards as before.
+    """Drop this thread's output inside, and restore random streams afterwards.
 
-    Python's own, that of numpy where it is loaded, and PyTorch's for CPUs: no device computes.
+    These are Python's own, that of numpy if it is loaded, and PyTorch's for CPUs: no device
+    computes.
     """
     before = _streams(torch)
     out = sys.stdout, sys.stderr
@@ -50,7 +51,7 @@ def unnoticed(torch: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        # Who has taken one of them meanwhile goes on writing through it.
+        # Code that has kept one of the streams continues to write through it.
         for stream in muted:
             stream.is_over = True
         if (sys.stdout, sys.stderr) == muted:
@@ -65,7 +66,7 @@ def _streams(torch: Any) -> tuple[Any, Any, Any]:
 
 
 def _put_back(torch: Any, before: tuple[Any, Any, Any]) -> None:
-    """Only what was used: another thread may have drawn from the others."""
+    """Restore only the streams that were used: another thread may have drawn from the others."""
     own, drawn, of_torch = before
     if random.getstate() != own:
         random.setstate(own)
@@ -80,23 +81,23 @@ def _put_back(torch: Any, before: tuple[Any, Any, Any]) -> None:
 
 _WRAPPERS: Final = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module",
                     "DataParallel": "module"}  # fmt: skip
-"""Classes that call another module, and where they have it."""
+"""Classes that call another module, and the attribute that contains it."""
 _HOOKS: Final = "_hooks"
 _UNCOUNTED: Final = ("RNNBase", "ScriptModule")
 
 
 def unwrapped(module: Any) -> Any:
-    """The module itself, of one that ``torch.compile`` or DDP has wrapped."""
+    """Return the module itself, without a wrapper of ``torch.compile`` or DDP."""
     while (inner := _WRAPPERS.get(type(module).__name__)) is not None:
         module = getattr(module, inner)
     return module
 
 
 def twin_of(module: Any, torch: Any, fake: Callable[[Any], Any]) -> Any:
-    """A twin of ``module``; ``fake`` gives each tensor's twin, the same for the same tensor.
+    """Return a twin of ``module``; ``fake`` makes a tensor's twin, one for the same tensor.
 
     Raises:
-        UncountableError: its operations would be counted wrong, or it cannot be done.
+        UncountableError: its operations would be miscounted, or no twin can be made.
     """
     return _Twins(torch, fake).of(unwrapped(module))
 
@@ -135,7 +136,7 @@ class _Twins:
         return self._one(value)
 
     def _container(self, value: Any) -> Any:
-        """A copy, so that what is put into it is not put into the program's."""
+        """Return a copy, so that additions do not reach the program's container."""
         if isinstance(value, dict):
             return {name: self._one(one) for name, one in value.items()}
         return type(value)(map(self._one, value))

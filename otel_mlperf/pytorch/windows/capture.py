@@ -42,10 +42,10 @@ NO_EVENTS: Final = (
 
 
 def choose_activities(wanted: Sequence[str]) -> tuple[list[Any], list[str], str]:
-    """What to record: torch's activities, their names, and why one that matters is missing.
+    """Choose torch's activities; return them, their names, and why an important one is missing.
 
     Args:
-        wanted: names; empty for all that there is.
+        wanted: names; empty for all available ones.
     """
     profiler = sys.modules["torch.profiler"]
     there = {kind.name.lower(): kind for kind in profiler.supported_activities()}
@@ -59,7 +59,7 @@ def choose_activities(wanted: Sequence[str]) -> tuple[list[Any], list[str], str]
 
 
 def has_crashing_graphs(cuda: str | None, *, are_graphs_used: bool) -> bool:
-    """Whether a profiler that starts again would crash the CUDA graphs of this version of CUDA.
+    """Return whether restarting a profiler would crash the CUDA graphs of this CUDA version.
 
     https://github.com/pytorch/pytorch/issues/75504
     """
@@ -70,18 +70,18 @@ def has_crashing_graphs(cuda: str | None, *, are_graphs_used: bool) -> bool:
 
 
 def detect_crashing_graphs() -> bool:
-    """The same of this process."""
+    """Return whether restarting a profiler would crash CUDA graphs of this process."""
     torch = sys.modules["torch"]
     compiler = sys.modules.get("torch._inductor.config")
     is_compiled = compiler is not None and bool(compiler.triton.cudagraphs)
-    # Graphs that were captured by hand leave no trace in a module; those of torch.compile do.
+    # Manually captured graphs leave no trace in a module; those of torch.compile do.
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     return has_crashing_graphs(torch.version.cuda, are_graphs_used=is_compiled or trees is not None)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Around the first use of Kineto, which reads then how much it may say on stderr."""
+    """Silence Kineto, which reads its log level for stderr at its first use."""
     if _LOG_LEVEL in os.environ:
         yield
         return
@@ -95,17 +95,17 @@ def quiet() -> Iterator[None]:
 _GROWTH_BYTES: Final = 256 << 20
 _GAVE_WAY: Final = "the program has started a profiler of its own: the window ends where it began"
 _PATIENCE_S: Final = 5.0
-"""For how long the profiler of another thread waits until the step of ours has ended."""
+"""Maximum wait of another thread's profiler until our step has ended, in seconds."""
 Skipped = Literal["busy", "no_torch", "memory", "cuda_graphs", "failed", "not_reached"]
 
 
 class Capture:
-    """One window: ``prepare``, ``start``, ``finish``.
+    """Capture of one window: ``prepare``, ``start``, ``finish``.
 
     Args:
         schedule: what is recorded.
         recorder: the run that it belongs to, if there is one.
-        end_now: called where the window has to end at once; must call ``finish``.
+        end_now: called if the window has to end immediately; must call ``finish``.
     """
 
     def __init__(
@@ -120,23 +120,24 @@ class Capture:
         self._resident = 0
         self._is_awaited = False
         self.is_lost = False
-        """Whether another profiler has begun: torch has emptied this one, and would crash on it."""
+        """Whether another profiler has started: torch has emptied this one, and would crash on it.
+        """
         self.gave_way = False
         """Whether it ended because the program started a profiler."""
         self._is_over = threading.Event()
         self.is_recording = False
         self.start_at = self.end_at = (0, 0)
-        """Unix and monotonic time, read together, at begin and end of what was recorded."""
+        """Unix and monotonic time, read together, at the start and end of the recording."""
         self.activities: list[str] = []
         self.problem = ""
         """Why events are missing."""
         self.export_span = 0
         """Span id of the section in which the trace was written."""
 
-    # -- begin ----------------------------------------------------------------------------------
+    # -- start ----------------------------------------------------------------------------------
 
     def prepare(self) -> Skipped | None:
-        """Gets the profiler ready; why it cannot be, else None."""
+        """Prepare the profiler; return the reason if that fails, else None."""
         self._thread, self._resident = get_ident(), resident_bytes()
         if WindowGrowth.bytes > _GROWTH_BYTES:
             say_once("profiler windows have made the process grow by %d MiB: no more of them",
@@ -167,27 +168,28 @@ class Capture:
         if self.problem:
             log.info("%s: the profiler records %s", self.problem, ", ".join(self.activities))
         of = self._schedule
-        # Not torch.profiler.profile: that one refers to itself and stays until a collection.
+        # Not torch.profiler.profile: it refers to itself and stays until a garbage collection.
         self._profiler = profiler._KinetoProfile(
             activities=kinds,
             record_shapes=of.record_shapes,
             profile_memory=of.profile_memory,
             with_stack=of.with_stack,
         )
-        # A window is one cycle; torch 2.11 warns that events of those before would be gone.
+        # A window is one cycle; torch 2.11 warns that events of earlier cycles would be gone.
         self._profiler.acc_events = True
         with quiet(), profiler_lock.calling():
             self._profiler.prepare_trace()
-        # Else torch makes an object of each event when it stops, and these hold each other.
+        # Otherwise torch makes an object for each event when it stops, and these refer to each
+        # other.
         self._profiler.profiler.acc_events = False
         return None
 
     def start(self) -> Skipped | None:
-        """Records from now on; why it cannot, else None."""
+        """Start recording; return the reason if that fails, else None."""
         if self._profiler is None:
             return "failed"
         try:
-            # Here, not when it was prepared: the warm-up loads libraries, which are no events.
+            # Here, not at preparation: the warm-up loads libraries, which are not events.
             self._resident, self._heap = resident_bytes(), Heap()
             with profiler_lock.calling():
                 self._profiler.start_trace()
@@ -199,27 +201,27 @@ class Capture:
 
     @property
     def must_end(self) -> bool:
-        """Whether the window has to end before its time: events enough, or another profiler."""
+        """Return whether the window must end early: too many events, or another profiler."""
         if self._is_awaited or self._heap is None or not self.is_recording:
             return self._is_awaited
         return self._heap.events(self._schedule) >= self._schedule.events
 
     def give_way(self) -> None:
-        """The program starts a profiler of its own: this one stops before."""
+        """Stop before the program starts a profiler of its own."""
         self.gave_way = True
         self._note(_GAVE_WAY)
         if get_ident() == self._thread:
             self._end_now()
         else:
-            # torch must be stopped by the thread that started it: the one that trains does so
-            # after its step, and this one waits, which holds no lock that the other needs.
+            # torch must be stopped by the thread that started it: the training thread does so
+            # after its step, and this one waits without holding a lock that the other needs.
             self._is_awaited = True
             self.is_lost = not self._is_over.wait(_PATIENCE_S)
 
     # -- end ------------------------------------------------------------------------------------
 
     def finish(self, folder: Path, name: str) -> Path | None:
-        """Stops the profiler and writes the trace; None if there is none."""
+        """Stop the profiler and write the trace; return None if there is none."""
         if self._profiler is None or get_ident() != self._thread:
             profiler_lock.release(self)
             return None
@@ -254,8 +256,8 @@ class Capture:
         profiler = self._profiler
         with profiler_lock.calling():
             if not self.is_recording:
-                profiler.start_trace()  # as torch does where a schedule ends in its warm-up
-            # Before torch is asked, which takes seconds for a large window.
+                profiler.start_trace()  # as torch does if a schedule ends in its warm-up
+            # Before torch stops, which takes seconds for a large window.
             self.end_at, self.is_recording = read_clocks(), False
             profiler.stop_trace()
 
@@ -268,7 +270,7 @@ class Capture:
 
     @at_once
     def drop(self) -> None:
-        """Ends without a trace; does nothing the second time."""
+        """End without a trace; does nothing the second time."""
         try:
             self._let_go()
         except BaseException:
@@ -276,7 +278,7 @@ class Capture:
             raise
 
     def _let_go(self) -> None:
-        """Frees what torch holds and lets others profile."""
+        """Free torch's memory and allow other profilers."""
         if self._profiler is None:
             profiler_lock.release(self)
             self._is_over.set()
@@ -288,20 +290,20 @@ class Capture:
                 except Exception as error:  # noqa: BLE001 - it may never have started
                     internal_error(error)
             self.is_recording = False
-        # torch lets go of what it holds when the profiler object does: only then may others start.
+        # torch frees its data together with the profiler object: only then may others start.
         self._profiler = self._heap = None
         profiler_lock.release(self)
         self._is_over.set()
         WindowGrowth.add(resident_bytes() - self._resident)
 
     def _has_begun_unnoticed(self) -> bool:
-        """Whether torch records, and an interrupt came before that was noted."""
+        """Return whether torch records, but an interrupt came before that was noted."""
         is_enabled = sys.modules["torch.autograd.profiler"]._is_profiler_enabled
         return is_enabled and profiler_lock.is_alone()
 
     @contextmanager
     def _section(self, name: str) -> Iterator[Any]:
-        """A section of the run's trace, in no step, where there is a run."""
+        """Open a section of the run's trace, outside steps, if there is a run."""
         recorder = self._recorder
         if recorder is None or recorder.is_retired:
             yield None

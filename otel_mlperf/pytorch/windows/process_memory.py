@@ -35,51 +35,52 @@ class _Narrow(ctypes.Structure):
 
 
 def resident_bytes() -> int:
-    """Memory of the process that is in RAM; 0 where the kernel does not say."""
+    """Return the resident memory of the process in bytes; 0 if the kernel does not report it."""
     return Counters().resident_bytes() or 0
 
 
 class WindowGrowth:
-    """Memory that windows have taken for good; what the first one took serves the next ones too."""
+    """Memory permanently taken by windows; the memory of the first one is reused by later ones."""
 
     bytes = 0
     windows = 0
 
     @classmethod
     def add(cls, grown: int) -> None:
-        """A window has ended, after which the process is so much larger."""
+        """Add the growth of the process after the end of a window."""
         cls.windows += 1
         if cls.windows > 1:
             cls.bytes += grown
 
 
 class Heap:
-    """By how much the heap has grown since this was made."""
+    """Growth of the heap since construction."""
 
     def __init__(self) -> None:
         self._read, self._bits = _detect_account()
         self._start = self._read()
 
     def growth_bytes(self) -> int:
-        """Bytes in use beyond those at the start; 0 where malloc keeps no account, or it shrank."""
-        # The narrow account begins again at 0 after 4 GiB; more than half of that is a loss.
+        """Return the growth of bytes in use; 0 if malloc has no account, or the heap shrank."""
+        # The narrow account wraps to 0 after 4 GiB; growth of more than half of that is a
+        # decrease.
         grown = (self._read() - self._start) % (1 << self._bits)
         return 0 if grown >> (self._bits - 1) else grown
 
     def events(self, schedule: Schedule) -> int:
-        """About how many events a profiler has recorded meanwhile."""
+        """Estimate the number of events that a profiler has recorded since construction."""
         return self.growth_bytes() // event_bytes(schedule)
 
 
 def event_bytes(schedule: Schedule) -> int:
-    """Heap that one event takes."""
+    """Return the heap bytes that one event takes."""
     if schedule.with_stack or schedule.profile_memory:
         return _SMALL_BYTES
     return _SHAPES_BYTES if schedule.record_shapes else _PLAIN_BYTES
 
 
 def _detect_account() -> tuple[Callable[[], int], int]:
-    """What reads malloc's account, and how many bits it has before it starts again at 0."""
+    """Return the reader of malloc's account, and its number of bits before it wraps to 0."""
     library = ctypes.CDLL(None)
     for name, kind, bits in (("mallinfo2", _Wide, 64), ("mallinfo", _Narrow, 32)):
         function = getattr(library, name, None)
@@ -91,5 +92,5 @@ def _detect_account() -> tuple[Callable[[], int], int]:
 
 def _in_use(ask: Callable[[], Any]) -> int:
     account = ask()
-    # What malloc has given away of its arenas, and what it mapped for large pieces alone.
+    # Bytes allocated from malloc's arenas, and mappings of large blocks.
     return int(account.uordblks + account.hblkhd)

@@ -30,7 +30,7 @@ _NO_RUN = "torch_profile() with a schedule needs an active run, whose steps it c
 
 
 class Profiling:
-    """What ``torch_profile()`` returns: a block, or ``start()`` and ``stop()``."""
+    """Result of ``torch_profile()``: a context manager, or ``start()`` and ``stop()``."""
 
     def __init__(self) -> None:
         self._paths: list[Path] = []
@@ -42,7 +42,7 @@ class Profiling:
         return list(self._paths)
 
     def start(self) -> None:
-        """Begins; never raises."""
+        """Start; never raises."""
         try:
             self._safely(self._start)
         except BaseException:  # the program's
@@ -51,9 +51,9 @@ class Profiling:
 
     @at_once
     def stop(self) -> None:
-        """Ends, and writes what was recorded; does nothing the second time."""
+        """Stop, and write what was recorded; does nothing the second time."""
         try:
-            if self._pid == os.getpid():  # what a fork inherits is not its own
+            if self._pid == os.getpid():  # a profiling inherited by a fork is not its own
                 self._safely(self._stop)
         except BaseException:
             self._drop()
@@ -83,7 +83,7 @@ class Profiling:
         raise NotImplementedError
 
     def _drop(self) -> None:
-        """Leaves nothing that goes on, after an interrupt."""
+        """Stop everything, after an interrupt."""
         raise NotImplementedError
 
     def _safely(self, call: Any) -> None:
@@ -94,7 +94,7 @@ class Profiling:
 
 
 class BlockProfiling(Profiling):
-    """Everything between start and stop is one window, in a run or without one."""
+    """Profiling of a block: all between start and stop is one window, with or without a run."""
 
     def __init__(self, schedule: Schedule, folder: str | os.PathLike[str] | None) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class BlockProfiling(Profiling):
             self._tell(trace)
 
     def _tell(self, trace: Path) -> None:
-        """Says where a trace is that is no window of a run."""
+        """Report the place of a trace that is not a window of a run."""
         from otel_mlperf.pytorch.windows.trace_file import tell_place
 
         if self._recorder is None:
@@ -167,7 +167,7 @@ class BlockProfiling(Profiling):
 
 
 class ScheduledProfiling(Profiling):
-    """Windows over the steps of the run that is active at the start."""
+    """Profiling by a schedule, over the steps of the run that is active at the start."""
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()
@@ -219,36 +219,37 @@ def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torc
     events: int = 200_000,
     folder: str | os.PathLike[str] | None = None,
 ) -> Profiling:
-    """Profiles with ``torch.profiler``, as a block or between ``start()`` and ``stop()``.
+    """Profile with ``torch.profiler``, as a block or between ``start()`` and ``stop()``.
 
-    The trace, which Perfetto and TensorBoard open too, lies in the run's folder under
-    ``profiles/``; its events become spans under the sections that caused them. Of a block without a
-    run it lies in ``otel-runs/profiles/``, which stderr says; ``.paths`` of what is returned lists
-    all that were written, and ``otel-mlperf kernels PATH`` shows one. While another
-    profiler runs in the process nothing is profiled, which is counted.
+    The trace, which Perfetto and TensorBoard open too, is stored in the run's folder under
+    ``profiles/``; its events become spans under the sections that caused them. The trace of a
+    block without a run is stored in ``otel-runs/profiles/``, which is reported on stderr.
+    ``.paths`` of the result lists all written traces, and ``otel-mlperf kernels PATH`` shows one.
+    While another profiler runs in the process nothing is profiled, and the window is counted as
+    skipped.
 
-    Without one of the first eight arguments the whole block is one window, in a run or without one.
-    With one of them windows follow the steps of the active run: ``wait`` steps are left alone,
-    ``warmup`` steps go by with the profiler on, ``active`` steps are recorded, and that ``repeat``
-    times.
+    Without any of the first eight arguments the whole block is one window, with or without a run.
+    With one of them windows follow the steps of the active run: ``wait`` steps are skipped, the
+    profiler warms up for ``warmup`` steps, and ``active`` steps are recorded; this is repeated
+    ``repeat`` times.
 
     Args:
-        wait: steps left alone before each window; 10.
-        warmup: steps after them whose events are thrown away; 1.
-        active: steps that are recorded; 3.
-        repeat: how many windows; 1. 0: on and on.
-        skip_first: steps before everything else; 0.
-        every: ``epoch`` begins anew in each epoch.
-        unit: ``epoch``: ``wait``, ``active`` and ``skip_first`` count epochs. Each that is recorded
-            is a window of its own, behind ``warmup`` steps, up to its end or first validation.
-        phase: whose steps count; ``train``.
-        record_shapes: shapes of the operators' inputs too.
-        profile_memory: allocations too.
-        with_stack: Python functions too.
+        wait: steps skipped before each window (default: 10).
+        warmup: steps after them whose events are discarded (default: 1).
+        active: steps that are recorded (default: 3).
+        repeat: number of windows (default: 1); 0: unlimited.
+        skip_first: steps skipped before everything else (default: 0).
+        every: ``epoch`` restarts the schedule in each epoch.
+        unit: ``epoch``: ``wait``, ``active`` and ``skip_first`` count epochs. Each recorded epoch
+            is a window of its own, after ``warmup`` steps, up to its end or first validation.
+        phase: phase whose steps count (default: ``train``).
+        record_shapes: also record shapes of the operators' inputs.
+        profile_memory: also record allocations.
+        with_stack: also record Python functions.
         with_flops: refused: torch writes no FLOPs into its trace; see ``model_work``.
-        activities: ``cpu``, ``cuda``, …; all that torch offers here.
-        events: a window ends with the step in which it came to about so many events.
-        folder: where the trace of a block goes instead; none of its events become spans.
+        activities: ``cpu``, ``cuda``, … (default: all that torch offers here).
+        events: a window ends with the step in which it reaches about this many events.
+        folder: folder for the trace of a block; none of its events become spans then.
 
     Raises:
         ConfigError: an argument is wrong.

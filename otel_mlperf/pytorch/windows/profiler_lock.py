@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Owner(Protocol):
-    """Who runs a profiler of ours."""
+    """Owner of one of our profilers."""
 
     def give_way(self) -> None:
-        """Another profiler is about to start: returns when ours has stopped."""
+        """Stop our profiler before another one starts; returns when it has stopped."""
 
 
 class _Ours(threading.local):
@@ -38,16 +38,18 @@ class _Ours(threading.local):
 
 _ours = _Ours()
 _owners: dict[None, Owner] = {}
-"""At most one. Put there by one call of C: an interrupt leaves no doubt whose it is."""
+"""At most one owner. Set by one call of C: an interrupt leaves no doubt about the owner."""
 _others: dict[int, weakref.ref[Any]] = {}
-"""Forgotten by a function of C: the interpreter drops what is raised in a WeakSet's own."""
+"""Other profilers. Removed by a function of C: the interpreter drops exceptions raised in a
+callback of WeakSet.
+"""
 _is_installed = False
 watchers: list[Callable[[bool], None]] = []
-"""Called when somebody else's profiler begins to record (True), and when it ends (False)."""
+"""Called when another profiler starts to record (True), and when it ends (False)."""
 
 
 def install() -> None:
-    """Sees from now on every profiler that starts and stops; torch has been imported."""
+    """Observe from now on every profiler that starts and stops; torch has been imported."""
     global _is_installed
     if _is_installed:
         return
@@ -64,12 +66,12 @@ def install() -> None:
 
 
 def claim(owner: Owner) -> bool:
-    """Takes the right to run a profiler; False while another one is there."""
-    # Never waited for: the holder may be the very thread that asks, below a signal handler.
+    """Acquire the right to run a profiler; return False while another one is there."""
+    # Never blocks: the owner may be this very thread, below a signal handler.
     if _owners.setdefault(None, owner) is not owner:
         return False
-    # A profiler of another thread that starts between this look and the note below is not seen:
-    # torch then empties ours, and `has_begun` tells before the export, which would crash.
+    # A profiler of another thread that starts between this check and the note below is not seen:
+    # torch then empties ours, and `has_begun` reports that before the export, which would crash.
     if _others or sys.modules["torch.autograd.profiler"]._is_profiler_enabled:
         release(owner)
         return False
@@ -77,19 +79,19 @@ def claim(owner: Owner) -> bool:
 
 
 def release(owner: Owner) -> None:
-    """Gives the right back, if the owner still has it."""
+    """Release the right, if the owner still has it."""
     if _owners.get(None) is owner:
         del _owners[None]
 
 
 def is_alone() -> bool:
-    """Whether nobody else runs a profiler."""
+    """Return whether no other profiler runs."""
     return not _others
 
 
 @contextmanager
 def calling() -> Iterator[None]:
-    """Around our own calls to torch's profiler."""
+    """Mark our own calls to torch's profiler."""
     _ours.is_calling = True
     try:
         yield
@@ -98,9 +100,9 @@ def calling() -> Iterator[None]:
 
 
 def _left_running(kind: type) -> list[Any]:
-    """Profilers that were started before anybody looked: between their start and stop.
+    """Return profilers started before observing began: between their start and stop.
 
-    Asked for once in a process, and only if torch itself says that there may be one.
+    Searched once in a process, and only if torch itself indicates that there may be one.
     """
     tracker = getattr(sys.modules["torch.autograd.profiler"], "KinetoStepTracker", None)
     if not getattr(tracker, "_step_dict", None):
@@ -119,12 +121,12 @@ def _wrap(
     after: Callable[[Any], None] | None = None,
 ) -> None:
     function = getattr(kind, name, None)
-    if function is None:  # another version of torch: what it calls otherwise is not seen
+    if function is None:  # another version of torch: renamed methods are not observed
         return
 
     @functools.wraps(function)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _ours.is_calling:  # ours go through the same methods
+        if _ours.is_calling:  # our own profilers use the same methods
             return function(self, *args, **kwargs)
         if before is not None:
             _safely(before, self)
@@ -143,7 +145,7 @@ def _note(profiler: Any) -> None:
 
 
 def _arrives(profiler: Any) -> None:
-    _note(profiler)  # first: from here on nobody of ours begins
+    _note(profiler)  # must be first: from here on none of ours starts
     owner = _owners.get(None)
     if owner is not None:
         owner.give_way()

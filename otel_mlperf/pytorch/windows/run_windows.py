@@ -29,7 +29,7 @@ _NEVER = -1
 
 
 class RunWindows:
-    """The plans of one run, at its steps."""
+    """The window plans of one run, applied at its steps."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -37,25 +37,25 @@ class RunWindows:
         self._plans: list[WindowPlan] = []
         self._taken = 0
         self._asked: WindowPlan | None = None
-        """The plan of the request that was taken last."""
+        """The plan of the last accepted request."""
         self._idle = 0
-        """What CONTROL holds as long as there is nothing to do."""
+        """Value of CONTROL as long as there is nothing to do."""
         recorder.stepping.before_step.append(self._before)
         self._words[Word.LISTENS] = 1
 
     def add(self, plan: WindowPlan) -> None:
-        """Follows a plan from now on."""
+        """Follow a plan from now on."""
         self._follow([*self._plans, plan])
 
     def remove(self, plan: WindowPlan) -> None:
-        """Follows it no more; its window, if one is open, ends."""
+        """Stop following a plan; its open window, if any, ends."""
         if plan in self._plans:
             self._follow([other for other in self._plans if other is not plan])
             plan.end()
 
     def end(self) -> None:
-        """The run ends, and so do its windows."""
-        for plan in self._plans:  # `remove` puts another list in its place
+        """End all windows with the run."""
+        for plan in self._plans:  # `remove` replaces the list
             self.remove(plan)
 
     def _before(self) -> None:
@@ -87,18 +87,18 @@ class RunWindows:
         if is_foreign(error):
             for plan in self._plans:
                 plan.drop()
-        internal_error(error)  # raises what is the program's
+        internal_error(error)  # raises exceptions of the program
 
     def _follow(self, plans: list[WindowPlan]) -> None:
-        """Steps that no plan follows cost one comparison."""
+        """Set the followed plans; steps without a plan cost one comparison."""
         self._plans, recorder = plans, self._recorder
         self._idle = _NEVER if plans else self._taken
-        # A new list: the recorder may be walking through the old one at this moment.
+        # A new list: the recorder may be iterating over the old one at this moment.
         others = [call for call in recorder.stepping.after_step if call != self._after]
         recorder.stepping.after_step = [*others, self._after] if plans else others
 
     def _is_outside(self) -> bool:
-        """Whether the caller's thread is in no step: what takes time now belongs to none."""
+        """Return whether the current thread is in no step: time spent now belongs to none."""
         opened = self._recorder.stepping.open
         if not opened:
             return True
@@ -106,7 +106,7 @@ class RunWindows:
         return not any(step.section.track == track for step in list(opened.values()))
 
     def _take(self, request: int) -> None:
-        """Somebody asks for a window that begins with the next step, or for the end of that."""
+        """Accept a request for a window that starts with the next step, or for the end of that."""
         from otel_mlperf.journal.window_control import answer_word, is_stop, steps_of
         from otel_mlperf.pytorch.windows.window_plan import WindowPlan
 
@@ -115,12 +115,12 @@ class RunWindows:
             if self._asked is not None:
                 self._asked.stop()
             return
-        # Taken at once: whoever asks gives up after a while without this word, and waits as long as
-        # the window takes with it.
+        # Acknowledged immediately: without this word the requester gives up after a while; with
+        # it, it waits as long as the window takes.
         self._taken = self._words[_TAKEN] = request
 
         def answer(what: Answer, number: int) -> None:
-            # The answer first: who sees ANSWERED change reads it at once.
+            # The answer comes first: a reader that sees ANSWERED change reads it immediately.
             self._words[Word.ANSWER] = answer_word(what, number)
             self._words[Word.ANSWERED] = request
 
@@ -135,7 +135,7 @@ class RunWindows:
 
 
 def windows_of(recorder: Recorder) -> RunWindows | None:
-    """The windows of a run; None in a forked child, whose steps are none of a rank."""
+    """Return the windows of a run; None in a forked child, whose steps are not a rank's."""
     return recorder.kept.get(RunWindows)
 
 

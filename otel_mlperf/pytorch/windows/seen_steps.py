@@ -10,29 +10,29 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import OpenStep
 
 _MOST_STEPS: Final = 4096
-"""Steps that are listed for one window."""
+"""Maximum number of steps listed for one window."""
 
 
 class SeenSteps:
-    """The steps of one run that end while a profiler records, or in which it has recorded."""
+    """The steps of one run that end while a profiler records, or during which it recorded."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = weakref.ref(recorder)
         self._is_recording = False
         self._seen: dict[int, tuple[str, int, int]] = {}
         self._still_open: set[int] = set()
-        # In front, so that whoever ends a window with a step finds it among those seen.
+        # In front, so that a callback that ends a window with a step finds it among those seen.
         recorder.stepping.after_step.insert(0, self._ended)
 
     def begin(self) -> None:
-        """A profiler records from now on."""
+        """Start noting steps: a profiler records from now on."""
         recorder = self._recorder()
         if recorder is not None:
             self._seen, self._still_open, self._is_recording = {}, set(), True
             recorder.stepping.note_profiler(self, is_on=True)
 
     def end(self) -> None:
-        """It does no more; steps that are still open were profiled too."""
+        """Stop noting steps; steps that are still open were profiled too."""
         recorder = self._recorder()
         if recorder is None or not self._is_recording:
             return
@@ -42,10 +42,10 @@ class SeenSteps:
         self._still_open = set(opened)
         if not opened:
             recorder.stepping.note_profiler(self, is_on=False)
-        self._is_recording = False  # last: who is interrupted before it does all of it again
+        self._is_recording = False  # must be last: an interrupted call repeats all of it
 
     def take(self) -> dict[int, tuple[str, int, int]]:
-        """Phase, n and number by span id, in the order in which they ended; once."""
+        """Return phase, n and number by span id, in the order in which they ended; only once."""
         seen, self._seen = self._seen, {}
         return seen
 
@@ -65,7 +65,7 @@ class SeenSteps:
 
 
 def seen_steps_of(recorder: Recorder) -> SeenSteps:
-    """The one of a run."""
+    """Return the seen steps of a run."""
     profiled: SeenSteps | None = recorder.kept.get(SeenSteps)
     if profiled is None:
         profiled = recorder.kept[SeenSteps] = SeenSteps(recorder)

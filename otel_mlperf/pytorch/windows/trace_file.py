@@ -33,17 +33,17 @@ _DEVICE_EVENTS: Final = (b'"cat": "kernel"', b'"cat": "gpu_mem', b'"cat":"kernel
 
 
 def next_number() -> int:
-    """The number of the next window of this process, from 0."""
+    """Return the number of the next window of this process, starting with 0."""
     return _next_number()
 
 
 def folder_of(recorder: Recorder) -> Path:
-    """Where the windows of a run lie."""
+    """Return the folder of the windows of a run."""
     return Path(recorder.meta.run_folder) / FOLDER
 
 
 def name_of(recorder: Recorder, number: int) -> str:
-    """What a window's files are called: TensorBoard reads a worker and a number from it."""
+    """Return the base name of a window's files: TensorBoard reads worker and number from it."""
     meta = recorder.meta
     restart = f"-restart{meta.restart}" if meta.restart else ""
     child = f"-child{meta.pid}" if meta.is_child else ""
@@ -51,21 +51,21 @@ def name_of(recorder: Recorder, number: int) -> str:
 
 
 def folder_without_run() -> Path:
-    """Where traces go that belong to no run."""
+    """Return the folder for traces that belong to no run."""
     return Path(load_config().dir).absolute() / FOLDER
 
 
 def name_without_run() -> str:
-    """What such a trace is called."""
+    """Return the name of such a trace."""
     return f"{safe_name(script_name())}-{os.getpid()}.{next_number()}"
 
 
 def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Path:
-    """What ``export`` writes to the path that it is given, as ``<folder>/<name>.pt.trace.json``.
+    """Let ``export`` write the trace to ``<folder>/<name>.pt.trace.json``, and return its path.
 
     Raises:
-        StoreError: there is no such file now; says why.
-        OSError: a signal handler of the program raised it meanwhile.
+        StoreError: the file was not written; contains the reason.
+        OSError: a signal handler of the program raised it in the meantime.
     """
     try:
         make_folder(folder)
@@ -92,7 +92,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
 
 
 def has_begun(results: Any) -> bool:
-    """Whether the results are of a profiler that was still there when it was stopped."""
+    """Return whether the results are of a profiler that was still there when it was stopped."""
     for name in ("trace_start_ns", "trace_start_us"):  # the latter until torch 2.4
         if hasattr(results, name):
             return bool(getattr(results, name)())
@@ -100,8 +100,8 @@ def has_begun(results: Any) -> bool:
 
 
 def has_device_events(trace: Path) -> bool:
-    """Whether the trace says that anything ran on a device."""
-    # Words are looked for in blocks: parsing the JSON of a window takes longer than recording it.
+    """Return whether the trace contains events of a device."""
+    # Searched as text in blocks: parsing the JSON of a window takes longer than recording it.
     overlap = max(map(len, _DEVICE_EVENTS)) - 1
     before = b""
     with trace.open("rb") as file:
@@ -114,7 +114,7 @@ def has_device_events(trace: Path) -> bool:
 
 
 def tell_place(trace: Path, *, console: bool) -> None:
-    """Where a trace is that no run tells of; of each folder the first, on ``console`` too."""
+    """Log the place of a trace without a run; on ``console`` only the first of each folder."""
     log.info("profiler trace: %s", trace)
     if not console or trace.parent in _told:
         return
@@ -124,8 +124,8 @@ def tell_place(trace: Path, *, console: bool) -> None:
 
 
 def _check(trace: Path, folder: Path) -> None:
-    """Raises where the file does not begin and end as one JSON object does."""
-    # torch writes from the front: a trace that was cut lacks its end. Reading all of it would keep
+    """Raise if the file does not start and end as one JSON object does."""
+    # torch writes from the front: a truncated trace lacks its end. Reading all of it would keep
     # the training waiting for seconds.
     with trace.open("rb") as file:
         head = file.read(64).lstrip()[:1]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TraceHandler:
-    """What ``trace_handler()`` returns; called with the profile when its trace is ready."""
+    """Handler that ``trace_handler()`` returns; called with the profile when its trace is ready."""
 
     def __init__(self, also: Callable[[Any], object] | None = None) -> None:
         self._also = also
@@ -32,9 +32,9 @@ class TraceHandler:
         self._watch()
 
     def __call__(self, profile: Any) -> None:
-        """Writes the trace of ``profile``, and calls the program's own handler.
+        """Write the trace of ``profile``, and call the program's own handler.
 
-        Raises nothing but what a signal handler of the program raised meanwhile.
+        Raises only what a signal handler of the program raised in the meantime.
         """
         path = None
         try:
@@ -51,7 +51,7 @@ class TraceHandler:
             _say("trace_handler(also=…) failed", error)
 
     def _watch(self) -> None:
-        """Marks from now on the steps that the program's own profilers see."""
+        """Mark from now on the steps that the program's own profilers see."""
         if not self._is_watching and "torch.profiler" in sys.modules:
             from otel_mlperf.pytorch.windows import profiler_lock
 
@@ -62,10 +62,11 @@ class TraceHandler:
 
 
 def trace_handler(also: Callable[[Any], object] | None = None) -> Callable[[Any], None]:
-    """For programs that profile themselves: ``profile(…, on_trace_ready=om.trace_handler())``.
+    """Return a handler for ``profile(…, on_trace_ready=om.trace_handler())``.
 
-    The trace goes to ``profiles/`` in the run's folder, and its events become spans under the
-    sections that caused them. Nothing that goes wrong reaches the training.
+    It is intended for programs that profile themselves. The trace goes to ``profiles/`` in the
+    run's folder, and its events become spans under the sections that caused them. Failures never
+    reach the training.
 
     Args:
         also: a handler of the program's own, called afterwards; what it exports is a copy, so that
@@ -81,7 +82,7 @@ def _say(what: str, error: Exception) -> None:
 
 
 def _tell(is_recording: bool) -> None:
-    """A profiler of the program's own has begun to record, or has ended."""
+    """Note that a profiler of the program has started to record, or has ended."""
     recorder = active()
     if recorder is None:
         return
@@ -137,7 +138,7 @@ def _write_window(profile: Any, recorder: Recorder, export_span: int) -> Path:
 
 @contextmanager
 def _copies(profile: Any, path: Path | None) -> Iterator[None]:
-    """Lets the profile export once more: a copy of what was written."""
+    """Let the profile export once more: a copy of what was written."""
     if path is None:
         yield
         return
@@ -152,7 +153,7 @@ def _copies(profile: Any, path: Path | None) -> Iterator[None]:
         with path.open("rb") as trace, gzip.open(place, "wb") as copy:
             shutil.copyfileobj(trace, copy)
 
-    # On this one object, as long as the program's handler runs: torch raises the second time.
+    # On this one object, while the program's handler runs: torch raises the second time.
     profile.export_chrome_trace = export_chrome_trace
     try:
         yield

@@ -29,7 +29,7 @@ _METRIC: Final = {
 
 
 class Facts(NamedTuple):
-    """What is known of a window beside its steps."""
+    """Facts about a window in addition to its steps."""
 
     export_span: int
     """Span id of the section in which the trace was written."""
@@ -41,26 +41,26 @@ class Facts(NamedTuple):
 
 
 class WindowEnd(NamedTuple):
-    """What is left of a window."""
+    """Result of a window."""
 
     trace: Path | None
     number: int
     reason: Skipped
-    """Why there is no trace, where there is none."""
+    """Why there is no trace, if there is none."""
 
 
 def end_window(
     recorder: Recorder, capture: Capture, *, is_cut: bool = False, folder: Path | None = None
 ) -> WindowEnd:
-    """Ends a window of a run and writes its trace, with what the agent needs to know of it.
+    """End a window of a run; write its trace, and its description for the agent.
 
     Args:
         recorder: the run.
         capture: the window.
         is_cut: whether it ends before its time.
-        folder: where the trace goes instead of the run's folder; the agent does not see it there.
+        folder: folder for the trace instead of the run's; the agent does not see it there.
     """
-    # Asked first: whether it has recorded cannot be told after its end.
+    # Read first: after the end it is not known whether it has recorded.
     reason: Skipped = "failed" if capture.is_recording else "not_reached"
     number = next_number()
     trace = capture.finish(folder or folder_of(recorder), name_of(recorder, number))
@@ -87,14 +87,14 @@ def end_window(
 
 
 def drop_window(recorder: Recorder | None, capture: Capture) -> None:
-    """Ends a window that was interrupted, without a trace."""
+    """End a window that was interrupted, without a trace."""
     capture.drop()
     if recorder is not None:
         seen_steps_of(recorder).end()
 
 
 def describe(recorder: Recorder, trace: Path, number: int, facts: Facts) -> Path:
-    """Writes what the agent needs to know of a window whose trace is complete.
+    """Write the description, for the agent, of a window whose trace is complete.
 
     Raises:
         OSError: it cannot be written.
@@ -133,7 +133,7 @@ def describe(recorder: Recorder, trace: Path, number: int, facts: Facts) -> Path
 
 
 def count_skipped(recorder: Recorder | None, reason: Skipped) -> None:
-    """One more window that was left out."""
+    """Count one skipped window."""
     if recorder is not None:
         _count(recorder, _METRIC[reason])
 

@@ -30,12 +30,12 @@ _NO_EPOCH_YET = object()
 
 
 class WindowPlan:
-    """One schedule at work.
+    """Plan that carries out one schedule.
 
     Args:
         recorder: the run whose steps it follows.
         schedule: which of them, and how.
-        answer: told what became of a window, and its number; for who waits for it.
+        answer: called with the result of a window, and its number; for a waiting requester.
     """
 
     def __init__(
@@ -49,27 +49,27 @@ class WindowPlan:
         self._answer = answer
         self._position = 0
         self._turns = 0
-        """Windows that were written, or left out."""
+        """Number of windows that were written, or skipped."""
         self._epoch: Any = _NO_EPOCH_YET
         self._epochs = -1
-        """The current one, counted from 0 on as the schedule counts them."""
+        """Number of the current epoch, counted from 0 as the schedule counts them."""
         self._thread = 0
         self._capture: Capture | None = None
         self._mark: Any = None
         self._is_stopped = False
         self.traces: list[Path] = []
-        """What was written so far."""
+        """Traces that were written so far."""
 
     @property
     def is_over(self) -> bool:
-        """Whether no window comes any more."""
+        """Return whether no further window will come."""
         of = self._schedule
         if self._is_stopped:
             return self._capture is None
         return 0 < of.most_windows <= self._turns and self._capture is None
 
     def before(self) -> None:
-        """A step is about to begin, outside any other."""
+        """Act before a step that starts outside any other."""
         if self._is_stopped:
             if self._thread in (0, get_ident()):
                 self.end()
@@ -86,17 +86,17 @@ class WindowPlan:
             return
         if self._capture is None:
             if not self._schedule.is_first(self._position):
-                return  # its window was left out, or cut
+                return  # its window was skipped, or cut
             self._prepare()
         if self._capture is not None and action == "active":
             self._record()
 
     def after(self, step: OpenStep, *, is_outside: bool) -> None:
-        """A step has ended; ``is_outside``: not inside another one."""
+        """Act after a step has ended; ``is_outside``: not inside another one."""
         self._unmark()
         counts = self._is_followed(step.phase) and is_outside
         is_last = counts and self._schedule.is_last(self._position)
-        self._position += counts  # also without a window: the schedule goes by the steps
+        self._position += counts  # also without a window: the schedule counts the steps
         if self._capture is None or not is_outside:
             return
         if is_last:
@@ -107,11 +107,11 @@ class WindowPlan:
             self.finish(is_cut=True)
 
     def stop(self) -> None:
-        """Ends before the next step of its thread."""
+        """End before the next step of its thread."""
         self._is_stopped = True
 
     def end(self) -> None:
-        """No window comes any more; the one that is open ends."""
+        """Cancel pending windows and close the open one."""
         self._is_stopped = True
         self._finish_before_its_time()
         if not self._turns:
@@ -119,7 +119,7 @@ class WindowPlan:
             self._skip("not_reached")
 
     def finish(self, *, is_cut: bool = False) -> None:
-        """Ends the window that is open, if there is one, and writes it."""
+        """End the open window, if there is one, and write it."""
         capture, self._capture = self._capture, None
         if capture is None:
             return
@@ -138,7 +138,7 @@ class WindowPlan:
             self._answer(Answer.WRITTEN, ended.number)
 
     def drop(self) -> None:
-        """The window that is open was interrupted: it ends without a trace."""
+        """End the open window without a trace, as it was interrupted."""
         capture, self._capture = self._capture, None
         if capture is not None:
             self._mark = None
@@ -146,7 +146,7 @@ class WindowPlan:
             self._skip("failed")
 
     def _is_followed(self, phase: str) -> bool:
-        """Whether the caller's steps of that phase are the plan's: those of one thread."""
+        """Return whether this thread's steps of that phase belong to the plan (one thread's)."""
         if phase != self._schedule.phase:
             return False
         if not self._thread:
@@ -162,7 +162,7 @@ class WindowPlan:
         self._epochs += 1
 
     def _finish_before_its_time(self) -> None:
-        """Ends the window that is open; one that ends with its epoch is not cut by that."""
+        """End the open window; one that ends with its epoch does not count as cut."""
         self.finish(is_cut=self._schedule.unit != "epoch")
 
     def _prepare(self) -> None:
@@ -171,7 +171,7 @@ class WindowPlan:
             self._skip("no_torch")
             return
         capture = Capture(self._schedule, self._recorder, lambda: self.finish(is_cut=True))
-        self._capture = capture  # before torch is asked: an interrupt may come in between
+        self._capture = capture  # before torch is called: an interrupt may come in between
         reason = capture.prepare()
         if reason is not None:
             self._capture = None
@@ -181,7 +181,7 @@ class WindowPlan:
         capture = self._capture
         assert capture is not None
         if not capture.is_recording:
-            # Before torch records: what it sees first must be in a step that is marked.
+            # Before torch records: the first thing that it sees must be in a marked step.
             seen_steps_of(self._recorder).begin()
             reason = capture.start()
             if reason is not None:
@@ -191,7 +191,7 @@ class WindowPlan:
                 return
         self._unmark()
         number = self._recorder.stepping.next_number(self._schedule.phase)
-        # What TensorBoard and HTA know as a step.
+        # The mark that TensorBoard and HTA recognise as a step.
         self._mark = sys.modules["torch.profiler"].record_function(f"ProfilerStep#{number}")
         self._mark.__enter__()
 
