@@ -72,7 +72,7 @@ def find_gaps(trace: Trace, work: Work, links: Links) -> list[Gap]:
 
 
 def _outlives_caller(trace: Trace, links: Links) -> NDArray[np.bool_]:
-    """Return frames whose end the profiler missed: they seem to go on without the host."""
+    """Return frames with a missed end: they seem to go on while the host is elsewhere."""
     events, around = trace.events, links.around
     end_ns = events.start_ns + events.duration_ns
     outlives: NDArray[np.bool_] = (around != NONE) & (end_ns > end_ns[around])

@@ -33,9 +33,9 @@ def find_device_numbers(
 
 
 def set_device_numbers(trace: Trace, roles: NDArray[np.uint8]) -> None:
-    """Change the columns of ``trace`` where its rows say more than the ``args``.
+    """Change the columns of ``trace`` if its rows contain more than the ``args``.
 
-    That is so of events without a category, and of ranks that were merged into one file.
+    This is the case for events without a category, and for ranks that were merged into one file.
     """
     rows = np.flatnonzero(roles == Role.DEVICE)
     device, stream = find_device_numbers(trace, rows)

@@ -47,7 +47,7 @@ class AsyncPairs:
         """For each process and category a heap of rows: time of last use, and number."""
 
     def pair(self, halves: Iterable[tuple[AsyncBegin | AsyncEnd, int]]) -> list[_Pair]:
-        """Return the events of the groups that these entries end, each at its begin's position."""
+        """Return the events of the groups that these entries end, each at its start's position."""
         pairs: list[_Pair] = []
         for half, position in halves:
             key = (half.cat, half.scope, *_identity(half))

@@ -178,7 +178,7 @@ class UpdateRound:
         self._latest, self.awaits_first, self._follows_batch = number, True, False
 
     def repeat(self) -> None:
-        """Note that one starts again before the turn of others: the step was complete without."""
+        """Note that one updates again before others had their turn: these are not awaited."""
         self._due = {*self.done, *self._unused}
 
 

@@ -179,7 +179,7 @@ class Loop:
             self.step.begin()
 
     def updated(self, optimizer: Any) -> None:
-        """Handle the end of an optimizer's step, even if a scaler skipped infinite gradients."""
+        """Handle the end of an optimizer's step, or of one that its scaler skipped."""
         self.updates += 1
         self.step.update(optimizer)
         if self.step.is_open:

@@ -82,8 +82,7 @@ class RecordedSteps:
         if recorder.registry.phase == names.TRAIN:
             self._validation = Phase(names.VALIDATE)
             section = self._validation.__enter__()
-            # A reported step uses the slow path if its surrounding section is not known to be
-            # outer.
+            # Not an outer section any more, so that a reported step takes the slow path.
             recorder.parents.outer.remove(section)
             # Work between steps, such as writing a profile, is not part of it.
             recorder.sections.backdate(section, max(at_ns, recorder.stepping.busy_ns))
