@@ -1,4 +1,4 @@
-"""How does ``docs/api.md`` follow from signatures, docstrings and the commands' own help?
+"""Generator of ``docs/api.md`` from signatures, docstrings and the commands' own help.
 
 ``python tests/api_page.py`` writes the page anew.
 """

@@ -1,4 +1,4 @@
-"""What does the wheel of this tree offer, to an interpreter that is given its folder?"""
+"""The wheel of this tree, built and unpacked for an interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do the cells of counters, gauges and histograms in a test's journal hold?"""
+"""Readers of the cells of counters, gauges and histograms in a test's journal."""
 
 from __future__ import annotations
 

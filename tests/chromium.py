@@ -1,4 +1,4 @@
-"""How does a test get the real Chromium?"""
+"""The real Chromium for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fixtures do tests of different folders share?"""
+"""Fixtures shared by tests of different folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in for ``torch`` where there is no GPU? Its allocator does what it is told."""
+"""Stand-in for ``torch`` where there is no GPU, with a scripted allocator."""
 
 from __future__ import annotations
 

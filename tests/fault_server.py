@@ -1,4 +1,4 @@
-"""What does a sender do when its OTLP/HTTP server misbehaves?
+"""A misbehaving OTLP/HTTP server, for tests of senders.
 
 A real server in a process of its own, which can be stopped, killed and started again at the same
 port. Every request is written to a log before it is answered, so what was accepted is known also

@@ -1,4 +1,4 @@
-"""Which faults has the package to survive, what is promised of each, and which tests hold that?
+"""The faults that the package must survive, the promise for each, and the tests that check it.
 
 A test says by ``@pytest.mark.fault("F12")`` which rows it holds; ``tests/pages.py`` writes the page
 ``docs/faults.md`` from both. A row that no test holds has to say why.

@@ -1,4 +1,4 @@
-"""What do the pages for users tell people to type, and which messages do they quote?"""
+"""Commands and quoted messages in the pages for users."""
 
 from __future__ import annotations
 

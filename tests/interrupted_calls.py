@@ -1,4 +1,4 @@
-"""How is a call interrupted at its n-th moment inside some package, as by Ctrl-C?
+"""Interruption of a call at its n-th moment inside a package, as by Ctrl-C.
 
 The interpreter runs signal handlers, and raises what other threads inject, between two
 instructions: after each call of a function written in C, at each jump back, and at the first

@@ -1,4 +1,4 @@
-"""What must a journal do, told without saying how, and a journal to compare that with?
+"""Model of a journal's required behaviour, and a reference journal to compare with.
 
 The model knows neither leases nor blocks. Drawing a slot and storing its row are operations of
 their own, as they are for a thread that is interrupted in between.

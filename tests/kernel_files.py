@@ -1,4 +1,4 @@
-"""How do tests give sensors a /proc and a /sys of their own, and read what they say?"""
+"""Files of a private /proc and /sys for sensors, and readers of the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a test get a run whose DataLoaders were counted?"""
+"""A run whose DataLoaders were counted, for tests."""
 
 from __future__ import annotations
 

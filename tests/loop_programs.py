@@ -1,4 +1,4 @@
-"""How do tests start the loops of ``tests/programs``, and what is true of each?"""
+"""Launcher of the loops of ``tests/programs``, and the true facts about each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a test come between an agent and an MLflow server?
+"""Proxy between an agent and an MLflow server, for tests.
 
 It passes calls on, and writes down what came, until it is told to fail.
 """

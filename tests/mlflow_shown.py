@@ -1,4 +1,4 @@
-"""What does an MLflow server have of a run, asked by its own API?"""
+"""Reader of a run in an MLflow server, by its own API."""
 
 from __future__ import annotations
 

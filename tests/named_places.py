@@ -1,4 +1,4 @@
-"""Which files and names does a page speak of, and are they there?
+"""Check of the files and names that a page mentions.
 
 On a page `` `agent/intake/tail.py` `Tail` `` is a file and a name that this file defines; a name
 that stands alone is to be one of the package. What is of others is written without backticks.

@@ -1,4 +1,4 @@
-"""Which files has a process open?"""
+"""The open files of a process."""
 
 from __future__ import annotations
 

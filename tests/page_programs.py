@@ -1,4 +1,4 @@
-"""How are the programs of a page run, and is what they say what the page shows?
+"""Runner of the programs of a page, which compares their output with the page.
 
 A block of Python whose first line is ``# file: NAME`` is a file. A block of shell that an unnamed
 block follows is a command, the unnamed block the summary of its run. ``python

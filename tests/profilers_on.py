@@ -1,4 +1,4 @@
-"""Is a profiler or a tracer on, however this Python keeps it?
+"""Check whether a profiler or a tracer is on, in any version of Python.
 
 From 3.12 on cProfile and line_profiler are tools of ``sys.monitoring``; before that they stand
 where ``sys.setprofile`` and ``sys.settrace`` put them.

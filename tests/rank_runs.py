@@ -1,4 +1,4 @@
-"""How does a test get a run of several ranks that step together?"""
+"""Runs of several ranks that step together, for tests."""
 
 from __future__ import annotations
 

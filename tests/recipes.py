@@ -1,4 +1,4 @@
-"""How is a recipe of ``docs/EXTENDING.md`` carried out as it stands on the page?
+"""Execution of a recipe of ``docs/EXTENDING.md`` exactly as written on the page.
 
 A section is a recipe. Its blocks of Python whose first line is ``# file: NAME`` are files of a
 distribution, its blocks of TOML the entry points of that distribution; the block whose first line

@@ -1,4 +1,4 @@
-"""How does a test get a run folder of known content? Real Parquet, through the store's writer."""
+"""Builder of run folders with known content: real Parquet, through the store's writer."""
 
 from __future__ import annotations
 

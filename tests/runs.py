@@ -1,4 +1,4 @@
-"""How do tests start programs that record, end them, and read what they left?"""
+"""Starting and ending of programs that record, and reading of their runs."""
 
 from __future__ import annotations
 

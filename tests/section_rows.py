@@ -1,4 +1,4 @@
-"""Which sections did a program have, and how often, as far as the program itself decides?"""
+"""Counts of a program's sections, as far as the program itself determines them."""
 
 from __future__ import annotations
 

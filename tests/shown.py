@@ -1,4 +1,4 @@
-"""What do the dashboards show of a run that has ended, at its last metrics?"""
+"""Reader of the dashboards for a run that has ended, at its last metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a test get the summary of a run folder that it builds, and its text?"""
+"""Summary of a run folder that a test builds, and its text."""
 
 from __future__ import annotations
 

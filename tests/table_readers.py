@@ -1,4 +1,4 @@
-"""What does each reader of a run's tables answer to the same questions?
+"""Answers of each reader of a run's tables to the same queries.
 
 A reader takes a run folder, a folder to write into and questions in SQL by name, and gives rows.
 Frames and files are read by pandas first: what SQL is asked of them then is what they hold.

@@ -1,4 +1,4 @@
-"""How does a test look at a program that draws on a terminal?"""
+"""Terminal screen for programs that draw on a terminal."""
 
 from __future__ import annotations
 

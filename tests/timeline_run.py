@@ -1,4 +1,4 @@
-"""What is in the run that tests of timelines write and open?
+"""The run that tests of timelines write and open.
 
 Two ranks of two steps; one step was profiled on rank 0. All times in the tests are ms after START.
 """

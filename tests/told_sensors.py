@@ -1,4 +1,4 @@
-"""How does an agent read sensors that say what a test tells them?"""
+"""Sensors with readings scripted by a test, read by an agent."""
 
 from __future__ import annotations
 

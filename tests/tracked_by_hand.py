@@ -1,4 +1,4 @@
-"""What do tests of trackers have a program by hand do, and a destination take?"""
+"""Manual program and destination for tests of trackers."""
 
 from __future__ import annotations
 

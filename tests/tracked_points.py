@@ -1,4 +1,4 @@
-"""Which points must a tracker show of a run, by the run's own tables?"""
+"""The points that a tracker must show of a run, by the run's own tables."""
 
 from __future__ import annotations
 

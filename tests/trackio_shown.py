@@ -1,4 +1,4 @@
-"""What does trackio itself have of a run, once it has taken its inbox?"""
+"""Reader of a run in trackio, after trackio has imported its inbox."""
 
 from __future__ import annotations
 

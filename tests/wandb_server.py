@@ -1,4 +1,4 @@
-"""What does ``wandb sync`` upload, told by whoever stands in for the server of Weights & Biases?
+"""Stand-in for the server of Weights & Biases, which records what ``wandb sync`` uploads.
 
 There is no such server to install. This one takes what the real client sends, and answers as
 little as that needs.

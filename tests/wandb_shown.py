@@ -1,4 +1,4 @@
-"""What is in a file of Weights & Biases, and what must be, by the run's own tables?"""
+"""Reader of a Weights & Biases file, and of its expected content by the run's own tables."""
 
 from __future__ import annotations
 

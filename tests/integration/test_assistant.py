@@ -1,4 +1,4 @@
-"""Can an assistant answer questions from ``otel-mlperf mcp`` alone, and do nothing else by it?"""
+"""An assistant answers questions from ``otel-mlperf mcp`` alone, and can do nothing else by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a long garbage collection named where a user looks, and nothing else blamed for it?"""
+"""A long garbage collection is named where a user looks, and nothing else is blamed for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is everything stored where the program is process 1 of a container?
+"""Everything is stored if the program is process 1 of a container.
 
 A container has its own process ids, host name and ``/dev/shm``, and shares the run folder. When its
 process 1 ends, the kernel kills what is left in it, the agent too.

@@ -1,4 +1,4 @@
-"""Does Prometheus understand what the shipped dashboards ask, and answer it rightly?
+"""Prometheus understands the queries of the shipped dashboards, and answers them correctly.
 
 The run is made up: two ranks with a GPU each on one host, for twenty minutes, so that every panel
 has something to show and the right number is known.

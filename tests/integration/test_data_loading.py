@@ -1,4 +1,4 @@
-"""Is what docs/data-loading.md shows what a program's loaders are told to be?"""
+"""The output shown in docs/data-loading.md is what programs get about their loaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a run do what a file of OpenTelemetry's declarative configuration says?"""
+"""A run follows a file of OpenTelemetry's declarative configuration."""
 
 from __future__ import annotations
 

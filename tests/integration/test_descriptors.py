@@ -1,4 +1,4 @@
-"""Is all recorded where a program closes descriptors of ours, and are its own files left alone?"""
+"""Everything is recorded if a program closes our descriptors, and its own files are left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the examples train the same in every style, and say where their time went?"""
+"""The examples train the same in every style, and report where their time went."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what the recipes of ``docs/EXTENDING.md`` add found in the servers, on screen and in answers?
+"""What the recipes of ``docs/EXTENDING.md`` add appears in servers, on screen and in answers.
 
 All of them are installed at once, as they stand on the page, beside a program that is started by
 ``otel-mlperf run``; agent, Collector and Prometheus are real.

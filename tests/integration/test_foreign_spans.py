@@ -1,4 +1,4 @@
-"""Is nothing lost of a program that traces itself through the OpenTelemetry API?"""
+"""Nothing is lost of a program that traces itself through the OpenTelemetry API."""
 
 from __future__ import annotations
 

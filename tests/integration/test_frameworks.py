@@ -1,4 +1,4 @@
-"""Is a program of each framework recorded as what it is, and left as it was?
+"""A program of each framework is recorded correctly, and left unchanged.
 
 Untouched, but for those that nobody can see the loop of, who say their steps.
 """

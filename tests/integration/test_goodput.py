@@ -1,4 +1,4 @@
-"""Does the ledger of real programs add up to the time that a clock around them saw?"""
+"""The ledger of real programs sums to the time measured by a clock around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does each program of the pages for users run as it stands there, and say what is shown?"""
+"""Each program of the pages for users runs as shown, and prints what the page shows."""
 
 from __future__ import annotations
 

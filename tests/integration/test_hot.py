@@ -1,4 +1,4 @@
-"""Does the page on profiled sections show what its program comes to, and do steps know of it?"""
+"""The page on profiled sections shows its program's real output, and steps are marked."""
 
 from __future__ import annotations
 

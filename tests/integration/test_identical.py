@@ -1,4 +1,4 @@
-"""Does training compute the same, bit for bit, whether or not it is recorded?"""
+"""Training computes the same, bit for bit, whether or not it is recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are ranks one run, whether a launcher starts them, before or after us, or the program itself?"""
+"""Ranks are one run, if a launcher starts them, before or after us, or the program itself does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is each loop that people write recorded as what it is, untouched and by the API?"""
+"""Each common kind of loop is recorded correctly, both unmodified and by the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a run in a real MLflow server what it is in its own tables, and does its login stay secret?"""
+"""A run in a real MLflow server equals its own tables, and its login stays secret."""
 
 from __future__ import annotations
 

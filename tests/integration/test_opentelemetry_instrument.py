@@ -1,4 +1,4 @@
-"""Does the real ``opentelemetry-instrument`` record a program that knows nothing of us?
+"""The real ``opentelemetry-instrument`` records a program that has no calls of ours.
 
 It loads what packages offer by entry points; those are the ones of this tree's wheel.
 """

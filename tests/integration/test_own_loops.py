@@ -1,4 +1,4 @@
-"""Is the DataLoader of a program that says its steps itself looked into, unless that is off?"""
+"""The DataLoader of a program that reports its own steps is observed, unless that is off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the real interface of Perfetto show what is exported, named, nested and in order?"""
+"""The real interface of Perfetto shows what is exported, named, nested and in order."""
 
 from __future__ import annotations
 

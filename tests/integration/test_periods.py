@@ -1,4 +1,4 @@
-"""Does a run that goes on have all in its periods that has ended by now?"""
+"""The periods of a running run contain everything that has ended by now."""
 
 from __future__ import annotations
 

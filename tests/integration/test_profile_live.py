@@ -1,4 +1,4 @@
-"""Do windows of a real run, with its agent, hold what was asked for, however it goes on?"""
+"""Windows of a real run, with its agent, contain what was requested, however the run continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a test that is marked hold its bounds, and is every other one left alone?
+"""A marked test must keep its bounds, and every other test is left alone.
 
 The example is run as users run it; what is slower or faster than the baseline is decided by the
 baseline, never by how busy this machine is.

@@ -1,4 +1,4 @@
-"""Are the ranks of one launch one run, one trace a step, and told apart in every server?"""
+"""The ranks of one launch are one run, one trace a step, and distinct in every server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do doctor and send reach the real servers?"""
+"""Doctor and send reach the real servers."""
 
 from __future__ import annotations
 

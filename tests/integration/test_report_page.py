@@ -1,4 +1,4 @@
-"""Does a real browser draw every chart of the page about a run, and run nothing but our own?"""
+"""A real browser draws every chart of the page about a run, and runs only our own scripts."""
 
 from __future__ import annotations
 

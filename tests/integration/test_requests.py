@@ -1,4 +1,4 @@
-"""Are p50, p95 and p99 of requests what they took, in the terminal and in a real Prometheus?"""
+"""p50, p95 and p99 of requests are exact, in the terminal and in a real Prometheus."""
 
 from __future__ import annotations
 

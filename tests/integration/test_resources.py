@@ -1,4 +1,4 @@
-"""Is what ``resources=True`` adds up to what the kernel says, from the program to the summary?"""
+"""The sums of ``resources=True`` equal the kernel's figures, from the program to the summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many series does a rank add to Prometheus, and who makes them more?"""
+"""Each rank adds a bounded number of series to Prometheus, and nothing to the node's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do telemetry's ways through the shipped configuration end in Jaeger and in Prometheus?"""
+"""Telemetry sent through the shipped configuration reaches Jaeger and Prometheus."""
 
 from __future__ import annotations
 

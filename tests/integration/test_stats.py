@@ -1,4 +1,4 @@
-"""Does a program hear from its run what is stored of it afterwards?"""
+"""The figures that a program gets from its run equal those stored afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the rows of every step, and of the run, add up to what the program itself wrote down?"""
+"""The rows of every step, and of the run, sum to what the program itself wrote down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a program go on wherever it is started, and is it told in one sentence what is missing?"""
+"""A program continues in any environment, and one sentence reports what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is each number the same wherever somebody reads it?
+"""Each number is the same in every place where it is read.
 
 A training is read in all places: ``stats`` in the program, ``summary``, ``show``, ``kernels``, the
 page of ``report``, data frames, CSV, Parquet, ``query``, tools of an assistant, TensorBoard, a file

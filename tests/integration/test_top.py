@@ -1,4 +1,4 @@
-"""Is a running job watched as it is, without a server, and is the terminal clean afterwards?"""
+"""A running job is watched as it is, without a server, and the terminal is clean afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a tracker of experiments show a run as its tables do, though the agent is killed?"""
+"""An experiment tracker shows a run like its tables, even if the agent is killed."""
 
 from __future__ import annotations
 

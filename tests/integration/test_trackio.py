@@ -1,4 +1,4 @@
-"""Is a run in trackio what it is in its own tables, taken by trackio itself?"""
+"""A run in trackio equals its own tables, imported by trackio itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the dashboards and the alerts say of a real training what its run folder says?"""
+"""The dashboards and the alerts show a real training like its run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a data loader that is slow on one rank show where it is meant to, and nowhere else?
+"""A slow data loader on one rank shows in the intended panels, and nowhere else.
 
 The same program runs twice with two ranks that wait for each other in every step: once with equal
 data loaders, once with that of rank 1 at half the speed. What the panels show is held against what

@@ -1,4 +1,4 @@
-"""Is a run in Weights & Biases what it is in its own tables, uploaded by W&B's own client?"""
+"""A run in Weights & Biases equals its own tables, uploaded by W&B's own client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the program of docs/work-and-efficiency.md say what the page shows?"""
+"""The program of docs/work-and-efficiency.md prints what the page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what DataLoader workers do in the summary, and a run without steps on the screen?"""
+"""The work of DataLoader workers is in the summary, and a run without steps is on the screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a process of ours get the addresses that it needs, or a sentence?"""
+"""A process of ours gets the addresses that it needs, or reports the shortage."""
 
 from __future__ import annotations
 

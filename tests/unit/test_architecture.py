@@ -1,4 +1,4 @@
-"""Does the tree keep the rules that it is built by?"""
+"""The tree keeps the rules that it is built by."""
 
 from __future__ import annotations
 

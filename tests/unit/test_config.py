@@ -1,4 +1,4 @@
-"""Is each setting taken from the right place, and every wrong one named?"""
+"""Each setting is read from the right place, and every wrong one is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what a file of OpenTelemetry's declarative configuration says what is done?"""
+"""The settings of a file of OpenTelemetry's declarative configuration take effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what the program raises into our code told from what our code fails with?"""
+"""Exceptions that the program raises into our code are distinguished from our own failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does ``import otel_mlperf`` load, and does it stay out of the program's way?"""
+"""``import otel_mlperf`` loads little, and stays out of the program's way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the time that intervals cover, share and leave out exact?"""
+"""The time that intervals cover, share and leave out is exact."""
 
 from __future__ import annotations
 

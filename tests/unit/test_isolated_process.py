@@ -1,4 +1,4 @@
-"""Does a process of ours load the package that started it?"""
+"""A process of ours loads the package that started it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a level mean the same everywhere, and does a single setting stand before it?"""
+"""A level means the same everywhere, and a single setting takes precedence over it."""
 
 from __future__ import annotations
 

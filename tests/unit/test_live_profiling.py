@@ -1,4 +1,4 @@
-"""Are the journals of running ranks found, and is what is none told?"""
+"""The journals of running ranks are found, and other files are reported."""
 
 from __future__ import annotations
 

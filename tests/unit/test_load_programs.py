@@ -1,4 +1,4 @@
-"""Can the programs that put loads on the recorder be started, and does ``make load`` start them?"""
+"""The load programs for the recorder can be started, and ``make load`` starts them."""
 
 from __future__ import annotations
 

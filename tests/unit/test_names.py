@@ -1,4 +1,4 @@
-"""Is the vocabulary consistent, and that of the semantic conventions where there is one?"""
+"""The vocabulary is consistent, and follows the semantic conventions where they exist."""
 
 from __future__ import annotations
 

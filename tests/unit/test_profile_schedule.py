@@ -1,4 +1,4 @@
-"""Which steps does a schedule name, and is every wrong one refused?"""
+"""A schedule names its steps, and every wrong schedule is refused."""
 
 from __future__ import annotations
 

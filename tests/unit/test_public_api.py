@@ -1,4 +1,4 @@
-"""Is the public interface what is promised, and can it be used as documented?"""
+"""The public interface is as promised, and can be used as documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are numbers written short and true?"""
+"""Numbers are written short and true."""
 
 from __future__ import annotations
 

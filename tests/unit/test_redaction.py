@@ -1,4 +1,4 @@
-"""Is what looks like a secret hidden, and nothing else?"""
+"""What looks like a secret is hidden, and nothing else."""
 
 from __future__ import annotations
 

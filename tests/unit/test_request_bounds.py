@@ -1,4 +1,4 @@
-"""Is the bound of requests understood in each way in which a setting is given?"""
+"""The bound of requests is parsed in each way in which a setting is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what one rank writes of a run what every reader finds, and never half of it?"""
+"""What one rank writes of a run is what every reader finds, and never half of it."""
 
 from __future__ import annotations
 

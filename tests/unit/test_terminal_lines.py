@@ -1,4 +1,4 @@
-"""Does text fit the terminal that it goes to?"""
+"""Text fits the terminal that it goes to."""
 
 from __future__ import annotations
 

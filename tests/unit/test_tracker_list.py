@@ -1,4 +1,4 @@
-"""Is a tracker chosen by its name, and what one lacks said before any work is done?"""
+"""A tracker is chosen by its name, and a missing requirement is reported before any work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the wheel say what a package index shows of it?"""
+"""The wheel contains what a package index shows of it."""
 
 from __future__ import annotations
 

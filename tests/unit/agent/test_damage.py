@@ -1,4 +1,4 @@
-"""What does a stray store into a journal cost? What it hit, counted, and nothing else.
+"""A stray store into a journal costs only what it hit, counted.
 
 A native library of the training program may write anywhere into its memory. Each example is a
 journal as a killed process left it, with damage in one of its regions, beside a run that is whole.

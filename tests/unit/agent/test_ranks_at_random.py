@@ -1,4 +1,4 @@
-"""Does every row count once, whatever ranks and agent do when, and however it is cut into parts?"""
+"""Every row counts once, for any timing of ranks and agent, and any cut into parts."""
 
 from __future__ import annotations
 

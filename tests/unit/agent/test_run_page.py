@@ -1,4 +1,4 @@
-"""Is the page of a run made beside the agent, or given up in time?"""
+"""The page of a run is made in parallel to the agent, or given up in time."""
 
 from __future__ import annotations
 

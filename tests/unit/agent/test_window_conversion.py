@@ -1,4 +1,4 @@
-"""What does the agent make of the profiler windows in its run folder?"""
+"""The agent converts the profiler windows in its run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do ``compare`` and ``check`` answer on a command line, and end as a gate must?"""
+"""``compare`` and ``check`` answer on a command line, and exit as a gate must."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a run get into a file, or is it said why not?"""
+"""A run is exported to a file, or the reason for failure is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a trace of torch.profiler get to where it is wanted?"""
+"""A trace of torch.profiler is imported to the requested place."""
 
 from __future__ import annotations
 

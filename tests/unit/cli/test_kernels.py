@@ -1,4 +1,4 @@
-"""Does ``otel-mlperf kernels`` answer for runs and for trace files?"""
+"""``otel-mlperf kernels`` answers for runs and for trace files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the command line answer, and end with the right exit code?"""
+"""The command line answers, and ends with the right exit code."""
 
 from __future__ import annotations
 

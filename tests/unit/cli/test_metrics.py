@@ -1,4 +1,4 @@
-"""Does ``otel-mlperf metrics`` print the vocabulary?"""
+"""``otel-mlperf metrics`` prints the vocabulary."""
 
 from __future__ import annotations
 

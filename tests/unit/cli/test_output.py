@@ -1,4 +1,4 @@
-"""Can what anybody wrote into a name command the terminal, or turn what stands beside it?"""
+"""Text in a name can neither control the terminal nor reverse the text next to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the command that asks for a profiler window say what it cannot do?"""
+"""The command that requests a profiler window reports what it cannot do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a run become a page in a file?"""
+"""A run becomes a page in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a program under ``otel-mlperf run`` the program that it is under ``python``?"""
+"""A program under ``otel-mlperf run`` behaves as under ``python``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does ``runs`` say of many runs what was asked for, in the order that was asked for?"""
+"""``runs`` shows the requested facts of many runs, in the requested order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what commands print with ``--json`` what ``otel-mlperf schema`` says?"""
+"""The output of commands with ``--json`` matches ``otel-mlperf schema``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a stored run arrive at a server as it would have at first?"""
+"""A stored run arrives at a server as it would have originally."""
 
 from __future__ import annotations
 

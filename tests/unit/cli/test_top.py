@@ -1,4 +1,4 @@
-"""Does ``otel-mlperf top`` answer on a pipe, and for programs?"""
+"""``otel-mlperf top`` answers on a pipe, and for programs."""
 
 from __future__ import annotations
 

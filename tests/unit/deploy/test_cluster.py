@@ -1,4 +1,4 @@
-"""Does what is shipped for many machines hold together, as far as no engine is needed to see it?
+"""What is shipped for many machines is consistent, as far as no engine is needed to check it.
 
 What the chain does when it runs, and when parts of it are killed, is seen by ``make cluster``.
 """

@@ -1,4 +1,4 @@
-"""Is the compose stack closed to others, pinned and bounded?"""
+"""The compose stack is closed to others, pinned and bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the dashboards ask for what the package sends, and can people read them?"""
+"""The dashboards query what the package sends, and people can read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the alert rules fire when they should, and do they tell people what to do?"""
+"""The alert rules fire when they should, and tell people what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are servers built once per version, and is it said what is missing when they cannot be?"""
+"""Servers are built once per version, and a failed build reports what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is ``docs/api.md`` what signatures, docstrings and commands say?"""
+"""``docs/api.md`` follows from signatures, docstrings and commands."""
 
 from __future__ import annotations
 

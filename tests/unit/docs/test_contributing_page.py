@@ -1,4 +1,4 @@
-"""Is what CONTRIBUTING.md tells people to type and to look at there?"""
+"""The commands and files that CONTRIBUTING.md mentions exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does each recipe of ``docs/EXTENDING.md`` work as it stands on the page?"""
+"""Each recipe of ``docs/EXTENDING.md`` works as written on the page."""
 
 from __future__ import annotations
 

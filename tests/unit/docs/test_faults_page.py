@@ -1,4 +1,4 @@
-"""Has every fault that was thought of a test that holds what is promised, or a reason?"""
+"""Every listed fault has a test that checks its promise, or a reason."""
 
 from __future__ import annotations
 

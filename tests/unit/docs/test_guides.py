@@ -1,4 +1,4 @@
-"""Can what the pages for users tell people to type be typed, and is what they quote said?"""
+"""The commands in the pages for users can be typed, and their quoted messages are real."""
 
 from __future__ import annotations
 

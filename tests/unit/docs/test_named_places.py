@@ -1,4 +1,4 @@
-"""Do the pages about the code name what is there?"""
+"""The pages about the code name only what exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the pages of ``docs/`` say what the code does?"""
+"""The pages of ``docs/`` describe what the code does."""
 
 from __future__ import annotations
 

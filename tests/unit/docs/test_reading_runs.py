@@ -1,4 +1,4 @@
-"""Does ``docs/reading-runs.md`` have each column of each table, and no other?"""
+"""``docs/reading-runs.md`` has each column of each table, and no other."""
 
 from __future__ import annotations
 

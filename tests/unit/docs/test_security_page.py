@@ -1,4 +1,4 @@
-"""Is each promise of SECURITY.md held by tests that exist?"""
+"""Each promise of SECURITY.md is checked by tests that exist."""
 
 from __future__ import annotations
 

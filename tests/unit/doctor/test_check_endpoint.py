@@ -1,6 +1,6 @@
-"""Is it found how far a request comes, and what to do where it stops?
+"""The check finds how far a request gets, and what to do where it stops.
 
-And is what was sent looked for at the back ends until it is there?
+What was sent is looked up at the back ends until it is there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Is it found what keeps a machine from recording well?"""
+"""The check finds what keeps a machine from recording well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it found what is wrong with a run, its journals and its accounts?"""
+"""The check finds what is wrong with a run, its journals and its accounts."""
 
 from __future__ import annotations
 

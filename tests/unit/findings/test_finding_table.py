@@ -1,4 +1,4 @@
-"""Is the table of findings one table: each condition once, with all that it needs?"""
+"""The table of findings has each condition once, with all that it needs."""
 
 from __future__ import annotations
 

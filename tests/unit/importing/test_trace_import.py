@@ -1,4 +1,4 @@
-"""Is the budget of ``--budget`` understood, or refused with what could be meant?"""
+"""The value of ``--budget`` is parsed, or refused with a suggestion."""
 
 from __future__ import annotations
 

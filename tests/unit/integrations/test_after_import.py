@@ -1,4 +1,4 @@
-"""Is something done after an import without the import changing?"""
+"""A callback runs after an import without changing the import."""
 
 from __future__ import annotations
 

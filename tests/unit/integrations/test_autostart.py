@@ -1,4 +1,4 @@
-"""Does the environment carry what a program is told, and is the program known before it runs?"""
+"""The environment carries the settings of a program, and the program is known before it runs."""
 
 from __future__ import annotations
 

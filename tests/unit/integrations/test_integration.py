@@ -1,4 +1,4 @@
-"""Is what an integration hands to a framework harmless?"""
+"""What an integration passes to a framework is harmless."""
 
 from __future__ import annotations
 

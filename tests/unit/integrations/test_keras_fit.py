@@ -1,4 +1,4 @@
-"""Is what ``fit`` opens closed again, whatever ends it?"""
+"""What ``fit`` opens is closed again, whatever ends it."""
 
 from __future__ import annotations
 

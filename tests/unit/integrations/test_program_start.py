@@ -1,4 +1,4 @@
-"""Is the program started by the interpreter, and with the options, that ours was started with?"""
+"""The program is started by the same interpreter, with the same options, as ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do tests see the package as programs do?"""
+"""Tests import the package as programs do, without rewriting by pytest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does recording a piece of program leave behind in its process?"""
+"""Recording a piece of program leaves nothing behind in its process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a script that is started once more know which rank of which run it is?"""
+"""A script that is started again knows its run and its rank."""
 
 from __future__ import annotations
 

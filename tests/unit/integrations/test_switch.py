@@ -1,4 +1,4 @@
-"""Are integrations found, switched on, and harmless where they are broken?"""
+"""Integrations are found, switched on, and harmless if they are broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are steps that a framework says itself the only ones while its loop runs?"""
+"""Steps that a framework reports itself are the only ones while its loop runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what the agent tells the processes always whole, and read as it was written?"""
+"""The agent's bulletin to the processes is always complete, and read as it was written."""
 
 from __future__ import annotations
 

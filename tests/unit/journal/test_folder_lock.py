@@ -1,4 +1,4 @@
-"""Does one agent alone serve a folder, from its first moment on?"""
+"""Only one agent serves a folder, from its first moment."""
 
 from __future__ import annotations
 

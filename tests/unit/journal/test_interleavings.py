@@ -1,4 +1,4 @@
-"""Does the journal keep its promises in every order of writers, signals, readers and deaths?"""
+"""The journal keeps its promises in every order of writers, signals, readers and deaths."""
 
 from __future__ import annotations
 

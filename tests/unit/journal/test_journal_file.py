@@ -1,4 +1,4 @@
-"""Does a journal whose file somebody removes go on as if nothing had been?"""
+"""A journal whose file is removed continues as if nothing had happened."""
 
 from __future__ import annotations
 

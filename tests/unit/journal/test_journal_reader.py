@@ -1,4 +1,4 @@
-"""Can somebody look at a journal without taking anything, and without leaving a trace?"""
+"""A journal can be inspected without consuming anything, and without leaving a trace."""
 
 from __future__ import annotations
 

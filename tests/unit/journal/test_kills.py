@@ -1,4 +1,4 @@
-"""Is what threads and a forked child recorded there, once and whole, after each was killed?"""
+"""Rows of threads and of a forked child are stored once and complete, after each was killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the closing text wait for the agent, and not for longer than it may?"""
+"""The closing text waits for the agent, but not beyond its timeout."""
 
 from __future__ import annotations
 

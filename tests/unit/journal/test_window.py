@@ -1,4 +1,4 @@
-"""Is the description of a profiler window read as it was written, or refused by name?"""
+"""The description of a profiler window is read as it was written, or refused by name."""
 
 from __future__ import annotations
 

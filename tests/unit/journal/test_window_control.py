@@ -1,4 +1,4 @@
-"""Is a request for a profiler window taken once, and every one that cannot be met refused?"""
+"""A request for a profiler window is accepted once, and one that cannot be met is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do servers and run folder get the same spans of a trace, once?"""
+"""Servers and run folder get the same spans of a trace, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the loader found that a command line names?"""
+"""The loader that a command line names is found."""
 
 from __future__ import annotations
 

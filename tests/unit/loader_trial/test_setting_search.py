@@ -1,4 +1,4 @@
-"""Is the best setting of a loader found, by what a trial of each says?"""
+"""The best setting of a loader is found, by a trial of each setting."""
 
 from __future__ import annotations
 

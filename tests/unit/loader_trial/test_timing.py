@@ -1,4 +1,4 @@
-"""Is a loader timed as its batches come?"""
+"""A loader is timed as its batches arrive."""
 
 from __future__ import annotations
 

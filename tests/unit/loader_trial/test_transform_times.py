@@ -1,4 +1,4 @@
-"""Is each transform of a dataset timed, and the dataset left as it was?"""
+"""Each transform of a dataset is timed, and the dataset is left unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is all of a DataLoader told, with each setting, and is it made again as it was?"""
+"""All of a DataLoader is reported, with each setting, and it is rebuilt unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does what was found out about a loader look?"""
+"""The page about a loader's trial is readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the client believe the server's answer, and nothing else, whatever the server does?"""
+"""The client accepts only a valid answer of the server, whatever the server does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do senders spread out after a failure, and come back soon?"""
+"""Senders spread out after a failure, and come back soon."""
 
 from __future__ import annotations
 

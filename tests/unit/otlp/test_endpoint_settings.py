@@ -1,4 +1,4 @@
-"""Do the standard variables mean what the OpenTelemetry specification says?"""
+"""The standard variables mean what the OpenTelemetry specification defines."""
 
 from __future__ import annotations
 

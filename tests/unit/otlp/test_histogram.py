@@ -1,4 +1,4 @@
-"""Do histograms put every value where OpenTelemetry's own aggregation puts it?"""
+"""Histograms put every value where OpenTelemetry's own aggregation puts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do encoded metrics hold exactly the points that went in?"""
+"""Encoded metrics contain exactly the original points."""
 
 from __future__ import annotations
 

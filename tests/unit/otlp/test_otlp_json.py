@@ -1,4 +1,4 @@
-"""Do lines of OTLP/JSON say what the same spans say as protobuf?"""
+"""Lines of OTLP/JSON are equivalent to the same spans as protobuf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are quantiles of histograms those of the values, as exactly as is said, alone and together?"""
+"""Quantiles of histograms are as exact as promised, alone and merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the SDK's exporters get of a span what an OTLP server gets?"""
+"""The SDK's exporters get of a span what an OTLP server gets."""
 
 from __future__ import annotations
 

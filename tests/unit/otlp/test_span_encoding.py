@@ -1,4 +1,4 @@
-"""Do encoded columns hold exactly the spans that went in?"""
+"""Encoded columns contain exactly the original spans."""
 
 from __future__ import annotations
 

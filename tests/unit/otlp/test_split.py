@@ -1,4 +1,4 @@
-"""Does cutting a refused request keep everything that was in it?"""
+"""Splitting a refused request keeps everything that was in it."""
 
 from __future__ import annotations
 

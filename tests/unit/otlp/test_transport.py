@@ -1,4 +1,4 @@
-"""Does an exchange end in time, within bounds and over the right connection?"""
+"""An exchange ends in time, within bounds and over the right connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are OTLP's shared messages written as protobuf reads them, and strangers' bytes read safely?"""
+"""OTLP's shared messages are written as protobuf reads them, and foreign bytes are read safely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do tests of profiler windows share? A run without an agent, and something to train."""
+"""Shared by tests of profiler windows: a run without an agent, and something to train."""
 
 from __future__ import annotations
 

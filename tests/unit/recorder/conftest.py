@@ -1,4 +1,4 @@
-"""What do tests of the recorder share? A run without an agent, and its journal read back."""
+"""Shared by tests of the recorder: a run without an agent, and its journal read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the training process stay away from disks and networks while it trains?"""
+"""The training process accesses no disks and networks while it trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May the program be interrupted at every moment inside the recorder, and go on as if never?
+"""The program may be interrupted at every moment inside the recorder, and continues unharmed.
 
 Whatever is raised arrives, what was open is closed, and the same construct records again.
 """

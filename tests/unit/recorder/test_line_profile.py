@@ -1,4 +1,4 @@
-"""What does ``span(profile="lines")`` see of a function, and what does it leave alone?"""
+"""``span(profile="lines")`` observes the lines of a function, and leaves the rest alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which calls does ``span(profile=)`` profile, what is seen, and what does it leave alone?"""
+"""``span(profile=)`` profiles the chosen calls, and leaves everything else alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a program at the end of its stack get its own exceptions, and is all of it recorded?"""
+"""A program at the end of its stack gets its own exceptions, and all of it is recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a range of steps understood, and does each format write what it says it wrote?"""
+"""A range of steps is parsed, and each format writes what it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a request delivered as the server wants it, and is what it refuses counted?"""
+"""A request is delivered as the server wants it, and what it refuses is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the spans of a run folder become the requests that the agent would have sent?"""
+"""The spans of a run folder become the requests that the agent would have sent."""
 
 from __future__ import annotations
 

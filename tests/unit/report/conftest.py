@@ -1,4 +1,4 @@
-"""Where do the tests of reports keep their runs?"""
+"""Folder for the runs of the tests of reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a comparison read well, and does its page show what it says?"""
+"""A comparison is readable, and its page shows the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is a window told that lacks something?"""
+"""An incomplete window is marked as such."""
 
 from __future__ import annotations
 

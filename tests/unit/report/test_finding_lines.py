@@ -1,4 +1,4 @@
-"""Do findings fit into the lines of a summary, and into a notebook?"""
+"""Findings fit into the lines of a summary, and into a notebook."""
 
 from __future__ import annotations
 

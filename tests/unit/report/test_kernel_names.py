@@ -1,4 +1,4 @@
-"""Can long names of kernels be told apart in the width of a table?"""
+"""Long names of kernels stay distinguishable in the width of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do the kernels of a window look?"""
+"""The tables of a window's kernels are readable."""
 
 from __future__ import annotations
 

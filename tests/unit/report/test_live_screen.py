@@ -1,4 +1,4 @@
-"""Can a frame of ``top`` be read at a glance, in whatever terminal?"""
+"""A frame of ``top`` can be read at a glance, in any terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a summary tell what happened inside loaders?"""
+"""A summary reports what happened inside loaders, on a few lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the machines of a run, and what was lost of them, told on their lines?"""
+"""The machines of a run, and what was lost of them, are reported on their lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the list of metrics complete, readable, and the page of the docs up to date?"""
+"""The list of metrics is complete and readable, and its page in the docs is up to date."""
 
 from __future__ import annotations
 

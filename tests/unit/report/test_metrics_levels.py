@@ -1,4 +1,4 @@
-"""Is each metric read by the sources, and at the levels, that the list of metrics names?"""
+"""Each metric is read by the sources, and at the levels, that the list of metrics names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a notebook show a run as its page does, and the table also where no script runs?"""
+"""A notebook shows a run as its page does, and the table also if no script runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does one step look?"""
+"""The page of one step is readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does what the program said of itself keep its place below the table?"""
+"""Values that the program reported keep their place below the table."""
 
 from __future__ import annotations
 

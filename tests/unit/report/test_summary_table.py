@@ -1,4 +1,4 @@
-"""Is the closing text the one that users know, in 80 columns?"""
+"""The closing text is the one that users know, in 80 columns."""
 
 from __future__ import annotations
 

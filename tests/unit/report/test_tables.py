@@ -1,4 +1,4 @@
-"""How do runs, checks and notebooks look?"""
+"""The tables of runs, checks and notebooks are readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the files say what happened: read by the published protobuf schema, and as JSON?"""
+"""Timeline files contain what happened: read by the published protobuf schema, and as JSON."""
 
 from __future__ import annotations
 

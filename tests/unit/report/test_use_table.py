@@ -1,4 +1,4 @@
-"""How do a summary and a span tell what sections used?"""
+"""A summary and a span show what sections used."""
 
 from __future__ import annotations
 

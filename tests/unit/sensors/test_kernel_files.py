@@ -1,4 +1,4 @@
-"""Do kept files say what is in them now, and do parsers take any text?"""
+"""Files kept open return their current content, and parsers accept any text."""
 
 from __future__ import annotations
 

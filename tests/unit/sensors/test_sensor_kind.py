@@ -1,4 +1,4 @@
-"""Is a sensor of another package made as it says, and told apart from what is none?"""
+"""A sensor of another package is made as it declares, and distinguished from what is none."""
 
 from __future__ import annotations
 

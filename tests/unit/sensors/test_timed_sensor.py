@@ -1,4 +1,4 @@
-"""Does a sensor that fails or hangs trouble nobody?"""
+"""A sensor that fails or hangs harms nothing else."""
 
 from __future__ import annotations
 

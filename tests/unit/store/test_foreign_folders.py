@@ -1,4 +1,4 @@
-"""Do pipes, devices and links in a run folder hold nobody up?"""
+"""Pipes, devices and links in a run folder block nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do rows get into a run folder whole, and only those that fit?"""
+"""Rows get into a run folder completely, and only those that fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which run is meant by what a user types?"""
+"""A user's input selects the right run."""
 
 from __future__ import annotations
 

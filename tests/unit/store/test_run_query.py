@@ -1,4 +1,4 @@
-"""Does a query over a run's tables answer from them, and reach nothing else?"""
+"""A query over a run's tables is answered from them, and accesses nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a table that hundreds of agents have written read once, and whole?"""
+"""A table that hundreds of agents have written is read once, and completely."""
 
 from __future__ import annotations
 

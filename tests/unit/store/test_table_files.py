@@ -1,4 +1,4 @@
-"""Do a run's tables get into files whole, and is nothing replaced that was not to be?"""
+"""A run's tables are exported completely, and nothing is replaced unintentionally."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the tables of a run folder say what was written, also while it is being written?"""
+"""The tables of a run folder contain what was written, also while they are being written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do ranges of time hold every row of a table once?"""
+"""Ranges of time contain every row of a table once."""
 
 from __future__ import annotations
 

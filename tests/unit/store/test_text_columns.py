@@ -1,4 +1,4 @@
-"""Do numbers become the text that Python would make of them?"""
+"""Numbers become the text that Python would make of them."""
 
 from __future__ import annotations
 

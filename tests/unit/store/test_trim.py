@@ -1,4 +1,4 @@
-"""What goes when a run folder is full?"""
+"""The oldest parts are removed when a run folder is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does every destination's account say what became of each item, whatever form it takes?"""
+"""Every destination's account contains the fate of each item, in any form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does whoever is added as a destination get what was recorded, and is it accounted for by name?"""
+"""An added destination gets what was recorded, and is accounted for by name."""
 
 from __future__ import annotations
 

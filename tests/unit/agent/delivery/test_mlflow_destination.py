@@ -1,4 +1,4 @@
-"""Does a real MLflow server have each point of a run once, in one run, whatever happens?"""
+"""A real MLflow server has each point of a run once, in one run, whatever happens."""
 
 from __future__ import annotations
 

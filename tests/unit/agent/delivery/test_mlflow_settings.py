@@ -1,4 +1,4 @@
-"""Do MLflow's own variables say here what they say to MLflow?"""
+"""MLflow's own variables mean here what they mean to MLflow."""
 
 from __future__ import annotations
 

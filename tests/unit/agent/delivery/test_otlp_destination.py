@@ -1,4 +1,4 @@
-"""Does a server get of each span what the run folder has of it?"""
+"""A server gets of each span what the run folder has of it."""
 
 from __future__ import annotations
 

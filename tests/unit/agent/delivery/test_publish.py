@@ -1,4 +1,4 @@
-"""Do the processes learn what was read and what is wrong, as one file beside the journals?"""
+"""Processes get readings and warnings from the agent, as one file next to the journals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the page of a run that has ended made and delivered once, or by hand where no agent did?"""
+"""The page of an ended run is made and delivered once, or manually if no agent did."""
 
 from __future__ import annotations
 

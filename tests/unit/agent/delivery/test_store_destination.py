@@ -1,4 +1,4 @@
-"""Is the run folder kept small, and are its spans accounted for?"""
+"""The run folder is kept small, and its spans are accounted for."""
 
 from __future__ import annotations
 

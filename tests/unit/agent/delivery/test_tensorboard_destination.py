@@ -1,4 +1,4 @@
-"""Does TensorBoard show each point of a run once, whatever happens to agent and disk?"""
+"""TensorBoard shows each point of a run once, whatever happens to agent and disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is each batch one file of trackio's inbox, the same one whenever it is offered?"""
+"""Each batch is one file of trackio's inbox, the same one whenever it is offered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is each point once in the file of Weights & Biases, whatever happens to agent and disk?"""
+"""Each point is once in the file of Weights & Biases, whatever happens to agent and disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do cells of a journal become series and rows?"""
+"""Cells of a journal become series and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the GPU time of every call counted, and do kept spans bear it?"""
+"""The GPU time of every call is counted, and sampled spans have it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are findings that hold while a run goes on in its trace, and a metric for as long as they do?"""
+"""Findings of a running run are in its trace, and a metric for as long as they hold."""
 
 from __future__ import annotations
 

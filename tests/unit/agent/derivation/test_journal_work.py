@@ -1,4 +1,4 @@
-"""What is told of a process: its values, how it ended, what could not be worked out?"""
+"""A process's values, outcome and underivable rows are reported."""
 
 from __future__ import annotations
 

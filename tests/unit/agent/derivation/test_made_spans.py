@@ -1,4 +1,4 @@
-"""Is what no program recorded in its trace: moments of devices, and sections open for hours?"""
+"""The trace contains what no program recorded: device moments, and sections open for hours."""
 
 from __future__ import annotations
 

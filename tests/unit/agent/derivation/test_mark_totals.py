@@ -1,4 +1,4 @@
-"""Does what the program counts arrive as it was recorded, over processes, labels and restarts?"""
+"""The program's counters arrive as recorded, over processes, labels and restarts."""
 
 from __future__ import annotations
 

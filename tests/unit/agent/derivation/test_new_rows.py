@@ -1,4 +1,4 @@
-"""When did a run end, whoever looks at it and whenever?"""
+"""The end of a run is the same for every reader and at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a request kept as a trace of its own, whole or not at all?"""
+"""A request is sampled as a trace of its own, completely or not at all."""
 
 from __future__ import annotations
 

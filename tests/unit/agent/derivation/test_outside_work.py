@@ -1,4 +1,4 @@
-"""What follows from sections outside steps, from journal to tables?"""
+"""Sections outside steps are derived correctly, from journal to tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a collection of garbage take its time from the section that it fell into, and only there?"""
+"""A garbage collection takes its time from the section that it occurred in, and only there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a trace kept within its budget, with no time lost?"""
+"""A trace is kept within its budget, with no time lost."""
 
 from __future__ import annotations
 

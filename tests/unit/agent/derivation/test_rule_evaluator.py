@@ -1,4 +1,4 @@
-"""Does each rule of the table warn when it should, once, and not otherwise?"""
+"""Each rule of the table warns when it should, once, and not otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what an agent has told, with the rows since, always the sum of all calls, however cut?"""
+"""The reported sums plus the rows since equal the sum of all calls, at any cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does every call of a section count in its histogram, and each within its bound?"""
+"""Every call of a section counts in its histogram, and each within its bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does every call of a measured section count, whatever is kept of it?"""
+"""Every call of a measured section counts, whatever is sampled of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from steps that have ended, from journal to tables?"""
+"""Ended steps are derived correctly, from journal to tables."""
 
 from __future__ import annotations
 

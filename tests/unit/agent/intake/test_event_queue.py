@@ -1,4 +1,4 @@
-"""Is nothing lost, and memory bounded, while rows come faster than they are worked out?"""
+"""Nothing is lost, and memory is bounded, while rows arrive faster than they are processed."""
 
 from __future__ import annotations
 

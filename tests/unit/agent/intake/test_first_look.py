@@ -1,4 +1,4 @@
-"""Is nothing lost of a burst that comes before the agent is loaded, and nothing read twice?"""
+"""Nothing is lost of a burst before the agent is loaded, and nothing is read twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does the agent do with journal files that somebody takes away while it reads them?"""
+"""Journal files removed during reading are read to the end, and recreated ones followed."""
 
 from __future__ import annotations
 

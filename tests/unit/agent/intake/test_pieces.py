@@ -1,4 +1,4 @@
-"""Does it come to the same, wherever what one look finds is cut?"""
+"""The result is the same wherever the rows of one look are cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does nothing get lost or doubled when one agent follows another?"""
+"""Nothing is lost or doubled when one agent follows another."""
 
 from __future__ import annotations
 

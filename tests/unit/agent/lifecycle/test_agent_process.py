@@ -1,4 +1,4 @@
-"""Does the agent go out of the job's way, and its most urgent thread not? What does it leave?"""
+"""The agent yields to the job, except its most urgent thread, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which folder does an agent work in where others may have the same host name?"""
+"""Each agent works in a folder of its own, even if host names are equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fixtures do the tests of readings share?"""
+"""Fixtures shared by the tests of readings."""
 
 from __future__ import annotations
 

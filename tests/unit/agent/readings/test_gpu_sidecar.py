@@ -1,4 +1,4 @@
-"""Does the sidecar of a task read what the node's agent does not see?"""
+"""The sidecar of a task reads what the node's agent does not see."""
 
 from __future__ import annotations
 

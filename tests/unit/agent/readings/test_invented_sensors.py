@@ -1,4 +1,4 @@
-"""Are GPUs and sensors of other packages read as ours are, and trouble with them theirs alone?"""
+"""GPUs and sensors of other packages are read like ours, and their failures stay their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sensors are read, how often, and what becomes of one with a fault?"""
+"""The chosen sensors are read at their intervals, and a faulty one costs only its readings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a gate stop what is slower, and only that?"""
+"""A gate stops what is slower, and only that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what became slower named, and nothing else?"""
+"""What became slower is named, and nothing else."""
 
 from __future__ import annotations
 

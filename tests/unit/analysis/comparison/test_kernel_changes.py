@@ -1,4 +1,4 @@
-"""Is the kernel that changed named, with its section, and whether it is shape, count or speed?
+"""The changed kernel is named, with its section, and whether shape, count or speed changed.
 
 Traces are taken into runs by the package's own importer: made ones of two steps, and recorded ones
 in which one thing is changed.

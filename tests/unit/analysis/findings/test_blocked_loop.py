@@ -1,4 +1,4 @@
-"""Is it found that the main thread stands still in a step, where no section has it wait?"""
+"""A main thread that is blocked in a step, where no section has it wait, is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a beginning found that is far longer than what follows, and no other?"""
+"""A start that is far longer than what follows is found, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are collectives that take much of a step found, waiting apart from moving?"""
+"""Collectives that take much of a step are found, waiting separate from moving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it found that threads wait for CPUs, and whom they likely wait for?"""
+"""Threads that wait for CPUs are found, with the likely users of the CPUs."""
 
 from __future__ import annotations
 

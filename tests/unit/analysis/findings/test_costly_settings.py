@@ -1,4 +1,4 @@
-"""Is it found that anomaly detection is on, or that products are made in float32?"""
+"""Anomaly detection and matrix products in float32 are found."""
 
 from __future__ import annotations
 

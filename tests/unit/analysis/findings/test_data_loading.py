@@ -1,4 +1,4 @@
-"""Is waiting for data found where there is some, with a gain that is no promise?"""
+"""Waiting for data is found where it occurs, with a gain that is no promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it found that a loop makes the CUDA allocator ask the driver again and again?"""
+"""A loop that makes the CUDA allocator call the driver again and again is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a finding left out that another one gives the reason for, and no other one?"""
+"""A finding that another one explains is left out, and no other one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a warning that held during a run a finding of it, by what the run folder has?"""
+"""A warning that held during a run becomes a finding of it, by the run folder's data."""
 
 from __future__ import annotations
 

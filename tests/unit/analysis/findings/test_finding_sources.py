@@ -1,4 +1,4 @@
-"""Is a finding that somebody else installs like one of the package's own?"""
+"""A finding installed by another package is treated like one of our own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a run that goes on judged now and then, and seldom where that is dear?"""
+"""A running run is judged now and then, and seldom if that is expensive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the use of a GPU that of the steps, however unevenly it is read?"""
+"""The use of a GPU is that of the steps, however unevenly it is sampled."""
 
 from __future__ import annotations
 

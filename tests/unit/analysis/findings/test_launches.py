@@ -1,4 +1,4 @@
-"""Is it found that a GPU idles while the host launches one small piece after the other?"""
+"""A GPU that idles while the host launches one small piece after the other is found."""
 
 from __future__ import annotations
 

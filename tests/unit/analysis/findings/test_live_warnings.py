@@ -1,4 +1,4 @@
-"""Is what was warned of while a run went on told afterwards, with its time, value and limit?"""
+"""Warnings of a running run are reported afterwards, with their time, value and limit."""
 
 from __future__ import annotations
 

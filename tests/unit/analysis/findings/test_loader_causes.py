@@ -1,4 +1,4 @@
-"""Is it found why steps wait for their loader, and only where they do?"""
+"""The reason why steps wait for their loader is found, and only if they do."""
 
 from __future__ import annotations
 

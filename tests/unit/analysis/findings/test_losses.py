@@ -1,4 +1,4 @@
-"""Are lost devices and lost records findings of a run?"""
+"""Lost devices and lost records are findings of a run."""
 
 from __future__ import annotations
 

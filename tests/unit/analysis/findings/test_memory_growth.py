@@ -1,4 +1,4 @@
-"""Is memory that grows told from memory that fills up, and by how much it grows?"""
+"""Memory that grows is distinguished from memory that fills up, and its growth is measured."""
 
 from __future__ import annotations
 

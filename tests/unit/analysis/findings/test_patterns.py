@@ -1,4 +1,4 @@
-"""Are patterns of steps found where there are some, and nowhere else?"""
+"""Patterns of steps are found where they exist, and nowhere else."""
 
 from __future__ import annotations
 

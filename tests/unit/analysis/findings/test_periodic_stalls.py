@@ -1,4 +1,4 @@
-"""Are stalls at equal distances told from steps that are long at any time?"""
+"""Stalls at equal distances are distinguished from steps that are long at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it found that torch.compile compiles in step after step?"""
+"""Repeated compilation by torch.compile in step after step is found."""
 
 from __future__ import annotations
 

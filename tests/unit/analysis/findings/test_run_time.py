@@ -1,4 +1,4 @@
-"""Are a run that does little of what it is for and requests that are late found, and no others?"""
+"""Runs with little useful work and late requests are found, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are output and conversions found by the lines at which the main thread was seen?"""
+"""Output and conversions are found by the sampled lines of the main thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it found that a model is computed in too small pieces?"""
+"""A model that is computed in too small pieces is found."""
 
 from __future__ import annotations
 

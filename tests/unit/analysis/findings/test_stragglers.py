@@ -1,4 +1,4 @@
-"""Is the rank that holds up the others named, and none that waits for it?"""
+"""The rank that delays the others is named, and none that waits for it."""
 
 from __future__ import annotations
 

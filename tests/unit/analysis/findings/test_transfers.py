@@ -1,4 +1,4 @@
-"""Is it found that steps wait for copies to the device?"""
+"""Steps that wait for copies to the device are found."""
 
 from __future__ import annotations
 

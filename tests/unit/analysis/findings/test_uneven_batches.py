@@ -1,4 +1,4 @@
-"""Is it found that steps work on padding, and what that takes?"""
+"""Steps that work on padding are found, with its cost."""
 
 from __future__ import annotations
 

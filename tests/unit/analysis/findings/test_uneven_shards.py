@@ -1,4 +1,4 @@
-"""Is the rank with more data named, and not the one that waits for it?"""
+"""The rank with more data is named, and not the one that waits for it."""
 
 from __future__ import annotations
 

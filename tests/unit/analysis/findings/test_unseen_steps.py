@@ -1,4 +1,4 @@
-"""Is a user told why there are no steps, what was seen, and the one line that helps?"""
+"""Users learn why there are no steps, what was observed, and the one line that helps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a run shown as it is now: from its journals, and from its folder where there are none?"""
+"""A run is shown as it is now: from its journals, or from its folder without journals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the lines of readings and logged values what was read and logged?"""
+"""The lines of readings and logged values show exactly what was read and logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the map of ranks hold the mean of each at its place?"""
+"""The map of ranks contains the mean of each at its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it known when what happened in a run?"""
+"""The time of each event in a run is known."""
 
 from __future__ import annotations
 

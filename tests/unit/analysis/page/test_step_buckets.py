@@ -1,4 +1,4 @@
-"""Are the buckets of steps exact, and do they hold every step that the figures are about?"""
+"""The buckets of steps are exact, and contain every step of the figures."""
 
 from __future__ import annotations
 

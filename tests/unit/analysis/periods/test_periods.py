@@ -1,4 +1,4 @@
-"""Is what a run did by periods what it did as a whole, wherever it is cut?"""
+"""The periods of a run sum to the run as a whole, wherever it is cut."""
 
 from __future__ import annotations
 

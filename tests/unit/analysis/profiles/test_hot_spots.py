@@ -1,4 +1,4 @@
-"""Do profiled calls of all ranks add up, and what do tables of them look like?"""
+"""Profiled calls of all ranks add up, and their tables are readable."""
 
 from __future__ import annotations
 

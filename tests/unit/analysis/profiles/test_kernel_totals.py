@@ -1,4 +1,4 @@
-"""Do the windows of a run come to what their rows say?"""
+"""The windows of a run sum to what their rows contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is one profiled step exactly its part of what its windows come to?"""
+"""One profiled step is exactly its part of its windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which profiler windows are still to be read, and which were left out?"""
+"""Unread profiler windows are listed, and skipped ones are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the operators of a step come to the time of the sections that they are under?"""
+"""The operators of a step sum to the time of the sections that they are under."""
 
 from __future__ import annotations
 

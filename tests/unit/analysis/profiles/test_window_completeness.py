@@ -1,4 +1,4 @@
-"""Is it seen that the window of one rank is shorter than those of others?"""
+"""A window of one rank that is shorter than those of others is detected."""
 
 from __future__ import annotations
 

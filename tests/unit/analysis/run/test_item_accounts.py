@@ -1,4 +1,4 @@
-"""Do accounts of several nodes add up, and is a loss counted once?"""
+"""Accounts of several nodes add up, and a loss is counted once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How did a run end, seen from its processes?"""
+"""The end of a run is derived from its processes."""
 
 from __future__ import annotations
 

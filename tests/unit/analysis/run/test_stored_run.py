@@ -1,4 +1,4 @@
-"""Does a program get of a stored run what is in its tables, in the form that it asks for?"""
+"""A program gets a stored run's tables, in the form that it requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does ``show`` say of a run that is made of traces from elsewhere?"""
+"""``show`` displays a run that is made of traces from elsewhere."""
 
 from __future__ import annotations
 

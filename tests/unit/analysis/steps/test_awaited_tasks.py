@@ -1,4 +1,4 @@
-"""Is time in which a step awaited recorded tasks told from time in no section?"""
+"""Time in which a step awaited recorded tasks is distinguished from time in no section."""
 
 from __future__ import annotations
 

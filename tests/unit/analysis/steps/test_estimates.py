@@ -1,4 +1,4 @@
-"""Do intervals hold what they promise, for steps that are not independent?"""
+"""Confidence intervals keep their promise, for steps that are not independent."""
 
 from __future__ import annotations
 

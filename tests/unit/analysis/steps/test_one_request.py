@@ -1,4 +1,4 @@
-"""Is one request shown: the slowest, or by its id or number?"""
+"""One request is shown: the slowest, or by its id or number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told about one step?"""
+"""One step is shown with its spans."""
 
 from __future__ import annotations
 

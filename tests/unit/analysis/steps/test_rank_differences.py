@@ -1,4 +1,4 @@
-"""Is a rank that is slower than the others told, and in what?"""
+"""A rank that is slower than the others is reported, with the section in which it is."""
 
 from __future__ import annotations
 

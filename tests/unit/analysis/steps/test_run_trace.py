@@ -1,4 +1,4 @@
-"""What is shown of a run that has no steps?"""
+"""A run without steps is shown as its trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a run that is read some steps at a time the same as one that is read at once?"""
+"""A run that is read some steps at a time equals one that is read at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a step of thousands of ranks read with a few questions?"""
+"""A step of thousands of ranks is read with a few queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the figures of the usual step exact, and about the steps that they should be about?"""
+"""The figures of the usual step are exact, and cover the right steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has what ran beside the steps, in DataLoader workers too, rows in the summary?"""
+"""Work concurrent with the steps, in DataLoader workers too, has rows in the summary."""
 
 from __future__ import annotations
 

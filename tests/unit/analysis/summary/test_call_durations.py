@@ -1,4 +1,4 @@
-"""Are figures of calls those of all of them, however they were written?"""
+"""Figures of calls cover all calls, however they were written."""
 
 from __future__ import annotations
 

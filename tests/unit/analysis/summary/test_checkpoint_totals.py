@@ -1,4 +1,4 @@
-"""Are the bytes of all checkpoints and watched files added up, and their rate with them?"""
+"""The bytes of all checkpoints and watched files are summed, and their rates with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is each epoch's own time known, and what memory there had been by its end?"""
+"""Each epoch's own time is known, and the peak memory by its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the ledger add up to the run's wall time, with nothing guessed?"""
+"""The ledger sums to the run's wall time, with nothing guessed."""
 
 from __future__ import annotations
 

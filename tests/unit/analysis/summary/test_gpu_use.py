@@ -1,4 +1,4 @@
-"""Is what a summary says of steps on a GPU what its table says, and is idling found?"""
+"""A summary's GPU figures equal those of its table, and idling is found."""
 
 from __future__ import annotations
 

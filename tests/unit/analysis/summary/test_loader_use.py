@@ -1,4 +1,4 @@
-"""Does a summary tell what happened inside the loaders of a run?"""
+"""A summary reports what happened inside the loaders of a run."""
 
 from __future__ import annotations
 

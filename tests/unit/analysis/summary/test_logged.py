@@ -1,4 +1,4 @@
-"""Is what the program said itself added up over labels, ranks and restarts?"""
+"""Values logged by the program are summed over labels, ranks and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it known which points of a run its program marked?"""
+"""The points of a run that its program marked are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the time outside steps told by what it went into, each of it once?"""
+"""The time outside steps is broken down by cause, each part once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it said of a run that goes on how far it is, and what is left?"""
+"""A running run's progress and remaining time are reported."""
 
 from __future__ import annotations
 

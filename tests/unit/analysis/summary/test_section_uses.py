@@ -1,4 +1,4 @@
-"""Are the sums of what sections used exact, however they were written?"""
+"""The sums of what sections used are exact, however they were written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a summary say exactly what the tables hold?"""
+"""A summary reports exactly what the tables contain."""
 
 from __future__ import annotations
 

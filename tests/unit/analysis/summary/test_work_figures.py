@@ -1,4 +1,4 @@
-"""Are FLOP/s, MFU and 6ND what the stored steps come to, and absent where a part is unknown?"""
+"""FLOP/s, MFU and 6ND follow from the stored steps, and are absent if a part is unknown."""
 
 from __future__ import annotations
 

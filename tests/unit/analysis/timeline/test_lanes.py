@@ -1,4 +1,4 @@
-"""Do slices on one line always nest, and only where they belong?"""
+"""Slices on one line always nest, and only where they belong."""
 
 from __future__ import annotations
 

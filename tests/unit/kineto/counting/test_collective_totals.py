@@ -1,4 +1,4 @@
-"""Are the kernels of collectives counted with what they moved?"""
+"""The kernels of collectives are counted with what they moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a window that lacks something, and what is still counted of it?"""
+"""The losses of an incomplete window are reported, and the rest of it is still counted."""
 
 from __future__ import annotations
 

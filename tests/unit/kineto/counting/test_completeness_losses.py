@@ -1,4 +1,4 @@
-"""Is every way of losing records of a profiler window named, and nothing else?"""
+"""Every kind of lost record in a profiler window is named, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the kind of work told by its name, whoever made the library?"""
+"""The kind of work is derived from its name, for any library."""
 
 from __future__ import annotations
 

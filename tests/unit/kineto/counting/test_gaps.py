@@ -1,4 +1,4 @@
-"""Does a gap name what the host was in, and not what only seems to have gone on?"""
+"""A gap names what the host was in, and not what only seems to have continued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records of the host are known to be missing?"""
+"""Missing records of the host are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has every operator of a profile the self time that PyTorch itself works out for it?"""
+"""Every operator of a profile has the self time that PyTorch itself computes for it."""
 
 from __future__ import annotations
 

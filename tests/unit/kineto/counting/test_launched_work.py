@@ -1,4 +1,4 @@
-"""Is all work of devices told apart by what launched it, and none lost or counted twice?"""
+"""Work of devices is grouped by what launched it, and none is lost or counted twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records bear ids that cannot be theirs?"""
+"""Records with ids that cannot be theirs are detected."""
 
 from __future__ import annotations
 

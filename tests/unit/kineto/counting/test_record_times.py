@@ -1,4 +1,4 @@
-"""Which records have times that cannot be?"""
+"""Records with impossible times are detected."""
 
 from __future__ import annotations
 

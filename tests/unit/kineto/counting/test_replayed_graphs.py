@@ -1,4 +1,4 @@
-"""Do kernels of a graph get the operators of its capture, and none where that is not certain?"""
+"""Kernels of a graph get the operators of its capture, and none if that is not certain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are counts, sums, extremes and quantiles of groups exact?"""
+"""Counts, sums, extremes and quantiles of groups are exact."""
 
 from __future__ import annotations
 

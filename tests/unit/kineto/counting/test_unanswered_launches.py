@@ -1,4 +1,4 @@
-"""Which launches are due an answer, and where is it missing?"""
+"""Launches that require an answer are distinguished, and missing answers are located."""
 
 from __future__ import annotations
 

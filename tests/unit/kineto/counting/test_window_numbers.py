@@ -1,4 +1,4 @@
-"""Are the numbers of a window those that are counted by hand?"""
+"""The numbers of a window equal those counted by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the numbers hold together whatever a trace says?"""
+"""The numbers are consistent, whatever a trace contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the numbers of recorded traces those that plain Python finds in their JSON?"""
+"""The numbers of recorded traces equal those that plain Python derives from their JSON."""
 
 from __future__ import annotations
 

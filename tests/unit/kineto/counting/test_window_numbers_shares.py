@@ -1,4 +1,4 @@
-"""Are the shares of a window those that its numbers give?"""
+"""The shares of a window follow from its numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the numbers of a window come back from a run folder as they were counted?"""
+"""The numbers of a window come back from a run folder as they were counted."""
 
 from __future__ import annotations
 

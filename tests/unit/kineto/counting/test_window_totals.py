@@ -1,4 +1,4 @@
-"""Do the rows of every table of a window add up to what it is a table of?"""
+"""The rows of every table of a window sum to the total that the table is about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are rows of devices known in traces whose events have no category?"""
+"""Rows of devices are recognised in traces whose events have no category."""
 
 from __future__ import annotations
 

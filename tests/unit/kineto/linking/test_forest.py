@@ -1,4 +1,4 @@
-"""Are questions about parents answered as a walk from event to event would?"""
+"""Queries about parents give the same answers as a walk from event to event."""
 
 from __future__ import annotations
 

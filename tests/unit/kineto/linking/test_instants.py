@@ -1,4 +1,4 @@
-"""Are operators without duration inside what ran them, in times of whole microseconds?"""
+"""Operators without duration are inside what ran them, in times of whole microseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are ranks that were merged into one file told apart?"""
+"""Ranks that were merged into one file are kept apart."""
 
 from __future__ import annotations
 

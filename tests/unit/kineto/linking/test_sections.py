@@ -1,4 +1,4 @@
-"""Which recorded sections belong to a window, and in which clock are they?"""
+"""The recorded sections of a window are read, in the window's clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are asynchronous begins and ends read as events, whatever overlaps?"""
+"""Asynchronous starts and ends are read as events, however they overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is damage told apart by kind, with the place of the first?"""
+"""Damage is distinguished by kind, with the place of the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is everything around damage kept, and each kind of damage counted where it is?"""
+"""Everything around damage is kept, and each kind of damage is counted at its place."""
 
 from __future__ import annotations
 

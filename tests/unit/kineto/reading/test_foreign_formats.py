@@ -1,4 +1,4 @@
-"""Is a file that is no Chrome trace called by its name?"""
+"""A file that is not a Chrome trace is identified by its format."""
 
 from __future__ import annotations
 

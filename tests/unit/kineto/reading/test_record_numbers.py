@@ -1,4 +1,4 @@
-"""Are the profiler's own numbers of its records summed up as they stand in the file?"""
+"""The profiler's own numbers of its records are summarised as they are in the file."""
 
 from __future__ import annotations
 

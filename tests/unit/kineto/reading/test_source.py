@@ -1,4 +1,4 @@
-"""Which files are read, how far, and what is said about those that are damaged?"""
+"""Regular files are read up to the limits, and damage of them is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are times exact, however the file writes them?"""
+"""Times are exact, however the file writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the columns hold what the file says, in every form that versions write it?"""
+"""The columns contain what the file contains, in every form that versions write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are all arguments of chosen events found again in the file?"""
+"""All arguments of chosen events are found again in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the columns of recorded traces hold what plain JSON reads from them?"""
+"""The columns of recorded traces contain what plain JSON reads from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a trace is sent, and is any of its time lost?"""
+"""The spans sent of a trace fit the budget, and none of its time is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What did the end of a trace wait for?"""
+"""The critical path contains what the end of a trace waited for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ids do events of a trace file get?"""
+"""The ids of a trace file's events are distinct and follow from the file."""
 
 from __future__ import annotations
 

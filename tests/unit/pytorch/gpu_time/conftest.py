@@ -1,4 +1,4 @@
-"""What do tests of GPU time share? A run without an agent on simulated devices."""
+"""Shared by tests of GPU time: a run without an agent on simulated devices."""
 
 from __future__ import annotations
 

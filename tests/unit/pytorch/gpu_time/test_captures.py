@@ -1,4 +1,4 @@
-"""Is no event asked while another thread captures a graph, and are captures seen in real torch?"""
+"""No event is queried while another thread captures a graph; captures in real torch are seen."""
 
 from __future__ import annotations
 

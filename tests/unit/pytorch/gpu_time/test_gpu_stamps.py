@@ -1,4 +1,4 @@
-"""Is the GPU time of each section what the device took, and is nothing ever waited for?"""
+"""The GPU time of each section is what the device took, and nothing is ever waited for."""
 
 from __future__ import annotations
 

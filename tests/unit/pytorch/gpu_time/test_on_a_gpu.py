@@ -1,4 +1,4 @@
-"""Does a real device say the same as the simulated one?"""
+"""A real device gives the same results as the simulated one."""
 
 from __future__ import annotations
 

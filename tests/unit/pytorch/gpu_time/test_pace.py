@@ -1,4 +1,4 @@
-"""Is what is said of idling and of who waited for whom true of simulated devices?"""
+"""Reports on idling and on ranks waiting for each other are true for simulated devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does what a simulated device took arrive in the summary, exactly?"""
+"""The times of a simulated device arrive in the summary, exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Have the steps of a loop that is only watched GPU time as those that are said?"""
+"""The steps of a watched loop have GPU time like those that the program reports."""
 
 from __future__ import annotations
 

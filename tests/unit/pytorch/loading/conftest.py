@@ -1,4 +1,4 @@
-"""What do tests of the inside of loaders share? A run in which it is seen."""
+"""Shared by tests of the inside of loaders: a run in which it is observed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a run see the DataLoaders of its program without being asked to, and only where it may?"""
+"""A run observes the DataLoaders of its program without a request, and only where it may."""
 
 from __future__ import annotations
 

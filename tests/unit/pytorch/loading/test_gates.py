@@ -1,4 +1,4 @@
-"""Is a process that a loader has forked a worker at once, whatever comes in between?"""
+"""A process that a loader has forked is a worker immediately, despite any interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the figures of a loader's iterator kept for as long as it is there?"""
+"""The figures of a loader's iterator are kept for as long as it exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what happens inside a DataLoader counted, and does the loader stay what it is?"""
+"""What happens inside a DataLoader is counted, and the loader stays what it is."""
 
 from __future__ import annotations
 

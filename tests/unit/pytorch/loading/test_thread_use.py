@@ -1,4 +1,4 @@
-"""Is it known what a thread had of the CPUs, and what it waited for one?"""
+"""A thread's CPU time, and its wait for a CPU, are known."""
 
 from __future__ import annotations
 

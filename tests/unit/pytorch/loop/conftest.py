@@ -1,4 +1,4 @@
-"""What do tests of watched loops share? A run in which they are watched."""
+"""Shared by tests of watched loops: a run in which they are watched."""
 
 from __future__ import annotations
 

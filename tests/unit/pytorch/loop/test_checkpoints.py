@@ -1,4 +1,4 @@
-"""Do checkpoints of an untouched program say how many bytes they have, and how fast they were?"""
+"""Checkpoints of an unmodified program have their size in bytes and their rate."""
 
 from __future__ import annotations
 

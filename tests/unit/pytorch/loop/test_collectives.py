@@ -1,4 +1,4 @@
-"""Are the collectives that an untouched loop asks for sections of its steps?"""
+"""The collectives that an unmodified loop calls are sections of its steps."""
 
 from __future__ import annotations
 

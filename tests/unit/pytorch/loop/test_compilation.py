@@ -1,4 +1,4 @@
-"""Is each compilation a section where it happens, and nothing of what is compiled another?"""
+"""Each compilation is a section where it happens, and compiled code is left unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May the program be interrupted wherever a moment begins or ends, and be seen afterwards?"""
+"""The program may be interrupted wherever a moment starts or ends, and is observed afterwards."""
 
 from __future__ import annotations
 

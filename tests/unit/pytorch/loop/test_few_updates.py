@@ -1,4 +1,4 @@
-"""Is it recorded how many collectives an update takes, without a look at any of them?"""
+"""The number of collectives of an update is recorded, without watching any of them."""
 
 from __future__ import annotations
 

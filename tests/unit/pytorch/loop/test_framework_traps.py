@@ -1,4 +1,4 @@
-"""Are the steps of a framework's loop right where it ends early, goes on, fails or comes again?"""
+"""A framework's steps are right if its loop ends early, continues, fails or runs again."""
 
 from __future__ import annotations
 

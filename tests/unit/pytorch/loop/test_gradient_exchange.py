@@ -1,4 +1,4 @@
-"""Is it recorded what DDP exchanges in a backward pass, and how long that waits for it?"""
+"""DDP's exchange in a backward pass is recorded, with the wait for it."""
 
 from __future__ import annotations
 

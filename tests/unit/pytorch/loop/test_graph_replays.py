@@ -1,4 +1,4 @@
-"""Are steps seen that a CUDA graph replays, without any call of torch's inside?"""
+"""Steps that a CUDA graph replays are detected, without any call of torch's inside."""
 
 from __future__ import annotations
 

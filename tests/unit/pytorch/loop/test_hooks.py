@@ -1,4 +1,4 @@
-"""Do the hooks see what a training loop does, once each, and stay out of its way?"""
+"""The hooks observe what a training loop does, once each, and stay out of its way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are steps and validations told from what torch shows where a person would say they are?"""
+"""Steps and validations are inferred from what torch exposes, as a person would define them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When does a moment of an untouched loop begin and end, and what of it is whose time?"""
+"""The start and end of each moment of an unmodified loop are right, and so is their time."""
 
 from __future__ import annotations
 

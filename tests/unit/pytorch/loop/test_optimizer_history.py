@@ -1,4 +1,4 @@
-"""Is it recorded what the history of an optimizer may come to?"""
+"""The possible size of an optimizer's history is recorded."""
 
 from __future__ import annotations
 

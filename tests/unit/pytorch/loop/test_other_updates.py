@@ -1,4 +1,4 @@
-"""Are optimizer steps counted that no loop contains, and only those?"""
+"""Optimizer steps that no loop contains are counted, and only those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it known who learns and who updates, for as long as they are there?"""
+"""Learning modules and updating optimizers are known, for as long as they exist."""
 
 from __future__ import annotations
 

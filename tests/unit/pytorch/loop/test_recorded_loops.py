@@ -1,4 +1,4 @@
-"""Are the loops of frameworks, imitated call by call, recorded as the steps that they are?"""
+"""The loops of frameworks, imitated call by call, are recorded with their real steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the steps of a program that is resumed go on where it was?"""
+"""The steps of a resumed program continue where it was."""
 
 from __future__ import annotations
 

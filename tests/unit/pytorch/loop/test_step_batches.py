@@ -1,4 +1,4 @@
-"""Does each step get the samples of the batches that it trains on?"""
+"""Each step gets the samples of the batches that it trains on."""
 
 from __future__ import annotations
 

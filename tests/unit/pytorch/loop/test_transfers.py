@@ -1,4 +1,4 @@
-"""Is a batch that a framework moves to the device a section, and one that stays none?"""
+"""A batch that a framework moves to the device is a section, and one that stays is not."""
 
 from __future__ import annotations
 

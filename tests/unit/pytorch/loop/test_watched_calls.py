@@ -1,4 +1,4 @@
-"""Is what a call is about asked for only where the function has it?"""
+"""The subject of a call is read only if the function has its parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a woven function timed without anything else that could be told?"""
+"""A woven function is timed without any other noticeable change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are loops seen as they are that ask for batches in other ways, or train by other recipes?"""
+"""Loops that request batches in other ways, or train by other recipes, are observed correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the history of CUDA allocations kept where it is asked for, and left alone elsewhere?"""
+"""The history of CUDA allocations is kept on request, and left alone otherwise."""
 
 from __future__ import annotations
 

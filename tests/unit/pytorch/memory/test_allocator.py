@@ -1,4 +1,4 @@
-"""Is the CUDA allocator's account published as it is, at little cost, and is CUDA left alone?"""
+"""The CUDA allocator's account is published unchanged, at low cost, and CUDA is left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a section say by how much it made GPU memory grow, and nothing that is not known?"""
+"""A section reports by how much it made GPU memory grow, and nothing that is not known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the allocator's state written when somebody asks for it, and else nothing?"""
+"""The allocator's state is written on request, and only then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the allocator's state kept when GPU memory runs out, and the error left alone?"""
+"""The allocator's state is stored when GPU memory runs out, and the error is left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the batch size found that fits and that is fastest, and is the program whole afterwards?"""
+"""The largest and the fastest batch size are found, and the program is intact afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the watcher of a module's calls kept for as long as the module is there?"""
+"""The watcher of a module's calls is kept for as long as the module exists."""
 
 from __future__ import annotations
 

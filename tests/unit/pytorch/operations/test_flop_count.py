@@ -1,4 +1,4 @@
-"""Are operations those that one counts by hand, and does nothing of the program tell of it?"""
+"""Operations equal those counted by hand, and the program does not notice the counting."""
 
 from __future__ import annotations
 

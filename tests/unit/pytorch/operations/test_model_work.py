@@ -1,4 +1,4 @@
-"""Do steps know what their models compute, without being longer, other or fewer for it?"""
+"""Steps know what their models compute, without becoming longer, different or fewer."""
 
 from __future__ import annotations
 

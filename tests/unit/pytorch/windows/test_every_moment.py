@@ -1,4 +1,4 @@
-"""May the program be interrupted at every moment of a profiler window, and profile again?"""
+"""The program may be interrupted at every moment of a profiler window, and profile again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the number of events that a running profiler holds known well enough to stop it?"""
+"""The number of events of a running profiler is known well enough to stop it."""
 
 from __future__ import annotations
 

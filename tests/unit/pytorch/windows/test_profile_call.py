@@ -1,4 +1,4 @@
-"""Does a profiled block leave its trace, in a run and without one?"""
+"""A profiled block leaves its trace, in a run and without one."""
 
 from __future__ import annotations
 

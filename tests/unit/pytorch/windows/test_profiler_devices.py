@@ -1,4 +1,4 @@
-"""What is recorded here, and when is profiling too dangerous?"""
+"""Available or chosen activities are recorded, and dangerous profiling is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is there never a second profiler, and does the program's own see what it would see without us?"""
+"""There is never a second profiler, and the program's own sees the same as without us."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do profiler windows hold the steps that the schedule names, and take no time of theirs?"""
+"""Profiler windows contain the steps that the schedule names, and take no time of theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a trace in its folder whole, or not at all?"""
+"""A trace in its folder is complete or absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does ``trace_handler()`` take the trace of a program's own profiler, without taking it away?"""
+"""``trace_handler()`` stores the trace of a program's own profiler, and leaves it usable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the program called for each step and phase, in time and never in its way?"""
+"""The program is called for each step and phase, in time and never in its way."""
 
 from __future__ import annotations
 

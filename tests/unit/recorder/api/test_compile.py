@@ -1,4 +1,4 @@
-"""Is torch.compile not disturbed, by the decorator nor by the block?"""
+"""torch.compile is not disturbed, by the decorator nor by the block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of decorated functions, instruments and runs that are copied or sent to a worker?"""
+"""Decorated functions, instruments and runs may be copied or sent to a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a decorated generator's section cover its body, and never its consumer?"""
+"""A decorated generator's section covers its body, and never its consumer."""
 
 from __future__ import annotations
 

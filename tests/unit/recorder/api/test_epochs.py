@@ -1,4 +1,4 @@
-"""Do epochs and phases stand where they belong: in the run's trace?"""
+"""Epochs and phases are placed where they belong: in the run's trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are reading and writing of files recorded on request, and do files stay what they are?"""
+"""Reading and writing of files are recorded on request, and files stay what they are."""
 
 from __future__ import annotations
 

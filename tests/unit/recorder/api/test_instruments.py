@@ -1,4 +1,4 @@
-"""Do counters, gauges and histograms of the program hold exactly what was recorded?"""
+"""Counters, gauges and histograms of the program contain exactly what was recorded."""
 
 from __future__ import annotations
 

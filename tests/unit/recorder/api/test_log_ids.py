@@ -1,4 +1,4 @@
-"""Do records of ``logging`` say in which span they were written?"""
+"""Records of ``logging`` contain the span in which they were written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a program learn what memory it has now, from the kernel and the allocator?"""
+"""A program gets its current memory, from the kernel and the allocator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does ``memory_growth()`` find, and what does it leave alone?"""
+"""``memory_growth()`` finds growing objects, and leaves the rest of the program alone."""
 
 from __future__ import annotations
 

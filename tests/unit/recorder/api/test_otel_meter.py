@@ -1,4 +1,4 @@
-"""Do metrics that other libraries make through the OpenTelemetry API become series?
+"""Metrics that other libraries make through the OpenTelemetry API become series.
 
 The API takes a provider once in a process, so it is tried with one that is not installed.
 """

@@ -1,4 +1,4 @@
-"""With ``provider="install"``, does what other libraries record land in the journal?
+"""With ``provider="install"``, what other libraries record arrives in the journal.
 
 The API takes a provider of each kind once in a process, so each test has a process of its own.
 """

@@ -1,4 +1,4 @@
-"""Do spans that other libraries make through the OpenTelemetry API become sections?
+"""Spans that other libraries make through the OpenTelemetry API become sections.
 
 The API takes a provider once in a process, so it is tried with one that is not installed.
 """

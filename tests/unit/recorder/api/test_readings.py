@@ -1,4 +1,4 @@
-"""Does a program learn what the agent read, as it is, and how old it is?"""
+"""A program gets what the agent has read, unchanged, with its age."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a request a trace of its own, in each shape, wherever it is handled?"""
+"""A request is a trace of its own, in each shape, wherever it is handled."""
 
 from __future__ import annotations
 

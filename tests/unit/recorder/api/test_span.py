@@ -1,4 +1,4 @@
-"""Does ``span`` record in each of its shapes, and nothing but what happened?"""
+"""``span`` records in each of its shapes, and only what happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do ``step`` and ``mark_step`` count where there is no loop to wrap?"""
+"""``step`` and ``mark_step`` count where there is no loop to wrap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does ``steps`` open and end exactly the steps that a loop does?"""
+"""``steps`` opens and ends exactly the steps of a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a piece of the program told at its end, with and without a run?"""
+"""A piece of the program is reported at its end, with and without a run."""
 
 from __future__ import annotations
 

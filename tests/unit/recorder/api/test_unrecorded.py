@@ -1,4 +1,4 @@
-"""Is a program told that it forgot to start a run, once, and only if it did?"""
+"""A program is warned that it forgot to start a run, once, and only if it did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does any value become an attribute that every backend can hold, and no other?"""
+"""Any value becomes an attribute that every backend can store, and no other."""
 
 from __future__ import annotations
 

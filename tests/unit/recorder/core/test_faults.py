@@ -1,4 +1,4 @@
-"""Does the program never notice when the recorder itself fails?"""
+"""The program never notices when the recorder itself fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May what a garbage collection calls record, without harm to what the collection fell into?"""
+"""Code called by a garbage collection may record, without harm to the interrupted code."""
 
 from __future__ import annotations
 

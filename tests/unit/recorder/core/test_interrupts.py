@@ -1,4 +1,4 @@
-"""Does what the program raises into our code reach it, wherever our code just is?"""
+"""Exceptions that the program raises into our code reach it, wherever our code is."""
 
 from __future__ import annotations
 

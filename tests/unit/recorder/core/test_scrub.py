@@ -1,4 +1,4 @@
-"""Is what is recorded of an exception safe: for the program, and for its secrets?"""
+"""What is recorded of an exception is safe: for the program, and for its secrets."""
 
 from __future__ import annotations
 

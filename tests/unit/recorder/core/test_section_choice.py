@@ -1,4 +1,4 @@
-"""Are sections left out, added up and printed as the settings say, and is all else as ever?"""
+"""Sections are omitted, summed and printed as the settings demand; the rest is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are tasks and threads told apart, and each other's sections never mixed up?"""
+"""Tasks and threads are kept apart, and each other's sections never mixed up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the counters of a thread and its process the kernel's own?"""
+"""The counters of a thread and its process are the kernel's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do aggregated sections add up exactly, and what happens when no cell is left?"""
+"""Aggregated sections sum exactly, also if no cell is left."""
 
 from __future__ import annotations
 

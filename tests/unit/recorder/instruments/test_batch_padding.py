@@ -1,4 +1,4 @@
-"""Is padding in a batch of token numbers counted, and nothing else taken for it?"""
+"""Padding in a batch of token numbers is counted, and nothing else is taken for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it found what a line of a program calls, also where that is written in C?"""
+"""The function that a line of a program calls is found, also if it is written in C."""
 
 from __future__ import annotations
 

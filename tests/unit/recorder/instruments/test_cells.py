@@ -1,4 +1,4 @@
-"""Is each value in the right bucket, the right span its example, and what if no cell is left?"""
+"""Each value is in the right bucket, with the right exemplar, also if no cell is left."""
 
 from __future__ import annotations
 

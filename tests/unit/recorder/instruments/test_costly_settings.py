@@ -1,4 +1,4 @@
-"""Is it seen what settings make a backward pass longer?"""
+"""Settings that make a backward pass longer are detected."""
 
 from __future__ import annotations
 

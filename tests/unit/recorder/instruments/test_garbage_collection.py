@@ -1,4 +1,4 @@
-"""Are garbage collections counted, by generation and with their time, and never in the way?"""
+"""Garbage collections are counted, by generation and with their time, and never in the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the operations of a backward pass counted, each once?"""
+"""The operations of a backward pass are counted, each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the methods of series record exactly, from any thread and whatever comes in between?"""
+"""The methods of series record exactly, from any thread and despite any interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does ``memory_growth()`` tell of PyTorch's tensors?"""
+"""``memory_growth()`` reports PyTorch's tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is each logged value one row, with its step, and never a wait?"""
+"""Each logged value is one row, with its step, and never a wait."""
 
 from __future__ import annotations
 

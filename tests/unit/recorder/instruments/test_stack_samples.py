@@ -1,4 +1,4 @@
-"""Is the line of the program counted at which a thread is, with what it calls?"""
+"""The sampled line of a thread is counted, with what it calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the agent started on its own feet, watched, and never waited for too long?"""
+"""The agent is started detached, watched, and never waited for too long."""
 
 from __future__ import annotations
 

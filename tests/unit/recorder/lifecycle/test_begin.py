@@ -1,4 +1,4 @@
-"""What is set up when a run begins, and what if it cannot be?"""
+"""The start of a run sets up everything, or handles what fails."""
 
 from __future__ import annotations
 

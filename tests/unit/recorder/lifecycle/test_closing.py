@@ -1,4 +1,4 @@
-"""Is everything that is open closed, once, when a run ends?"""
+"""Everything that is open is closed, once, when a run ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a notebook show the closing text where the run ended, and what it says once it is stored?
+"""A notebook shows the closing text where the run ended, with its content once it is stored.
 
 IPython is stood in for by what it promises of ``display()``: a handle that puts something else in
 the place of what was shown, from any thread.

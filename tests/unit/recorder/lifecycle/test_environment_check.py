@@ -1,4 +1,4 @@
-"""Is what nobody would understand said at the start?"""
+"""Settings without effect are reported at the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do rows come to the same, gone through by columns or one by one, and is NumPy only used?"""
+"""Rows give the same result by columns or one by one, and NumPy is used only if loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a journal hold after its process ended, in whichever way?
+"""A journal keeps what its process recorded, in whatever way the process ended.
 
 Each program runs in a process of its own; its journal is read afterwards, as the agent would.
 """

@@ -1,4 +1,4 @@
-"""Is what a run's process used known, also of a short run?"""
+"""The resource use of a run's process is known, also of a short run."""
 
 from __future__ import annotations
 

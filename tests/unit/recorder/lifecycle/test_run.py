@@ -1,4 +1,4 @@
-"""Does a run begin clearly, hold what it is told, and end once?"""
+"""A run starts clearly, keeps what it is given, and ends once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do all ranks of a run find one folder, and different runs never the same?"""
+"""All ranks of a run find one folder, and different runs never the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a process find out from its launcher which run and rank it is?"""
+"""A process derives its run and rank from its launcher."""
 
 from __future__ import annotations
 

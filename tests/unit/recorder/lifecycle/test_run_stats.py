@@ -1,4 +1,4 @@
-"""Is what a program is told of its sections what they took, whenever and wherever it asks?"""
+"""The figures that a program gets about its sections are exact, at any time and place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the main thread's stack looked at where sections say little of the steps, and only there?"""
+"""The main thread's stack is sampled if sections explain little of the steps, and only then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the program told of each warning once until it clears, at its steps and never in its way?"""
+"""The program gets each warning once until it clears, at its steps and never in its way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do sections and the OpenTelemetry API see each other, both ways?"""
+"""Sections and the OpenTelemetry API see each other, both ways."""
 
 from __future__ import annotations
 

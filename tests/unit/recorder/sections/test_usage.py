@@ -1,4 +1,4 @@
-"""Is what a section used what the kernel and the allocator say, wherever it ran?"""
+"""A section's usage equals the figures of kernel and allocator, wherever it ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a loop that is left end its step at once, and does the step know why?"""
+"""A loop that is left ends its step immediately, and the step knows why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it known how many steps a training plans, without asking the program's own code?"""
+"""The number of planned steps is known, without calling the program's own code."""
 
 from __future__ import annotations
 

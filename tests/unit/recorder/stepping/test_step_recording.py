@@ -1,4 +1,4 @@
-"""What becomes of a step that was only inferred, when others say what is?"""
+"""An inferred step gives way if other code reports the steps."""
 
 from __future__ import annotations
 

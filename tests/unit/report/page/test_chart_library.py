@@ -1,4 +1,4 @@
-"""Is the library in a page what was published, and can it be renewed?"""
+"""The library in a page is the published one, and can be renewed."""
 
 from __future__ import annotations
 

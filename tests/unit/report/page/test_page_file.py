@@ -1,4 +1,4 @@
-"""Does the page say what is known, escape what it is given, and need nothing else?"""
+"""The page shows what is known, escapes its input, and needs nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a container report its own limits, and how often it was held back?"""
+"""A container reports its own limits, and how often it was throttled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the control groups of a process found, however trees are mounted?"""
+"""The control groups of a process are found, however trees are mounted."""
 
 from __future__ import annotations
 

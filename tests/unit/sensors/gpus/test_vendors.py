@@ -1,4 +1,4 @@
-"""Are the GPUs of a vendor that another package brings read, whatever another vendor does?"""
+"""The GPUs of a vendor from another package are read, whatever another vendor does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the GPU that a rank is said to use the one that CUDA would give it?"""
+"""The GPU reported for a rank is the one that CUDA would give it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the children of a training process found and told apart?"""
+"""The children of a training process are found and distinguished."""
 
 from __future__ import annotations
 

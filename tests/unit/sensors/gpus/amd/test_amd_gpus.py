@@ -1,4 +1,4 @@
-"""Are AMD GPUs read under the names of NVIDIA's, as far as a stand-in for ``amdsmi`` can tell?"""
+"""AMD GPUs are read under the names of NVIDIA's, as far as a stand-in for ``amdsmi`` shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the sensor say what NVML says, in the right units, and nothing where it says nothing?"""
+"""The sensor reports NVML's values, in the right units, and nothing if NVML has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a real GPU say the same to the sensor as to ``nvidia-smi``?"""
+"""A real GPU gives the sensor the same values as ``nvidia-smi``."""
 
 from __future__ import annotations
 

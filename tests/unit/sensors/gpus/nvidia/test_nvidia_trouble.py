@@ -1,4 +1,4 @@
-"""What becomes of the readings when GPUs, drivers and libraries fail?"""
+"""Readings survive failures of GPUs, drivers and libraries."""
 
 from __future__ import annotations
 
