@@ -191,7 +191,7 @@ def find_timeless(
         return none
     first, last = start_ns.min(), start_ns.max()
     is_mixed = first < UNIX_TIME_NS <= last
-    # Only the extremes are computed for a sound file.
+    # Only the extremes are computed for an intact file.
     if first > zero_ns and not is_mixed and duration_ns.max() <= _LONGEST_NS:
         return none
     is_zero = (start_ns == zero_ns) | (start_ns == 0)

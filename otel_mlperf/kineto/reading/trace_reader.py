@@ -149,7 +149,7 @@ def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]
 
 
 def each_detail(trace: Trace, rows: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the ``args`` one after the other, in the file's order, to save memory.
+    """Yield the ``args`` one after the other, in the file's order: not all are in memory at once.
 
     Raises:
         TraceError: the file is gone, or is not the one that ``trace`` was read from.

@@ -72,7 +72,7 @@ class GpuStamps:
     """GPU stamps of one recording.
 
     Args:
-        recorder: of the run.
+        recorder: recorder of the run.
         cuda: ``torch.cuda``, which the program has initialised.
         clock: monotonic nanoseconds.
         most: maximum number of events of one device.

@@ -26,7 +26,7 @@ class Switch:
     """Switch that enables stamps in one recording, once.
 
     Args:
-        recorder: of the run.
+        recorder: recorder of the run.
         find_cuda: finds ``torch.cuda`` once it is initialised.
         make: makes the stamps of a recorder, from ``torch.cuda``.
     """

@@ -135,7 +135,8 @@ def _note() -> None:
 
 
 _MOST_LOOKED_AT: Final = 8
-"""Maximum number of parameters read: one optimizer's counts are equal, with rare exceptions."""
+"""Maximum number of parameters read: their counts are equal, except those of rarely updated ones.
+"""
 
 
 class OptimizerPrepared(LoopMoment):

@@ -49,7 +49,7 @@ class Allocator:
     """Reader of the allocator's accounts in one run's process.
 
     Args:
-        recorder: of the run.
+        recorder: recorder of the run.
         find_torch: finds torch once CUDA is initialised.
         clock: monotonic nanoseconds.
     """

@@ -110,7 +110,7 @@ def write_allocator(recorder: Recorder, torch: Any, why: str) -> Path | None:
     """Write the files; return the first one that could be written, None: none could.
 
     Args:
-        recorder: of the run.
+        recorder: recorder of the run.
         torch: the module, whose CUDA is initialised.
         why: reason for writing them, stored in the text and the JSON.
     """

@@ -37,7 +37,7 @@ class MpsMemory:
     """Reader of MPS memory in one run's process.
 
     Args:
-        recorder: of the run.
+        recorder: recorder of the run.
         find_mps: finds ``torch.mps`` once the program uses it.
     """
 

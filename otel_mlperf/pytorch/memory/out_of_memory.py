@@ -30,7 +30,7 @@ class OutOfMemory:
     """Writer of the allocator's state when one of a run's sections runs out of GPU memory.
 
     Args:
-        recorder: of the run.
+        recorder: recorder of the run.
         find_torch: finds torch, if it is there.
     """
 
