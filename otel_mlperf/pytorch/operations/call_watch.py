@@ -1,8 +1,8 @@
 """Watch over the calls of the models that the program named, in each step.
 
 ``torch.nn.Module._call_impl`` is woven once the first model is named: a hook of the module would
-be pickled and copied with it. If modules of a named model call each other, the outermost call
-counts. Under ``torch.compile`` our code is not visible, so for a compiled model the call from
+be pickled and copied with it. If a named module is called inside another one, only the outermost
+call counts. Under ``torch.compile`` our code is not visible, so for a compiled model the call from
 outside counts.
 """
 
