@@ -1,6 +1,6 @@
-"""How does recording get into programs and frameworks that know nothing of it?
+"""Integrations: recording of programs and frameworks that do not know this package.
 
-What the author of an integration needs is here; ``docs/EXTENDING.md`` has the recipe.
+The author of an integration finds the public names here; ``docs/EXTENDING.md`` has the recipe.
 """
 
 from otel_mlperf.integrations.integration import Integration, harmless

@@ -1,7 +1,7 @@
-"""How is something done right after the program imports a module, without importing it first?
+"""Import hooks: calls right after the program imports a module, without importing it first.
 
-A finder in front of the others lets them find the module and adds a call behind its loader's own
-work. The module, its spec and its loader stay what they would have been.
+A finder at the front of ``sys.meta_path`` lets the other finders find the module and adds a call
+after its loader's own work. The module, its spec and its loader stay otherwise unchanged.
 """
 
 from __future__ import annotations

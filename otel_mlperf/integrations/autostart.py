@@ -1,11 +1,11 @@
-"""How does recording begin in a program that does not ask for it?
+"""Automatic start of recording in a program that does not call ``start()``.
 
 ``otel-mlperf run`` replaces itself by plain ``python``, so that everything is as under ``python``
 because it is ``python``: ``__main__``, arguments, paths, pickling, workers, exit codes, tracebacks.
-One variable and one folder at the front of ``PYTHONPATH`` bring ``sitecustomize`` of ours to run
-first; it starts the run, switches the integrations on, and takes both away again. Launchers keep
-them, for the programs that they start. Which program it is is told from the command line alone,
-before any of its code has run.
+One variable and one folder at the front of ``PYTHONPATH`` make Python run this package's
+``sitecustomize`` first. It starts the run, switches the integrations on, and removes both again.
+Launchers keep them, for the programs that they start. The program is determined from the command
+line alone, before any of its code has run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The integration of torch's DataLoader: what happens inside it, whoever writes the loop?"""
+"""The integration of torch's DataLoader: its waits, ready batches and workers, in any loop."""
 
 from __future__ import annotations
 

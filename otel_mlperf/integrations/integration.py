@@ -1,4 +1,4 @@
-"""What is an integration, and what keeps a broken one from harming the program?"""
+"""Protocol of an integration, and the isolation of its failures from the program."""
 
 from __future__ import annotations
 

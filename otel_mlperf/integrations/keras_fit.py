@@ -1,8 +1,8 @@
-"""The integration of Keras 3: what do ``fit``, ``evaluate`` and ``save`` of a model say of a run?
+"""The integration of Keras 3: ``fit``, ``evaluate`` and ``save`` of a model.
 
-On every backend epochs, steps, validations and checkpoints. On torch the parts of a step are those
-that torch shows, and the update is Keras's own. Where a step is one compiled call, as on JAX, it
-has two parts: the wait for its batch and that call.
+On every backend it records epochs, steps, validations and checkpoints. On torch the parts of a step
+are those of the torch integration, and the update is Keras's own. Where a step is one compiled
+call, as on JAX, it has two parts: the wait for its batch and that call.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How do ``opentelemetry-instrument`` and the Kubernetes Operator start a run?
+"""Entry points by which ``opentelemetry-instrument`` and the Kubernetes Operator start a run.
 
-Both have a ``sitecustomize`` load what packages offer by entry points, in every process that Python
-begins below them; so which of those is a program to be recorded is told as it is under
-``otel-mlperf run``. What else is installed goes on: nothing here takes the place of another distro
-or configurator that nobody has named in its stead.
+Both have a ``sitecustomize`` that loads the entry points of packages in every Python process below
+them. So the program to record is determined as it is under ``otel-mlperf run``. Other installed
+instrumentation continues to work: this module replaces no other distro or configurator unless the
+user names it instead.
 """
 
 from __future__ import annotations

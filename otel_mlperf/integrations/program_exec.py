@@ -1,7 +1,7 @@
 """Recording across ``os.exec*``: the program that replaces this one is recorded in its place.
 
 A wrapper ends so, and a program that starts itself again with other variables. The run of the
-program that is replaced ends first: nobody would be left to end it.
+replaced program ends first: nothing could end it later.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How does this process become the program that is to be recorded?
+"""Replacement of this process by the program to record.
 
-It looks whether the program exists, puts what the program's interpreter has to know into the
-environment, and replaces itself: nothing of ours stands between the program and its parent.
+It checks that the program exists, stores what the program's interpreter needs in the environment,
+and replaces itself: no process of this package remains between the program and its parent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How are the workers of Ray Train told that they are ranks of the run of their driver?
+"""The driver's side of Ray Train: its workers receive that they are ranks of its run.
 
-Ray hands them the function that trains, with all that it refers to. They get it with a part of ours
-around it, by value: a worker whose environment lacks this package trains all the same.
+Ray passes the training function to them, with all that it refers to. They receive it with a wrapper
+of this package, by value: a worker whose environment lacks this package trains all the same.
 """
 
 from __future__ import annotations

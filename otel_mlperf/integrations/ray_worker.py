@@ -1,4 +1,4 @@
-"""How does a worker of Ray Train, which trains in a thread of its own, become a rank of a run?"""
+"""The worker's side of Ray Train: a worker, which trains in its own thread, becomes a rank."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How long did the steps and sections of a piece of program take, known the moment it ends?
+"""Step and section times of a piece of program, known the moment it ends.
 
-A run without an agent and without a folder that stays: its journal is read in the process that
-wrote it, and what a finished run would say of its steps is worked out from the rows.
+They come from a run without an agent and without a permanent folder. Its journal is read in the
+process that wrote it, and the statistics that a finished run would have are derived from the rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was an interpreter told to run, and does that do work of its own?"""
+"""The program that an interpreter was started with, and whether it does work of its own."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which processes that a recorded program starts are ranks of its run, and how do they get there?
+"""Started processes that are ranks of the run of a recorded program, and how they join it.
 
-A script that Lightning starts once more is told in its environment, which has that only while it
-is started. A process of ``multiprocessing`` is a rank as soon as it joins a process group: only
-there is known which. The workers of Ray Train are ranks, too, and know it. Workers of loaders and
-of pools, and commands, are told nothing.
+A script that Lightning starts once more is notified through its environment, which contains the
+variables only while the script is started. A process of ``multiprocessing`` is a rank as soon as it
+joins a process group: only there is its rank known. The workers of Ray Train are ranks, too, and
+know it. Workers of loaders and of pools, and commands, are not notified.
 """
 
 from __future__ import annotations

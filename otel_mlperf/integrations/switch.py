@@ -1,8 +1,8 @@
-"""Which integrations are there, and how is one switched on?
+"""The available integrations, and switching them on and off.
 
-Each waits for its framework to be imported. A broken one costs itself alone: it is counted, said
-once, and the program goes on. That of DataLoaders is on in each run, whoever says its steps: what
-happens inside a loader no program says.
+Each integration waits for the import of its framework. A failure of one affects only itself: it is
+counted and logged once, and the program continues. The DataLoader integration is on in each run,
+whatever reports the steps: no program reports what happens inside a loader.
 """
 
 from __future__ import annotations

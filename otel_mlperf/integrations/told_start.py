@@ -1,6 +1,7 @@
-"""What is a process told that is to record, and by which variables?
+"""The start request: what a process that is to record receives, and its environment variables.
 
-One variable, and one folder at the front of ``PYTHONPATH`` whose ``sitecustomize`` reads it.
+The request consists of one variable, and one folder at the front of ``PYTHONPATH`` whose
+``sitecustomize`` reads it.
 """
 
 from __future__ import annotations

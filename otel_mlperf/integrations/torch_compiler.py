@@ -1,4 +1,4 @@
-"""From when on is ``torch.compile`` seen? From the import of TorchDynamo, in runs of any kind."""
+"""Start of watching ``torch.compile``: the import of TorchDynamo, in runs of any kind."""
 
 from __future__ import annotations
 

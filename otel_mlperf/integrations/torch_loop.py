@@ -1,7 +1,7 @@
-"""The integration of torch itself: how is a loop recorded that no framework runs?
+"""The integration of torch itself: recording of a loop that no framework runs.
 
-torch shows the moments of a loop; where its steps begin and end is inferred from them. A framework
-knows that better, and says so with ``own_steps``.
+torch exposes the moments of a loop, from which the start and end of its steps are inferred. A
+framework knows them better, and declares that with ``own_steps``.
 """
 
 from __future__ import annotations

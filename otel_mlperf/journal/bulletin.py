@@ -1,7 +1,7 @@
-"""What does the agent tell the training processes of its node?
+"""The agent's bulletin: latest readings and active warnings for the training processes of its node.
 
-One file beside the journals, replaced as a whole: what each source said when it was read last, and
-the warnings that hold. Whoever reads it sees one state of it or the next, never a part.
+It is one file next to the journals, replaced as a whole: the latest values of each source, and the
+warnings that are active. A reader sees one state of the file or the next, never a part.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What may entries and payloads of a journal say? What says anything else was written over.
+"""Valid shapes of a journal's entries and payloads; anything else was overwritten.
 
-Who reads a journal relies on these shapes. One stray store of the program into its own memory must
-cost what it hit, and nothing else.
+Readers of a journal rely on these shapes. One stray store of the program into its own memory must
+damage only what it hit.
 """
 
 from __future__ import annotations

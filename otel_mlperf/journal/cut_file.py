@@ -1,8 +1,8 @@
-"""How does a journal go on that somebody has cut short, and which of its rows are gone?
+"""Repair of truncated journal files, and the rows that were lost.
 
-The file gets its length back, with zeros where rows were: whoever has it mapped could read and
-write there no more (SIGBUS), and can again. A file whose header is gone stays as it is: nothing
-says what it was.
+The file gets its length back, with zeros in place of the lost rows. A process that has mapped the
+file could not access that part any more (SIGBUS), and can again. A file whose header is gone stays
+unchanged: its former content is unknown.
 """
 
 from __future__ import annotations

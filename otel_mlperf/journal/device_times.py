@@ -1,6 +1,6 @@
-"""When was a device in the sections of one root, as a payload of its own says afterwards?
+"""Device times of the sections of one root, which a later payload of its own contains.
 
-``device clock`` is that of the device as it is written here: it begins at the first stamp.
+``device clock`` is the clock of the device as written here: it starts at the first stamp.
 """
 
 from __future__ import annotations

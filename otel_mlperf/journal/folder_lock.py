@@ -1,4 +1,4 @@
-"""Who alone serves a folder of journals, and does anybody?"""
+"""The lock by which one agent serves a folder of journals."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""How is the file of a journal made, and made again when somebody has removed it?
+"""Creation of a journal file, and its re-creation after somebody has removed it.
 
-Logging out may empty shared memory (``RemoveIPC`` of systemd), and so may whoever cleans up there.
-What is mapped stays whole, but no agent that comes later finds it. So the content goes into a new
-file of the same name, at the same addresses: whatever of the recorder points into the mapping still
-does, and a reader of the old file goes on in the new one at the same slot.
+Logging out may empty shared memory (``RemoveIPC`` of systemd), and so may a clean-up job. Mapped
+memory stays intact, but an agent that starts later does not find the file. So the content is copied
+into a new file of the same name and mapped at the same addresses. Pointers of the recorder into the
+mapping stay valid, and a reader of the old file continues in the new file at the same slot.
 
-A file that is cut short cannot be kept from raising SIGBUS at the next store, whatever is checked
-before; the agent makes it whole again as soon as it sees it (``cut_file``). Only the owner of the
-file can do that. The kernel seals no size of a file that has a name, and one without a name
-(``memfd_create``) would be gone with the process and its agent, whose rows ``recover`` reads today.
+No earlier check can keep a truncated file from raising SIGBUS at the next store. The agent restores
+its length as soon as it sees it (``cut_file``). Only the owner of the file can truncate it. The
+kernel cannot seal the size of a file that has a name. A file without a name (``memfd_create``)
+would be gone with the process and its agent, and ``recover`` could not read its rows.
 """
 
 from __future__ import annotations

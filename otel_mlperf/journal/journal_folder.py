@@ -1,7 +1,7 @@
-"""Where do a run's journals lie, what are they called, and how large may one be?
+"""Folders, names and size limits of a run's journals.
 
-In shared memory: a store into a file on a disk was measured at up to 9 ms while another process
-wrote to it, tmpfs stayed below 1 ms.
+Journals are stored in shared memory: a store into a file on a disk was measured at up to 9 ms while
+another process wrote to it; tmpfs stayed below 1 ms.
 """
 
 from __future__ import annotations

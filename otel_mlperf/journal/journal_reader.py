@@ -1,6 +1,6 @@
-"""What has a process written into its journal since the last look?
+"""Reader of a journal: what its process has written since the last look.
 
-Everything comes out as a copy: the process goes on writing, and the agent frees what it has read.
+All results are copies: the process continues to write, and the agent frees what it has read.
 """
 
 from __future__ import annotations

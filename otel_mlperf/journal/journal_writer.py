@@ -1,17 +1,17 @@
-"""How does a process write its journal without ever waiting?
+"""Writer of a journal, which never waits.
 
-No lock, no allocation, no disk, no thread: sections run in signal handlers and finalizers too.
-Slots are drawn under a *lease*, an immutable counter and end. All slots below ``end`` are free to
-write; who draws one at or above it needs the next lease, which exists as soon as the reader has
-moved the tail. A thread that still holds an old lease sees the old end, so no slot is ever written
-twice. No room: the row is dropped and counted.
+It uses no lock, no allocation, no disk and no thread: sections run in signal handlers and
+finalizers too. Slots are drawn under a *lease*, an immutable counter and end. All slots below
+``end`` are free to write. A thread that draws a slot at or above it needs the next lease, which
+exists as soon as the reader has moved the tail. A thread that still has an old lease sees the old
+end, so no slot is ever written twice. If there is no room, the row is dropped and counted.
 
 Counters are words of a cast memoryview, one 8-byte store each. ``struct.pack_into`` zeroes its
-target first, and a reader or a SIGKILL in between would see zero: fine for a row, whose last word
-publishes it, wrong for a counter.
+target first, and a reader or a SIGKILL in between would see zero. That is harmless for a row, whose
+last word publishes it, and wrong for a counter.
 
-What the header says is known here too, and is said again now and then: a stray store of the program
-may have hit it.
+The writer keeps a copy of the header's values and stores them again now and then: a stray store of
+the program may have hit the header.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does a journal file look like? The one description that writer and reader share.
+"""Layout of a journal file: the one description that writer and reader share.
 
 A journal is one file per process in shared memory, little-endian, in five parts::
 
@@ -9,7 +9,7 @@ A journal is one file per process in shared memory, little-endian, in five parts
     ring      64 bytes each rows: what happened, newest over oldest
 
 **Rows** are published by their last word: a row counts when ``seq`` equals its slot number (a
-counter from 1; slot s lies at ``s & (rows - 1)``). The fields by kind:
+counter from 1; slot s is stored at ``s & (rows - 1)``). The fields by kind:
 
 =========  ==========  ===========  ========  ==============  ==========  ===== ==============
 kind       start       end          span      parent          root        track name
@@ -24,20 +24,22 @@ MARK       time        0            number    step            0           0     
 =========  ==========  ===========  ========  ==============  ==========  ===== ==============
 
 Times are nanoseconds of CLOCK_MONOTONIC. ``root`` is the span that makes the trace: a step, the
-run, or a key that a FOREIGN row has bound to a trace of somebody else. A root writes BEGIN before
-anything inside it; *number* is the user's step number, *n* counts from 0 in this process and phase
-(both signed). A VALUE row's ``span`` is the section in which ``log()`` was called. A MARK is
-a point from which on the program may ask what its sections took; a later one of its number replaces
-it. Those that the program sets have a name and say which step it was; of others the entry is 0.
+run, or a key that a FOREIGN row has bound to a trace of another process or library. A root writes
+BEGIN before anything inside it; *number* is the user's step number, *n* counts from 0 in this
+process and phase (both signed). A VALUE row's ``span`` is the section in which ``log()`` was
+called. A MARK is a point since which the program may query its section statistics; a later mark
+with the same number replaces it. A mark that the program sets has a name and the number of its
+step; the entry of other marks is 0.
 
-**Payloads.** What does not fit a row (attributes, an exception) is a MessagePack map, written as
-PAYLOAD rows of the same span id *before* the row that they belong to, whose flag HAS_PAYLOAD is
-then set; that of a FOREIGN row has its root key. One with ``d`` (see ``device_times``) belongs to
-no row. Text = 4-byte length + bytes, cut into parts; part number and count are in the flags.
+**Payloads.** What does not fit a row (attributes, an exception) is a MessagePack map. It is written
+as PAYLOAD rows of the same span id *before* the row that they belong to, whose flag HAS_PAYLOAD is
+then set. The payload of a FOREIGN row has its root key instead. A payload with ``d`` (see
+``device_times``) belongs to no row. Text = 4-byte length + bytes, cut into parts; part number and
+count are in the flags.
 
 **Entries** are chunks of the same form as PAYLOAD rows: ``span`` is the entry's number, ``seq`` the
 chunk's number from 1, which is its place too. The MessagePack content is an array whose first item
-says what it is::
+is its kind::
 
     ["section", name, category, phase, {constant attributes}]
     ["track", ident, native thread id, thread name, is_task]
@@ -55,16 +57,17 @@ kind::
     histogram, EXEMPLAR  value (float64), monotonic ns, span, root, the four xor-ed, -
     histogram, buckets   counts of six buckets one after the other
 
-The last word of a histogram's cells says which of them it is (HistogramCell): BUCKETS_AT + b for
-the one that begins with bucket 6 b. Bucket i holds what is above base**i and up to base**(i + 1)
-with base = 2**2**-HISTOGRAM_SCALE; the count of a histogram is that of its buckets and zeros. An
-aggregate has a cell for each thread that added to it: a reader adds up what has the same entry
-number. Its *sum* less what others inside have *covered* is its own time, to be taken from the
-section whose entry is named (0: from none), outside steps the one of that path (names below the
-run). *since* is the monotonic time before which it was not called. A step tells in its payload, as
-``g``, how much of each aggregate was in it: entry, ns after its start, count, sum, covered, min and
-max of each. Min and max of a cell are then those since the step, and the ones before are beside
-them.
+The last word of a histogram's cell identifies it (HistogramCell): BUCKETS_AT + b for the cell that
+starts with bucket 6 b. Bucket i counts values above base**i and up to base**(i + 1) with
+base = 2**2**-HISTOGRAM_SCALE; the count of a histogram is that of its buckets and zeros.
+
+An aggregate has a cell for each thread that added to it: a reader adds up the cells with the same
+entry number. Its *sum* minus what sections inside have *covered* is its own time. That time is
+subtracted from the section whose entry is named (0: from none), and outside steps from the section
+of that path (names below the run). *since* is the monotonic time before which it was not called. A
+step contains in its payload, as ``g``, its share of each aggregate: entry, ns after its start,
+count, sum, covered, min and max of each. Min and max of a cell are then those since the step, and
+the previous ones are stored next to them.
 """
 
 from __future__ import annotations

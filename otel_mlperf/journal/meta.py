@@ -1,10 +1,11 @@
-"""What does a journal say about the process that writes it, and does that process still live?
+"""Metadata of a journal: the process that writes it, and whether that process is still alive.
 
-It holds a POSIX record lock on the file from the beginning, which the kernel drops with the process
-and no child inherits. Asking takes nothing from the lock, with whatever descriptor it is done. But
-the kernel also drops it when the process closes any descriptor of the file (``os.closerange``):
-without a lock the mappings of the process show whether it still writes. In portable mode they are
-not known, and a process of that number counts that is as old as the journal.
+The process has a POSIX record lock on the file from the start. The kernel drops the lock with the
+process, and no child inherits it. A query does not affect the lock, whichever descriptor is used.
+But the kernel also drops the lock when the process closes any descriptor of the file
+(``os.closerange``): without a lock the mappings of the process show whether it still writes. In
+portable mode the mappings are unknown; there a process with that pid counts if it is at least as
+old as the journal.
 """
 
 from __future__ import annotations

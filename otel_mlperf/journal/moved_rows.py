@@ -1,7 +1,7 @@
-"""Where are rows of a journal that had to leave its ring before an agent could read them?
+"""The file for rows that had to leave a journal's ring before an agent could read them.
 
-In a file beside it, ``<journal>.moved``: the rows of its first slots, all of them and in order. The
-ring goes on behind them.
+It is ``<journal>.moved``, next to the journal. It contains the rows of the first slots, all of them
+and in order. The ring continues behind them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which slots of a ring have been published since the last look, and what do their rows hold?
+"""Scan of a ring for the slots that were published since the last look, and their rows.
 
-Rows come out as copies in slot order. A slot that was drawn but not stored (a *hole*: its writer is
-in between, or was killed) is read past at once and looked at again; its place is freed only when
-three quarters of the ring lie behind it.
+Rows are returned as copies in slot order. A slot that was drawn but not stored is a *hole*: its
+writer is still storing, or was killed. The scan passes a hole immediately and examines it again
+later. Its place is freed only when three quarters of the ring are behind it.
 """
 
 from __future__ import annotations

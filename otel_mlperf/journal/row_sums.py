@@ -1,7 +1,7 @@
-"""What do the sections of many rows come to, by the number of their name?
+"""Sums of the sections in many rows, grouped by the number of their name.
 
-Column by column, for the agent, and for a process that asks what its sections took: the package's
-part that records loads this only where the program has loaded NumPy.
+They are computed by column, for the agent and for a process that queries its section statistics.
+The recorder loads this module only where the program has loaded NumPy.
 """
 
 from __future__ import annotations

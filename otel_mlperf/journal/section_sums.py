@@ -1,8 +1,9 @@
-"""What did the agent add up of a journal's sections, for the process itself to read?
+"""Sums of a journal's sections, which the agent publishes for the process itself.
 
-In a file beside the journal, ``<journal>.sums``, replaced as a whole: count, sum, shortest,
-longest, spread and distribution of the calls of each name, up to a slot. What comes after it the
-process finds in its own ring. So it is told within a millisecond, and its sections pay nothing.
+They are stored in ``<journal>.sums``, next to the journal, and replaced as a whole. The file
+contains count, sum, minimum, maximum, spread and distribution of the calls of each name, up to a
+slot. The process finds later rows in its own ring. So a query needs about a millisecond, and
+sections pay nothing for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Has the agent stored all that a process has written, and is there anybody who will?"""
+"""Waiting until the agent has stored what processes have written, and what is missing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What does the training process leave behind for each profiler window?
+"""Descriptions of profiler windows, which the training process stores next to each trace.
 
-Beside the Chrome trace ``<name>.pt.trace.json`` lies ``<name>.window.json``, written last and
-whole: where it is there, the trace is complete and can be converted by whoever finds it.
+Next to the Chrome trace ``<name>.pt.trace.json``, ``<name>.window.json`` is stored, written last
+and as a whole. If it exists, the trace is complete and any process that finds it can convert it.
 """
 
 from __future__ import annotations

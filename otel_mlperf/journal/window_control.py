@@ -1,11 +1,11 @@
-"""How is a running process asked for a profiler window?
+"""Control of profiler windows in a running process, through words of its journal's header.
 
-A command stores a request in the header word CONTROL of its journal: how many steps, and a random
-number that makes it unlike any other. The process, which looks before each step, takes a request
-that is not the one that it took last (word TAKEN), so that each is taken once, and says in ANSWERED
-and ANSWER what became of it. A request of no steps ends the window that is open: it is not taken,
-the process puts the one that it took back in its place. Commands exclude each other by a lock on
-the file, or on its folder, that the process does not know of.
+A command stores a request in the header word CONTROL of the journal: the number of steps, and a
+random number that makes the request unique. The process checks the word before each step. It
+accepts a request that differs from the one that it accepted last (word TAKEN), so that each request
+is accepted once. It stores the outcome in ANSWERED and ANSWER. A request of no steps ends the open
+window: it is not accepted; the process restores the request that it accepted before. Commands
+exclude each other by a lock on the file, or on its folder, that the process does not know of.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What runs inside the training process: it only writes to its journal, and never waits."""
+"""The recorder inside the training process: it only writes to its journal and never waits."""

@@ -1,7 +1,7 @@
-"""What does Python run first in a program that ``otel-mlperf run`` has started?
+"""The first code that Python runs in a program that ``otel-mlperf run`` has started.
 
-This, once, in place of the environment's own ``sitecustomize``, which still runs. Nothing that goes
-wrong here may keep the program from running.
+It runs once, in place of the environment's own ``sitecustomize``, which still runs. No error here
+may keep the program from running.
 """
 
 import gc

@@ -1,1 +1,1 @@
-"""The public calls."""
+"""The public calls of the package."""

@@ -1,4 +1,4 @@
-"""What may be done with what ``span()``, ``step()``, ``epoch()`` and ``phase()`` return?"""
+"""Protocols of the blocks that ``span()``, ``step()``, ``epoch()`` and ``phase()`` return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For what may the program, or a framework that runs its loop, ask to be called?"""
+"""Registration of callbacks for warnings, steps and phases, by the program or a framework."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How does a decorated function record its calls, whatever kind of function it is?
+"""Decorators that record calls of functions, coroutines, generators and async generators.
 
-The wrapper is of the same kind (``iscoroutinefunction`` and the like stay true), adds one frame,
-and passes through while nothing is recorded or torch.compile traces it. A generator's section is
-current only while its body runs: the consumer never sees it.
+The wrapper has the kind of the wrapped function (``iscoroutinefunction`` and the like stay true).
+It adds one frame, and passes through while nothing is recorded or torch.compile traces it. A
+generator's section is current only while its body runs: the consumer never sees it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What do ``epochs``, ``epoch`` and ``phase`` add to the run's trace?"""
+"""Epochs and phases of a run: ``epochs()``, ``epoch()`` and ``phase()``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How long does the program read and write files, and how many bytes?
+"""Durations and byte counts of the program's file reads and writes.
 
-While files are watched, ``open()`` gives the same objects as ever, around a raw file of our own
-that times the calls to the kernel: what a buffer already holds costs nothing and is not counted.
-What a library opens without Python's ``open`` is not seen.
+While files are watched, ``open()`` returns the same kinds of objects as before. They wrap a raw
+file of this module that times the calls to the kernel. Data that a buffer already contains costs
+nothing and is not counted. Files that a library opens without Python's ``open`` are not seen.
 """
 
 from __future__ import annotations

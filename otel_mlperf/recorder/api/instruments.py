@@ -1,8 +1,8 @@
-"""Which counters, gauges and histograms does the program have?
+"""Counters, gauges and histograms of the program.
 
-The same name is the same object, in every run of the process, and may be made before one starts. An
-instrument is itself its series without labels. Labels are given in the call, or once with
-``labels()``, which returns one series and saves looking it up.
+The same name is the same object in every run of the process. An instrument may be made before a run
+starts. An instrument is itself its series without labels. Labels are passed in the call, or once to
+``labels()``, which returns one series and so saves the lookup.
 """
 
 from __future__ import annotations

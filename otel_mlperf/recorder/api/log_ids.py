@@ -1,7 +1,7 @@
-"""How does a line of a program's log say in which span it was written?
+"""Trace and span ids in the log records of the program.
 
-By fields of its record, on request: the names are those of
-``opentelemetry-instrumentation-logging``, so that a format written for it serves, and shorter ones.
+The ids are fields of the log record, added on request. The field names are those of
+``opentelemetry-instrumentation-logging``, so that its formats work, and shorter ones.
 """
 
 from __future__ import annotations

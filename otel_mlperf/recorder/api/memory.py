@@ -1,4 +1,4 @@
-"""How much memory does this process have now?"""
+"""Current memory of this process: resident, peak and CUDA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has this process more of than at an earlier point: objects, tensors, allocated memory?"""
+"""Memory growth of this process since an earlier point: objects, tensors, allocated memory."""
 
 from __future__ import annotations
 

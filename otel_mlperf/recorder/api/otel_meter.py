@@ -1,8 +1,8 @@
-"""How do metrics that other libraries make through the OpenTelemetry API become series?
+"""OpenTelemetry meters of other libraries, whose metrics are recorded as series.
 
-They keep the names that their libraries gave them, so that dashboards find them; one that is a
-metric of this package too is published below ``ml.user.``, because Prometheus drops scopes. The
-same name is the same instrument, whichever library asks for it: it has the scope of the first one.
+Metrics keep the names that their libraries chose, so that dashboards find them. A metric whose name
+this package uses too is published below ``ml.user.``, because Prometheus drops scopes. The same
+name is the same instrument, whichever library requests it; its scope is that of the first library.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""When are the callbacks of observable instruments asked, and what if they fail?
+"""Observable instruments of OpenTelemetry: scheduling and failures of their callbacks.
 
-Before a step, every five seconds at most, and when the run ends: a thread of their own would take
-the interpreter away from the program in the middle of one. What they take is bounded, too: as long
-as slow ones take, a thousand times that passes until they are asked again. A failure is the
-program's own, counted and said once.
+Callbacks are called before a step, at most every five seconds, and when the run ends. A thread of
+their own would take the interpreter away from the program in the middle of a step. Their cost is
+bounded, too: after slow callbacks, a thousand times their duration passes before the next call. A
+failure belongs to the program; it is counted and logged once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How does what other libraries record through the OpenTelemetry API land in the journal?
+"""Installation of OpenTelemetry providers that record other libraries' signals in the journal.
 
-Only on request (``provider="install"``): the API accepts one provider of each kind for a process's
-lifetime, and it belongs to the application.
+They are installed only on request (``provider="install"``): the API accepts one provider of each
+kind for a process's lifetime, and that choice belongs to the application.
 """
 
 from __future__ import annotations

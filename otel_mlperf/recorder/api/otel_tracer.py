@@ -1,8 +1,8 @@
-"""Spans that other libraries make through the OpenTelemetry API, recorded as sections.
+"""OpenTelemetry tracers of other libraries, whose spans are recorded as sections.
 
-Most are opened, made current and ended by one ``with``, on one thread: such a span is a section of
-ours with a face, at little more than a section's cost. Its trace id, say, is worked out when
-somebody asks for it.
+Most spans are opened, made current and ended by one ``with``, on one thread. Such a span is a
+section with an OpenTelemetry interface and costs little more than a section. Its trace id, for
+example, is derived only when it is requested.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does ``span(profile=)`` mean for a function, and what cannot be profiled so?"""
+"""Profile kinds of ``span(profile=)`` for functions, and warnings where profiling is impossible."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What has the agent read lately, for a program that wants to know without a sampler of its own?
+"""Latest readings of the agent, for programs that need them without a sampler of their own.
 
-It comes from one file that the agent keeps beside the journals.
+They come from one file that the agent maintains next to the journals.
 """
 
 from __future__ import annotations

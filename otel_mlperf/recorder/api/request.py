@@ -1,4 +1,4 @@
-"""``request``: work that is asked for again and again, many at once."""
+"""Requests: repeated, concurrent units of work (``request``)."""
 
 from __future__ import annotations
 

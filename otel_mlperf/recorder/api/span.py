@@ -1,8 +1,8 @@
-"""What does ``span`` do, in each of its shapes?
+"""The public call ``span``, in each of its forms.
 
-It is a context manager and a decorator, bare or with arguments, on functions, coroutines,
-generators and async generators. While nothing is recorded it hands out objects that do nothing;
-those, and decorated functions, begin to record when a run starts.
+It is a context manager and a decorator, with or without arguments, for functions, coroutines,
+generators and async generators. While nothing is recorded it returns objects that do nothing. Those
+objects, and decorated functions, start to record when a run starts.
 """
 
 from __future__ import annotations

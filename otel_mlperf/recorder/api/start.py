@@ -1,4 +1,4 @@
-"""Which run is active, and what does ``start()`` do about another one?"""
+"""The active run of the process: ``start()``, ``stop()`` and conflicts with another run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be said of a step by hand: where it begins and ends, and which values it has?"""
+"""Steps that the program reports by hand (``step``, ``mark_step``), and their values (``log``)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What does ``steps`` do around each ``next()`` of a loop over batches?
+"""Steps of a loop over batches: ``steps()`` and its iterators.
 
 A step opens before ``next()``, so that the wait for data is part of it (child ``data.load``), and
 ends at the following ``next()``. Iterators are objects, not generators: leaving the loop drops
-them, which ends the step at once.
+them, which ends the step immediately.
 """
 
 from __future__ import annotations

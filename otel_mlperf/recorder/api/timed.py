@@ -1,6 +1,6 @@
-"""How is a piece of the program timed so that it is told at its end, in one line?
+"""Blocks and functions whose duration and memory growth are printed when they end (``timed``).
 
-With what the memory of the process, and PyTorch's on its device, grew by meanwhile.
+The line contains the growth of the process's memory and of PyTorch's memory on its device.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Did the program use ``span()`` and the like, and never ``start()``? Then it is told, at its end.
+"""A warning at exit if the program used ``span()`` and the like without ``start()``.
 
-Once in a job, as a warning; not where recording is switched off by a setting, for then it is meant.
-What is used while nothing is recorded says so here when it is used for the first time, so that a
-disabled span costs what it would cost anyway.
+It is logged once per job. It is omitted where a setting switches recording off, because that is
+intended. Objects that are used while nothing is recorded report their first use here, so that a
+disabled span has no extra cost.
 """
 
 from __future__ import annotations

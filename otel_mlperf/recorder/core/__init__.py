@@ -1,1 +1,1 @@
-"""Plain data and what may go wrong: what every part of the recorder knows."""
+"""Data and error handling that every part of the recorder uses."""

@@ -1,8 +1,8 @@
-"""How do values of any kind become attributes that every backend can hold?
+"""Conversion of arbitrary values to attributes that every backend accepts.
 
-Numbers, text and short lists of them as they are, cut to the limits; a tensor or an array by its
-type and shape alone, because reading its content would wait for the GPU; anything else by the name
-of its type, because its ``repr`` is the program's code.
+Numbers, text and short lists of them are stored unchanged, cut to the limits. A tensor or an array
+is stored as its type and shape alone, because reading its content would wait for the GPU. Any other
+value is stored as the name of its type, because its ``repr`` is the program's code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What happens when the recorder itself goes wrong?
+"""Internal errors of the recorder, and warnings that are logged once per process.
 
-Nothing that the program could notice: the exception is counted in the journal and logged once a
-minute. Facts that a user should know are said once in a process.
+The program does not notice an internal error: the exception is counted in the journal and logged at
+most once a minute. Facts that a user should know are logged once per process.
 """
 
 from __future__ import annotations

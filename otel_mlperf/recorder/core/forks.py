@@ -1,7 +1,7 @@
-"""How does a forked child do at once what it must, whatever interrupts it?
+"""Functions that run in each forked child to completion, despite interrupts.
 
-The interpreter calls the functions that are registered for a fork by itself: what a signal handler
-raises in one of them is printed and dropped, and the rest of the function with it.
+The interpreter itself calls the functions that are registered for a fork. An exception that a
+signal handler raises in such a function is printed and dropped; the rest of the function is lost.
 """
 
 from __future__ import annotations

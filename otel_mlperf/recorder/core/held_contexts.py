@@ -1,9 +1,9 @@
-"""How may what a garbage collection calls record, without harm to what the collection fell into?
+"""Copies of contexts that protect an interrupted program from recording in a garbage collection.
 
-Up to 3.11 Python collects wherever an object is made, in the middle of ``ContextVar.set`` and
-``reset`` too. What a finalizer, or a signal handler, makes current there frees the very variables
-that are being read, and the program crashes (CPython's gh-148891). A copy of the context keeps
-them. Later Pythons collect between two instructions.
+Up to Python 3.11 a collection can start wherever an object is made, even inside ``ContextVar.set``
+and ``reset``. If a finalizer or signal handler makes something current there, it frees the
+variables that are being read, and the program crashes (CPython's gh-148891). A copy of the context
+keeps those variables alive. Later Pythons collect between two instructions.
 """
 
 from __future__ import annotations

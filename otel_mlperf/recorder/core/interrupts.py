@@ -1,10 +1,10 @@
-"""How does what the program raises into our code reach it, wherever our code just is?
+"""Exceptions that signals and other threads raise inside the recorder: deferral to the program.
 
 Python runs signal handlers, and raises what other threads inject (``PyThreadState_SetAsyncExc``),
-between two instructions: after a call, at a jump back, and before the first instruction of a
-function, where no ``try`` of its own can be. What undoes or ends something must not be stopped
-there, and what the interpreter calls by itself (finalizers, callbacks of weak references and of the
-garbage collector) must not raise at all: it would be printed and dropped.
+between two instructions: after a call, at a backward jump, and before the first instruction of a
+function, where no ``try`` of the function can be. Code that undoes or ends something must not be
+stopped there. Code that the interpreter itself calls (finalizers, callbacks of weak references and
+of the garbage collector) must not raise at all: the exception would be printed and dropped.
 """
 
 from __future__ import annotations

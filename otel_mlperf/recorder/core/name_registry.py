@@ -1,6 +1,7 @@
-"""Which number stands for a section's name, category and phase?
+"""Registry of section names: the number of each name, category and phase.
 
-Names are registered in the journal once for each phase, so that a row's number says it all.
+Names are registered in the journal once per phase, so that the number in a row identifies all
+three.
 """
 
 from __future__ import annotations

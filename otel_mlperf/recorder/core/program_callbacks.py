@@ -1,7 +1,7 @@
-"""What does the program want to be called for, and what if that fails?
+"""Callbacks of the program, and the handling of their failures.
 
-A failure of its own is counted and said once; training goes on. What is no ``Exception`` (Ctrl-C,
-an exit) is the program's and passes through.
+A callback's failure is counted and logged once; training continues. An exception that is not an
+``Exception`` (Ctrl-C, an exit) belongs to the program and passes through.
 """
 
 from __future__ import annotations

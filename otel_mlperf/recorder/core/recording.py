@@ -1,9 +1,9 @@
-"""What do all parts of the recorder share, and which recording is active?
+"""State shared by all parts of the recorder, and the active recording of the process.
 
-Plain data: one process's recording into one journal. The parts (sections, steps, instruments) know
-this and each what lies below it; the whole is ``lifecycle.recorder.Recorder``, which is one of
-these with its parts added. All of it may be used in signal handlers and in several threads at once,
-so nothing here takes a lock.
+A recording is plain data: one process's recording into one journal. The parts (sections, steps,
+instruments) know this module and the layers below them. The whole is
+``lifecycle.recorder.Recorder``, a ``Recording`` with its parts added. All of it may be used in
+signal handlers and in several threads concurrently, so nothing here acquires a lock.
 """
 
 from __future__ import annotations

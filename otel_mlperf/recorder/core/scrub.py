@@ -1,7 +1,8 @@
-"""What of an exception may be recorded, and how is it read without running into its bugs?
+"""Safe descriptions of exceptions: type, redacted message and truncated stack.
 
-The type always; the message cut and with secrets blacked out; the stack cut. ``str(error)`` runs
-code of the program, which may raise, so every look is guarded: the program sees its own exception.
+The type is always recorded. The message is truncated and its secrets are redacted; the stack is
+truncated. ``str(error)`` runs code of the program, which may raise, so every access is guarded: the
+program sees its own exception.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Is a section recorded, only added up, or left out?
+"""Selection of sections: recorded, only aggregated, or left out.
 
-Settings say it by category and by pattern of the name. It is decided once for each name, so that
-sections that are recorded pay nothing for it.
+Settings select sections by category and by a pattern of the name. The decision is made once per
+name, so that it costs nothing for sections that are recorded.
 """
 
 from __future__ import annotations

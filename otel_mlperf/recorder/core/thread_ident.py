@@ -1,7 +1,7 @@
-"""One function for the whole process that returns the number of the calling thread.
+"""The function that returns the ident of the calling thread, one for the whole process.
 
-gevent replaces ``threading.get_ident`` while a program runs: numbers before and after that would
-belong to no common thread.
+gevent replaces ``threading.get_ident`` while a program runs: idents from before and after that
+would not identify the same thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""On which track does the calling code run: a thread, or a task of asyncio?
+"""Tracks on which code runs: threads and asyncio tasks.
 
-Sections of one track nest; sections of another ran *beside* them. A thread's track is its ident, a
-task's a small number, given back when the task is gone. Both are registered in the journal by name.
+Sections of one track nest; sections of different tracks are concurrent. A thread's track is its
+ident. A task's track is a small number that is released when the task is gone. Both are registered
+in the journal by name.
 """
 
 from __future__ import annotations

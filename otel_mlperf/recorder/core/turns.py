@@ -1,8 +1,8 @@
-"""Has the calling thread done other work meanwhile: that of another task of its event loop?
+"""Turns of an event loop: detection of other tasks' work in the calling thread.
 
 A loop runs a task in turns, each a callback of its own. Within one turn nothing else runs in its
-thread; what began in one turn and ended in another has waited in between, and the thread's counters
-hold what others used.
+thread. A section that started in one turn and ended in another has waited in between, and the
+thread's counters then include the usage of other tasks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What have the calling thread and its process used so far?
+"""Resource usage of the calling thread and its process so far.
 
-By the kernel's own counters: CPU time, context switches and bytes of the thread, memory of the
-process, for threads share it; and what PyTorch's CUDA allocator has given out. What cannot be read
-is None.
+The values are the kernel's counters: CPU time, context switches and bytes of the thread, and memory
+of the process, which its threads share. The memory that PyTorch's CUDA allocator has allocated is
+added. A value that cannot be read is None.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How much of what is added up was in which step?
+"""Per-step shares of aggregated sections.
 
-So that single steps are known: a step tells it at its end. One that is taken back gives it to what
-is around. A step in which nothing was added up pays nothing for that.
+A step reports its share when it ends, so that single steps are known. A cancelled step passes its
+share to what encloses it. A step in which nothing was aggregated has no cost.
 """
 
 from __future__ import annotations

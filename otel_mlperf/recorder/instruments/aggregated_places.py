@@ -1,8 +1,8 @@
-"""In which cell does a call of an aggregated section add up?
+"""Places of aggregated sections: the cell to which each call is added.
 
-A cell is for one name in one place: what is around it, section by section. So its own time can be
-taken from the row of the section that it was spent in, wherever that is. To find the place takes
-microseconds; a thread remembers it while the section around is open.
+A cell belongs to one name in one place. A place is the list of enclosing sections. So the cell's
+own time can be subtracted from the row of the section in which it was spent, wherever that is.
+Finding the place costs microseconds; a thread remembers it while the enclosing section is open.
 """
 
 from __future__ import annotations

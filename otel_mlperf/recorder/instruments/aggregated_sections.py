@@ -1,9 +1,9 @@
-"""How are 100,000 sections a second measured without a row for each?
+"""Aggregated sections: 100,000 calls a second are measured without a row for each.
 
-Their count, sum, shortest and longest add up in a cell for each name and place: see
-``aggregated_places``. While one is open it is current like any section, so that whatever is opened
-inside, aggregated or not, finds it and tells it its time: what remains is its own. It is no parent:
-the sections inside are children of the one around it.
+Count, sum, minimum and maximum are added up in a cell for each name and place: see
+``aggregated_places``. An open aggregated section is current like any section. Sections that are
+opened inside it, aggregated or not, find it and report their time to it: the remainder is its own
+time. It is no parent: the sections inside are children of the section that encloses it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which lines allocated what is there now, of all that was allocated since somebody asked?
+"""Allocation sites: lines whose allocations since a given point are still alive.
 
-By tracemalloc of the standard library, which is the whole process's: it is on from the first who
-asks to the last, and where the program had it on itself it stays on.
+It uses tracemalloc of the standard library, which is shared by the whole process. Tracing is on
+from the first request to the last. If the program had switched it on itself, it stays on.
 """
 
 from __future__ import annotations

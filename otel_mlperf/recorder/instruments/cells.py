@@ -1,13 +1,13 @@
-"""Where do counters, gauges, histograms and aggregated sections add up?
+"""Cells of counters, gauges, histograms and aggregated sections in shared memory.
 
-In cells of shared memory, one store each, so that sums are exact after a SIGKILL. An aggregated
-section has a cell for each thread; when a thread ends, its cells wait for the next thread. A series
-of a counter, gauge or histogram has one for all: nothing in between gives up the GIL.
+A cell is updated by one store at a time, so that sums are exact after a SIGKILL. An aggregated
+section has one cell per thread; when a thread ends, its cells wait for the next thread. A series of
+a counter, gauge or histogram has one cell for all threads: nothing in between releases the GIL.
 
-A histogram's buckets are those of OpenTelemetry's exponential histogram at a fixed scale; a cell
-for six of them is taken when a value first falls into one, so that no range has to be chosen. The
-span that stands for its last value is that of a section whose trace is always kept; there is one
-for each section at most, its first value.
+A histogram's buckets are those of OpenTelemetry's exponential histogram at a fixed scale. A cell
+for six buckets is allocated when a value first falls into one of them, so that no range has to be
+chosen. The exemplar is the histogram's last value from a section whose trace is always sampled.
+Each section provides at most one exemplar, its first value.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""For how long does Python's garbage collector hold up the program, and what does it find?
+"""Pauses and counts of Python's garbage collections.
 
-The interpreter calls before and after each collection, in whichever thread it began, which costs
-1.4 µs, half of it the interpreter's own. The calls make no object that the collector would look at,
-and take no cell: those are there before. A forked child counts nothing.
+The interpreter calls this module before and after each collection, in the thread in which it
+started. This costs 1.4 µs, half of it the interpreter's own. The calls make no object that the
+collector would examine, and allocate no cell: the cells exist before. A forked child counts
+nothing.
 
-A collection that takes a millisecond or more is a *pause*: a section of its own beside being
-counted. It may come at any moment, in the middle of entering or leaving a section too, so its row
-says time and track only, and the agent finds where it fell. Such a row costs 3 µs: less than a
-hundredth of the pause.
+A collection that lasts a millisecond or more is a *pause*: it is a section in addition to being
+counted. It may start at any moment, even while a section is being entered or left. So its row
+contains only time and track, and the agent finds the enclosing section. Such a row costs 3 µs: less
+than a hundredth of the pause.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Which series do labels mean, and how does one record at the least cost?
+"""Series of counters, gauges and histograms: one per label set, with a fast recording method.
 
-A series is one label set of a counter, gauge or histogram of the program. In each run one that is
-used gets a method of its own, bound to its cell by closure: no lock, no lookup. What lies between
-load and store there gives up the GIL nowhere and runs no signal handler, so one cell serves all
-threads. When the run ends or the process is forked, no value fits the method's limits any more:
-whoever still holds it is sent the long way, which finds what records then. A value that would have
-to be fetched from a GPU is never looked at.
+A series is one label set of a counter, gauge or histogram of the program. In each run a used series
+gets a method of its own, bound to its cell by closure: no lock, no lookup. The code between load
+and store never releases the GIL and runs no signal handler, so one cell serves all threads. When
+the run ends or the process is forked, the limits of the method change so that no value fits any
+more. A caller that still has the method then takes the slow path, which finds the current
+recording. A value that would have to be fetched from a GPU is never read.
 """
 
 from __future__ import annotations

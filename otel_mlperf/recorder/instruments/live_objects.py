@@ -1,8 +1,9 @@
-"""Which objects are alive in this process, how many of each type, and how large?
+"""Live objects of this process: count and size per type.
 
-Those that the garbage collector knows, and what they refer to that it does not: text, numbers,
-arrays of NumPy. Nothing of the program is called: types are compared by identity and named by what
-the interpreter itself keeps of them, sizes are asked of code in C alone. Nothing stays referred to.
+Counted are the objects that the garbage collector tracks, and the untracked objects that they refer
+to: text, numbers, NumPy arrays. No code of the program is called: types are compared by identity
+and named by the interpreter's own data, and sizes are requested from C code only. No reference to
+an object is kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How much memory do PyTorch's tensors hold, on which device, and what are they?
+"""Memory of PyTorch's live tensors, by device and shape.
 
-Each piece of memory counts once, however many tensors look into it. What a class of the program has
-put in the place of PyTorch's own answers is not asked; nothing waits for a device.
+Each storage counts once, however many tensors share it. Methods of the program's tensor classes
+that override PyTorch's are not called. Nothing waits for a device.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How does ``log()`` record a value without ever waiting for a GPU?
+"""Values of ``log()``, recorded without ever waiting for a GPU.
 
-Plain numbers become a row at once. A tensor on a device is copied asynchronously into pinned
-memory; its row, with the time and step of the call, is written once the copy is seen to be done.
+Plain numbers become a row immediately. A tensor on a device is copied asynchronously into pinned
+memory. Its row, with the time and step of the call, is written once the copy is seen to be done.
 """
 
 from __future__ import annotations

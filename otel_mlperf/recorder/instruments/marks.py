@@ -1,7 +1,7 @@
-"""From which points on may it be asked what sections took?
+"""Marks: points in a run since which section statistics can be queried.
 
-A mark is a row in the journal: what comes after it in the ring came after it in time, in every
-thread, and whoever reads the ring adds up from there on.
+A mark is a row in the journal. Rows behind it in the ring came later in time, in every thread, so a
+reader of the ring adds up from there.
 """
 
 from __future__ import annotations

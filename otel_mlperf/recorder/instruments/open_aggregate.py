@@ -1,7 +1,7 @@
-"""What is an open aggregated section to those that are opened inside it?
+"""Open aggregated sections, as the sections inside them see them.
 
-It is current like any section, and they tell it at their end how long they took. It is no parent:
-for OpenTelemetry it is the context around it.
+An open aggregated section is current like any section. Sections inside it report their duration to
+it when they end. It is no parent: for OpenTelemetry it is the context around it.
 """
 
 from __future__ import annotations

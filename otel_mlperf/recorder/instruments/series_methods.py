@@ -1,4 +1,4 @@
-"""By which method does a counter's, a gauge's or a histogram's series record?"""
+"""Recording methods of the series of counters, gauges and histograms."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""Samples of the loop thread's stack, in steps and between them, by lines of the program.
+"""Stack samples of the loop thread, in steps and between them, by lines of the program.
 
-A thread of ours looks at that stack ten times a second, at uneven distances so that no loop keeps
-pace with it; samples while no step is open are counted apart, before the first step as set-up.
-It counts the innermost line of the program, and what that line calls. One sample costs 12 µs, for
-which the interpreter lets the loop wait, and two thread switches: less than 0.1 % of the time. The
-sampler waits until the loop's thread releases the GIL, at the end of a call that holds it; so the
-line of that call is seen, not the one after it.
+A thread of the recorder samples that stack ten times a second, at uneven intervals so that no loop
+synchronises with it. Samples while no step is open are counted separately; those before the first
+step are counted as set-up. The innermost line of the program is counted, with what that line calls.
+One sample costs 12 µs, for which the interpreter lets the loop wait, and two thread switches: less
+than 0.1 % of the time. The sampler waits until the loop's thread releases the GIL, at the end of a
+call that holds the GIL; so the line of that call is seen, not the one after it.
 
 A C function has no frame. The instruction that loads the called object starts where the call starts
-in the source (``loss`` in ``loss.item()``), and the last such one before the call loads ``item``.
+in the source (``loss`` in ``loss.item()``), and the last such instruction before the call loads
+``item``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How is the agent started, watched and started again?
+"""Start, supervision and restart of the agent process.
 
-It is a process of its own that outlives this one: started through a short-lived child, so that it
-is nobody's child here (``os.wait()`` of the program never sees it) and leaves no zombie. It gets no
-file descriptor of the job and an isolated ``sys.path``: a ``queue.py`` beside the user's script
-must not break it.
+The agent is a process of its own that outlives this one. It is started through a short-lived child,
+so that it is no child of this process (``os.wait()`` of the program never sees it) and leaves no
+zombie. It gets no file descriptor of the job, and an isolated ``sys.path``: a ``queue.py`` next to
+the user's script must not break it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is set up when a run begins?
+"""Set-up of a run: folder, journal, agent and everything that watches the process.
 
-Loaded by ``start()``, not with the package: the journal's writer, the agent's launcher and what
-they need cost time to import.
+``start()`` loads this module, not the package: the journal's writer, the agent's launcher and what
+they need cost import time.
 """
 
 from __future__ import annotations

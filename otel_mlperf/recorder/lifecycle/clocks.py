@@ -1,12 +1,12 @@
-"""Unix and monotonic time of one moment, and the start of a recording by the system's clock.
+"""Pairs of Unix and monotonic time, and the start time of a recording.
 
-All times of a journal are monotonic; one pair of both clocks makes Unix times of them. A thread
+All times of a journal are monotonic; one pair of both clocks converts them to Unix time. A thread
 that is preempted between the two readings would shift every span by milliseconds, so the closest of
-several pairs counts.
+several pairs is used.
 
-No format knows a time before 1970: a span would have no duration there, for begin and end would
-both be 1970. A program may set its clock back so far (tests that freeze time do), and a machine
-without a battery starts in 1970, where what began before the recording would have no time.
+No format represents a time before 1970: a span would have no duration there, because start and end
+would both be 1970. A program may set its clock back that far (tests that freeze time do). A machine
+without a battery starts in 1970, where what started before the recording would have no time.
 """
 
 from __future__ import annotations

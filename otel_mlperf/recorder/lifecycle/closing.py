@@ -1,9 +1,10 @@
 """The end of a run, however it ends, and the closing text in a terminal or a notebook.
 
-Sections that are still open get their row, with the error if there is one; the journal is closed;
-then the process waits, 1.5 s at most, until the agent has everything. Where a summary is printed it
-waits for that, 5 s at most: after that one line with the command is printed instead.
-The first process of a container waits up to 10 s until all is stored: its end is the agent's.
+Sections that are still open get their row, with the error if there is one, and the journal is
+closed. Then the process waits, at most 1.5 s, until the agent has everything. Where a summary is
+printed, the process waits for it, at most 5 s: after that one line with the command is printed
+instead. The first process of a container waits at most 10 s until all is stored: the agent ends
+with it.
 
 In a notebook, output of a child process ends up in whatever cell runs by then. So the cell reports
 immediately that the run has ended, and that line becomes the summary when all of it is stored:

@@ -1,4 +1,4 @@
-"""Which variables and endpoints does nobody understand, so that they would be ignored silently?"""
+"""Warnings about unknown variables and invalid endpoints, which would be ignored silently."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How are the first steps told on stderr while they happen?
+"""Lines on stderr for the first steps, printed as they end.
 
-A step's line is made of the rows that it has written, outside its time. Who does not ask for it
-pays nothing.
+A step's line is derived from the rows that it has written, outside its time. If the option is off,
+it costs nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What has this process used since the run began: CPU time of all its threads, and memory at most?
+"""CPU time and peak memory of this process since the run started, over all threads.
 
-Counted in cells, so that it is known however the run ends, and of a run that is over before anybody
-has read its process.
+They are counted in cells, so that they are known however the run ends, even if a run is over before
+the agent has read its process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How is a recorder put together, and what records in a forked child?
+"""The recorder: all parts of a recording together, and its replacement in a forked child.
 
 The parts know each other only downwards: core, sections, steps, instruments. A child records
 nothing until its first section; then it has a journal of its own, with ids of its own. Sections

@@ -1,7 +1,7 @@
-"""What happens between ``start()`` and ``stop()``?
+"""The run between ``start()`` and ``stop()``.
 
-There is one active run in a process. Starting may raise, at once and clearly; from then on nothing
-does. Stopping is idempotent, also at exit and after Ctrl-C, and bounded in time.
+A process has one active run. Starting may raise, immediately and clearly; after that nothing does.
+Stopping is idempotent, also at exit and after Ctrl-C, and bounded in time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which run folder does a run get, what of it is written there, and which restart is this?"""
+"""The run folder: its path, its ``run.json`` and the restart count of a rank."""
 
 from __future__ import annotations
 

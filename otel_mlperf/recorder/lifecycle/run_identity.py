@@ -1,7 +1,7 @@
-"""Who is this process: which program, and which run, rank and restart?
+"""Identity of this process: its program, run id, rank and restart.
 
-The latter by what its launcher left behind: everything comes from the environment, so that all
-ranks agree without talking to each other.
+Run id, rank and restart come from the environment that the launcher has set, so that all ranks
+agree without communicating.
 """
 
 from __future__ import annotations

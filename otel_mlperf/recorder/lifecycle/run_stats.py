@@ -1,7 +1,7 @@
 """``run.stats()``: sums of sections since a mark, now, after the end, in a fork, or when off.
 
-Nothing is read from the run folder and nobody is waited for. Rows that no agent has added up yet,
-perhaps thousands, are added up here: by column where the program has loaded NumPy, which takes a
+It reads nothing from the run folder and waits for no process. Rows that no agent has added up yet,
+perhaps thousands, are added up here: by column where the program has loaded NumPy, which needs a
 third of the time, else row by row.
 """
 

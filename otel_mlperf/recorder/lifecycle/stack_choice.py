@@ -1,9 +1,9 @@
-"""Is so much of the steps, or between them, in no section that the stack is worth a look?
+"""The decision whether stack samples are needed, by the share of time outside sections.
 
-Sections say what a loop does; where they say little of it, lines of the program can. By what the
-agent has added up: it is asked after a second of steps, and then ever more seldom, so that a run of
-days asks some twenty times. Until then, and in all runs whose sections say enough, there is no
-thread of ours in the training process.
+Sections report what a loop does; where they cover little of it, lines of the program can. The
+decision uses what the agent has added up. It is evaluated after a second of steps and then at
+growing intervals, so that a run of days evaluates it some twenty times. Until then, and in all runs
+whose sections cover enough, the recorder has no thread in the training process.
 """
 
 from __future__ import annotations

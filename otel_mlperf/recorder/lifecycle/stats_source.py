@@ -1,7 +1,7 @@
-"""What is known in this process, at this very moment, of the sections that have ended?
+"""Snapshot of the statistics of ended sections that this process knows.
 
-What the agent has added up, which it tells in a file beside the journal, and the rows that came
-since: the ring still holds those. No agent: the ring holds all that there is.
+It combines what the agent has added up and published in a file next to the journal with the rows
+written since, which the ring still contains. Without an agent the ring contains all rows.
 """
 
 from __future__ import annotations

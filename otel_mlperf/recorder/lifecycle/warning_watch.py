@@ -1,7 +1,7 @@
-"""Of what does the agent warn, and who is told?
+"""Delivery of the agent's warnings to the program and the terminal.
 
-The program, at the begin of a step in its main thread, and the terminal: once for each warning
-until it has cleared. No server is needed for that.
+The program is notified when a step starts in its main thread, once for each warning until the
+warning has cleared. So is the terminal. No server is needed.
 """
 
 from __future__ import annotations

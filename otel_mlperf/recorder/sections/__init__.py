@@ -1,1 +1,1 @@
-"""How a section is opened, placed and closed."""
+"""Sections: opening, placing and closing them."""

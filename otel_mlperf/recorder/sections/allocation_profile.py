@@ -1,7 +1,8 @@
-"""How is one call of a section profiled: which lines allocated what it kept?
+"""Allocation profile of one call of a section: lines whose allocations survived the call.
 
-By the package ``memray`` where it is installed, which sees each allocation of the process, also of
-tensors on the CPU; else by tracemalloc of the standard library, which sees Python and NumPy.
+It uses the package ``memray`` where that is installed, which sees each allocation of the process,
+including tensors on the CPU. Otherwise it uses tracemalloc of the standard library, which sees
+Python and NumPy.
 """
 
 from __future__ import annotations

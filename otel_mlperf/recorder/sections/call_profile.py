@@ -1,9 +1,9 @@
-"""How is one call of a section profiled: the functions that it called?
+"""Profile of one call of a section: the functions that it called.
 
-By cProfile of the standard library; its lines: ``line_profile``; what it allocated:
-``allocation_profile``. None is put in the place of a profiler that is on already. Whatever comes,
-``off`` leaves none on; it may be called again. What is written of a call is loaded with the first
-one: importing the package loads no msgspec.
+It uses cProfile of the standard library. Lines are profiled in ``line_profile``, allocations in
+``allocation_profile``. A profiler that is on already is never replaced. In any case ``off`` leaves
+no profiler on; it may be called again. The writer of profiles is loaded with the first profile:
+importing the package does not load msgspec.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How is one call of a function profiled by its lines?
+"""Line profile of one call of a function.
 
-By the package ``line_profiler``, where it is installed. It would put other code into the function
-that it looks at; so the call runs a copy, and the program's function is left as it is.
+It uses the package ``line_profiler``, where that is installed. ``line_profiler`` would replace the
+code of the profiled function; so the call runs a copy, and the program's function is unchanged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where does a section belong: which parent, which trace, which track?
+"""Placement of sections: their parent, trace and track, and the open steps.
 
-The common case, a section around this one on the same track, is decided in ``section``. Here is
-the rest: contexts of other libraries, finished parents, threads, tasks, forks, no context at all;
-and which steps are open, because a section's trace is its step's.
+The common case, an enclosing section on the same track, is decided in ``section``. This module
+handles the rest: contexts of other libraries, finished parents, threads, tasks, forks, no context
+at all. It also keeps the open steps, because a section's trace is that of its step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which kinds of profile are there?"""
+"""The kinds of profile that ``span(profile=)`` accepts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which calls of sections are profiled, and where does what was seen go?
+"""Selection of the calls of sections that are profiled, and storage of their profiles.
 
-The first few of each section whose program asks for it, one at a time in a process. A call that is
-profiled takes longer, and so does the step that it is in: both are marked, and the steps count with
-those that a profiler slowed down.
+The first few calls of each section with ``profile=`` are profiled, one at a time in a process. A
+profiled call lasts longer, and so does its step: both are marked, and the step counts as slowed
+down by a profiler.
 """
 
 from __future__ import annotations

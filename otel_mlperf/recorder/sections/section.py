@@ -1,19 +1,19 @@
-"""How is a section opened and closed at the least cost?
+"""The fast path that opens and closes a section at the least cost.
 
-Two clock reads, one set and reset of a ContextVar, two stores into shared memory. Everything that
-is not the common case (attributes, errors, another thread's parent, a full table) takes the long
-way through ``RecordedSections``.
+It costs two clock reads, one set and reset of a ContextVar and two stores into shared memory.
+Everything that is not the common case (attributes, errors, another thread's parent, a full table)
+takes the slow path through ``RecordedSections``.
 
 ``bind`` makes a class whose methods reach one journal through closure cells. Every field is set
-before the object becomes current, because a signal handler may open sections in between; the row is
+before the object becomes current, because a signal handler may open sections in between. The row is
 published before the open table's entry is cleared, because a kill may come in between. Retiring the
 class (the run was stopped, or the process is a fork) points it at scratch memory, so that sections
 which are still open become inert without a test on the hot path.
 
-Whatever a signal handler raises finds a ``try`` around it: entering has then opened nothing, and
-leaving is done. At the end of the program's stack (``sys.setrecursionlimit``), where leaving can
-call nothing, the rest of it is left to whoever comes by with more of it: nothing of ours is raised
-in place of what the program has raised.
+Any exception of a signal handler finds a ``try`` around it: then entering has opened nothing, and
+leaving is complete. At the end of the program's stack (``sys.setrecursionlimit``) leaving cannot
+call anything. The remaining work is then deferred to a later caller with more stack, and the
+recorder raises nothing in place of the program's exception.
 """
 
 from __future__ import annotations

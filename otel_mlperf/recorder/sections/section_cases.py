@@ -1,8 +1,12 @@
 """Sections that are not the common case: how they are made, entered and left.
 
-One that belongs to the run's trace even inside a step; one that is entered again while it is open;
-one with attributes, an error, or steps inside; one whose resources are measured; one with GPU
-times; one that is profiled; and one whose time is printed on stderr.
+These are sections that:
+
+* belong to the run's trace even inside a step;
+* are entered again while they are open;
+* have attributes, an error, or steps inside;
+* measure their resources, have GPU times, or are profiled;
+* print their time on stderr.
 """
 
 from __future__ import annotations

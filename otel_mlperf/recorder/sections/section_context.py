@@ -1,7 +1,7 @@
-"""What is known of an open section, and how is it an OpenTelemetry context?
+"""State of an open section, which is also an OpenTelemetry context.
 
-A section object is put into opentelemetry-api's own ContextVar and answers like a ``Context``, so
-that nothing has to be built for the common case in which nobody asks: see ``section_span``.
+A section object is stored in opentelemetry-api's own ContextVar and responds like a ``Context``, so
+that nothing has to be built in the common case that nothing queries it: see ``section_span``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How is a section opened, closed and left where the price does not matter?
+"""The slow path that opens, closes and leaves a section where cost does not matter.
 
-``section`` does the same things at the least cost; this is what it falls back on, and what the
-recorder's own sections use. The slow path also finishes what the short one was cut off in: by
-Ctrl-C, by a full table, by a token of another context. The section is then opened or closed once,
-and what is the program's to see goes on.
+``section`` does the same at the least cost and falls back on this module; the recorder's own
+sections use it, too. The slow path also completes operations of the fast path that were cut off: by
+Ctrl-C, by a full table, or by a token of another context. The section is then opened or closed
+exactly once, and exceptions of the program propagate.
 """
 
 from __future__ import annotations

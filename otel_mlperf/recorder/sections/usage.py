@@ -1,7 +1,7 @@
-"""What was used while a section was open?
+"""Resource usage while a section is open.
 
-CPU time, context switches and bytes are its thread's; they are known where the thread did nothing
-else meanwhile. Memory is its process's, whatever else went on in there.
+CPU time, context switches and bytes are those of the section's thread; they are known where the
+thread did nothing else in the meantime. Memory is that of the process, including other activity.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Where a step begins and ends."""
+"""Steps: their start and end."""

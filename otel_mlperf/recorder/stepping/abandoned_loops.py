@@ -1,11 +1,11 @@
-"""Was an iterator dropped because its loop was left, or because an exception goes through it?
+"""Abandoned loops: steps and epochs whose iterator was dropped by ``break`` or an exception.
 
-A finalizer cannot see the exception that is on its way: the interpreter hides it. But it sees at
-which instruction the frame of the loop stands: ``break`` and ``return`` take the iterator from the
-stack by an instruction of their own; an exception leaves the frame at the one that raised.
+A finalizer cannot see the exception that is propagating: the interpreter hides it. But it sees the
+current instruction of the loop's frame. ``break`` and ``return`` remove the iterator from the stack
+by an instruction of their own; an exception leaves the frame at the instruction that raised.
 
-What may have failed is kept as dropped until something tells: the exception arrives at an enclosing
-section, or the program goes on.
+A loop that may have failed stays pending until its outcome is known: the exception arrives at an
+enclosing section, or the program continues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many samples, tokens and elements does a batch hold, judged by its shape alone?"""
+"""Counts of samples, tokens and elements in a batch, derived from its shape alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One step: opened, ended or taken back, its number, and what is written with its end.
+"""Opening, ending and cancelling of one step, its number and its payload.
 
 A step is a root: it writes a BEGIN row before anything inside it. ``n`` counts the steps that this
-process began in a phase and makes the trace id; *number* is what the user counts.
+process started in a phase and determines the trace id; *number* is the user's count.
 """
 
 from __future__ import annotations

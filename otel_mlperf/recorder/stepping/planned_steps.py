@@ -1,7 +1,7 @@
-"""How many steps will there be, as far as lengths that cost nothing to ask for say?
+"""The number of planned steps, derived from lengths that are free to query.
 
-Only of what is known to answer without running code of the program: builtin sequences, and batch
-samplers of PyTorch's loaders (after ``len()`` of a loader itself, it may warn).
+Lengths are read only from objects that are known to respond without running code of the program:
+builtin sequences, and batch samplers of PyTorch's loaders (a loader may warn after ``len()``).
 """
 
 from __future__ import annotations

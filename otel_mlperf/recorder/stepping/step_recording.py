@@ -1,7 +1,7 @@
-"""Which calls and loops begin and end the steps of a recording, and what if nobody ends one?
+"""Recording of the steps that calls and loops start and end, also those that nothing ends.
 
-Steps are said, marked or inferred. A loop that is left by an exception drops its iterator, which
-cannot see why: see ``abandoned_loops``.
+Steps are reported, marked or inferred. A loop that is left by an exception drops its iterator,
+which cannot see the reason: see ``abandoned_loops``.
 """
 
 from __future__ import annotations
