@@ -12,13 +12,13 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Block(Protocol):
-    """A part of the program that is recorded while a ``with`` holds it.
+    """A part of the program that is recorded inside a ``with`` statement.
 
-    The type of what ``span()``, ``step()``, ``epoch()`` and ``phase()`` return.
+    It is the type of what ``span()``, ``step()``, ``epoch()`` and ``phase()`` return.
     """
 
     def __enter__(self) -> Block:
-        """Begins it."""
+        """Start the block."""
 
     def __exit__(
         self,
@@ -27,21 +27,21 @@ class Block(Protocol):
         trace: TracebackType | None,
         /,
     ) -> None:
-        """Ends it; exceptions go on."""
+        """End the block; exceptions propagate."""
 
     def set(self, **attributes: Any) -> None:
-        """Records attributes; later values win."""
+        """Record attributes; later values win."""
 
 
 class Decorator(Block, Protocol):
-    """A block that decorates functions as well."""
+    """A block that also decorates functions."""
 
     def __call__(self, function: F) -> F:
-        """The function, each of whose calls is recorded."""
+        """Return the function with each of its calls recorded."""
 
 
 class Invisible:
-    """What a compiled function gets instead of a section: nothing that could break its graph."""
+    """Stand-in for a section in a compiled function: it contains nothing that breaks the graph."""
 
     def __enter__(self) -> Invisible:
         return self
@@ -50,8 +50,8 @@ class Invisible:
         return None
 
     def __call__(self, function: F) -> F:
-        """The function as it is."""
+        """Return the function unchanged."""
         return function
 
     def set(self, **attributes: Any) -> None:
-        """Nothing is recorded."""
+        """Record nothing."""

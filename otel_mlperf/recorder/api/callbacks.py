@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 
 
 def on_warning(callback: Callable[[RunWarning], object]) -> Callable[[RunWarning], object]:
-    """Calls ``callback`` when something is wrong: memory near its limit, a hot GPU, a full disk.
+    """Call ``callback`` when something is wrong: memory near its limit, a hot GPU, a full disk.
 
-    Once for each warning until it has cleared, when a step begins, in the main thread. A warning
-    has ``rule``, ``summary``, ``action``, ``value``, ``labels``. Also a decorator.
+    It is called once for each warning until the warning has cleared, when a step starts, in the
+    main thread. A warning has ``rule``, ``summary``, ``action``, ``value``, ``labels``. Also a
+    decorator.
 
     Args:
-        callback: may raise; that is said once.
+        callback: may raise; that is logged once.
 
     Raises:
         ConfigError: it cannot be called.
@@ -28,21 +29,21 @@ def on_warning(callback: Callable[[RunWarning], object]) -> Callable[[RunWarning
 
 
 def on_step_begin(callback: Callable[[str, int], object]) -> Callable[[str, int], object]:
-    """Calls ``callback(phase, number)`` when a step has been opened, in the thread that opened it.
+    """Call ``callback(phase, number)`` when a step has been opened, in the thread that opened it.
 
-    ``phase`` is train, validate, test or predict, ``number`` the program's. What it takes is part
-    of the step, and spans that it records are inside. Also a decorator.
+    ``phase`` is train, validate, test or predict, ``number`` the program's step number. The time of
+    the callback is part of the step, and spans that it records are inside it. Also a decorator.
 
-    With a callback, of this kind or for the end, a step costs half as much again as without (4.8 µs
-    become 7.3), and what the callback itself takes; without one, nothing that can be measured.
+    With a callback, of this kind or for the end, a step costs one and a half times as much (4.8 µs
+    become 7.3), plus the callback's own time. Without a callback there is no measurable cost.
 
-    ``steps()`` opens a step before it asks for the batch. Where there is none, and where
-    ``mark_step()`` has opened one too many, the step is taken back: no end follows, and the next
-    one has the same number.
+    ``steps()`` opens a step before it requests the batch. If there is no batch, or if
+    ``mark_step()`` has opened one step too many, the step is cancelled: no end follows, and the
+    next step has the same number.
 
     Args:
-        callback: may raise: an ``Exception`` is counted and said once, and training goes on.
-            Ctrl-C and other ``BaseException`` go on to the program; the step is then taken back.
+        callback: may raise: an ``Exception`` is counted and logged once, and training continues.
+            Ctrl-C and other ``BaseException`` propagate to the program; the step is then cancelled.
 
     Raises:
         ConfigError: it cannot be called.
@@ -51,11 +52,11 @@ def on_step_begin(callback: Callable[[str, int], object]) -> Callable[[str, int]
 
 
 def on_step_end(callback: Callable[[str, int], object]) -> Callable[[str, int], object]:
-    """Calls ``callback(phase, number)`` before a step is closed, in the thread that closes it.
+    """Call ``callback(phase, number)`` before a step is closed, in the thread that closes it.
 
-    Also where it ends by ``break``, by an exception, or with the run; not where it is taken back
-    (see ``on_step_begin``). The step's end has been measured by then: what the callback takes is no
-    part of it. Also a decorator.
+    It is also called where the step ends by ``break``, by an exception, or with the run, but not
+    where the step is cancelled (see ``on_step_begin``). The step's end has been measured by then:
+    the time of the callback is no part of it. Also a decorator.
 
     Args:
         callback: may raise, as in ``on_step_begin``; the step is closed all the same.
@@ -67,13 +68,13 @@ def on_step_end(callback: Callable[[str, int], object]) -> Callable[[str, int], 
 
 
 def on_phase(callback: Callable[[str, bool], object]) -> Callable[[str, bool], object]:
-    """Calls ``callback(phase, is_open)`` after a ``phase()`` block begins and before it ends.
+    """Call ``callback(phase, is_open)`` after a ``phase()`` block starts and before it ends.
 
-    In the thread that does so. ``phase`` is what steps inside count as: train, validate, test or
-    predict. Also a decorator.
+    It is called in the thread of the block. ``phase`` is the phase that steps inside count as:
+    train, validate, test or predict. Also a decorator.
 
     Args:
-        callback: may raise, as in ``on_step_begin``; the phase begins and ends all the same.
+        callback: may raise, as in ``on_step_begin``; the phase starts and ends all the same.
 
     Raises:
         ConfigError: it cannot be called.
@@ -82,6 +83,6 @@ def on_phase(callback: Callable[[str, bool], object]) -> Callable[[str, bool], o
 
 
 def remove_callback(callback: Callable[..., object]) -> None:
-    """Calls ``callback`` no longer, whatever it was given to; does nothing if that is nothing."""
+    """Unregister ``callback`` from every event; does nothing if it is not registered."""
     for callbacks in program_callbacks.EVERY:
         callbacks.remove(callback)

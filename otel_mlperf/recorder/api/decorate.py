@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 class Recordable(Protocol):
-    """What is recorded of each call."""
+    """Description of the section that each call is recorded as."""
 
     name: Any
     attributes: Mapping[str, Any] | None
 
     def short_way(self) -> Any:
-        """A fresh section, not entered yet; None where nothing is recorded."""
+        """Return a fresh section, not entered yet; None if nothing is recorded."""
 
     def named(self, name: str, attributes: Mapping[str, Any]) -> Any:
-        """The same under a name of its own."""
+        """Return the same description under another name."""
 
 
 def decorate(handle: Recordable, function: Any, wrap_function: Callable[[Any, Any], Any]) -> Any:
-    """``function``, recorded under the handle's name, or its own.
+    """Return ``function``, recorded under the handle's name, or its own.
 
     Args:
-        handle: what is recorded.
-        function: what is decorated.
+        handle: the section to record.
+        function: the decorated function.
         wrap_function: wraps a plain function at the least cost.
     """
     if isinstance(function, staticmethod | classmethod):
@@ -99,14 +99,14 @@ class _Body:
 
     def __init__(self, handle: Recordable) -> None:
         self._section = section = handle.short_way()
-        # What is not recorded after all is in nobody's context.
+        # A stand-in that records nothing is never in a context.
         self._is_current = isinstance(section, SectionContext)
         self._adds_up = self._is_current and section.adds_up
         self._inside: Any = None
-        """What is current in the body; None: it has not begun."""
+        """The current context in the body; None: the body has not started."""
 
     def run(self, step: Callable[..., Any], *args: Any) -> Any:
-        """Runs the body up to its next ``yield``."""
+        """Run the body up to its next ``yield``."""
         if not self._is_current:
             return step(*args)
         around, token = CURRENT.get(), None
@@ -117,7 +117,7 @@ class _Body:
             self._suspend(token, around)
 
     async def wait(self, step: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        """The same for an async generator."""
+        """Run the body of an async generator up to its next ``yield``."""
         if not self._is_current:
             return await step(*args)
         around, token = CURRENT.get(), None
@@ -128,30 +128,31 @@ class _Body:
             self._suspend(token, around)
 
     def leave(self, close: Callable[[], Any]) -> None:
-        """Closes the body, if it was begun, in its own context."""
+        """Close the body, if it was started, in its own context."""
         if self._inside is not None:
             self.run(close)
 
     async def wait_to_leave(self, close: Callable[[], Awaitable[Any]]) -> None:
-        """The same for an async generator."""
+        """Close the body of an async generator, if it was started, in its own context."""
         if self._inside is not None:
             await self.wait(close)
 
     def _resume(self) -> Token[Any] | None:
         section = self._section
         if self._adds_up:
-            # Each turn is a call of its own: it may be made in another section than the one before.
+            # Each turn is a call of its own: it may run in another section than the previous turn.
             section.__enter__()
             self._inside = self._inside or section
         elif self._inside is None:
             section.__enter__()
             self._inside = section
-            # No call: it is entered by now, and has to be left. The consumer runs in between.
+            # No call: the section is entered by now, and has to be left. The consumer runs between
+            # turns.
             extra = section.extra
             if extra is not None and extra.usage is not None:
                 extra.usage.turn = MANY
             return getattr(section, "token", None)
-        # What the body itself has open at its yield becomes current again with it.
+        # What the body itself had open at its yield becomes current again with it.
         return CURRENT.set(self._inside)
 
     @at_once
@@ -168,7 +169,9 @@ class _Body:
             if token is not None:
                 CURRENT.reset(token)
                 self._inside = current
-            elif current is not around:  # interrupted before there was one, and so the body's turn
+            elif (
+                current is not around
+            ):  # interrupted before there was a token, so before the body's turn
                 CURRENT.set(around)
         except ValueError as error:
             if is_foreign(error):
@@ -183,7 +186,7 @@ class _Body:
 
     @at_once
     def end(self, error: BaseException | None = None) -> None:
-        """The body is finished."""
+        """End the span of the decorated body."""
         try:
             if self._inside is None or self._adds_up:
                 return
@@ -219,7 +222,7 @@ def _wrap_generator(handle: Recordable, function: Any) -> Any:
             body.end()
             return stop.value
         except BaseException as error:
-            # It may have come between two turns: what the body has open is left in its context.
+            # It may have arrived between two turns: what the body has open is left in its context.
             body.leave(generator.close)
             body.end(error)
             raise

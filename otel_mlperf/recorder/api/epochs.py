@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _FRAMES = 40
-"""More than any block needs that begins or ends."""
+"""More frames than any block needs to start or end."""
 
 
 def _ask_for_stack(frames: int = _FRAMES) -> None:
-    """Nothing, where a block that begins here can also end; 2 µs.
+    """Check that a block that starts here can also end; 2 µs.
 
     Raises:
         RecursionError: the program is at the end of its stack.
@@ -40,18 +40,18 @@ def _ask_for_stack(frames: int = _FRAMES) -> None:
 
 
 class _Opened:
-    """One entering of a block: what it is to be left by, known before anything is opened."""
+    """One entering of a block: what is needed to leave it, known before anything is opened."""
 
     def __init__(self, recorder: Recorder, section: Section, before: Any, around: Any) -> None:
         self.recorder, self.section = recorder, section
         self.before = before
-        """The phase or epoch that is current again afterwards."""
+        """The phase or epoch that becomes current again afterwards."""
         self.around: _Opened | None = around
-        """The entering of the same block that this one is inside."""
+        """The entering of the same block that encloses this one."""
 
 
 class _Frame:
-    """What is the same for every block that is not a step: nothing that it does may raise."""
+    """Base of all blocks that are not steps: none of its methods may raise."""
 
     def __init__(self) -> None:
         self._opened: _Opened | None = None
@@ -77,16 +77,16 @@ class _Frame:
         try:
             is_begun = True
             self._leave(lambda opened: opened.section.__exit__(kind, error, trace))
-        except BaseException as problem:  # noqa: BLE001 - what is not ours goes on
+        except BaseException as problem:  # noqa: BLE001 - foreign exceptions propagate
             try:
                 del is_begun
-            except UnboundLocalError:  # at the first instruction; asked for without a call
+            except UnboundLocalError:  # at the first instruction; determined without a call
                 try_again(self._leave, lambda opened: opened.section.__exit__(kind, error, trace))
             internal_error(problem)
 
     @at_once
     def _leave(self, leave: Callable[[_Opened], object]) -> None:
-        """Leaves what was entered last; ``leave`` does nothing the second time."""
+        """Leave what was entered last; ``leave`` is idempotent."""
         try:
             opened = self._opened
             if opened is not None:
@@ -96,7 +96,7 @@ class _Frame:
         except BaseException:
             try:
                 left = opened
-            except UnboundLocalError:  # at the first instruction; asked for without a call
+            except UnboundLocalError:  # at the first instruction; determined without a call
                 left = self._opened
             if left is not None:
                 try_again(self._leave_rest, left, leave)
@@ -107,12 +107,12 @@ class _Frame:
         self._restore(opened)
 
     def _take_back(self, opened: _Opened, problem: BaseException) -> None:
-        """The block is never entered, so nobody would leave it."""
+        """Undo the opening of a block that is never entered, so that nothing would leave it."""
         opened.section.__exit__(type(problem), problem, problem.__traceback__)
         self._restore(opened)
 
     def _restore(self, opened: _Opened) -> None:
-        """The block is not the current one any more."""
+        """Make the block non-current."""
         if opened.section in opened.recorder.parents.outer:
             opened.recorder.parents.outer.remove(opened.section)
         self._set_current(opened.recorder, opened.before)
@@ -120,7 +120,7 @@ class _Frame:
             self._opened = opened.around
 
     def set(self, **attributes: Any) -> None:
-        """Nothing is recorded: what ``with`` gives is the open section."""
+        """Record nothing: the value of the ``with`` statement is the open section."""
 
     def _begin(self, recorder: Recorder) -> Section:
         raise NotImplementedError
@@ -129,7 +129,7 @@ class _Frame:
         raise NotImplementedError
 
     def _tell_ending(self) -> None:
-        """Called before it ends."""
+        """Called before the block ends."""
 
 
 class Epoch(_Frame):
@@ -165,17 +165,17 @@ class Epoch(_Frame):
 
     @at_once
     def drop(self, *, is_suspicious: bool) -> None:
-        """The loop's iterator is gone: by ``break``, or perhaps by an exception."""
+        """End the epoch whose loop's iterator is gone: by ``break``, or perhaps by an exception."""
         try:
             opened = self._opened
             if opened is None or not opened.section.at:
                 return
             _note_peaks(opened)
-            # First, for the next epoch must not find this one around it; its row may wait longer.
+            # First: the next epoch must not find this one around it. The row may wait longer.
             self._restore(opened)
             abandoned, end = opened.recorder.stepping.abandoned, _ending(opened)
             abandoned.add(opened.section, end, is_suspicious=is_suspicious)
-        except BaseException as error:  # noqa: BLE001 - what is not ours goes on
+        except BaseException as error:  # noqa: BLE001 - foreign exceptions propagate
             try:
                 left = opened
             except UnboundLocalError:  # as above
@@ -188,7 +188,7 @@ class Epoch(_Frame):
 
 
 def _note_peaks(opened: _Opened) -> None:
-    """Read at its end: a reading of the agent may be from some seconds later."""
+    """Read the peaks when an epoch ends: a reading of the agent may be some seconds later."""
     section = opened.section
     if not section.at:
         return
@@ -208,12 +208,12 @@ def _ending(opened: _Opened) -> End:
 
 
 def epoch(number: int) -> Block:
-    """Epoch ``number`` as a block, for loops that ``epochs`` does not fit."""
+    """Record epoch ``number`` as a block, for loops that ``epochs`` does not fit."""
     return Invisible() if is_compiling() else Epoch(number)
 
 
 class Epochs(Generic[T]):
-    """An iterable each turn of which is an epoch; see ``epochs()``."""
+    """An iterable whose turns are epochs; see ``epochs()``."""
 
     def __init__(self, of: Iterable[T], start: int) -> None:
         self._of, self._start = of, start
@@ -226,7 +226,7 @@ class Epochs(Generic[T]):
 
 
 class EpochIterator(Generic[T]):
-    """One pass: an epoch ends when the next is asked for, or the loop is left."""
+    """One pass: an epoch ends when the next one is requested, or the loop is left."""
 
     def __init__(self, inner: Iterator[T], number: int) -> None:
         self._inner, self._number = inner, number
@@ -246,21 +246,21 @@ class EpochIterator(Generic[T]):
         return value
 
     def close(self) -> None:
-        """Ends the open epoch."""
+        """End the open epoch."""
         if self._open is not None:
             self._open.__exit__(None, None, None)
             self._open = None
 
     @at_once
     def drop(self) -> None:
-        """Nobody holds the iterator any more."""
+        """End the epoch of an iterator that is no longer referenced."""
         try:
-            # Perhaps it was interrupted while it was made: then it has no epoch.
+            # It may have been interrupted in its constructor: then it has no epoch.
             opened = getattr(self, "_open", None)
             if opened is not None:
                 opened.drop(is_suspicious=is_suspicious(3))
         except BaseException:
-            # Perhaps before it came to that: to be dropped twice does nothing.
+            # It may have been interrupted before that: dropping twice is harmless.
             try_again(self._drop_calmly)
             raise
 
@@ -269,12 +269,12 @@ class EpochIterator(Generic[T]):
         if opened is not None:
             opened.drop(is_suspicious=False)
 
-    # What a signal handler raises in a finalizer would be dropped by the interpreter.
+    # The interpreter would drop what a signal handler raises in a finalizer.
     __del__ = raises_afterwards(drop)
 
 
 def _tell_left(inner: Iterator[Any]) -> None:
-    """Says how many epochs are left, this one included: so it is known how many steps are."""
+    """Report how many epochs are left, this one included, so that the planned steps are known."""
     try:
         recorder, left = active(), find_left(inner)
         if recorder is not None and left is not None:
@@ -288,17 +288,17 @@ def epochs(of: int, *, start: int = 0) -> Epochs[int]: ...
 @overload
 def epochs(of: Iterable[T], *, start: int = 0) -> Epochs[T]: ...
 def epochs(of: Any, *, start: int = 0) -> Epochs[Any]:
-    """Makes the turns of a loop epochs.
+    """Record the turns of a loop as epochs.
 
     Args:
-        of: how many epochs there are in all, or an iterable with one item for each.
-        start: number of the first: ``epochs(10, start=4)`` gives 4 to 9.
+        of: the total number of epochs, or an iterable with one item for each.
+        start: number of the first: ``epochs(10, start=4)`` yields 4 to 9.
     """
     return Epochs(range(start, of) if isinstance(of, int) else of, start)
 
 
 class Phase(_Frame):
-    """A phase as a block; steps inside it count for themselves."""
+    """A phase as a block; steps inside it have numbers of their own."""
 
     def __init__(self, name: str) -> None:
         self._name = names.PHASE_OF.get(name, name) if isinstance(name, str) else name
@@ -335,20 +335,20 @@ class Phase(_Frame):
 
     def _set_current(self, recorder: Recorder, value: Any) -> None:
         recorder.registry.set_phase(value)
-        recording.refresh()  # span() keeps the known names of one phase in a global of its own
+        recording.refresh()  # span() caches the names of one phase in a global of its own
 
     def _tell_ending(self) -> None:
         assert self._opened is not None
         PHASE.tell(self._opened.recorder.registry.phase, False)
 
     def end(self, at_ns: int) -> None:
-        """Ends it at a time that has passed: nobody has said that it is one, nor when it ended."""
+        """End an inferred phase at a time that has passed."""
         self._leave(lambda opened: opened.recorder.sections.exit_slow(
             opened.section, max(at_ns, opened.section.t0), None
         ))  # fmt: skip
 
     def cancel(self) -> None:
-        """Takes it back: it was none, and what was in it goes to what is around it."""
+        """Cancel the phase: it was none, and its sections go to what encloses it."""
 
         def take_back(opened: _Opened) -> None:
             opened.recorder.sections.leave(opened.section)
@@ -358,11 +358,10 @@ class Phase(_Frame):
 
 
 def phase(name: str) -> Block:
-    """A block that is a phase of the run: train, validate, test or predict.
+    """Record a block as a phase of the run: train, validate, test or predict.
 
-    Common words for one of them (``eval``, ``val``, ``inference``, …) mean it.
-
-    Its steps count for themselves. Inside an open step it belongs to the run's trace, and the
-    step's measured duration leaves it out.
+    Common synonyms (``eval``, ``val``, ``inference``, …) are accepted. Its steps have numbers of
+    their own. Inside an open step it belongs to the run's trace, and the step's measured duration
+    excludes it.
     """
     return Invisible() if is_compiling() else Phase(name)

@@ -31,7 +31,7 @@ _SECTIONS: Final = {names.FILE_READ: names.SPAN_FILE_READ, names.FILE_WRITE: nam
 
 
 class _Busy(threading.local):
-    """Whether this thread is in a call that is timed: what recording itself reads is not."""
+    """Whether this thread is in a timed call: reads of the recorder itself are not timed."""
 
     yes = False
 
@@ -40,13 +40,13 @@ _busy = _Busy()
 
 
 class FileWatch:
-    """Files are watched until ``stop()``, or the end of the block that it is used as."""
+    """Watch of files until ``stop()``, or until the end of the block that it is used as."""
 
     def __init__(self) -> None:
         self._is_on = True
 
     def stop(self) -> None:
-        """Files that are opened from now on are not watched; calling it again does nothing."""
+        """Stop watching files that are opened from now on; idempotent."""
         if self._is_on:
             self._is_on = False
             _open.leave()
@@ -59,12 +59,12 @@ class FileWatch:
 
 
 def watch_files() -> FileWatch:
-    """Records reading and writing of files that are opened from now on: ``om.watch_files()``.
+    """Record reads and writes of files that are opened from now on: ``om.watch_files()``.
 
-    As sections ``file.read`` and ``file.write``, which are only added up, and their bytes. Off by
-    default: a call costs some 10 µs more. Workers that are forked meanwhile are watched, too. Files
-    that are opened while no run is active are left alone, as is what is opened by number, with an
-    ``opener``, or by code that is not Python's.
+    They are recorded as sections ``file.read`` and ``file.write``, which are only aggregated, with
+    their bytes. Off by default: a call costs some 10 µs more. Workers that are forked in the
+    meantime are watched, too. Files that are opened while no run is active are not watched. Nor are
+    files that are opened by number, with an ``opener``, or by code that is not Python's.
     """
     _open.enter()
     return FileWatch()
@@ -74,19 +74,19 @@ class _RawFile(io.FileIO):
     """A raw file whose calls to the kernel are timed."""
 
     def readinto(self, buffer: Any, /) -> Any:
-        """Reads into a buffer."""
+        """Read into a buffer."""
         return _timed(names.FILE_READ, super().readinto, buffer)
 
     def readall(self) -> Any:
-        """Reads all that is left."""
+        """Read all remaining bytes."""
         return _timed(names.FILE_READ, super().readall)
 
     def read(self, size: int | None = -1, /) -> Any:
-        """Reads so many bytes at most."""
+        """Read at most ``size`` bytes."""
         return _timed(names.FILE_READ, super().read, size)
 
     def write(self, data: Any, /) -> Any:
-        """Writes what it can."""
+        """Write as many bytes as possible."""
         return _timed(names.FILE_WRITE, super().write, data)
 
 
@@ -104,7 +104,7 @@ def _timed(direction: str, call: Callable[..., Any], *values: Any) -> Any:
 
 
 def _begin(direction: str) -> Any:
-    """The section, entered; None where nothing is recorded."""
+    """Return an entered section; None if nothing is recorded."""
     try:
         if active() is None:
             return None
@@ -138,9 +138,9 @@ def _add(metric: Metric, value: float, direction: str) -> None:
 
 
 class _Open:
-    """What stands in for ``open`` while files are watched.
+    """Replacement of ``open`` while files are watched.
 
-    No function, because one that is an attribute of a class would become a method.
+    It is no function, because a function that is an attribute of a class would become a method.
     """
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class _Open:
         self.__wrapped__ = self._given
 
     def enter(self) -> None:
-        """One more watch."""
+        """Add a watch."""
         self._watches += 1
         if self._watches == 1:
             self._given = self.__wrapped__ = builtins.open
@@ -158,7 +158,7 @@ class _Open:
                 module.open = self
 
     def leave(self) -> None:
-        """One less; with the last all is as it was, unless somebody else has replaced it since."""
+        """Remove a watch; the last one restores ``open``, unless other code has replaced it."""
         self._watches -= 1
         if not self._watches:
             for module in _HOLDERS:
@@ -166,14 +166,14 @@ class _Open:
                     module.open = self._given
 
     def __call__(self, file: Any, mode: Any = "r", *more: Any, **named: Any) -> Any:
-        """What ``open()`` gives."""
+        """Return what ``open()`` returns, timed if possible."""
         if _busy.yes or not _is_plain(file, mode, more, named) or active() is None:
             return self._given(file, mode, *more, **named)
         return _open_plain(os.fspath(file), mode, *more, **named)
 
 
 def _is_plain(file: Any, mode: Any, more: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether it is a path, opened in an ordinary way: what is wrong ``open`` itself says."""
+    """Return whether a path is opened in an ordinary way: ``open`` itself reports errors."""
     if not isinstance(file, str | bytes | os.PathLike) or type(mode) is not str:
         return False
     about = dict(zip(_ARGUMENTS, more, strict=False))
@@ -196,7 +196,7 @@ def _open_plain(
     errors: str | None = None,
     newline: str | None = None,
 ) -> Any:
-    """As ``io.open`` puts its objects together, around a raw file of ours."""
+    """Open a file as ``io.open`` does, around a timed raw file."""
     raw = _RawFile(file, mode.replace("b", "").replace("t", ""))
     given: Any = raw
     try:

@@ -36,7 +36,7 @@ _TOO_MANY = "more than %d instruments: later ones count as '%s'; put what varies
 
 
 class Instrument(InstrumentSeries):
-    """What has a name; its own series is the one without labels."""
+    """A named instrument; itself the series without labels."""
 
     __slots__ = ("_sets", "unit")
     kind: ClassVar[str]
@@ -46,7 +46,7 @@ class Instrument(InstrumentSeries):
         self.unit = unit
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy, here or in another process, is the instrument of that name there.
+        # A copy, in this process or another one, is the instrument of that name there.
         return _instrument, (self.usual, self.name, self.unit)
 
 
@@ -63,13 +63,13 @@ class Counter(Instrument, CounterSeries):
         )
 
     def labels(self, **labels: Any) -> CounterSeries:
-        """The series with these labels, for code that counts often: ``c.labels(lang="de")``."""
+        """Return the series with these labels, for frequent counting: ``c.labels(lang="de")``."""
         return self._sets.find(labels)
 
     def add(self, value: float = 1, more: Any = None, /, **labels: Any) -> None:
-        """Adds ``value``, which must not be negative: ``tokens.add(512, lang="de")``.
+        """Add ``value``, which must not be negative: ``tokens.add(512, lang="de")``.
 
-        Labels may be given as OpenTelemetry has them, too: ``tokens.add(512, {"lang": "de"})``.
+        Labels may also be passed in the form of OpenTelemetry: ``tokens.add(512, {"lang": "de"})``.
         """
         if labels or more is not None:
             self._sets.find(labels, more).add(value)
@@ -77,7 +77,7 @@ class Counter(Instrument, CounterSeries):
             self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """What records into the cell at ``word``, or with the labels that it is given."""
+        """Return the method that records into the cell at ``word``, or with the labels passed."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         total, low, limit, find = 0.0, 0, MOST, self._sets.find
 
@@ -125,18 +125,18 @@ class Gauge(Instrument, GaugeSeries):
         )
 
     def labels(self, **labels: Any) -> GaugeSeries:
-        """The series with these labels, for code that sets it often."""
+        """Return the series with these labels, for code that sets it often."""
         return self._sets.find(labels)
 
     def set(self, value: float, more: Any = None, /, **labels: Any) -> None:
-        """The value from now on: ``depth.set(3, queue="images")``; labels as in ``Counter.add``."""
+        """Set the current value: ``depth.set(3, queue="images")``; labels as in ``Counter.add``."""
         if labels or more is not None:
             self._sets.find(labels, more).set(value)
         else:
             self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """What records into the cell at ``word``, or with the labels that it is given."""
+        """Return the method that records into the cell at ``word``, or with the labels passed."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         least, low, limit, find = -MOST, -HUGE, MOST, self._sets.find
 
@@ -170,7 +170,7 @@ class Gauge(Instrument, GaugeSeries):
 
 
 class Histogram(Instrument, HistogramSeries):
-    """How values are distributed, ``ml.user.<name>``; made by ``histogram()``."""
+    """A distribution of values, ``ml.user.<name>``; made by ``histogram()``."""
 
     __slots__ = ()
     kind = "histogram"
@@ -183,13 +183,13 @@ class Histogram(Instrument, HistogramSeries):
         )
 
     def labels(self, **labels: Any) -> HistogramSeries:
-        """The series with these labels, for code that records often."""
+        """Return the series with these labels, for code that records often."""
         return self._sets.find(labels)
 
     def record(self, value: float, more: Any = None, /, **labels: Any) -> None:
-        """Counts ``value``, which must not be negative: ``length.record(87, lang="de")``.
+        """Count ``value``, which must not be negative: ``length.record(87, lang="de")``.
 
-        Labels may be given as in ``Counter.add``.
+        Labels may be passed as in ``Counter.add``.
         """
         if labels or more is not None:
             self._sets.find(labels, more).record(value)
@@ -197,7 +197,7 @@ class Histogram(Instrument, HistogramSeries):
             self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """What records into the cell at ``word``, or with the labels that it is given."""
+        """Return the method that records into the cell at ``word``, or with the labels passed."""
         return self.bind_with(run, word, self._sets.find)
 
 
@@ -210,10 +210,10 @@ def _content(kind: str, name: str, unit: str, labels: Labels = ()) -> tuple[Any,
 
 
 def counter(name: str, unit: str = "") -> Counter:
-    """A counter of the program's own, published as ``ml.user.<name>``.
+    """Return a counter of the program's own, published as ``ml.user.<name>``.
 
-    ``c.add(5)``, ``c.add(5, lang="de")``; for code that counts often ``c.labels(lang="de")`` once
-    and then ``.add(5)``. Adding while nothing is recorded does nothing.
+    ``c.add(5)``, ``c.add(5, lang="de")``; for code that counts often call ``c.labels(lang="de")``
+    once and then ``.add(5)``. Adding while nothing is recorded does nothing.
 
     Args:
         name: the same name is the same counter.
@@ -223,7 +223,9 @@ def counter(name: str, unit: str = "") -> Counter:
 
 
 def gauge(name: str, unit: str = "") -> Gauge:
-    """A gauge of the program's own, published as ``ml.user.<name>``: ``g.set(3, queue="images")``.
+    """Return a gauge of the program's own, published as ``ml.user.<name>``.
+
+    ``g.set(3, queue="images")``.
 
     Args:
         name: the same name is the same gauge.
@@ -233,9 +235,10 @@ def gauge(name: str, unit: str = "") -> Gauge:
 
 
 def histogram(name: str, unit: str = "") -> Histogram:
-    """A histogram of the program's own, published as ``ml.user.<name>``.
+    """Return a histogram of the program's own, published as ``ml.user.<name>``.
 
-    ``h.record(87, lang="de")``. Buckets need no choice: eight for each doubling, of any size.
+    ``h.record(87, lang="de")``. Buckets need no choice: there are eight for each doubling, of any
+    magnitude.
 
     Args:
         name: the same name is the same histogram.
@@ -259,11 +262,11 @@ Kind = TypeVar("Kind")
 
 
 def one_of(instruments: dict[str, Any], kind: type[Kind], text: str, unit: Any, *more: Any) -> Kind:
-    """The instrument of that name, made if there is none; says what of it could not be taken.
+    """Return the instrument of that name, made if necessary; log what had to be ignored.
 
     Args:
-        instruments: those that there are, by name; there is an end to their number.
-        kind: its class, made of name and unit, which has a ``kind`` in words.
+        instruments: existing instruments, by name; their number is limited.
+        kind: its class, constructed from name and unit, with a ``kind`` as text.
         text: its name.
         unit: its unit, if it has one.
         *more: further arguments of the class.

@@ -28,7 +28,7 @@ _NONE: Final = {
 
 
 def log_ids() -> None:
-    """Gives each record of ``logging`` the ids of the section that it is written in.
+    """Add the ids of the enclosing section to each record of ``logging``.
 
     ::
 
@@ -36,10 +36,10 @@ def log_ids() -> None:
         logging.basicConfig(format="%(message)s trace_id=%(trace_id)s span_id=%(span_id)s")
 
     The fields ``trace_id`` and ``span_id`` are those that Jaeger shows, 32 and 16 hexadecimal
-    digits; ``0`` where there is no section. ``otelTraceID`` and ``otelSpanID`` are the same,
-    ``otelTraceSampled`` says whether the trace is among those that are kept whatever happens, and
-    ``otelServiceName`` of which service it is: a format written for
-    ``opentelemetry-instrumentation-logging`` serves. A second call does nothing.
+    digits; they are ``0`` where there is no section. ``otelTraceID`` and ``otelSpanID`` are the
+    same. ``otelTraceSampled`` is whether the trace is certain to be sampled, and
+    ``otelServiceName`` is the name of the service. So a format written for
+    ``opentelemetry-instrumentation-logging`` works. A second call does nothing.
     """
     before = logging.getLogRecordFactory()
     if not isinstance(before, _WithIds):
@@ -47,7 +47,7 @@ def log_ids() -> None:
 
 
 class _WithIds:
-    """Makes records by what made them before, and adds the fields."""
+    """Record factory that calls the previous factory and adds the id fields."""
 
     __slots__ = ("_make",)
 
@@ -56,7 +56,7 @@ class _WithIds:
 
     def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
         record = self._make(*args, **kwargs)
-        # A format that names a field must find it, whatever goes wrong with finding the span.
+        # A format that names a field must find it, even if the span cannot be determined.
         record.__dict__.update(_NONE)
         try:
             _add_ids(record)

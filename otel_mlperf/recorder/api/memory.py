@@ -10,26 +10,27 @@ from otel_mlperf.recorder.core.used_so_far import Counters
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of this process; None is what cannot be read."""
+    """Memory of this process; None: cannot be read."""
 
     resident_bytes: int | None = None
-    """In RAM now."""
+    """Current resident memory."""
     peak_bytes: int | None = None
-    """The most that has been so far."""
+    """Peak of resident memory so far."""
     cuda_allocated_bytes: int | None = None
-    """What PyTorch's allocator has given out on the current device; None: no CUDA in use."""
+    """Memory allocated by PyTorch's allocator on the current device; None: no CUDA in use."""
     cuda_peak_bytes: int | None = None
-    """The most of that, since it began or ``torch.cuda.reset_peak_memory_stats()``."""
+    """Peak of that since the start, or since ``torch.cuda.reset_peak_memory_stats()``."""
 
 
 _counters = Counters()
 
 
 def memory() -> Memory:
-    """The memory of this process now, with or without a run: resident, its peak, and CUDA's.
+    """Return the memory of this process now, with or without a run: resident, peak and CUDA.
 
-    From the kernel and PyTorch's own account, in some 10 µs; nothing waits for a device.
-    ``readings()`` has what the agent read some seconds ago, of the host and the workers, too.
+    The values come from the kernel and PyTorch's own statistics, in some 10 µs; nothing waits for a
+    device. ``readings()`` contains what the agent read some seconds ago, including host and
+    workers.
     """
     try:
         now = _counters.of_process()

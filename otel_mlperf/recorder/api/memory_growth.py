@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PROFILED: Final = int(Flag.PROFILED)
 _MOST_ROWS: Final = 50
 _MOST_KEPT: Final = 500
-"""Of one recording: some megabytes."""
+"""Limit per recording: some megabytes."""
 _NOTHING: Final = "nothing was recorded at one of the two points"
 _FAILED: Final = "it could not be worked out: the log says why"
 _NO_TENSORS: Final = "tensors: this PyTorch does not say what they hold"
@@ -33,24 +33,26 @@ _NO_SITES: Final = (
 _Counts = dict[str, list[int]]
 """Count and bytes by name."""
 _Process = tuple[int | None, int | None]
-"""Resident bytes, and what PyTorch's allocator has given out on the current device."""
+"""Resident bytes, and bytes allocated by PyTorch's allocator on the current device."""
 
 
 class MemoryPoint:
-    """A moment from which on ``memory_growth()`` counts; made by ``memory_point()``."""
+    """A point in time since which ``memory_growth()`` counts; made by ``memory_point()``."""
 
     __slots__ = ("counted", "process", "sites", "step", "unix_ns")
 
     def __init__(self) -> None:
         self.counted = b""
-        """Types, then tensors; empty: nothing was recorded. As bytes: of them no object is seen."""
+        """Types, then tensors; empty: nothing was recorded. Bytes, because the objects of a
+        dictionary would be counted.
+        """
         self.process: _Process = (None, None)
         self.sites: AllocationSites | None = None
         self.step = self.unix_ns = 0
 
 
 def memory_point(*, sites: bool = False) -> MemoryPoint:
-    """Notes which objects there are now, for ``memory_growth()`` later; never raises.
+    """Note which objects exist now, for ``memory_growth()`` later; never raises.
 
     ::
 
@@ -58,10 +60,10 @@ def memory_point(*, sites: bool = False) -> MemoryPoint:
         train_an_epoch()
         print(om.memory_growth(point))
 
-    It takes a microsecond or two for each object of the process, and changes none of them.
+    It costs a microsecond or two for each object of the process, and changes none of them.
 
     Args:
-        sites: whether also to find out which lines allocate what stays, by tracemalloc: until
+        sites: whether also to determine which lines allocate what stays, by tracemalloc: until
             ``memory_growth()`` or the end of the run Python's allocations take several times as
             long, and the steps count as slowed down by a profiler.
     """
@@ -76,13 +78,13 @@ def memory_point(*, sites: bool = False) -> MemoryPoint:
 
 
 def memory_growth(since: MemoryPoint) -> MemoryGrowth:
-    """What there is more of than at a point: objects by type, tensors, what lines allocated.
+    """Return the growth since a point: objects by type, tensors, allocations by line.
 
-    Printed it is a table; ``rows`` has all that has grown. It is kept in the run folder, where
-    ``otel-mlperf hot`` shows it. Never raises; where nothing is recorded it is empty.
+    Printed it is a table; ``rows`` contains all that has grown. It is stored in the run folder,
+    where ``otel-mlperf hot`` shows it. Never raises; if nothing is recorded it is empty.
 
     Args:
-        since: what ``memory_point()`` gave.
+        since: the result of ``memory_point()``.
     """
     from otel_mlperf.growth_file import MemoryGrowth
 
@@ -110,14 +112,14 @@ def _is_point(given: Any) -> bool:
 def _note(point: MemoryPoint, recorder: Recorder, *, sites: bool) -> None:
     import msgspec
 
-    # At once: what loading leaves behind would else have grown by the next point.
+    # First: otherwise the memory of loaded modules would count as growth by the next point.
     from otel_mlperf import growth_file  # noqa: F401
     from otel_mlperf.recorder.instruments.allocation_sites import AllocationSites
 
     asked = AllocationSites() if sites else None
     _slow_down(recorder)
     point.counted = msgspec.msgpack.encode(_count([]))
-    # After it: what counting takes has not grown.
+    # After it: the memory of counting is no growth.
     point.process, point.step = _process(), recorder.stepping.next_number()
     point.unix_ns = time.time_ns()
     if asked is not None:
@@ -133,7 +135,7 @@ def _grown(since: MemoryPoint, recorder: Recorder) -> MemoryGrowth:
     from otel_mlperf.growth_file import MemoryGrowth
 
     now, missing = _process(), list[str]()
-    # First: what follows allocates, too.
+    # First: the following code allocates, too.
     before, seen = _look_at_sites(since, recorder, missing)
     _slow_down(recorder)
     types, tensors = _count(missing)
@@ -171,13 +173,13 @@ def _process() -> _Process:
 
 
 def _slow_down(recorder: Recorder) -> None:
-    """The steps that are open take longer for it, as a profiler would make them."""
+    """Mark the open steps as slowed down, as a profiler would."""
     for step in list(recorder.stepping.open.values()):
         extra_of(step.section).flags |= _PROFILED
 
 
 def _count(missing: list[str]) -> tuple[_Counts, _Counts]:
-    """Objects by type, and the memory of tensors by what it holds."""
+    """Count objects by type, and the memory of tensors by content."""
     from otel_mlperf.recorder.instruments.live_objects import LiveObjects
     from otel_mlperf.recorder.instruments.live_tensors import HANDLE, count_tensors
 
@@ -196,7 +198,7 @@ def _count(missing: list[str]) -> tuple[_Counts, _Counts]:
 def _look_at_sites(
     since: MemoryPoint, recorder: Recorder, missing: list[str]
 ) -> tuple[bytes, bytes]:
-    """What lines had allocated at the point, and have now; they are looked at no longer."""
+    """Return the allocations by line at the point and now, and stop tracing."""
     sites = since.sites
     if sites is None:
         return b"", b""
@@ -205,7 +207,7 @@ def _look_at_sites(
     finally:
         sites.end()
         recorder.stepping.note_profiler(sites, is_on=False)
-        with contextlib.suppress(ValueError):  # told before, or of an earlier recording
+        with contextlib.suppress(ValueError):  # removed before, or of an earlier recording
             recorder.at_retire.remove(sites.end)
     if not seen:
         missing.append(_NO_SITES)
@@ -226,7 +228,7 @@ def _by_line(before: bytes, seen: bytes) -> Iterator[GrowthRow]:
 
 
 def _row(now: Sequence[int], then: Sequence[int], **about: Any) -> Iterator[GrowthRow]:
-    """A row of what has grown; of all else none."""
+    """Yield a row if something has grown, else nothing."""
     from otel_mlperf.growth_file import GrowthRow
 
     (count, size), (count_then, size_then) = now, then
@@ -249,7 +251,7 @@ def _more(then: int | None, now: int | None) -> int | None:
 
 
 def _keep(growth: MemoryGrowth, recorder: Recorder) -> None:
-    """Writes it into the run folder."""
+    """Write the growth to the run folder."""
     from otel_mlperf.growth_file import append_growth
 
     kept: dict[type, Any] = recorder.kept

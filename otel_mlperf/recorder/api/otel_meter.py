@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 _OWN: Final = {metric.name for metric in names.METRICS}
 _OURS: Final = names.user_metric("")
 _instruments: dict[str, Any] = {}
-"""Those of all meters, by the name under which they are published."""
+"""Instruments of all meters, by their published name."""
 
 
 class _Labelled:
-    """The series of one instrument by the attributes that a call gives."""
+    """The series of one instrument, by the attributes of a call."""
 
     kind: ClassVar[str]
     series: ClassVar[Callable[..., Any]]
@@ -60,7 +60,7 @@ class _Labelled:
         )
 
     def of(self, attributes: Any) -> Any:
-        """The series with these attributes."""
+        """Return the series with these attributes."""
         return self._plain if attributes is None else self._sets.find({}, attributes)
 
 
@@ -71,18 +71,18 @@ class JournalCounter(_Labelled, metrics.Counter):
     series = CounterSeries
 
     def add(self, amount: float, attributes: Any = None, context: Any = None) -> None:
-        """Adds ``amount``, which must not be negative."""
+        """Add ``amount``, which must not be negative."""
         self.of(attributes).add(amount)
 
 
 class JournalUpDownCounter(_Labelled, metrics.UpDownCounter):
-    """A sum that goes down, too."""
+    """A sum that can also decrease."""
 
     kind = "updowncounter"
     series = UpDownSeries
 
     def add(self, amount: float, attributes: Any = None, context: Any = None) -> None:
-        """Adds ``amount``."""
+        """Add ``amount``."""
         self.of(attributes).add(amount)
 
 
@@ -93,12 +93,12 @@ class JournalGauge(_Labelled, metrics._Gauge):
     series = GaugeSeries
 
     def set(self, amount: float, attributes: Any = None, context: Any = None) -> None:
-        """The value from now on."""
+        """Set the current value."""
         self.of(attributes).set(amount)
 
 
 class JournalHistogram(_Labelled, metrics.Histogram):
-    """How values are distributed; its buckets need no choice."""
+    """A distribution of values; its buckets need no choice."""
 
     kind = "histogram"
     series = HistogramSeries
@@ -117,12 +117,12 @@ class JournalHistogram(_Labelled, metrics.Histogram):
 
 
 class JournalMeterProvider(MeterProvider):
-    """Hands out meters whose instruments record into the active run's journal."""
+    """Provider of meters whose instruments record into the active run's journal."""
 
     def get_meter(
         self, name: Any = "", version: Any = None, schema_url: Any = None, attributes: Any = None
     ) -> Meter:
-        """A meter whose instruments keep the library's name, version and schema."""
+        """Return a meter whose instruments keep the library's name, version and schema."""
         meter = JournalMeter(name)
         fields = zip(names.SCOPE_FIELDS, (name, version, schema_url), strict=True)
         meter.scope = tuple((key, safe_name_text(value)) for key, value in fields if value)
@@ -130,50 +130,50 @@ class JournalMeterProvider(MeterProvider):
 
 
 class JournalMeter(Meter):
-    """Makes instruments; the same name is the same one."""
+    """Factory of instruments; the same name is the same instrument."""
 
     scope: Labels = ()
-    """The instrumentation scope, as labels, which are none when it is sent."""
+    """The instrumentation scope, as labels, which are not labels any more when it is sent."""
 
     def create_counter(self, name: Any, unit: Any = "", description: Any = "") -> Any:
-        """Makes a counter."""
+        """Return a counter."""
         return _made(JournalCounter, name, unit, self.scope)
 
     def create_up_down_counter(self, name: Any, unit: Any = "", description: Any = "") -> Any:
-        """Makes a counter that goes down, too."""
+        """Return a counter that can also decrease."""
         return _made(JournalUpDownCounter, name, unit, self.scope)
 
     def create_gauge(self, name: Any, unit: Any = "", description: Any = "") -> Any:
-        """Makes a gauge."""
+        """Return a gauge."""
         return _made(JournalGauge, name, unit, self.scope)
 
     def create_histogram(
         self, name: Any, unit: Any = "", description: Any = "", **advice: Any
     ) -> Any:
-        """Makes a histogram; advice about buckets is not needed."""
+        """Return a histogram; advice about buckets is ignored."""
         return _made(JournalHistogram, name, unit, self.scope)
 
     def create_observable_counter(
         self, name: Any, callbacks: Any = None, unit: Any = "", description: Any = ""
     ) -> Any:
-        """Makes a counter whose total is asked for."""
+        """Return a counter whose total is read by callbacks."""
         return _observed(ObservedCounter, name, unit, callbacks, self.scope)
 
     def create_observable_up_down_counter(
         self, name: Any, callbacks: Any = None, unit: Any = "", description: Any = ""
     ) -> Any:
-        """Makes a counter that goes down, too, and whose total is asked for."""
+        """Return a counter that can also decrease, whose total is read by callbacks."""
         return _observed(ObservedUpDownCounter, name, unit, callbacks, self.scope)
 
     def create_observable_gauge(
         self, name: Any, callbacks: Any = None, unit: Any = "", description: Any = ""
     ) -> Any:
-        """Makes a gauge whose value is asked for."""
+        """Return a gauge whose value is read by callbacks."""
         return _observed(ObservedGauge, name, unit, callbacks, self.scope)
 
 
 def _section_of(context: Any) -> Any:
-    """The section whose span a context has as the current one; None without a context."""
+    """Return the section whose span is current in a context; None without a context."""
     if context is None:
         return None
     try:

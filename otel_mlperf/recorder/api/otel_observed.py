@@ -35,15 +35,15 @@ _asked: list[ObservedInstrument] = []
 
 
 class ObservedInstrument:
-    """An instrument whose values are asked for."""
+    """An instrument whose values are read by callbacks."""
 
     kind: ClassVar[str]
     call: ClassVar[str]
-    """The call that made it, for people."""
+    """The call that made it, for messages."""
 
     def __init__(self, name: str, unit: str = "", scope: Labels = ()) -> None:
         self.unit = unit
-        # What is asked for is a total: it is stored as it is, whatever kind it is.
+        # Callbacks return a total: it is stored unchanged, whatever the kind of the instrument.
         plain = GaugeSeries(name, content_of(self.kind, name, unit, scope))
         self._sets: LabelSets[GaugeSeries] = LabelSets(
             name,
@@ -53,13 +53,13 @@ class ObservedInstrument:
         self._callbacks: tuple[Callable[[CallbackOptions], Iterable[Any]], ...] = ()
 
     def ask(self, callbacks: Iterable[Any]) -> None:
-        """Asks these, too, from now on."""
+        """Add callbacks, which are called from now on."""
         if not self._callbacks:
             _asked.append(self)
         self._callbacks = (*self._callbacks, *map(_callable, callbacks))
 
     def look(self) -> None:
-        """Asks once."""
+        """Call the callbacks once."""
         for callback in self._callbacks:
             try:
                 for observation in islice(callback(_OPTIONS) or (), _MOST):
@@ -77,7 +77,7 @@ class ObservedCounter(ObservedInstrument, metrics.ObservableCounter):
 
 
 class ObservedUpDownCounter(ObservedInstrument, metrics.ObservableUpDownCounter):
-    """A sum that goes down, too."""
+    """A sum that can also decrease."""
 
     kind = "updowncounter"
     call = "create_observable_up_down_counter"
@@ -91,10 +91,10 @@ class ObservedGauge(ObservedInstrument, metrics.ObservableGauge):
 
 
 class ObservedWatch:
-    """Asks all of them as long as one run goes on.
+    """Schedule of all callbacks while one run lasts.
 
     Args:
-        clock: nanoseconds that only grow.
+        clock: monotonic nanoseconds.
     """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -102,15 +102,15 @@ class ObservedWatch:
         self._due_ns = 0
 
     def look(self) -> None:
-        """Asks if it is time to; costs a look at the clock else."""
+        """Call the callbacks if they are due; otherwise it costs one clock read."""
         if _asked and self._clock() >= self._due_ns:
             self.ask_all()
 
     def ask_all(self) -> None:
-        """Asks now; never raises."""
+        """Call the callbacks now; never raises."""
         try:
             began = self._clock()
-            self._due_ns = began + _EVERY_NS  # first: a callback may itself begin a step
+            self._due_ns = began + _EVERY_NS  # first: a callback may itself start a step
             for instrument in tuple(_asked):
                 instrument.look()
             ended = self._clock()
@@ -120,7 +120,7 @@ class ObservedWatch:
 
 
 def watch(run: Run) -> None:
-    """Has them asked as long as ``run`` goes on."""
+    """Call the callbacks as long as ``run`` lasts."""
     recorder = run._recorder
     if recorder is not None:
         asked = ObservedWatch()
@@ -129,7 +129,7 @@ def watch(run: Run) -> None:
 
 
 def _callable(callback: Any) -> Callable[[CallbackOptions], Iterable[Any]]:
-    """What is called for the values; of a generator its next turn, as the API has it."""
+    """Return a function that returns the values; for a generator its next turn, as in the API."""
     if not isinstance(callback, Generator):
         return callback  # type: ignore[no-any-return]
     is_begun = False

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run import Run
 
 _NOBODYS: Final = ("ProxyTracerProvider", "_ProxyMeterProvider")
-"""What stands in for a provider as long as there is none."""
+"""Proxies that the API uses as long as there is no provider."""
 
 
 def install(run: Run) -> None:
-    """Makes our providers the application's, of each kind unless it has one."""
+    """Install the recorder's providers as the application's, for each kind without a provider."""
     if _is_free(trace.get_tracer_provider(), JournalTracerProvider, "tracer", "spans"):
         trace.set_tracer_provider(JournalTracerProvider())
     if _is_free(metrics.get_meter_provider(), JournalMeterProvider, "meter", "metrics"):
@@ -46,7 +46,7 @@ def _is_free(provider: Any, ours: type[Any], kind: str, what: str) -> bool:
 
 
 def _install_propagators(environ: Mapping[str, str]) -> None:
-    """Those that a file of settings names; the API itself knows those of the variable."""
+    """Install the propagators that a settings file names; the API itself reads the variable."""
     if not any(environ.get(name) for name in VARIABLES):
         return
     names = [name for name in declare(environ)[0].get(PROPAGATORS, "").split(",") if name]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class JournalTracerProvider(TracerProvider):
-    """Hands out tracers that write to the active run's journal."""
+    """Provider of tracers that write to the active run's journal."""
 
     def get_tracer(
         self,
@@ -49,14 +49,14 @@ class JournalTracerProvider(TracerProvider):
         schema_url: str | None = None,
         attributes: Any = None,
     ) -> Tracer:
-        """A tracer whose spans keep the library's name, version and schema."""
+        """Return a tracer whose spans keep the library's name, version and schema."""
         given = (instrumenting_module_name, instrumenting_library_version, schema_url)
         fields = zip(names.SCOPE_FIELDS, given, strict=True)
         return JournalTracer({key: safe_name_text(value) for key, value in fields if value})
 
 
 class JournalTracer(Tracer):
-    """Makes sections of spans.
+    """Tracer that records spans as sections.
 
     Args:
         scope: the instrumentation scope of its spans, as constant attributes.
@@ -76,9 +76,9 @@ class JournalTracer(Tracer):
         record_exception: bool = True,
         set_status_on_exception: bool = True,
     ) -> Span:
-        """Opens a section that ends with ``end()``; it is not made current.
+        """Open a section that ends with ``end()``; it is not made current.
 
-        Without a run it is a span that records nothing and hands the context on.
+        Without a run it is a span that records nothing and passes the context on.
         """
         try:
             recorder = active()
@@ -106,7 +106,7 @@ class JournalTracer(Tracer):
         set_status_on_exception: bool = True,
         end_on_exit: bool = True,
     ) -> Any:
-        """Opens a section, makes it current and ends it with the block; also a decorator."""
+        """Open a section, make it current and end it with the block; also a decorator."""
         is_usual = record_exception and set_status_on_exception and end_on_exit
         if context is None and start_time is None and not links and is_usual:
             try:
@@ -123,7 +123,7 @@ class JournalTracer(Tracer):
 
     @_agnosticcontextmanager
     def make_current(self, about: tuple[Any, ...], *how: bool) -> Iterator[Span]:
-        """Opens a section only when it is entered, anew for each call of what it decorates."""
+        """Open a section only when it is entered, anew for each call of a decorated function."""
         with trace.use_span(span := self.start_span(*about), *how):
             yield span
 
@@ -135,7 +135,7 @@ class JournalTracer(Tracer):
             constant = {**self._scope, **_kind_attribute(kind)}
             entry = recorder.registry.entry(key, text, None, constant)
         section = recorder.sections.make(entry)
-        section.at = 0  # it is asked before it is entered, perhaps
+        section.at = 0  # it may be read before it is entered
         if attributes:
             if isinstance(attributes, Mapping):
                 extra = section.extra = Attributes()
@@ -152,7 +152,7 @@ def _kind_attribute(kind: Any) -> dict[str, str]:
 
 
 class ForeignSpan(SectionSpan):
-    """A section as the library sees it that made it."""
+    """A section as seen by the library that made it."""
 
     __slots__ = ()
 
@@ -160,7 +160,7 @@ class ForeignSpan(SectionSpan):
         self.section = section
 
     def get_span_context(self) -> SpanContext:
-        """Trace id and span id, the ones that are delivered."""
+        """Return trace id and span id, the ones that are exported."""
         try:
             return self._context
         except AttributeError:
@@ -168,7 +168,7 @@ class ForeignSpan(SectionSpan):
             return self._context
 
     def end(self, end_time: int | None = None) -> None:
-        """Ends the section; again does nothing."""
+        """End the section; idempotent."""
         try:
             section, now = self.section, time.monotonic_ns()
             recorder: Any = section.recording
@@ -179,13 +179,13 @@ class ForeignSpan(SectionSpan):
 
 
 class OpenedSpan(ForeignSpan):
-    """A span that ends when it is told to."""
+    """A span that ends by a call of ``end()``."""
 
     __slots__ = ()
 
 
 class BlockSpan(ForeignSpan):
-    """A span that ``with`` opens, makes current and ends; what it decorates gets others."""
+    """A span that ``with`` opens, makes current and ends; decorated functions get new spans."""
 
     __slots__ = ("_about",)
 
@@ -207,11 +207,11 @@ class BlockSpan(ForeignSpan):
         section: Any = self.section
         if section.at:
             section.__exit__(kind, error, trace)
-        else:  # it was told to end before
+        else:  # ``end()`` was called before
             section.recording.sections.leave(section)
 
     def __call__(self, function: Callable[..., Any]) -> Any:
-        """Decorates a function or coroutine: each call is a span of its own."""
+        """Decorate a function or coroutine: each call is a span of its own."""
         tracer, name, kind, attributes = self._about
         return tracer.make_current(
             (name, None, kind, attributes, None, None), True, True, True

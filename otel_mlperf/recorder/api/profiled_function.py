@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def known_profile(asked: Any) -> str:
-    """The kind of profile that is meant; empty, and said, where it is none."""
+    """Return the requested kind of profile; empty, with a warning, if it is unknown."""
     if asked is None:
         return ""
     if asked == LineProfile.kind and (why := why_no_lines()):
@@ -35,8 +35,8 @@ def known_profile(asked: Any) -> str:
 
 
 def profile_for(function: Any, profile: str) -> str:
-    """That kind, if calls of a function can be profiled so; else empty, and said."""
-    plain = getattr(function, "__func__", function)  # of a static method, or of a class's
+    """Return that kind if calls of a function can be profiled so; else empty, with a warning."""
+    plain = getattr(function, "__func__", function)  # of a static or class method
     if profile and (inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)):
         say_once("span(profile=) is for blocks, functions and coroutines; %r is a generator: it is "
                  "recorded without", function)  # fmt: skip
@@ -49,12 +49,12 @@ def profile_for(function: Any, profile: str) -> str:
 
 
 def has_lines(profile: str) -> bool:
-    """Whether a kind tells lines, for which another function is called in place of the given."""
+    """Return whether a kind profiles lines, for which a copy of the function is called."""
     return profile == LineProfile.kind
 
 
 def wrap_lines(handle: Handle, function: Any) -> Any:
-    """Decorates a function of which the first calls are profiled by their lines."""
+    """Decorate a function whose first calls are profiled by their lines."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

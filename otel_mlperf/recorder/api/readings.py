@@ -31,31 +31,31 @@ _WORKERS = {names.PROCESS_ROLE: "worker"}
 
 @dataclass(frozen=True, slots=True)
 class ProcessReadings:
-    """This process and its DataLoader workers; None is what could not be read, or not yet."""
+    """Readings of this process and its DataLoader workers; None: could not be read, or not yet."""
 
     age_s: float | None = None
-    """How long ago it was read; None: never, and nothing else is known either."""
+    """Age of the reading; None: never read, and all other values are unknown."""
     memory_bytes: int | None = None
     """Resident memory of the process."""
     workers_memory_bytes: int | None = None
-    """The same of its workers; pages that they share count in each."""
+    """Resident memory of its workers; pages that they share count in each."""
     cpu_ratio: float | None = None
     """CPU time of the process / (elapsed time x CPUs that it may use)."""
     workers_cpu_ratio: float | None = None
     job_memory_bytes: int | None = None
     """Memory of its control group (container, job) that counts against the limit."""
     memory_limit_bytes: int | None = None
-    """What it may use: the least of the host's memory and the limits above it."""
+    """Its memory limit: the minimum of the host's memory and the limits above it."""
     cpu_limit: float | None = None
     """CPUs that it may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostReadings:
-    """The machine; None is what could not be read, or not yet."""
+    """Readings of the machine; None: could not be read, or not yet."""
 
     age_s: float | None = None
-    """As of the process."""
+    """Age of the reading, as for the process."""
     cpu_ratio: float | None = None
     """Share of the time of all CPUs in which they were busy."""
     memory_available_bytes: int | None = None
@@ -63,10 +63,10 @@ class HostReadings:
     disk_busy_ratio: float | None = None
     """Share of the time between the last two readings in which the busiest disk had work."""
     disk_read_bytes_per_s: float | None = None
-    """Of all real disks together, between the last two readings."""
+    """Sum over all real disks, between the last two readings."""
     disk_written_bytes_per_s: float | None = None
     network_received_bytes_per_s: float | None = None
-    """Of all interfaces but the loopback, between the last two readings."""
+    """Sum over all interfaces but the loopback, between the last two readings."""
     network_sent_bytes_per_s: float | None = None
     io_stall_ratio: float | None = None
     """Share of the last 10 s in which something on the host waited for a disk."""
@@ -74,7 +74,7 @@ class HostReadings:
 
 @dataclass(frozen=True, slots=True)
 class GpuReadings:
-    """One GPU, or a MIG instance; None is what it does not offer."""
+    """Readings of one GPU, or a MIG instance; None: not offered by the device."""
 
     age_s: float
     id: str
@@ -82,7 +82,7 @@ class GpuReadings:
     name: str
     """``gpu0``: in the order of the PCI bus."""
     is_own: bool
-    """Whether it is the one that this rank uses, as far as that is known."""
+    """Whether this rank uses it, as far as that is known."""
     utilization_ratio: float | None
     memory_bytes: int | None
     memory_limit_bytes: int | None
@@ -95,24 +95,24 @@ _NO_PROCESS, _NO_HOST = ProcessReadings(), HostReadings()
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What the agent read last; every part is there before the first reading, too."""
+    """Latest readings of the agent; every part exists before the first reading, too."""
 
     age_s: float | None = None
-    """How old the oldest of it is; None: nothing has been read yet."""
+    """Age of the oldest part; None: nothing has been read yet."""
     process: ProcessReadings = _NO_PROCESS
     host: HostReadings = _NO_HOST
     gpus: tuple[GpuReadings, ...] = ()
-    """Empty before the first reading, and where there is none."""
+    """Empty before the first reading, and without GPUs."""
     warnings: tuple[RunWarning, ...] = ()
-    """What it warns of now, for this rank and for the node."""
+    """Current warnings of the agent, for this rank and for the node."""
 
 
 def readings() -> Readings:
-    """What the agent read last: memory and CPU of this process and its workers, host, GPUs.
+    """Return the agent's latest readings: memory and CPU of process and workers, host, GPUs.
 
-    Each part is a few seconds old (``age_s``). One that has not been read yet, or never is (no run,
-    a source that is off), is there as well: its ``age_s`` and all its values are None. The call
-    takes 0.2 ms and reads no sensor.
+    Each part is a few seconds old (``age_s``). A part that has not been read yet, or never is (no
+    run, a source that is off), exists as well: its ``age_s`` and all its values are None. The call
+    costs 0.2 ms and reads no sensor.
     """
     try:
         recorder = active()
@@ -136,7 +136,7 @@ def _read(recorder: Recorder) -> Readings:
         for source, group in published.groups.items()
     }
     read = {source: _Values(group, own) for source, group in published.groups.items()}
-    # What a source has said of other ranks alone is no reading of this one.
+    # A source that has reported other ranks only has no reading of this one.
     values = {source: said for source, said in read.items() if said.readings}
     gpus = [source for source in (file.GPUS, file.TASK_GPUS) if source in published.groups]
     return Readings(
@@ -149,14 +149,14 @@ def _read(recorder: Recorder) -> Readings:
 
 
 class _Values:
-    """What one source said: of one rank and the node, or of all (``own`` is None)."""
+    """Values of one source: of one rank and the node, or of all (``own`` is None)."""
 
     def __init__(self, group: Group, own: str | None) -> None:
         self.readings = group.readings if own is None else of_rank(own, group.readings)
         self._group = group
 
     def of(self, metric: Metric, labels: dict[str, str] | None = None) -> float | None:
-        """The value of the first series that has these labels."""
+        """Return the value of the first series that has these labels."""
         wanted = (labels or {}).items()
         values = (
             reading.value
@@ -166,7 +166,7 @@ class _Values:
         return next(values, None)
 
     def rates(self, metric: Metric, labels: dict[str, str] | None = None) -> list[float]:
-        """How fast each series of a total grew between the last two readings, by the second."""
+        """Return the growth per second of each series of a total, between the last two readings."""
         group, wanted = self._group, (labels or {}).items()
         passed_s = (group.monotonic_ns - group.before_ns) / 1e9
         before = {
@@ -175,19 +175,19 @@ class _Values:
             if reading.metric == metric.name
         }
         return [
-            max(0.0, reading.value - before[key]) / passed_s  # a driver may begin anew at 0
+            max(0.0, reading.value - before[key]) / passed_s  # a driver may restart at 0
             for reading in self.readings
             if reading.metric == metric.name and wanted <= reading.labels.items() and passed_s > 0
             if (key := tuple(sorted(reading.labels.items()))) in before
         ]
 
     def rate(self, metric: Metric, labels: dict[str, str]) -> float | None:
-        """The sum of them."""
+        """Return the sum of those rates."""
         rates = self.rates(metric, labels)
         return sum(rates) if rates else None
 
     def whole(self, metric: Metric, labels: dict[str, str] | None = None) -> int | None:
-        """The same as a whole number."""
+        """Return the value of the first series with these labels as a whole number."""
         value = self.of(metric, labels)
         return None if value is None else int(value)
 
@@ -228,7 +228,7 @@ def _host(values: _Values, age_s: float) -> HostReadings:
 
 
 def _gpus(group: Group, own: str, age_s: float) -> Iterable[GpuReadings]:
-    """One for each device that says how much memory it has, in the order of the agent."""
+    """Yield the readings of each device that reports its memory limit, in the agent's order."""
     values = _Values(group, None)
     for reading in group.readings:
         if reading.metric != names.GPU_MEMORY_LIMIT.name:

@@ -42,22 +42,23 @@ def request(
     kind: RequestKind = "server",
     **attributes: Any,
 ) -> Any:
-    """Records a request, or whatever else is done again and again, many at once.
+    """Record a request, or other work that is repeated with many units at the same time.
 
     ::
 
         with om.request("predict", id=request_id, within_s=0.05): ...
+
         @om.request("predict", within_s=0.05)      # on functions, coroutines, generators
 
-    As a step it is a trace of its own, with all sections inside it, and kept whole or not at all:
-    the first, one in a hundred, slow ones and those that fail. Unlike steps, any number of them may
-    be open at once, in threads and in tasks. Inside a step, another request, or the trace of
-    whoever asks it is a section of that.
+    Like a step it is a trace of its own, with all sections inside it. It is sampled whole or not at
+    all: the first requests, one in a hundred, slow ones and those that fail. Unlike steps, any
+    number of requests may be open concurrently, in threads and in tasks. Inside a step, another
+    request, or the trace of its caller it is a section of that.
 
     Args:
-        name: what is asked for; one name for all of a kind.
-        id: of this one, recorded with its span.
-        within_s: how long it is to take at most: it is counted how many take longer, or fail.
+        name: what is requested; one name for all requests of a kind.
+        id: id of this request, recorded with its span.
+        within_s: time limit in seconds; requests that last longer, or fail, are counted.
         kind: the kind of its span: ``server``, ``consumer`` (taken from a queue) or ``internal``.
         **attributes: recorded with the span.
     """
@@ -83,7 +84,7 @@ def request(
 
 
 def _kind_attribute(kind: Any) -> Mapping[str, Any]:
-    """The kind of span as a constant attribute; none of an internal one, or of what is no kind."""
+    """Return the span kind as a constant attribute; none for internal or unknown kinds."""
     if kind == "internal":
         return {}
     if kind not in _KINDS:
@@ -93,7 +94,7 @@ def _kind_attribute(kind: Any) -> Mapping[str, Any]:
 
 
 def _bound(within_s: Any) -> Mapping[str, Any]:
-    """The bound as a constant attribute; none where none is given, or what is given is no time."""
+    """Return the bound as a constant attribute; none if no bound, or no time, is passed."""
     if within_s is None:
         return {}
     if isinstance(within_s, bool) or not isinstance(within_s, int | float) or not within_s > 0:

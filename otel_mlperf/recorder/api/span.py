@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 active = cast("Callable[[], Recorder | None]", recording.active)
-"""What records in this process at the moment; here with its type."""
+"""``recording.active`` with its type: the active recorder of this process."""
 
-# What `span` looks at, swapped as a whole when a run starts, stops or changes its phase. Plain
-# module globals: a lookup costs 5 ns, an attribute of an object three times that.
+# State that `span` reads, replaced when a run starts, stops or changes its phase. Plain module
+# globals: a lookup costs 5 ns, an attribute of an object three times that.
 _active: Recorder | None = None
 _known: dict[Any, int] = {}
 _new_section: Any = None
@@ -55,12 +55,12 @@ _live: Any = sys.modules[__name__]
 
 
 def _follow(recorder: Recorder | None) -> None:
-    """Copies what is active, or what may have changed about it."""
+    """Copy the active recorder's state, or what may have changed about it."""
     global _active, _known, _new_section, _added_up, _new_aggregate
     if recorder is not _active:
-        _active = None  # nobody may find the names of one run beside the sections of another
+        _active = None  # names of one run must never be combined with sections of another
     if recorder is not None:
-        # A forked child has none yet: its first section finds that out the long way.
+        # A forked child has no names yet: its first section takes the slow path.
         _known = {} if recorder.is_retired else recorder.registry.known
         _new_section = recorder.sections.new
         _new_aggregate = recorder.aggregated.new
@@ -73,7 +73,7 @@ recording.watchers.append(_follow)
 
 
 def watch_torch() -> None:
-    """Asks torch from now on whether it is compiling, if the program has imported torch."""
+    """Query torch from now on whether it is compiling, if the program has imported torch."""
     global _is_compiling
     if _is_compiling is None:
         modules = sys.modules
@@ -83,12 +83,12 @@ def watch_torch() -> None:
 
 
 def is_compiling() -> bool:
-    """Whether torch.compile is tracing the caller: then nothing of ours may be seen."""
+    """Return whether torch.compile is tracing the caller: then the recorder must be invisible."""
     return _is_compiling is not None and _is_compiling()
 
 
 def note_unrecorded(call: str) -> None:
-    """Notes that something was used while nothing is recorded; not what torch.compile traces."""
+    """Note a use while nothing is recorded; not while torch.compile is tracing."""
     watch_torch()
     if not is_compiling():
         note_use(call)
@@ -140,7 +140,7 @@ class Handle:
         except BaseException:
             try:
                 chosen = [section]
-            except UnboundLocalError:  # none was chosen yet; asked for without a call
+            except UnboundLocalError:  # none was chosen yet; determined without a call
                 chosen = []
             try_again(self._leave, chosen, kind, error, trace)
             raise
@@ -148,7 +148,7 @@ class Handle:
     def _leave(self, chosen: list[Any], *error: Any) -> None:
         if not chosen:
             chosen.append(self._the_one_left())
-        chosen[0].__exit__(*error)  # what is done already is not done again
+        chosen[0].__exit__(*error)  # idempotent
         self._forget(chosen[0])
 
     def _forget(self, section: Any) -> None:
@@ -156,15 +156,15 @@ class Handle:
 
     def _the_one_left(self) -> Any:
         if not self._opened:
-            return Invisible()  # ended before it was interrupted
+            return Invisible()  # it had ended before the interrupt
         current = CURRENT.get()
         return current if current in self._opened else self._opened[-1]
 
     def set(self, **attributes: Any) -> None:
-        """Nothing is recorded: this is not an open section."""
+        """Record nothing: this is not an open section."""
 
     def open(self) -> Any:
-        """A fresh section, not entered yet; something without effect where none can be made."""
+        """Return a fresh section, not entered yet; a stand-in if none can be made."""
         try:
             recorder = active()
             if recorder is None or is_compiling():
@@ -180,7 +180,7 @@ class Handle:
             return Invisible()
 
     def short_way(self) -> Any:
-        """A fresh section, not entered yet; None where nothing is recorded."""
+        """Return a fresh section, not entered yet; None if nothing is recorded."""
         try:
             return None if _active is None or is_compiling() else self.open()
         except Exception as error:  # noqa: BLE001 - recording never raises
@@ -188,12 +188,12 @@ class Handle:
             return None
 
     def named(self, name: str, attributes: Mapping[str, Any]) -> Handle:
-        """The same under a name of its own."""
+        """Return the same handle under another name."""
         how: dict[str, Any] = {"aggregate": self.aggregate, "resources": self.resources}
         return _Unused(name, self.category, attributes, profile=self.profile, **how)
 
     def __call__(self, function: F) -> F:
-        """Decorates a function; its section is named after it if no name was given."""
+        """Decorate a function; its section is named after it if no name was given."""
         try:
             self.profile = profile_for(function, self.profile)
             wrap = wrap_lines if has_lines(self.profile) else wrap_function
@@ -205,7 +205,7 @@ class Handle:
 
 
 class LeftOut(Handle):
-    """A section that the settings leave out; what it decorates is asked for anew in each run."""
+    """A section that the settings leave out; decorated functions check this anew in each run."""
 
     __slots__ = ()
 
@@ -214,7 +214,7 @@ class LeftOut(Handle):
 
 
 class _Unused(Handle):
-    """A handle that nobody has used yet; its first use says so and makes it one like all others."""
+    """A handle that has not been used yet; its first use is noted and makes it a plain handle."""
 
     __slots__ = ()
 
@@ -227,7 +227,7 @@ class _Unused(Handle):
         return Handle.short_way(self)
 
     def note_use(self) -> None:
-        """Says that it was used, if nothing is recorded; in code that is traced nothing may be."""
+        """Note its use if nothing is recorded; does nothing in traced code."""
         try:
             watch_torch()
             if is_compiling():
@@ -261,29 +261,33 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
     resources: bool = False,
     **attributes: Any,
 ) -> Any:
-    """Records how long a piece of the program takes.
+    """Record how long a piece of the program takes.
 
     ::
 
         with span("forward"): ...
+
         with span("load", category="data_loading", file=path) as section:
             section.set(rows=len(table))
+
         @span                      # the function's name
         @span("collate")           # on functions, coroutines, generators, async generators
 
     Args:
         name: name of the section; known ones (``forward``, ``checkpoint``, …) imply a category.
-        category: what kind of work it is.
-        aggregate: for 100,000 calls a second and more: only count, sum, shortest and longest are
-            kept, by name and by what is around; of a generator, each turn of it. What is inside,
-            recorded or not, is taken from its own time, and that from the section around it.
-        resources: measures what each call uses, too: CPU time, context switches and bytes of its
-            thread, memory of the process and of PyTorch's CUDA allocator; some 25 µs a call. Of
-            what is only added up it is not measured.
+        category: the kind of work.
+        aggregate: for 100,000 calls a second and more: only count, sum, minimum and maximum are
+            stored, by name and enclosing sections; for a generator, of each of its turns. The time
+            of sections inside, recorded or not, is subtracted from its own time, and its own time
+            from the section around it.
+        resources: also measures what each call uses: CPU time, context switches and bytes of its
+            thread, memory of the process and of PyTorch's CUDA allocator; some 25 µs a call. Not
+            measured for aggregated sections.
         profile: ``"calls"``, ``"lines"`` or ``"memory"``: the first few calls are profiled, by
             cProfile, line_profiler (the extra ``lines``; functions only), memray or tracemalloc;
-            ``otel-mlperf hot`` shows functions and lines. How many is the setting
-            ``profiled_calls``. What cannot be profiled is recorded without, and said once.
+            ``otel-mlperf hot`` shows functions and lines. The setting ``profiled_calls`` is the
+            number of calls. A section that cannot be profiled is recorded without, with one
+            warning.
         **attributes: recorded with the span.
     """
     if _is_compiling is not None and _is_compiling():
@@ -327,7 +331,7 @@ def while_idle(
     resources: bool = False,
     profile: str = "",
 ) -> Any:
-    """Something that does nothing now, and records when it is used during a run."""
+    """Return an object that does nothing now, and records when it is used during a run."""
     how: dict[str, Any] = {"aggregate": aggregate, "resources": resources, "profile": profile}
     if callable(name):
         return Handle(None, category, attributes, **how)(name)
@@ -345,7 +349,7 @@ def _first_added_up(name: Any) -> Any:
 
 
 def _first_time(name: Any) -> Any:
-    """A name that is not known yet, or that never takes the short way; a function, or nothing."""
+    """Return the section of a name that is unknown or never takes the fast path."""
     recorder = active()
     if recorder is None or name is None or callable(name):
         return while_idle(name, None, False, {})
@@ -358,7 +362,7 @@ def _first_time(name: Any) -> Any:
 
 
 def _instead(recorder: Recorder, name: Any, category: str | None) -> Any:
-    """What stands for a section that is left out, or only added up; None: it is recorded."""
+    """Return a stand-in for a section that is left out or aggregated; None: it is recorded."""
     if not recorder.choice.is_used:
         return None
     text = safe_name_text(name)
@@ -376,8 +380,8 @@ def _with_more(
     aggregate: bool,
     resources: bool,
 ) -> Any:
-    """A section with a category or attributes of its own, one that is measured, or profiled."""
-    # Among the attributes: a parameter with a default costs each call that does not give it.
+    """Return a section with a category or attributes, or one that is measured or profiled."""
+    # Among the attributes: a parameter with a default costs each call that does not pass it.
     profile = known_profile(attributes.pop("profile")) if "profile" in attributes else ""
     recorder = _active
     if recorder is not None and recorder.is_retired:
@@ -405,7 +409,7 @@ def _with_more(
 
 
 def wrap_function(handle: Handle, function: Any) -> Any:
-    """Decorates a plain function; here, because its wrapper looks at the globals of ``span``."""
+    """Decorate a plain function; in this module, because its wrapper reads ``span``'s globals."""
     idle: Callable[..., Any] = function
 
     def first_idle(*args: Any, **kwargs: Any) -> Any:
@@ -420,8 +424,8 @@ def wrap_function(handle: Handle, function: Any) -> Any:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        # By the module, not as its globals: cloudpickle takes a function of ``__main__`` with the
-        # globals that it names, and in here is this process's journal.
+        # Through the module, not as its globals: cloudpickle copies a function of ``__main__`` with
+        # the globals that it names, and these contain this process's journal.
         if _live._active is None or (_live._is_compiling is not None and _live._is_compiling()):
             return idle(*args, **kwargs)
         try:
@@ -439,6 +443,6 @@ def wrap_function(handle: Handle, function: Any) -> Any:
     return wrapper
 
 
-# Sections decorate, too, and lie below.
+# Sections decorate, too, and are in a layer below.
 Section.decorate = staticmethod(Handle)
 AggregatedSection.decorate = staticmethod(Handle)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _current: Run | None = None
 at_begin: list[Callable[[Run], None]] = []
-"""Called when a run has begun: what parts above the recorder add to it."""
+"""Called when a run has started: what layers above the recorder add to it."""
 at_takeover: list[Callable[[Run, Config], None]] = []
-"""Called when the program goes on with a run that was begun for it, with its own settings."""
+"""Called when the program continues a run that was started for it, with the program's settings."""
 
 
 def _install_provider(run: Run) -> None:
@@ -53,20 +53,20 @@ def start(
     config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     **overrides: Any,
 ) -> Run:
-    """Begins a run, which is also a context manager.
+    """Start a run, which is also a context manager.
 
     Args:
-        name: what the run is called; the script's name by default.
-        params: hyperparameters, kept in the run folder.
-        tags: words to find the run by; a text alone is one of them.
+        name: name of the run (default: the script's name).
+        params: hyperparameters, stored in the run folder.
+        tags: words to find the run by; a single text is one tag.
         step: number of the first training step, for a resumed training.
         config: a ``Config``, a mapping, or the path of a YAML file.
         **overrides: single settings of ``Config``.
 
     Raises:
         RunActive: another run of this process is active.
-        ConfigError: an argument or the configuration file is wrong, or there can be no folder
-            ``dir``, where the program itself gives it.
+        ConfigError: an argument or the configuration file is wrong, or the folder ``dir`` that the
+            program itself sets cannot be made.
     """
     global _current
     note_start()
@@ -97,15 +97,15 @@ def start(
     except (ConfigError, JournalError) as error:
         _warn_or_raise(error, is_raised=config is not None or "dir" in overrides)
         return Run(text)
-    for call in tuple(at_begin):  # one may add another, which has seen this run begin
+    for call in tuple(at_begin):  # a callback may add another one, which has seen this run start
         call(_current)
     return _current
 
 
 def start_as(name: str, who: Identity, **overrides: Any) -> Run:
-    """Begins the part of a run that this process is, which another one of that run has started.
+    """Start this process's part of a run that another process has started.
 
-    That one says at the end what came of it.
+    That process prints the summary at the end.
     """
     give_identity(who)
     return start(name, **overrides)
@@ -119,13 +119,13 @@ def _warn_or_raise(error: ConfigError | JournalError, *, is_raised: bool) -> Non
 
 
 def _can_record() -> bool:
-    """Whether anything can be recorded here; else it is said."""
+    """Return whether anything can be recorded here; if not, log why."""
     if IS_WINDOWS:
         say_once("otel_mlperf records on Linux and macOS: on Windows nothing is recorded, and runs "
                  "of other machines can be read")  # fmt: skip
         return False
     if in_subinterpreter():
-        # Locks are a process's: two recorders in one would take each other's for their own.
+        # Locks belong to a process: two recorders in one would mistake each other's for their own.
         say_once("otel_mlperf records in a process's main interpreter only: nothing is recorded in "
                  "this one")  # fmt: skip
         return False
@@ -133,7 +133,7 @@ def _can_record() -> bool:
 
 
 def _is_left_out() -> bool:
-    """Whether a child of ``multiprocessing`` imports the program again, to have its functions.
+    """Return whether a child of ``multiprocessing`` imports the program again, for its functions.
 
     Workers of loaders and pools do so; a function that runs in the child may start a run itself.
     """
@@ -144,7 +144,7 @@ def _is_left_out() -> bool:
 
 
 def current() -> Run | None:
-    """The run that was begun last in this process, active or not."""
+    """Return the run that was started last in this process, active or not."""
     return _current
 
 
@@ -177,12 +177,12 @@ def _checked_step(step: Any) -> int:
 def _take_over(
     run: Run, settings: Config, params: dict[str, Any], tags: list[str], step: int
 ) -> Run:
-    """Goes on with a run that was begun on the program's behalf, under the name that it has."""
+    """Continue a run that was started on the program's behalf, under the name that it has."""
     from otel_mlperf.recorder.lifecycle.run_folder import add_facts
 
     assert run._recorder is not None
     assert run._taken_over is not None
-    # A schedule of profiler windows may still come: they are planned at steps.
+    # A schedule of profiler windows may still be set: windows are planned at steps.
     if replace(settings, profile=run._recorder.config.profile) != run._recorder.config:
         say_once("settings given to start() come too late under 'otel-mlperf run': "
                  "set OTEL_MLPERF_* variables")  # fmt: skip
@@ -197,6 +197,6 @@ def _take_over(
 
 
 def stop() -> None:
-    """Ends the active run; does nothing without one."""
+    """End the active run; does nothing without one."""
     if _current is not None:
         _current.stop()

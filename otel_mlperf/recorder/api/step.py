@@ -38,11 +38,12 @@ _UNENTERED = (
 
 
 _ONLY_HERE = 2
-"""References to what only one variable holds, and the question for their number."""
+"""References to an object that only one variable refers to, including the query for their number.
+"""
 _made: StepBlock | None = None
-"""What ``step()`` made last, until any is entered."""
+"""The block that ``step()`` made last, until any block is entered."""
 _Opened = tuple["Recorder", "OpenStep | None", Any, "_Opened | None"]
-"""What was entered last, and what before it: one block may be entered again inside itself."""
+"""The latest entering, and the one before: a block may be entered again inside itself."""
 
 
 class StepBlock:
@@ -57,7 +58,7 @@ class StepBlock:
     ) -> None:
         self._number, self._samples, self._tokens = number, samples, tokens
         self._name = name
-        """What it is called where it is not a step but a section of one."""
+        """Name of the section where it is not a step but a section inside one."""
         self._opened: _Opened | None = None
 
     def __enter__(self) -> Any:
@@ -77,7 +78,7 @@ class StepBlock:
                 section = step.section
                 step.samples, step.tokens = self._samples, self._tokens
             self._opened = recorder, step, section, self._opened
-        except BaseException as error:  # noqa: BLE001 - what is not ours goes on
+        except BaseException as error:  # noqa: BLE001 - foreign exceptions propagate
             if recorder is not None and step is not None:
                 try_again(recorder.stepping.cancel, step)
             internal_error(error)
@@ -92,9 +93,9 @@ class StepBlock:
         trace: TracebackType | None,
     ) -> None:
         try:
-            t1 = time.monotonic_ns()  # first: what it takes to end a step is no part of it
+            t1 = time.monotonic_ns()  # first: the cost of ending a step is no part of it
             self._leave(t1, error)
-        except BaseException as problem:  # noqa: BLE001 - what is not ours goes on
+        except BaseException as problem:  # noqa: BLE001 - foreign exceptions propagate
             opened = self._opened
             try:
                 try_again(self._leave, 0, error)
@@ -107,7 +108,7 @@ class StepBlock:
                 sections.unfinished = self._leave_late, (opened, kind), sections.unfinished
 
     def _leave_late(self, now: int, opened: _Opened, kind: type[BaseException] | None) -> None:
-        """Ends what there was no stack left for, as far as it has not ended."""
+        """Complete the end for which no stack was left, as far as it has not ended."""
         recorder, step, section, before = opened
         if self._opened is opened:
             self._opened = before
@@ -118,7 +119,7 @@ class StepBlock:
             recorder.stepping.end_rest(step, now, words)
 
     def _leave(self, t1: int, error: BaseException | None) -> None:
-        """Ends what was entered last; what has ended already does not end again."""
+        """End what was entered last; idempotent."""
         if self._opened is None:
             return
         recorder, step, section, before = self._opened
@@ -131,10 +132,10 @@ class StepBlock:
         self._opened = before
 
     def set(self, **attributes: Any) -> None:
-        """Nothing is recorded: what ``with`` gives is the open step."""
+        """Record nothing: the value of the ``with`` statement is the open step."""
 
     def __call__(self, function: F) -> F:
-        """Decorates a function: each call is a step."""
+        """Decorate a function: each call is a step."""
         decorated: F = _decorate(function, self._number, self._samples, self._tokens)
         return decorated
 
@@ -146,19 +147,19 @@ def step(
     number: int | None = None, /, *, samples: int | None = None, tokens: int | None = None
 ) -> Decorator: ...
 def step(number: Any = None, /, *, samples: int | None = None, tokens: int | None = None) -> Any:
-    """A block or a function that is one step of the current phase.
+    """Record a block or a function as one step of the current phase.
 
     Args:
-        number: the program's own number for it; else it counts on.
-        samples: how many samples it works on.
-        tokens: how many tokens.
+        number: the program's own step number (default: the next number).
+        samples: number of samples in the step.
+        tokens: number of tokens.
     """
     if callable(number):
         return _decorate(number, None, samples, tokens)
     if is_compiling():
         return Invisible()
     global _made
-    # Not by a finalizer: what a signal handler raises there would be dropped by the interpreter.
+    # Not in a finalizer: the interpreter would drop what a signal handler raises there.
     if _made is not None and sys.getrefcount(_made) == _ONLY_HERE:
         say_once(_UNENTERED)
     _made = StepBlock(number, samples, tokens)
@@ -166,10 +167,10 @@ def step(number: Any = None, /, *, samples: int | None = None, tokens: int | Non
 
 
 def mark_step(number: int | None = None) -> None:
-    """One step is over and the next begins: for code that has only a place to call.
+    """End one step and start the next: for code that has only a place for a call.
 
-    The first call opens a step, each later one ends it and opens the next. The one still open when
-    what encloses it ends is taken back.
+    The first call opens a step, each later call ends it and opens the next one. The step that is
+    still open when its enclosing section ends is cancelled.
     """
     try:
         recorder = None if is_compiling() else active()
@@ -180,7 +181,7 @@ def mark_step(number: int | None = None) -> None:
 
 
 def log(*more: Mapping[str, Any], **values: Any) -> None:
-    """Records values of the current step: ``log(loss=loss, lr=lr)``, or a mapping of them.
+    """Record values of the current step: ``log(loss=loss, lr=lr)``, or a mapping of them.
 
     ``loss``, ``lr`` and ``grad_norm`` become ``ml.training.*`` metrics, other names
     ``ml.user.<name>``. A tensor on a GPU is not waited for: it is published when its copy arrives.
@@ -198,7 +199,7 @@ def _joined(values: dict[str, Any], more: tuple[Any, ...]) -> dict[str, Any]:
         if isinstance(given, Mapping):
             values = {**given, **values}
         else:
-            # Its type alone: to show a tensor of a GPU is to wait for it.
+            # Its type alone: printing a tensor on a GPU would wait for it.
             say_once(f"log(): values are given by name, loss=0.1; a {type(given).__name__} is none")
     return values
 

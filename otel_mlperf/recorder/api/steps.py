@@ -48,7 +48,7 @@ class Steps(Generic[T]):
         return len(self.iterable)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[T]:
-        """A new pass."""
+        """Return a new pass."""
         inner = iter(self.iterable)
         recorder = active()
         if recorder is None or is_compiling():
@@ -58,7 +58,7 @@ class Steps(Generic[T]):
         return StepIterator(self, inner)
 
     def __aiter__(self) -> AsyncIterator[T]:
-        """A new asynchronous pass."""
+        """Return a new asynchronous pass."""
         inner: AsyncIterator[T] = aiter(cast("Any", self.iterable))
         recorder = active()
         if recorder is None:
@@ -76,19 +76,19 @@ def steps(
     tokens: Literal["auto"] | int | Callable[[Any], int] | None = "auto",
     total: int | None = None,
 ) -> Steps[T]:
-    """Makes the turns of a loop steps.
+    """Record the turns of a loop as steps.
 
-    Works with ``async for`` too, may be iterated again and again, and keeps ``len()``.
+    It also works with ``async for``, may be iterated any number of times, and keeps ``len()``.
 
     Args:
-        iterable: what gives the batches.
-        accumulate: so many batches are one step, with a ``micro_step`` section each.
+        iterable: yields the batches.
+        accumulate: number of batches per step, with a ``micro_step`` section each.
         samples: samples of a batch: a number, a function of the batch, None, or "auto": the leading
             dimension (its shape is read, never its content).
-        tokens: tokens of a batch: a number, a function of the batch, None, or "auto": the places of
-            the matrix ``input_ids``, where the batch is a mapping that has one.
-        total: how many steps the whole training plans, for the time that is left; within
-            ``epochs()`` it is known of lists, tuples, ranges and loaders of PyTorch.
+        tokens: tokens of a batch: a number, a function of the batch, None, or "auto": the number of
+            elements of the matrix ``input_ids``, where the batch is a mapping that has one.
+        total: number of planned steps of the whole training, for the remaining time; within
+            ``epochs()`` it is known for lists, tuples, ranges and loaders of PyTorch.
 
     Raises:
         ValueError: ``accumulate`` is no whole number of at least 1, or ``total`` is no number.
@@ -113,7 +113,7 @@ def _expect(recorder: Recorder, of: Steps[Any]) -> None:
 
 
 def _planned(recorder: Recorder, of: Steps[Any]) -> int | None:
-    """Those made so far, and the batches of all epochs that are left; None where nobody knows."""
+    """Return the steps so far plus those of all remaining epochs; None if unknown."""
     left = recorder.stepping.epochs_left
     batches = find_batches(of.iterable) if left else None
     if batches is None or recorder.registry.phase != names.TRAIN:
@@ -133,15 +133,17 @@ class _Turns:
         self._wait: Any = None
 
     def before(self) -> None:
-        """A batch is asked for: ends what the last one opened, opens what this one needs.
+        """End what the last batch opened, and open what the next batch needs.
 
-        What is open is known here until it has ended, so that ``failed`` finds what an interrupt
+        Everything open is known here until it has ended, so that ``failed`` finds what an interrupt
         has left.
         """
         try:
             if self._micro is not None:
                 self._end_micro()
-            now = time.monotonic_ns()  # what ends later than its step counts as beside it
+            now = (
+                time.monotonic_ns()
+            )  # a section that ends later than its step counts as concurrent
             if self._step is not None and self._count >= self._of.accumulate:
                 self._end(now)
             recorder = self._recorder = active()
@@ -149,7 +151,7 @@ class _Turns:
                 return
             if self._step is None:
                 # Before it is known whether there is a batch: the wait for it is part of the step.
-                # Where there is none, exhausted() takes the step back and its number with it.
+                # If there is none, exhausted() cancels the step and with it its number.
                 self._count = 0
                 self._step = recorder.stepping.begin()
                 if self._step is None:
@@ -162,7 +164,7 @@ class _Turns:
             internal_error(error)
 
     def after(self, batch: Any) -> None:
-        """The batch is there."""
+        """Count the batch that has arrived."""
         try:
             if self._wait is not None:
                 self._wait.__exit__(None, None, None)
@@ -182,7 +184,7 @@ class _Turns:
             internal_error(error)
 
     def exhausted(self) -> None:
-        """There was no batch: what was opened for it never was."""
+        """Cancel what was opened for a batch that did not come."""
         try:
             recorder = self._recorder
             if recorder is None:
@@ -203,10 +205,10 @@ class _Turns:
 
     @at_once
     def failed(self, error: BaseException) -> None:
-        """The iterable raised, or something else inside the recorder: so did the step."""
+        """End the step with an error: the iterable raised, or something inside the recorder."""
         try:
             self._fail(error)
-        except BaseException as problem:  # noqa: BLE001 - what is not ours goes on
+        except BaseException as problem:  # noqa: BLE001 - foreign exceptions propagate
             try_again(self._fail, error)
             internal_error(problem)
 
@@ -222,7 +224,7 @@ class _Turns:
         self._step = self._recorder = None
 
     def close(self) -> None:
-        """The loop is over before its end."""
+        """End the step of a loop that is left before its end."""
         try:
             self._end_micro()
             self._end(time.monotonic_ns())
@@ -231,15 +233,15 @@ class _Turns:
 
     @at_once
     def drop(self) -> None:
-        """Nobody holds the iterator any more."""
-        # A finalizer's: it may come at any moment and in any thread, after the end of the run too.
+        """End the step of an iterator that is no longer referenced."""
+        # Called by a finalizer: at any moment and in any thread, also after the end of the run.
         try:
-            # Perhaps it was interrupted while it was made: then it has no step.
+            # It may have been interrupted in its constructor: then it has no step.
             step = getattr(self, "_step", None)
             if step is not None and step.section.at:
                 self._end_micro()
                 self._abandon(is_suspicious=is_suspicious(3))
-        except BaseException as error:  # noqa: BLE001 - what is not ours goes on
+        except BaseException as error:  # noqa: BLE001 - foreign exceptions propagate
             try_again(self._end, 0)
             internal_error(error)
 
@@ -249,7 +251,7 @@ class _Turns:
             end = stepping.ending(self._step)
             stepping.abandoned.add(self._step.section, end, is_suspicious=is_suspicious)
 
-    # What a signal handler raises in a finalizer would be dropped by the interpreter.
+    # The interpreter would drop what a signal handler raises in a finalizer.
     __del__ = raises_afterwards(drop)
 
     def _end(self, t1: int) -> None:
@@ -320,7 +322,7 @@ class AsyncStepIterator(_Turns, Generic[T]):
         return batch
 
     async def aclose(self) -> None:
-        """Ends the pass."""
+        """End the pass."""
         self.close()
 
 

@@ -34,7 +34,7 @@ class Timed:
         self._opened: list[tuple[Any, Memory, int]] = []
 
     def __enter__(self) -> Any:
-        # Without a run nothing of ``span`` is asked for, which would miss one.
+        # Without a run ``span`` is not called: it would warn that no run was started.
         section = Invisible() if active() is None else span(self.name)
         entered = section.__enter__()
         self._opened.append((section, memory(), time.perf_counter_ns()))
@@ -54,10 +54,10 @@ class Timed:
             _tell(self.name, now - began, had, kind)
 
     def set(self, **attributes: Any) -> None:
-        """Nothing is recorded: what ``with`` gives is the open section."""
+        """Record nothing: the value of the ``with`` statement is the open section."""
 
     def __call__(self, function: F) -> F:
-        """The function, of which each call is printed."""
+        """Return the function with the duration of each call printed."""
         wrapped: Any = _wrapped(self.name, function)
         return wrapped  # type: ignore[no-any-return]
 
@@ -67,16 +67,17 @@ def timed(name: F, /) -> F: ...
 @overload
 def timed(name: str, /) -> Timed: ...
 def timed(name: Any, /) -> Any:
-    """Prints how long a piece of the program took, and by what memory grew, at its end, to stderr.
+    """Print the duration and memory growth of a piece of the program to stderr when it ends.
 
     ::
 
         with om.timed("load"): ...     # load 1.23 s, memory +310 MB
+
         @om.timed("collate")           # each call, of functions and coroutines
         @om.timed                      # under the function's name
 
-    A new peak of PyTorch's memory on the device is printed, too: ``cuda peak 3.20 GB``.
-    Also while no run records; in one it is a section like those of ``span`` as well.
+    A new peak of PyTorch's memory on the device is printed, too: ``cuda peak 3.20 GB``. It also
+    works while no run records; in a run it is also a section like those of ``span``.
     """
     if is_compiling():
         return name if callable(name) else Invisible()
@@ -122,7 +123,7 @@ def _tell(name: str, duration_ns: int, had: Memory, kind: type[BaseException] | 
 
 
 def _grown(had: Memory, now: Memory) -> str:
-    """What became more or less; nothing is said of what did not, or is not known."""
+    """Return what became more or less, without unchanged and unknown values."""
     from otel_mlperf.quantities import signed_size, size
 
     kinds = {
@@ -131,7 +132,7 @@ def _grown(had: Memory, now: Memory) -> str:
     }
     peak = ""
     if now.cuda_peak_bytes is not None and now.cuda_peak_bytes > (had.cuda_peak_bytes or 0):
-        # Lower ones are not known: to reset the allocator's peak is the program's to do.
+        # Lower peaks are unknown: only the program may reset the allocator's peak.
         peak = f", cuda peak {size(now.cuda_peak_bytes)}"
     grown = "".join(
         f", {kind} {signed_size(after - before)}"

@@ -27,7 +27,7 @@ _LEFT_OUT = (
 
 
 class _Use:
-    """What was used first while nothing was recorded, and by which process."""
+    """The first use while nothing was recorded, and its process."""
 
     call = ""
     pid = 0
@@ -37,7 +37,7 @@ class _Use:
 
 
 def note_use(call: str) -> None:
-    """Something was used while nothing is recorded; ``call`` is how the program would write it."""
+    """Note a use while nothing is recorded; ``call`` is the call as the program writes it."""
     if _Use.is_left_out and call.startswith("step"):  # no worker of a loader makes steps
         say_once(_LEFT_OUT, call)
     if not _Use.call and not _Use.is_started:
@@ -46,26 +46,26 @@ def note_use(call: str) -> None:
 
 
 def note_left_out() -> None:
-    """Note that a run was asked for by a child process that only imports the program."""
+    """Note that a child process that only imports the program has requested a run."""
     _Use.is_left_out = True
 
 
 def note_start() -> None:
-    """The program has asked for a run: whatever comes of it, it needs no hint."""
+    """Note that the program has requested a run: whatever its outcome, it needs no hint."""
     _Use.is_started = True
     atexit.unregister(_tell)
 
 
 def _tell() -> None:
     try:
-        # One of a job: neither its workers nor its other ranks.
+        # One process of a job: neither its workers nor its other ranks.
         if os.getpid() != _Use.pid or _is_worker() or detect_identity("any", {}).rank:
             return
         settings = load_config()
         if settings.console and not settings.disabled:
             log.warning(_TEXT, _Use.call)
     except ConfigError:
-        return  # a run would have said it
+        return  # a run would have reported it
     except Exception as error:  # noqa: BLE001 - the program ends as it would
         internal_error(error)
 

@@ -31,7 +31,7 @@ _LISTS = (list, tuple, set, frozenset, range)
 
 
 def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
-    """At most 64 attributes whose values every backend can hold; ``None`` values are left out."""
+    """Return at most 64 attributes whose values every backend accepts, without ``None`` values."""
     if len(given) <= MOST_ATTRIBUTES and all(map(_is_safe, given, given.values())):
         return dict(given)
     attributes: dict[str, Any] = {}
@@ -44,7 +44,7 @@ def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _is_safe(key: Any, value: Any) -> bool:
-    """Whether an attribute can be stored as it is, judged by what most are like."""
+    """Return whether an attribute can be stored unchanged, by a cheap test that most pass."""
     kind = type(value)
     if type(key) is not str or not key or len(key) > NAME_BYTES or not key.isascii():
         return False
@@ -54,7 +54,7 @@ def _is_safe(key: Any, value: Any) -> bool:
 
 
 def safe_name_text(name: Any) -> str:
-    """A name of a section or attribute: text of at most 256 bytes, never empty."""
+    """Return the name of a section or attribute: text of at most 256 bytes, never empty."""
     if type(name) is str and name.isascii() and 0 < len(name) <= NAME_BYTES and "\0" not in name:
         return name
     text = name if isinstance(name, str) else _type_name(name) if name is not None else ""
@@ -62,7 +62,7 @@ def safe_name_text(name: Any) -> str:
 
 
 def safe_value(value: Any) -> Any:
-    """One value as a bool, int, float, text or list of those; bytes as ``{"base64": text}``."""
+    """Return a value as bool, int, float, text or list of those; bytes as ``{"base64": text}``."""
     kind = type(value)
     if kind is bool or kind is float:
         return value
@@ -93,7 +93,7 @@ def _other_value(value: Any) -> Any:
 
 
 def _list(items: Iterable[Any]) -> list[Any]:
-    """Items of one kind, as OpenTelemetry asks; text where the kinds differ."""
+    """Return items of one kind, as OpenTelemetry requires; text where the kinds differ."""
     values = [
         _nested(item) if isinstance(item, _LISTS) else safe_value(item)
         for item in items
@@ -108,7 +108,7 @@ def _list(items: Iterable[Any]) -> list[Any]:
 
 
 def _nested(value: Any) -> str:
-    """A list in a list as text, no deeper: lists may hold themselves."""
+    """Return a nested list as text, not deeper: a list may contain itself."""
     items = islice(value, _MOST_ITEMS)
     values = [_type_name(i) if isinstance(i, _LISTS) else safe_value(i) for i in items]
     return clean(str(values), TEXT_BYTES)

@@ -26,11 +26,11 @@ _MINUTE_NS = 60_000_000_000
 _said: set[str] = set()
 _MOST_SAID = 256
 _MOST_TRIES = 4
-"""A fault of ours would go on for ever."""
+"""Limit of retries: a fault of the recorder itself would be retried for ever."""
 
 
 def say(text: str) -> None:
-    """Write a line of ours to stderr, if there is one; never raises by itself."""
+    """Write a line of this package to stderr, if there is one; never raises by itself."""
     try:
         sys.stderr.write(f"otel_mlperf: {text}\n")
     except Exception as error:  # noqa: BLE001 - stderr may be closed, or missing
@@ -38,7 +38,7 @@ def say(text: str) -> None:
 
 
 class _Unconfigured(logging.Handler):
-    """Tells whose warning it is where the program has set up no logging, which would."""
+    """Handler that names the package in its warnings if the program has configured no logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if len(log.handlers) > 1 or (log.propagate and logging.root.handlers):
@@ -50,17 +50,17 @@ log.addHandler(_Unconfigured(logging.WARNING))
 
 
 class _Faults:
-    """How many there were, and who is told."""
+    """Number of internal errors, and the functions that count them."""
 
     total = 0
     next_log_ns = 0
-    # Neither may raise.
+    # Neither function may raise.
     count: Callable[[], None] | None = None
     count_callback: Callable[[], None] | None = None
 
 
 def count_in(journal: Journal | None) -> None:
-    """From now on what goes wrong and what is hidden is counted in a journal; None: nowhere."""
+    """Count errors and redacted values in a journal from now on; None: nowhere."""
     if journal is None:
         _Faults.count = _Faults.count_callback = None
         IN_PROCESS.count_with(None)
@@ -72,10 +72,10 @@ def count_in(journal: Journal | None) -> None:
 
 
 def internal_error(error: BaseException) -> None:
-    """Counts an exception of our own and logs it, once a minute at most.
+    """Count an exception of the recorder and log it, at most once a minute.
 
     Raises:
-        BaseException: ``error`` itself, where it is not ours: see ``foreign_errors``.
+        BaseException: ``error`` itself, if it is the program's: see ``foreign_errors``.
     """
     raise_foreign(error)
     _count()
@@ -94,20 +94,20 @@ def internal_error(error: BaseException) -> None:
 
 @at_once
 def try_again(call: Callable[..., object], *arguments: Any, left: int = _MOST_TRIES) -> None:
-    """For what was interrupted: ends it all the same, and what fails in that is ours.
+    """Complete an interrupted call all the same; an exception of the recorder in it is counted.
 
-    Two signals that have come together are handled one right after the other: what ends the first
-    one's mess is interrupted by the second.
+    Two concurrent signals are handled one right after the other: the code that cleans up after the
+    first one is interrupted by the second.
 
     Args:
-        call: does nothing more once it has been done.
-        arguments: what it is called with.
-        left: how often at most it is called again.
+        call: idempotent: does nothing once it has been completed.
+        arguments: the arguments of the call.
+        left: maximum number of retries.
 
     Raises:
-        BaseException: it was interrupted once more, and has ended all the same.
+        BaseException: the call was interrupted once more, and has completed all the same.
     """
-    # Each interruption is met by a ``try`` of its own: from one to the next no call returns.
+    # Each interruption needs a ``try`` of its own: no call returns between two of them.
     try:
         call(*arguments)
     except BaseException as error:  # noqa: BLE001 - decided there
@@ -119,17 +119,17 @@ def try_again(call: Callable[..., object], *arguments: Any, left: int = _MOST_TR
 
 
 def count_error(error: BaseException) -> None:
-    """Counts an exception of our own, or an exit that was caught, for those who say it themselves.
+    """Count an exception of the recorder, or a caught exit, without logging it.
 
     Raises:
-        Exception: ``error`` itself, where it is not ours.
+        Exception: ``error`` itself, if it is the program's.
     """
     _raise_foreign_failure(error)
     _count()
 
 
 def _raise_foreign_failure(error: BaseException) -> None:
-    """Raises what is the program's, but no exit: that is caught only by whoever means to."""
+    """Raise an exception of the program, but no exit: only code that intends to catches an exit."""
     if isinstance(error, Exception):
         raise_foreign(error)
 
@@ -141,7 +141,7 @@ def _count() -> None:
 
 
 def say_once(text: str, *values: object) -> None:
-    """A warning that each process gives once; never raises by itself."""
+    """Log a warning once per process; never raises by itself."""
     if text in _said or len(_said) >= _MOST_SAID:
         return
     _said.add(text)
@@ -152,10 +152,10 @@ def say_once(text: str, *values: object) -> None:
 
 
 def callback_failed(of: str, callback: object, error: BaseException) -> None:
-    """Counts and says once that a callback of the program failed; never raises but for ``error``.
+    """Count and log once that a callback of the program failed; never raises but for ``error``.
 
     Raises:
-        Exception: ``error`` itself, where it is neither ours nor the callback's.
+        Exception: ``error`` itself, if it is neither the recorder's nor the callback's.
     """
     _raise_foreign_failure(error)
     try:

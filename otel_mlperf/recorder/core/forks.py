@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 
 def call_in_children(function: Callable[[], object]) -> None:
-    """From now on each forked child calls it before ``fork`` returns; nothing takes it off again.
+    """Call a function in each forked child before ``fork`` returns; it cannot be unregistered.
 
     Args:
-        function: does nothing more once it has been done. Who is interrupted in it does it again,
-            and is told when ``fork`` returns; what is our own fault is counted.
+        function: idempotent: does nothing once it has been completed. If it is interrupted, it is
+            called again, and the exception is raised when ``fork`` returns. An error of the
+            recorder itself is counted.
     """
 
     @raises_afterwards

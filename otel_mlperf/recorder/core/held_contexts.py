@@ -23,21 +23,21 @@ _COLLECTS_BETWEEN_INSTRUCTIONS: Final = (3, 12)
 
 
 class _Copies(map):  # type: ignore[type-arg]
-    """Asked for its attribute ``start``, it goes on by one."""
+    """Iterator that advances by one when its attribute ``start`` is read."""
 
     start = property(next)
 
 
 def hold_contexts(recording: Recording) -> None:
-    """Each collection holds the context that it began in, until the next one, from now on.
+    """Keep the context in which each collection started until the next collection.
 
-    What has left a context is freed by the next collection then, if one came in between.
+    Objects that have left a context are then freed by the next collection, if one came in between.
     """
     if sys.version_info >= _COLLECTS_BETWEEN_INSTRUCTIONS:
         return
     held: deque[contextvars.Context] = deque(maxlen=1)
-    # All of it in C: a function of Python begins with a look for signals, which is too early. The
-    # collector's "start" is asked for as an attribute; there is none for its "stop".
+    # All of it is C: a Python function starts with a check for signals, which is too early. The
+    # collector's "start" is read as an attribute; there is no attribute for its "stop".
     hold: Any = partial(getattr, _Copies(held.append, iter(contextvars.copy_context, None)))
     gc.callbacks.insert(0, hold)
 

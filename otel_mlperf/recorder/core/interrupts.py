@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _NOT_READ: Final = (3, 15)
-"""From here on nobody knows what the table of exceptions looks like: functions stay as they are."""
+"""Since this version the format of the exception table is unknown: functions stay unchanged."""
 
 
 def at_once(function: F) -> F:
-    """The function, whose first ``try`` begins where it is entered: that catches all.
+    """Return the function with its first ``try`` extended to its entry, so that it catches all.
 
-    For what must run to its end: ``__exit__`` is called once, and what is raised in front of its
-    ``try`` would leave open what it should have ended. Its handlers may find that nothing has been
-    assigned yet but the arguments.
+    It is for code that must complete: ``__exit__`` is called once, and an exception in front of its
+    ``try`` would leave open what it should have ended. The handlers may find that only the
+    arguments have been assigned yet.
     """
     plain: FunctionType = function  # type: ignore[assignment]
     table = plain.__code__.co_exceptiontable
     if table and sys.version_info < _NOT_READ:
-        # The first entry is the first ``try``: where it starts and how long it is.
+        # The first entry is the first ``try``: its start and its length.
         start, at = _number(table, 0)
         length, rest = _number(table, at)
         longer = _ENTRY, *_digits(start + length)
@@ -49,7 +49,7 @@ _ENTRY, _MORE, _BITS = 0x80, 0x40, 0x3F
 
 
 def _number(table: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it."""
+    """Return the number at an offset, and the offset behind it."""
     value = table[at] & _BITS
     while table[at] & _MORE:
         at += 1
@@ -65,20 +65,20 @@ def _digits(value: int) -> list[int]:
 
 
 _held: dict[int, BaseException] = {}
-"""By thread: what is to be raised again."""
+"""Exceptions that are to be raised again, by thread."""
 _held_at_start: dict[int, BaseException] = {}
-"""What came as a garbage collection began: to be raised as it ends."""
+"""Exceptions that arrived as a garbage collection started: to be raised when it ends."""
 _START: Final = ("start",)
 _STOP: Final = ("stop",)
-# Gives the caller's thread without a call of the interpreter's, after which it would look.
+# Returns the caller's thread without a call by the interpreter, which would check signals after it.
 _here: Final = iter(get_ident, None)
 
 
 class _HeldError(BaseException):
-    """What is raised in a thread by its number; its only instance is what was held back there."""
+    """Class that is raised in a thread by its ident; its instance is the exception held there."""
 
     def __new__(cls, *made: Any) -> Any:
-        if made:  # the interpreter asks again where another exception is being handled
+        if made:  # the interpreter calls again where another exception is being handled
             return made[0]
         thread = get_ident()
         error = _held[thread]
@@ -88,11 +88,11 @@ class _HeldError(BaseException):
 
 
 class _Threads:
-    """``threads[number] = class`` raises in a thread, at the next instruction that looks."""
+    """``threads[ident] = class`` raises in a thread, at the next instruction that checks."""
 
     raise_in = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
     raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
-    # An assignment, for after a call the interpreter would raise at once, and so too early.
+    # An assignment, because after a call the interpreter would raise immediately: too early.
     __setitem__ = raise_in
 
 
@@ -100,11 +100,11 @@ _threads: Final[Any] = _Threads()
 
 
 def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
-    """What the interpreter may call by itself: whatever it raises is raised again afterwards.
+    """Wrap a function that the interpreter may call: its exceptions are raised again afterwards.
 
-    In the same thread, in what was interrupted by the call, and the very exception. Of the two
-    calls that ``gc.callbacks`` get for a collection it is the second: what the collection itself
-    calls in between would drop it, too.
+    The same exception is raised in the same thread, in the code that the call interrupted. Of the
+    two calls that ``gc.callbacks`` get for a collection, it is raised after the second: what the
+    collection itself calls in between would drop it, too.
     """
 
     @functools.wraps(function)
@@ -120,11 +120,12 @@ def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
             try:
                 try:
                     del is_begun
-                except UnboundLocalError:  # at the first instruction; asked without a call
+                except UnboundLocalError:  # at the first instruction; determined without a call
                     function(*args)
-            except BaseException as another:  # noqa: BLE001 - it stands for both
+            except BaseException as another:  # noqa: BLE001 - it represents both
                 held = another
-            # No call from here on, nor a jump back: the interpreter would look for signals again.
+            # No call and no backward jump from here on: the interpreter would check for signals
+            # again.
             for thread in _here:  # noqa: B007 - needed below
                 break
             if args[:1] == _START:
@@ -137,7 +138,7 @@ def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
 
 
 def _raise_held() -> None:
-    """Raises what came as the caller's collection began, if anything did."""
+    """Raise the exception that arrived as the caller's collection started, if there is one."""
     held = _held_at_start.pop(get_ident(), None)
     if held is not None:
         raise held

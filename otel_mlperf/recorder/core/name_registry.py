@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from otel_mlperf.request_bounds import Bounds
 
 ALL: Final = "all"
-"""In place of categories: every one."""
+"""Stands for every category."""
 
 OUTSIDE = frozenset((names.CHECKPOINT, names.PHASE, names.EPOCH, names.PROFILER))
 """Categories that belong to the run's trace even inside a step."""
@@ -36,7 +36,7 @@ _OF_ANY_PROGRAM = frozenset({names.RUN, names.STEP, names.GARBAGE_COLLECTION})
 
 
 class Nameable(Protocol):
-    """What a decorated function, or a handle that the program keeps, is known by."""
+    """Identity of a decorated function, or of a handle that the program keeps."""
 
     name: Any
     category: str | None
@@ -46,13 +46,13 @@ class Nameable(Protocol):
 
 
 class Registry:
-    """The names of one journal.
+    """Registry of the names of one journal.
 
     Args:
         entry: registers content in the journal and returns its number.
-        measured: categories of which is measured what each section uses; ``all``: of all.
-        printed: categories, and patterns of names, of which each call is printed.
-        bounds: how long requests are to take at most that do not say it themselves.
+        measured: categories whose sections measure their resources; ``all``: every category.
+        printed: categories, and patterns of names, whose calls are printed.
+        bounds: time limits of requests that specify none themselves.
     """
 
     def __init__(
@@ -65,25 +65,26 @@ class Registry:
         self._journal_entry, self._measured_kinds = entry, measured
         self._printed_words, self._bounds = printed, bounds
         self.at_new_name: list[Callable[[], None]] = []
-        """Called when a name is new: the program may have imported something since."""
+        """Called when a name is new: the program may have imported something in the meantime."""
         self.phase = names.TRAIN
         self.known: dict[Any, int] = {}
-        """Numbers of the current phase, by what is looked up: a name, a category with it, …"""
+        """Numbers of the current phase, by lookup key: a name, a name with its category, …"""
         self._known_of = {names.TRAIN: self.known}
         self.slow: set[int] = set()
-        """Numbers of names whose sections do not take the short way."""
+        """Numbers of names whose sections take the slow path."""
         self._slow_known: dict[tuple[str, Any], int] = {}
-        """Them by phase and what is looked up."""
+        """Numbers of those names by phase and lookup key."""
         self.outside: set[int] = set()
         """Numbers of names whose sections belong to the run's trace even inside a step."""
         self.requests: set[int] = set()
-        """Numbers of names whose sections are traces of their own, but in one of their kind."""
+        """Numbers of names whose sections are traces of their own, except inside another request.
+        """
         self.printed: set[int] = set()
-        """Numbers of names of which each call is printed."""
+        """Numbers of names whose calls are printed."""
         self.measured: set[int] = set()
-        """Numbers of names of which is measured what each section uses."""
+        """Numbers of names whose sections measure their resources."""
         self.profiled: dict[int, str] = {}
-        """How calls of names are profiled, by number."""
+        """Kind of profile of the names whose calls are profiled, by number."""
         self.on_device: set[int] = set()
         """Numbers of names whose sections get stamps that a GPU passes."""
         self._device_kinds: Collection[str] = ()
@@ -99,11 +100,7 @@ class Registry:
         resources: bool = False,
         profile: str = "",
     ) -> int:
-        """The number of a name in the current phase; registers it under ``key`` if it is new.
-
-        ``resources``: what each of its sections uses is measured; ``profile``: how its first calls
-        are profiled.
-        """
+        """Return the number of a name in the current phase; register it under ``key`` if new."""
         number = self.known.get(key) or self._slow_known.get((self.phase, key))
         if number is not None:
             return number
@@ -133,19 +130,19 @@ class Registry:
         return number
 
     def _bounded(self, name: str, constant: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """The attributes of a request, with the settings' bound if it has none itself."""
+        """Return the attributes of a request, with the bound of the settings if it has none."""
         bound = bound_of(self._bounds, name)
         settings = {} if bound is None else {names.SECTION_BOUND: bound}
         return {**settings, **(constant or {})}
 
     @property
     def has_sections(self) -> bool:
-        """Whether the program had a section, besides what is registered for any program."""
+        """Whether the program had a section, in addition to those registered for any program."""
         about = self._about.copy().values()
         return any(kind not in _OF_ANY_PROGRAM for _, kind, _ in about)
 
     def watch(self, number: int, category: str, *, resources: bool = False) -> None:
-        """Notes what is seen of sections of a new name, beside when they begin and end."""
+        """Note what sections of a new name measure, in addition to their start and end."""
         kinds = self._measured_kinds
         if resources or category in kinds or ALL in kinds:
             self.measured.add(number)
@@ -155,7 +152,7 @@ class Registry:
             self.slow.add(number)
 
     def stamp_on_device(self, categories: Collection[str]) -> None:
-        """From now on sections of those categories, and steps, get stamps that a GPU passes."""
+        """Give sections of those categories, and steps, stamps that a GPU passes, from now on."""
         self._device_kinds = categories
         for number, (_, category, _) in list(self._about.items()):
             if self._is_on_device(category):
@@ -164,7 +161,7 @@ class Registry:
         for phase, known in list(self._known_of.items()):
             for key, number in list(known.items()):
                 if number in self.slow:
-                    # In this order: whoever looks in between finds it twice, not never.
+                    # In this order: a lookup in between finds it twice, not never.
                     self._slow_known[phase, key] = number
                     known.pop(key, None)
 
@@ -178,19 +175,19 @@ class Registry:
         if number in self.slow:
             self._slow_known[self.phase, key] = number
         else:
-            self.known[key] = number  # what is found here takes the short way
+            self.known[key] = number  # names found here take the fast path
 
     def register(
         self, name: str, category: str, phase: str, constant: Mapping[str, Any] | None = None
     ) -> int:
-        """Gives a name a number in the journal; OTHER when there is none left."""
+        """Assign a name a number in the journal; OTHER if no number is left."""
         number = self._journal_entry(["section", name, category, phase, dict(constant or {})])
         if number != OTHER:
             self._about[number] = (name, category, constant)
         return number
 
     def entry_of_handle(self, handle: Nameable) -> int:
-        """The number of a decorated function's name, or of a stored handle's."""
+        """Return the number of the name of a decorated function or a stored handle."""
         number = self.known.get(handle) or self._slow_known.get((self.phase, handle))
         if number is not None:
             return number
@@ -205,21 +202,21 @@ class Registry:
         return number
 
     def about(self, entry: int) -> tuple[str, str]:
-        """Name and category behind a number."""
+        """Return the name and category of a number."""
         return self.described(entry)[:2]
 
     def described(self, entry: int) -> tuple[str, str, Mapping[str, Any] | None]:
-        """Name, category and constant attributes as they were registered."""
+        """Return name, category and constant attributes as they were registered."""
         return self._about.get(entry, ("other", names.OTHER, None))
 
     def set_phase(self, phase: str) -> str:
-        """Makes ``phase`` the current one; returns the one before."""
+        """Make ``phase`` the current phase and return the previous one."""
         before, self.phase = self.phase, phase
         self.known = self._known_of.setdefault(phase, {})
         return before
 
 
 def implied_category(name: str) -> str:
-    """The category that a name stands for: of its whole, else of its last part after a dot."""
+    """Return the category that a name implies: by the whole name, else by its last dotted part."""
     known = names.CATEGORY_OF
     return known.get(name) or known.get(name.rpartition(".")[2]) or names.OTHER

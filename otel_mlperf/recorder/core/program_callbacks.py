@@ -20,23 +20,24 @@ C = TypeVar("C", bound="Callable[..., object]")
 
 
 class Callbacks(Generic[C]):
-    """What is called on one occasion.
+    """The callbacks of one event.
 
     Args:
-        name: the public call that takes them.
-        arguments: how many each is called with, in words.
+        name: the public call that registers them.
+        arguments: the number of arguments of each callback, as text.
     """
 
     def __init__(self, name: str, arguments: str) -> None:
         self._name, self._arguments = name, arguments
-        # Replaced as a whole, so that one may add or remove others, or itself, while it is called.
+        # Replaced as a whole, so that a callback may add or remove callbacks, or itself, while it
+        # runs.
         self.all: tuple[C, ...] = ()
 
     def add(self, callback: C) -> C:
-        """Calls it from now on, after those that were there before; returns it.
+        """Register a callback, to be called after the earlier ones, and return it.
 
         Raises:
-            ConfigError: it cannot be called.
+            ConfigError: it is not callable.
         """
         if not callable(callback):
             raise ConfigError(
@@ -46,11 +47,11 @@ class Callbacks(Generic[C]):
         return callback
 
     def remove(self, callback: object) -> None:
-        """Calls it no longer."""
+        """Unregister a callback."""
         self.all = tuple(other for other in self.all if other != callback)
 
     def tell(self, *arguments: Any) -> None:
-        """Calls them all, whichever of them fail."""
+        """Call all callbacks, even if some of them fail."""
         for callback in self.all:
             try:
                 callback(*arguments)

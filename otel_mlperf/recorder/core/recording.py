@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
 
 class Recording:
-    """One process's recording into one journal."""
+    """Recording of one process into one journal."""
 
     def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
         self.journal = journal
         self.meta = meta
         self.config = config
         self.is_retired = False
-        """Whether nothing is recorded any more: the run is over, or this is a fork's parent's."""
-        # 62 random bits, then counted up: one C call an id, and never the program's `random`.
+        """Whether nothing is recorded any more: the run is over, or this is a fork of its process.
+        """
+        # 62 random bits, then counted up: one C call per id, and never the program's `random`.
         self.next_id: Callable[[], int] = itertools.count(
             int.from_bytes(os.urandom(8)) >> 2 | 1 << 62
         ).__next__
@@ -51,33 +52,32 @@ class Recording:
         self.at_retire: list[Callable[[], None]] = []
         """Called when nothing is recorded any more, also in a forked child."""
         self.replacement: Callable[[], Any] = lambda: None
-        """Makes what records in place of this one once it is retired: a forked child's own."""
+        """Makes the recording that replaces this one once it is retired: a forked child's own."""
 
 
 _active: Any = None
 watchers: list[Callable[[Any], None]] = []
-"""Called with what is active (None: nothing) when that changes, or something about it may have.
-
-The public calls keep copies in globals of their own, because those are found fastest.
+"""Called with the active recording (None: nothing) when it changes, or something about it may have
+changed. The public calls keep copies in globals of their own, because those are the fastest lookup.
 """
 
 
 def activate(recorder: Recording | None) -> None:
-    """From now on the program's sections and values go to ``recorder``; None: nowhere."""
+    """Send the program's sections and values to ``recorder`` from now on; None: nowhere."""
     global _active
     _active = recorder
     refresh()
 
 
 def refresh() -> None:
-    """Has the watchers look again: the phase changed, the process was forked, torch came in."""
+    """Notify the watchers: the phase changed, the process was forked, or torch was imported."""
     for look in watchers:
         look(_active)
 
 
-# Any: it is the composed recorder, whose type lies above this module.
+# Any: it is the composed recorder, whose type is in a layer above this module.
 def active() -> Any:
-    """What records in this process at the moment; None: nothing does."""
+    """Return what records in this process at the moment; None: nothing does."""
     recorder = _active
     if recorder is not None and recorder.is_retired:
         return recorder.replacement()
@@ -85,5 +85,5 @@ def active() -> Any:
 
 
 def unreplaced() -> Any:
-    """The same, but a forked child that has recorded nothing yet is not given a journal for it."""
+    """Return the active recording without making a journal for a forked child that has none yet."""
     return _active

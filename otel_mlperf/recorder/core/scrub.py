@@ -17,14 +17,14 @@ _NOT_FAILURES = (GeneratorExit, StopIteration, StopAsyncIteration)
 
 
 def is_failure(error: BaseException | None) -> bool:
-    """Whether an exception that leaves a section means that it failed."""
+    """Return whether an exception that leaves a section means that the section failed."""
     if error is None or isinstance(error, _NOT_FAILURES):
         return False
     return not (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
 def clean(text: str, limit: int) -> str:
-    """``text`` as UTF-8 can carry it, cut to ``limit`` bytes."""
+    """Return ``text`` as valid UTF-8, cut to ``limit`` bytes."""
     raw = text[:limit].encode("utf-8", "replace")
     return raw[:limit].decode("utf-8", "ignore").replace("\0", "\ufffd")
 
@@ -32,12 +32,12 @@ def clean(text: str, limit: int) -> str:
 def describe_exception(
     error: BaseException, *, with_text: bool = True, with_stack: bool = True
 ) -> list[str]:
-    """Type, message and stack of an exception, safe to store; never raises.
+    """Return type, message and stack of an exception, safe to store; never raises.
 
     Args:
-        error: what was raised.
-        with_text: whether message and stack are wanted; they are empty otherwise.
-        with_stack: whether the stack is wanted: walking a deep one takes time.
+        error: the exception.
+        with_text: whether to include message and stack; they are empty otherwise.
+        with_stack: whether to include the stack: walking a deep one costs time.
     """
     kind = type(error)
     name = kind.__qualname__
@@ -58,7 +58,7 @@ def _message(error: BaseException) -> str:
 
 
 def _stack(error: BaseException) -> str:
-    """Frames, outermost first, without source lines: those would be read from disk."""
+    """Return the frames, outermost first, without source lines, which would be read from disk."""
     try:
         lines: list[str] = []
         trace = error.__traceback__

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 Choice = Literal["record", "sum_up", "leave_out"]
 _MOST: Final = 4096
-"""Names that are remembered; what becomes of more is found out anew each time."""
+"""Number of names whose choice is cached; for further names it is derived each time."""
 
 
 class SectionChoice:
-    """What becomes of sections by their name.
+    """Selection of what happens to sections, by their name.
 
     Args:
-        leave_out: categories, and patterns of names as a shell has them.
-        sum_up: the same; what is in both is left out.
+        leave_out: categories, and shell-style patterns of names.
+        sum_up: the same for aggregation; names in both are left out.
     """
 
     def __init__(self, leave_out: Collection[str], sum_up: Collection[str]) -> None:
@@ -32,9 +32,9 @@ class SectionChoice:
         self._known: dict[tuple[str, str], Choice] = {}
 
     def of(self, name: str, category: str) -> Choice:
-        """What becomes of a section of that name and category.
+        """Return the choice for a section of that name and category.
 
-        The wait for data is always recorded: it is the begin of a step.
+        The wait for data is always recorded: it is the start of a step.
         """
         choice = self._known.get((name, category))
         if choice is None:
@@ -52,7 +52,7 @@ class SectionChoice:
 
 
 def matches(wanted: Collection[str], name: str, category: str) -> bool:
-    """Whether one of the words is the category, or a pattern of the name."""
+    """Return whether one of the words is the category, or a pattern of the name."""
     if not wanted:
         return False
     from fnmatch import fnmatchcase  # brings regular expressions along
@@ -61,5 +61,5 @@ def matches(wanted: Collection[str], name: str, category: str) -> bool:
 
 
 def words(setting: str) -> tuple[str, ...]:
-    """The words of a setting, separated by commas."""
+    """Return the words of a setting, separated by commas."""
     return tuple(filter(None, setting.split(",")))

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _MOST_NAMED = 512
-"""So many tasks, and threads, get a name in the journal: entries are a limited good there."""
+"""Number of tasks, and of threads, that get a name in the journal: its entries are limited."""
 
 
 _running_loop: Callable[[], Any] | None = None
 
 
 def find_running_loop() -> Callable[[], Any] | None:
-    """The function that tells whether this thread runs an event loop; None without asyncio."""
+    """Return the function that returns this thread's running event loop; None without asyncio."""
     global _running_loop
     if _running_loop is None:
         _running_loop = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
@@ -35,20 +35,20 @@ def find_running_loop() -> Callable[[], Any] | None:
 
 
 def is_in_task() -> bool:
-    """Whether the caller runs in an event loop: then its thread is not its track."""
+    """Return whether the caller runs in an event loop: then its thread is not its track."""
     running_loop = _running_loop or find_running_loop()
     return running_loop is not None and running_loop() is not None
 
 
 class _Task(weakref.ref[Any]):
-    """A task that has a number."""
+    """Weak reference to a task that has a number."""
 
     __slots__ = ("key",)
     key: int
 
 
 class CallerTracks:
-    """The tracks of one journal."""
+    """Registry of the tracks of one journal."""
 
     def __init__(self, entry: Callable[[Sequence[object]], int]) -> None:
         self._entry = entry
@@ -56,20 +56,20 @@ class CallerTracks:
         self._numbers: dict[int, int] = {}
         self._free: list[int] = []
         self._tasks: dict[int, _Task] = {}
-        # Filled by a function of C: what a signal handler raises in one of Python's would be
-        # dropped by the interpreter.
+        # Filled by a C function: the interpreter would drop what a signal handler raises in a
+        # Python function.
         self._ended: list[_Task] = []
         self._next = itertools.count(1).__next__
         self._thread = itertools.count(1).__next__
 
     def current(self) -> int:
-        """The track of the caller, registered if it is new."""
+        """Return the track of the caller, registered if it is new."""
         if is_in_task():
             task = sys.modules["asyncio"].current_task()
             if task is not None:
                 return self._task_number(task)
         ident = get_ident()
-        # Thread-local: idents are used again for later threads.
+        # Thread-local: idents are reused for later threads.
         if getattr(self._known, "ident", None) != ident:
             self._known.ident = ident
             self._register_thread(ident)
@@ -99,7 +99,7 @@ class CallerTracks:
         return number
 
     def _give_back(self) -> None:
-        """The numbers of tasks that are gone may be given to others."""
+        """Release the numbers of tasks that are gone."""
         while self._ended:
             key = self._ended.pop().key
             del self._tasks[key]

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 NO_LOOP: Final = None
 """No event loop runs in the thread: all that it does between two moments is the caller's."""
 MANY: Final = object()
-"""Not one turn, or it cannot be told (a loop that is not asyncio's own)."""
+"""More than one turn, or unknown (a loop that is not asyncio's own)."""
 
 
 def current_turn() -> Any:
-    """What the caller's thread is doing for its event loop, for ``is_same_turn``."""
+    """Return the turn that the caller's thread is in, for ``is_same_turn``."""
     if not is_in_task():
         return NO_LOOP
     run = sys.modules["asyncio.events"].Handle._run.__code__
@@ -37,7 +37,7 @@ def current_turn() -> Any:
 
 
 def is_same_turn(begun: Any, ended: Any) -> bool:
-    """Whether nothing else ran in the thread between two answers of ``current_turn``."""
+    """Return whether nothing else ran in the thread between two results of ``current_turn``."""
     if begun is NO_LOOP or begun is MANY:
         return begun is NO_LOOP and ended is NO_LOOP
     return isinstance(ended, weakref.ref) and begun() is not None and begun() is ended()

@@ -31,17 +31,19 @@ _PEAK_BYTES: Final = 1 if sys.platform == "darwin" else 1 << 10
 PROC: Final = "/proc"
 _MOST_BYTES: Final = 512
 _MOST_KEPT: Final = 64
-"""Threads that keep a file open: a program may have thousands, and may open so many files only."""
+"""Number of threads that keep a file open: a program may have thousands of threads, and the number
+of files that it may open is limited.
+"""
 
 
 class OfDevice(NamedTuple):
-    """What PyTorch's allocator has given out on one CUDA device, to the whole process."""
+    """Memory that PyTorch's allocator has allocated on one CUDA device, for the whole process."""
 
     device: int
     allocated_bytes: int
     peak_bytes: int
     reserved_peak_bytes: int = 0
-    """The most that it had from the device, in use or not."""
+    """The peak of memory reserved from the device, in use or not."""
 
 
 class OfProcess(NamedTuple):
@@ -49,42 +51,42 @@ class OfProcess(NamedTuple):
 
     resident_bytes: int | None
     peak_bytes: int
-    """The most that has been resident at once."""
+    """The peak of resident memory."""
     device: OfDevice | None
-    """Of the current CUDA device; None: no CUDA."""
+    """Memory on the current CUDA device; None: no CUDA."""
 
 
 class UsedSoFar(NamedTuple):
-    """What the calling thread has used, and the memory of its process."""
+    """Usage of the calling thread, and memory of its process."""
 
     cpu_ns: int
     voluntary: int | None
-    """Context switches because it waited for something; None: only Linux counts a thread's."""
+    """Context switches because the thread waited; None: only Linux counts them per thread."""
     involuntary: int | None
-    """Context switches although it had more to do."""
+    """Context switches although the thread had more to do."""
     read_bytes: int | None
-    """What its calls have read, of files in the page cache, pipes and terminals, too."""
+    """Bytes read by the thread's calls, including cached files, pipes and terminals."""
     written_bytes: int | None
     process: OfProcess
 
     @property
     def of_thread(self) -> tuple[int | None, ...]:
-        """What is the thread's."""
+        """The values of the thread."""
         return self[:5]
 
 
 def loaded_cuda() -> Any:
-    """``torch.cuda``, if the program has imported and initialised it; else None."""
+    """Return ``torch.cuda``, if the program has imported and initialised it; else None."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     is_initialized = getattr(cuda, "is_initialized", None)
     return cuda if is_initialized is not None and is_initialized() else None
 
 
 class PeakSinceStart:
-    """The highest value since a run started, from a counter that keeps the process's highest.
+    """The highest value since a run started, from a counter that keeps the process's highest value.
 
-    It is that counter's where it has changed since. Where it has not, the run stayed below what was
-    before it: then it is the highest value that was read.
+    It is the counter's value where the counter has changed since the start. Where it has not, the
+    run stayed below the earlier peak: then it is the highest value that was read.
     """
 
     __slots__ = ("_before", "_read")
@@ -94,7 +96,7 @@ class PeakSinceStart:
         self._read = 0
 
     def update(self, highest: int, current: int) -> int:
-        """Return the highest value so far, by the process's highest and the ``current`` value."""
+        """Return the highest value so far, from the process's highest and the ``current`` value."""
         if highest != self._before:
             self._before = None
             return highest
@@ -103,16 +105,16 @@ class PeakSinceStart:
 
 
 def peak_bytes() -> int:
-    """The most memory of this process that has been resident at once; 0 on Windows."""
+    """Return the peak of this process's resident memory; 0 on Windows."""
     if IS_WINDOWS:
         return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _PEAK_BYTES
 
 
 def _of_thread() -> tuple[int | None, int | None, int]:
-    """Context switches of the calling thread, and the peak of its process.
+    """Return the context switches of the calling thread, and the peak of its process.
 
-    Of a thread the kernel gives the peak of the process, which is one for all threads.
+    For a thread the kernel reports the peak of the process, which is shared by all threads.
     """
     if IS_PORTABLE:
         return None, None, peak_bytes()
@@ -121,11 +123,11 @@ def _of_thread() -> tuple[int | None, int | None, int]:
 
 
 class Counters:
-    """The counters of the calling thread and its process.
+    """Counters of the calling thread and its process.
 
     Args:
-        proc: where the kernel's files are.
-        find_cuda: finds ``torch.cuda`` once it is initialised.
+        proc: path of the kernel's files.
+        find_cuda: returns ``torch.cuda`` once it is initialised.
     """
 
     def __init__(self, proc: str = PROC, find_cuda: Callable[[], Any] = loaded_cuda) -> None:
@@ -134,7 +136,7 @@ class Counters:
         self._threads = _ThreadFiles(f"{proc}/thread-self/io", [None] * _MOST_KEPT)
 
     def before(self) -> UsedSoFar:
-        """Read before what is measured: what reading takes is not in it."""
+        """Read the counters before a measurement: the cost of reading is not included."""
         resident, device, (read, written, took) = (
             self.resident_bytes(),
             self._device(None),
@@ -142,13 +144,13 @@ class Counters:
         )
         voluntary, involuntary, peak = _of_thread()
         process = _of_process(resident, peak, device)
-        # The kernel counts the bytes that said so only now.
+        # The kernel counts the bytes of this read itself only now.
         read = None if read is None else read + took
         cpu_ns = time.thread_time_ns()
         return UsedSoFar(cpu_ns, voluntary, involuntary, read, written, process)
 
     def after(self, device: int | None = None) -> UsedSoFar:
-        """Read after what is measured; of a CUDA device, the current one if none is given."""
+        """Read the counters after a measurement; ``device``: a CUDA device (default: current)."""
         cpu_ns = time.thread_time_ns()
         voluntary, involuntary, peak = _of_thread()
         (read, written, _), resident = self._io(), self.resident_bytes()
@@ -156,13 +158,13 @@ class Counters:
         return UsedSoFar(cpu_ns, voluntary, involuntary, read, written, process)
 
     def of_process(self) -> OfProcess:
-        """Memory alone."""
+        """Return the memory of the process alone."""
         return _of_process(self.resident_bytes(), peak_bytes(), self._device(None))
 
     def _io(self) -> tuple[int | None, int | None, int]:
-        """Bytes read and written so far, and how many this reads itself."""
+        """Return the bytes read and written so far, and the bytes that this call reads."""
         text = self._threads.file().read()
-        # rchar and wchar come first, and nothing else in /proc begins like this.
+        # rchar and wchar come first, and nothing else in /proc starts like this.
         words = text.split(None, 4) if text.startswith(b"rchar: ") else ()
         known = (int(words[1]), int(words[3])) if len(words) > 3 else (None, None)
         return *known, len(text)
@@ -186,9 +188,9 @@ class Counters:
 
 
 def _of_process(resident: int | None, peak: int, device: OfDevice | None) -> OfProcess:
-    """Return the memory of the process, whose peak is at least what is resident.
+    """Return the memory of the process; its peak is at least its resident memory.
 
-    The kernel raises its own count of the peak only now and then.
+    The kernel updates its own peak only now and then.
     """
     return OfProcess(resident, max(peak, resident or 0), device)
 
@@ -196,7 +198,7 @@ def _of_process(resident: int | None, peak: int, device: OfDevice | None) -> OfP
 class KernelFile:
     """A small file of the kernel that stays open, which makes reading it five times cheaper.
 
-    Empty where it cannot be read.
+    It is empty where it cannot be read.
     """
 
     __slots__ = ("_file", "_path", "_pid")
@@ -206,16 +208,16 @@ class KernelFile:
         self._file: OwnDescriptor | None = None
 
     def read(self) -> bytes:
-        """All of it, as it is now."""
+        """Return the current content."""
         try:
-            # Of a forked child it would be the file of its parent.
+            # In a forked child it would be the parent's file.
             file = self._file
             if file is None or self._pid != os.getpid():
                 file = self._open()
             return os.pread(file.fd, _MOST_BYTES, 0)
         except OSError as error:
             raise_foreign(error)
-            self._file = None  # not closed: it is the program that has done so
+            self._file = None  # not closed: the program has closed it
             return b""
 
     def _open(self) -> OwnDescriptor:
@@ -225,7 +227,7 @@ class KernelFile:
         return self._file
 
     def close(self) -> None:
-        """Gives the descriptor back, if it is still this file's and not one of the program."""
+        """Close the descriptor, if it is still this file's and not one of the program."""
         file, self._file = self._file, None
         try:
             if file is not None and self._pid == os.getpid():
@@ -233,12 +235,12 @@ class KernelFile:
         except OSError as error:
             raise_foreign(error)
 
-    # A thread's goes with it.
+    # A thread's file is closed with the thread.
     __del__ = raises_afterwards(close)
 
 
 class _ThreadFile(KernelFile):
-    """One that a thread keeps open until it ends."""
+    """A kernel file that a thread keeps open until it ends."""
 
     __slots__ = ("_give_back",)
 
@@ -247,7 +249,7 @@ class _ThreadFile(KernelFile):
         self._give_back = give_back
 
     def close(self) -> None:
-        """Lets another thread keep one."""
+        """Close the file and let another thread keep one."""
         super().close()
         self._give_back()
 
@@ -255,13 +257,13 @@ class _ThreadFile(KernelFile):
 
 
 class _ThreadFiles(threading.local):
-    """The calling thread's own file, kept open as long as few threads do so."""
+    """The calling thread's own kernel file, kept open as long as few threads do so."""
 
     kept: KernelFile | None = None
 
     def __init__(self, path: str, room: list[None]) -> None:
         self._path = path
-        # One call, which no other thread comes into.
+        # One call, which no other thread can interrupt.
         with contextlib.suppress(IndexError):
             room.pop()
             self.kept = _ThreadFile(path, lambda: room.append(None))

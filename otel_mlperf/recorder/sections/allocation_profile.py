@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 _PACKAGE: Final = "memray"
 _REFUSED: Final = (RuntimeError, AssertionError)
-"""What it raises where one is on already, and in a process forked while one was."""
+"""Exceptions that memray raises where it is on already, and in a process forked while it was on."""
 
 
 def has_memray() -> bool:
-    """Whether allocations outside of Python can be seen. Loads what it needs."""
+    """Return whether allocations outside of Python can be seen; loads what it needs."""
     return not why_not_loaded(_PACKAGE)
 
 
 def new_allocation_profile() -> CallProfile:
-    """That which sees most of what is installed."""
+    """Return the most complete profile that is installed."""
     return ProcessAllocationProfile() if has_memray() else PythonAllocationProfile()
 
 
 class PythonAllocationProfile(CallProfile):
-    """Lines that allocated by Python what was still there at the end, by tracemalloc."""
+    """Lines whose Python allocations still existed at the end, by tracemalloc."""
 
     kind = "memory"
 
@@ -50,7 +50,7 @@ class PythonAllocationProfile(CallProfile):
     def _on(self) -> bool:
         if self._tracer.is_tracing():
             return False
-        self._is_ours = True  # first: interrupted after it has started, it has to be stopped
+        self._is_ours = True  # first: if interrupted after the start, it has to be stopped
         self._tracer.start()
         return True
 
@@ -62,13 +62,13 @@ class PythonAllocationProfile(CallProfile):
         return True
 
     def off(self) -> None:
-        """Only if nobody had it on before."""
+        """Switch tracemalloc off, unless it was on before."""
         if self._is_ours and self._tracer.is_tracing():
             self._tracer.stop()
         self._is_ours = False
 
     def spots(self) -> list[HotSpot]:
-        """By the bytes that were not freed."""
+        """Return the lines, sorted by the bytes that were not freed."""
         if self._snapshot is None:
             return []
         return _largest(
@@ -81,9 +81,9 @@ class PythonAllocationProfile(CallProfile):
 
 
 class ProcessAllocationProfile(CallProfile):
-    """Lines in which the process allocated what was still there at the end, by memray.
+    """Lines of the process whose allocations still existed at the end, by memray.
 
-    It writes what it saw to a file, summed up by the place, which is read and removed at the end.
+    memray writes to a file, aggregated by place, which is read and removed at the end.
     """
 
     kind = "memory"
@@ -98,11 +98,11 @@ class ProcessAllocationProfile(CallProfile):
     def _on(self) -> bool:
         if sys.getprofile() is not None:
             return False  # it would be replaced
-        # Here: only programs that ask for it load these.
+        # Imported here: only programs that request the profile load these.
         import secrets
         import tempfile
 
-        # Known before it is made: who is interrupted in between removes it.
+        # Known before it is made: an interrupt in between must still remove it.
         self._file = os.path.join(tempfile.gettempdir(), f"otel_mlperf-{secrets.token_hex(8)}")
         self._tracker = self._memray.Tracker(
             destination=self._memray.FileDestination(self._file, overwrite=False),
@@ -114,14 +114,14 @@ class ProcessAllocationProfile(CallProfile):
         except _REFUSED as error:
             if is_foreign(error):
                 raise
-            self._tracker = None  # it would end the other one
+            self._tracker = None  # its exit would end the other tracker
             self.off()
             return False
         return True
 
     def _take(self) -> bool:
         if sys.getprofile() is not None:
-            return False  # since then it knows no lines
+            return False  # since then memray knows no lines
         self._end()
         with self._memray.FileReader(self._file) as read:
             self.peak_bytes = read.metadata.peak_memory
@@ -136,7 +136,7 @@ class ProcessAllocationProfile(CallProfile):
         return True
 
     def off(self) -> None:
-        """Ends what was begun; nothing of it is left."""
+        """End the profile and remove its file."""
         if self._pid != os.getpid():
             return  # memray does not follow a fork, and the file is the parent's
         self._end()
@@ -145,12 +145,12 @@ class ProcessAllocationProfile(CallProfile):
                 os.unlink(self._file)
 
     def spots(self) -> list[HotSpot]:
-        """By the bytes that were not freed."""
+        """Return the lines, sorted by the bytes that were not freed."""
         return _largest(self._lines)
 
     def _end(self) -> None:
         if self._tracker is not None:
-            self._tracker.__exit__(None, None, None)  # again does nothing
+            self._tracker.__exit__(None, None, None)  # idempotent
             self._tracker = None
 
 

@@ -31,14 +31,14 @@ OTHER_THREAD: Final = "it ended in another thread"
 GAVE_WAY: Final = "it awaited, and others ran in its thread"
 OURS: Final = __file__.rpartition("/recorder/")[0]
 _ASKED_OF_TORCH: Final = ("is_dynamo_compiling", "is_compiling")
-"""Functions that ``span`` calls to know whether it is being compiled."""
+"""Functions that ``span`` calls to check whether it is being compiled."""
 _PER_THREAD: Final = sys.version_info < (3, 12)
-"""Later a profiler is the interpreter's, not a thread's, and any thread ends it."""
+"""Since 3.12 a profiler belongs to the interpreter, not to a thread, and any thread can end it."""
 
 
 @functools.cache
 def why_not_loaded(package: str) -> str:
-    """Why a profiler's package cannot be loaded; empty: it can. Loads what it needs."""
+    """Return why a profiler's package cannot be loaded; empty: it can. Loads what it needs."""
     try:
         importlib.import_module(package)
     except Exception as error:  # noqa: BLE001 - whatever a package does while it is loaded
@@ -48,11 +48,11 @@ def why_not_loaded(package: str) -> str:
 
 
 class CallProfile:
-    """A profiler on one call, from ``begin`` to ``end``."""
+    """A profiler of one call, from ``begin`` to ``end``."""
 
     kind: ClassVar[Kind]
     another: ClassVar[str] = ANOTHER
-    """What is said where it cannot be switched on."""
+    """The message if it cannot be switched on."""
 
     def __init__(self) -> None:
         self.left_out = ""
@@ -62,14 +62,14 @@ class CallProfile:
         self._t0 = 0
 
     def begin(self) -> None:
-        """Switches it on, if no other is."""
+        """Switch the profiler on, if no other profiler is on."""
         self._t0 = time.monotonic_ns()
         self.has_begun = self._on()
         if not self.has_begun:
             self.left_out = self.another
 
     def end(self) -> None:
-        """Takes what there is to know and switches it off."""
+        """Read the results and switch the profiler off."""
         if not self.has_begun or self.duration_ns:
             return
         self.duration_ns = time.monotonic_ns() - self._t0
@@ -84,15 +84,15 @@ class CallProfile:
             self.left_out = GAVE_WAY
 
     def off(self) -> None:
-        """Switches it off, if it is on."""
+        """Switch the profiler off, if it is on."""
         raise NotImplementedError
 
     def in_place_of(self, function: Any) -> Any:
-        """What is to be called instead of the function whose call is profiled."""
+        """Return the function to be called instead of the profiled one."""
         return function
 
     def spots(self) -> list[HotSpot]:
-        """All that was seen, the largest first."""
+        """Return all results, the largest first."""
         raise NotImplementedError
 
     def _on(self) -> bool:
@@ -103,7 +103,7 @@ class CallProfile:
 
 
 class FunctionProfile(CallProfile):
-    """Functions that were called, by cProfile."""
+    """Called functions, by cProfile."""
 
     kind = "calls"
 
@@ -133,19 +133,19 @@ class FunctionProfile(CallProfile):
         return False
 
     def off(self) -> None:
-        """Before Python 3.12 in the thread in which it is on."""
+        """Switch the profiler off; before Python 3.12 in the thread in which it is on."""
         if not _PER_THREAD or sys.getprofile() is self._profiler:
             self._profiler.disable()
         elif self._thread != get_ident():
-            # No thread can end another's; that one does it by itself, at its next call.
+            # No thread can end another thread's profiler; that thread ends it at its next call.
             self._profiler.__init__(_end_here)
 
     def spots(self) -> list[HotSpot]:
-        """By the time in each function itself."""
+        """Return the functions, sorted by their own time."""
         entries = self._profiler.getstats()
         ours = [entry for entry in entries if _is_ours(entry)]
-        # What is written in C and was called by ours is no more the section's than they are. Their
-        # calls of Python's functions are the program's: of those that are decorated.
+        # C functions that the recorder called belong to the section as little as the recorder's own
+        # functions. Its calls of Python functions are the program's: those of decorated functions.
         called_by_ours = Counter[Any]()
         seconds_by_ours = defaultdict[Any, float](float)
         for called in chain.from_iterable(entry.calls or () for entry in ours):
@@ -163,11 +163,11 @@ class FunctionProfile(CallProfile):
 
 
 _replaced: Final[list[Any]] = []
-"""Kept: where one goes that was not switched off, CPython takes off whatever is on."""
+"""Kept alive: if a profiler is freed that was not switched off, CPython removes whatever is on."""
 
 
 def _end_here() -> int:
-    """Asked for the time by a profiler whose call is over: ends it in the thread that asks."""
+    """End the profiler, whose call is over, in the thread in which it reads the time."""
     sys.setprofile(None)
     return 0
 

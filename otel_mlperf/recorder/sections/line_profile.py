@@ -24,7 +24,7 @@ _PACKAGE: Final = "line_profiler"
 
 
 def why_no_lines() -> str:
-    """Why no lines can be profiled, and what to do; empty: they can. Loads what it needs."""
+    """Return why lines cannot be profiled, and the remedy; empty: they can. Loads what it needs."""
     why = why_not_loaded(_PACKAGE)
     return why and f"{why}: pip install 'otel-mlperf[lines]'"
 
@@ -44,7 +44,7 @@ class LineProfile(CallProfile):
         self._is_on = False
 
     def in_place_of(self, function: Any) -> Any:
-        """A copy, whose lines are seen; of any but the first function itself."""
+        """Return a profiled copy of the first function; any other function itself."""
         if not self._is_on or self._thread != get_ident():
             return function
         if self._copy is None:
@@ -56,7 +56,7 @@ class LineProfile(CallProfile):
     def _on(self) -> bool:
         if _is_traced():
             return False
-        self._is_on = True  # first: interrupted after it is on, it has to be switched off
+        self._is_on = True  # first: if interrupted after it is on, it has to be switched off
         self._profiler.enable()
         self._tracer = sys.gettrace()
         return True
@@ -65,17 +65,20 @@ class LineProfile(CallProfile):
         return sys.gettrace() is self._tracer
 
     def off(self) -> None:
-        """In the thread in which it is on; no other can, and that one does it as the call ends."""
+        """Switch it off in the thread in which it is on; in another thread do nothing.
+
+        No other thread can switch it off; its own thread does so as the call ends.
+        """
         if not self._is_on or self._thread != get_ident():
             return
         theirs = sys.gettrace()
         self._profiler.disable()
         if theirs is not None and theirs is not self._tracer and self._tracer is not None:
-            sys.settrace(theirs)  # that the program has put in its place meanwhile
+            sys.settrace(theirs)  # the tracer that the program has set in the meantime
         self._is_on = False
 
     def spots(self) -> list[HotSpot]:
-        """By the time in each line, with what it called."""
+        """Return the lines, sorted by their time including the calls in them."""
         from otel_mlperf.hot_file import HotSpot
 
         stats = self._profiler.get_stats()
@@ -89,7 +92,7 @@ class LineProfile(CallProfile):
 
 
 def _is_traced() -> bool:
-    """Whether somebody follows lines, or from Python 3.12 on holds what line_profiler needs."""
+    """Return whether a tracer is on, or since Python 3.12 what line_profiler needs is taken."""
     monitoring: Any = getattr(sys, "monitoring", None)
     if monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None:
         return True

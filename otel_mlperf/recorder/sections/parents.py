@@ -42,17 +42,17 @@ _SAMPLED: Final = 1
 
 
 class TraceContext(NamedTuple):
-    """What of a trace goes into the headers of requests that are made in it."""
+    """Trace data that goes into the headers of requests which are made in the trace."""
 
     trace_id: int
     flags: int
-    """Of W3C Trace Context: bit 0 is set where the trace is kept, or its caller has sampled it."""
+    """Flags of W3C Trace Context: bit 0 is set where the trace is sampled here or by its caller."""
     state: TraceState | None = None
-    """Of whoever began the trace, handed on as it came."""
+    """State of the trace's originator, passed on unchanged."""
 
 
 class OtherParent(NamedTuple):
-    """A span of somebody else that a section is in."""
+    """A parent span of another library or process."""
 
     span_id: int
     root: int
@@ -61,44 +61,44 @@ class OtherParent(NamedTuple):
 
 
 class AddedUp(Protocol):
-    """What is only added up inside a step."""
+    """Aggregated sections inside a step."""
 
     def watch(self, cell: Any, memo: Any) -> None:
-        """From now on what a cell grows by is the step's."""
+        """Attribute further growth of a cell to the step."""
 
     def told(self) -> list[list[int]]:
-        """What the step says of it at its end."""
+        """Return the share of each cell, for the step's payload."""
 
     def move_outside(self) -> None:
-        """There was no such step."""
+        """Move the shares outside the step, which was cancelled."""
 
 
 class OpenStep:
-    """An open step, and what is added up in it."""
+    """An open step, and the totals that are added up in it."""
 
     # Defaults of the class: most steps have none of it.
     samples: int | None = None
     tokens: int | None = None
     elements: int | None = None
-    """Of the largest tensor of each of its batches."""
+    """Elements of the largest tensor of each of its batches."""
     flops: int | None = None
-    """Floating point operations of its models; below 0: not all of them are known."""
+    """Floating point operations of its models; below 0: some are unknown."""
     excluded = 0
     """Time of phases and checkpoints inside, ns."""
     crossed: list[str] | None = None
-    """The exception that crossed a section inside it last."""
+    """The last exception that crossed a section inside the step."""
     is_marked = False
-    """Whether ``mark_step`` opened it: it ends only when the next one begins."""
+    """Whether ``mark_step`` opened it: it ends only when the next one starts."""
     is_inferred = False
-    """Whether nobody has said that it is one: who says so takes it back."""
+    """Whether it is inferred: an explicit step cancels it."""
     whole_ns = 0
-    """Of an inferred one: when all that makes it a step had happened, so that it may end there."""
+    """Of an inferred step: when all that makes it a step had happened, so that it may end there."""
     is_told = False
-    """Whether callbacks of the program were told that it began: then they are of its end."""
+    """Whether callbacks of the program were notified of its start: then they are of its end."""
     added_up: AddedUp | None = None
-    """What aggregated sections took of it."""
+    """Shares of aggregated sections in the step."""
     latest: list[OpenStep] | None = None
-    """The one that is open of those that ``mark_step`` opened one after the other."""
+    """The open step of those that ``mark_step`` opened one after the other."""
 
     def __init__(
         self,
@@ -112,44 +112,44 @@ class OpenStep:
         self.section, self.phase, self.n, self.number = section, phase, n, number
         self.epoch: int | None = None
         self.around = around
-        """The section that it ends with at the latest."""
+        """The section that the step ends with at the latest."""
         self.link = link
-        """The section of the run's trace that it belongs to."""
+        """The section of the run's trace that the step belongs to."""
 
 
 class Parents:
-    """What is open around the callers of one recording, and where their sections belong."""
+    """Open sections around the callers of one recording, and placement of new sections."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._home = get_ident()
         """The thread in which the run was started: there everything belongs to the run."""
         self._foreign: dict[int, TraceContext] = {}
-        """Traces of others, as seen last, by the keys that stand for them in rows."""
+        """Latest state of foreign traces, by the keys that represent them in rows."""
         self._foreign_keys: dict[int, int] = {}
-        """These keys by trace id."""
+        """Those keys by trace id."""
         self.outer: list[SectionContext] = []
-        """Open run, epochs and phases: what sections without a context belong to."""
+        """Open run, epochs and phases: sections without a context belong to the last one."""
         self.steps: dict[int, OpenStep] = {}
-        """Open steps by span id, in the order in which they began."""
+        """Open steps by span id, in the order in which they started."""
         self.latest: deque[tuple[int, str, int]] = deque(maxlen=_REMEMBERED)
-        """Span id, phase and n of the steps that began last."""
+        """Span id, phase and n of the latest steps."""
 
     # -- steps ----------------------------------------------------------------------------------
 
     def current_step(self, phase: str) -> OpenStep | None:
-        """The step of ``phase`` that began last and is open."""
-        steps = reversed(list(self.steps.values()))  # at once: other threads open steps, too
+        """Return the open step of ``phase`` that started last."""
+        steps = reversed(list(self.steps.values()))  # copied first: other threads open steps, too
         return next((step for step in steps if step.phase == phase), None)
 
     def step_around(self, section: SectionContext | None) -> OpenStep | None:
-        """The step that an open section belongs to."""
+        """Return the step that an open section belongs to."""
         if section is None:
             return None
         return self.steps.get(root_of(section))
 
     def _step_of_root(self, root: int) -> tuple[str, int] | None:
-        """Phase and n of the step with that span id; None if it is none, or long ago."""
+        """Return phase and n of the step with that span id; None if it is no step, or old."""
         step = self.steps.get(root)
         if step is not None:
             return step.phase, step.n
@@ -161,7 +161,7 @@ class Parents:
     def place(
         self, above: Any, sid: int, section: SectionContext | None = None
     ) -> tuple[bytes, int]:
-        """Parents and track for a section when its context is not simply the one around it."""
+        """Return parents and track of a section that is not simply in the enclosing section."""
         track = self._recording.tracks.current()
         within = aggregate_around(above, track)
         if within is not None and section is not None:
@@ -178,14 +178,14 @@ class Parents:
         return PARENTS.pack(0, sid, track), track
 
     def resolve(self, above: Any, track: int) -> SectionContext | OtherParent | None:
-        """The open section around, or the span of somebody else.
+        """Return the enclosing open section, or the foreign span around.
 
-        None: neither; the section is a trace of its own.
+        None: neither exists; the section is a trace of its own.
         """
         # A loop, no recursion: contexts may be 10,000 deep.
         while isinstance(above, SectionContext):
             if above.adds_up:
-                pass  # no parent: what is inside belongs to what is around it
+                pass  # no parent: sections inside belong to the section around it
             elif above.recording is self._recording:
                 if above.at:
                     return above
@@ -205,7 +205,7 @@ class Parents:
     def _resolve_context(
         self, context: Mapping[str, Any], track: int
     ) -> SectionContext | OtherParent | None:
-        """The same for a context that others made, perhaps out of one of ours."""
+        """Resolve a context that another library made, perhaps from one of the recorder's."""
         ours = context.get(SECTION_KEY)
         inside = self.resolve(ours, track) if ours is not None else None
         span = context.get(_SPAN_KEY)
@@ -227,7 +227,7 @@ class Parents:
         trace_id = theirs.trace_id
         key = self._foreign_keys.get(trace_id)
         if key is None:
-            # Traces of requests that a server takes part in: without an end to them this grows.
+            # A server takes part in many traces: without a limit this would grow for ever.
             while len(self._foreign_keys) >= _REMEMBERED:
                 self._forget_foreign()
             key = self._foreign_keys[trace_id] = self._recording.next_id()
@@ -242,7 +242,7 @@ class Parents:
         return key
 
     def is_foreign(self, root: int) -> bool:
-        """Whether a section's trace is that of somebody else."""
+        """Return whether the trace of a section belongs to another process or library."""
         return root in self._foreign
 
     def _forget_foreign(self) -> None:
@@ -250,7 +250,7 @@ class Parents:
         self._foreign.pop(oldest or 0, None)
 
     def section_around(self, above: Any, track: int) -> SectionContext | None:
-        """The open section of ours that a context is in, also through spans of others."""
+        """Return the recorder's open section that a context is in, also through foreign spans."""
         around = self.resolve(above, track)
         if isinstance(around, SectionContext) or around is None:
             return around
@@ -258,21 +258,21 @@ class Parents:
         return next((one for one in mine if one.at and not one.adds_up), None)
 
     def parent_of(self, section: SectionContext) -> SectionContext | None:
-        """The section of ours that is another's parent, as far as it can be reached."""
+        """Return the recorder's section that is another section's parent, if it can be reached."""
         parent = PARENTS.unpack(section.chunk)[0]
         above = (one for one in sections_above(context_above(section)) if one.sid == parent)
         return next(above, None) or next((one for one in self.outer if one.sid == parent), None)
 
     def surrounding(self) -> tuple[SectionContext | None, int]:
-        """The open section of ours that the caller is in, and its track."""
+        """Return the recorder's open section that the caller is in, and its track."""
         track = self._recording.tracks.current()
         around = self.resolve(CURRENT.get(), track)
         return (around if isinstance(around, SectionContext) else None), track
 
     def trace_of(self, section: SectionContext) -> TraceContext:
-        """The section's trace; a caller's state is passed on unchanged.
+        """Return the section's trace; a caller's state is passed on unchanged.
 
-        Its flags are too, unless a sampler decides about the trace.
+        So are its flags, unless a sampler decides about the trace.
         """
         trace, sampler = self._selected_trace(section), self._recording.sampler
         if sampler is None:
@@ -284,7 +284,7 @@ class Parents:
         return trace._replace(flags=caller_flags & ~_SAMPLED | sampled)
 
     def _selected_trace(self, section: SectionContext) -> TraceContext:
-        """The section's trace, with flags as the policy of traced steps selects it."""
+        """Return the section's trace, with flags according to the policy of sampled steps."""
         root, meta, config = root_of(section), self._recording.meta, self._recording.config
         if root == meta.run_span:
             return TraceContext(ids.run_trace_id(meta.run_id, meta.restart), _SAMPLED)
@@ -299,7 +299,7 @@ class Parents:
 
 
 def successor_of(section: SectionContext) -> SectionContext | None:
-    """The open step that a finished section was in, or that came after the step that it was."""
+    """Return the open step that a finished section was in, or that followed it if it was a step."""
     extra = section.extra
     step = extra.step if extra is not None else None
     if step is not None:

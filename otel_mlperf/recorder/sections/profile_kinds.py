@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _allocations() -> CallProfile:
-    # Here: few ask for it, and what it brings along is looked at by each full collection.
+    # Imported here: few programs need it, and each full collection examines what it loads.
     from otel_mlperf.recorder.sections.allocation_profile import new_allocation_profile
 
     return new_allocation_profile()
@@ -25,4 +25,4 @@ PROFILES: Final[dict[str, Callable[[], CallProfile]]] = {
     "lines": LineProfile,
     "memory": _allocations,
 }
-"""By what ``span(profile=)`` calls them."""
+"""Profiles by the name in ``span(profile=)``."""

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 _MOST_SPOTS: Final = 50
 _PROFILED: Final = int(Flag.PROFILED)
 _MOST_SECTIONS: Final = 100
-"""Of one process, with all their calls: some megabytes at most."""
+"""Limit of one process, with all their calls: some megabytes at most."""
 
 
 class SlowedSteps(Protocol):
-    """What is told that a profiler is on."""
+    """Receiver of notifications that a profiler is on."""
 
     def note_profiler(self, profiler: object, *, is_on: bool) -> None:
-        """Steps that end meanwhile are slowed down by it."""
+        """Mark steps that end while the profiler is on as slowed down."""
 
 
 class Profiler:
-    """One call's profiler, from when it is switched on."""
+    """The profiler of one call, from when it is switched on."""
 
     __slots__ = ("_profiles", "entry", "number", "phase", "profile")
 
@@ -48,12 +48,12 @@ class Profiler:
         self.phase = about.registry.phase
 
     def off(self) -> None:
-        """Leaves it off, whatever it was."""
+        """Switch the profiler off, whatever its state."""
         self.profile.off()
         self._profiles.release(self)
 
     def attributes(self) -> dict[str, Any]:
-        """What the span says of it."""
+        """Return the attributes of the profiled section's span."""
         if not self.profile.has_begun:
             return {}
         return {names.SECTION_PROFILER: self.profile.kind, names.SECTION_PROFILED: self.number}
@@ -66,7 +66,7 @@ class ProfiledCalls:
         self._recording, self._parents = recording, parents
         self._asked_for = recording.registry.profiled
         self._begun: dict[int, int] = {}
-        """So many calls of a section, by its number."""
+        """Number of profiled calls of a section, by the section's number."""
         self._passed_over: dict[int, int] = {}
         self._room = _MOST_SECTIONS * recording.config.profiled_calls
         self._now: Profiler | None = None
@@ -74,7 +74,7 @@ class ProfiledCalls:
         recording.at_retire.append(self._stop)
 
     def begin(self, section: SectionContext) -> None:
-        """Profiles what follows, if the section has calls left for it; it was just opened."""
+        """Start profiling an opened section, if it has calls left for it."""
         if section.entry not in self._asked_for:
             return
         place = None
@@ -82,7 +82,7 @@ class ProfiledCalls:
             place = self._place(section)
             if place is None:
                 return
-            # Known before it is on: who is interrupted in between finds it, and ends it.
+            # Known before it is on: after an interrupt in between it is found and ended.
             extra_of(section).profiled = self._now = place
             place.profile.begin()
             if place.profile.has_begun:
@@ -93,12 +93,12 @@ class ProfiledCalls:
                 place.off()
 
     def announce_call(self, section: SectionContext) -> None:
-        """A function is about to be called in a section, which is not entered yet."""
-        if self._has_left(section.entry):  # else it would have an ``Extra`` for nothing
+        """Announce that a function is about to be called in a section that is not entered yet."""
+        if self._has_left(section.entry):  # else the ``Extra`` would be unnecessary
             extra_of(section).is_call = True
 
     def in_place_of(self, section: SectionContext, function: Any) -> Any:
-        """What is to be called in an open section instead of the function that it decorates."""
+        """Return the function to be called in an open section instead of the decorated one."""
         place = self._now
         if place is None or place.entry != section.entry:
             return function
@@ -118,7 +118,7 @@ class ProfiledCalls:
             return None
         if self._now is not None:
             if self._now.entry == entry:
-                return None  # it calls itself, and is seen with that
+                return None  # recursion is part of the profiled call
             self._passed_over[entry] = self._passed_over.get(entry, 0) + 1
             say_once("a call of %s is not profiled: another section is at the time, around it or "
                      "in another thread; a later call will be", self._name(entry))  # fmt: skip
@@ -140,14 +140,14 @@ class ProfiledCalls:
             self.steps.note_profiler(place, is_on=True)
 
     def release(self, place: Profiler) -> None:
-        """Another one may be profiled; again does nothing."""
+        """Allow another call to be profiled; idempotent."""
         if self.steps is not None:
             self.steps.note_profiler(place, is_on=False)
         if self._now is place:
             self._now = None
 
     def write(self, section: SectionContext, place: Profiler) -> None:
-        """Writes what was seen of a call that has ended."""
+        """Write the profile of a call that has ended."""
         if self._recording.is_retired:
             return
         try:
@@ -186,6 +186,6 @@ class ProfiledCalls:
         return self._recording.registry.about(entry)[0]
 
     def _stop(self) -> None:
-        """Nothing is recorded any more; in a forked child there is nobody else to end it."""
+        """Switch off the profiler of a retired recording; in a forked child nothing else would."""
         if self._now is not None:
             self._now.off()

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _ROW = struct.Struct("@LLL24sIIL" if IS_NATIVE else "<QQQ24sIIQ")
 assert _ROW.size == ROW.size
 
-# Plain numbers: looking up a member of an enum costs ten times what a global does.
+# Plain numbers: looking up a member of an enum costs ten times as much as a global.
 _BEGIN = int(Kind.BEGIN)
 _STEP, _STEP_TIME = int(Word.STEP), int(Word.STEP_TIME)
 _LOST_FRAME = Word.LOST_FRAME
@@ -65,13 +65,13 @@ _WITH_PAYLOAD = int(Kind.SECTION | Flag.HAS_PAYLOAD)
 
 
 def reset_and_surface(token: Any) -> None:
-    """Leaves a section that was still open when the recording ended."""
+    """Leave a section that was still open when the recording ended."""
     CURRENT.reset(token)
     surface()
 
 
 class Binding:
-    """One journal's section class, and what may be changed about it later."""
+    """The section class of one journal, and the functions that change it later."""
 
     __slots__ = ("begin_step", "end_step", "retire", "section", "watch_asyncio")
 
@@ -91,11 +91,11 @@ class Binding:
 
 
 class Section(SectionContext):
-    """What ``with`` holds: one entering of one section."""
+    """The object of a ``with`` statement: one entering of one section."""
 
     __slots__ = ()
     decorate: ClassVar[Callable[..., Callable[[Any], Any]]]
-    """Name, category and attributes to a decorator: lent by ``span``, which lies above."""
+    """Makes a decorator from name, category and attributes; set by ``span``, a layer above."""
 
     def __enter__(self) -> Section:
         raise NotImplementedError  # each journal's class has its own
@@ -109,7 +109,7 @@ class Section(SectionContext):
         raise NotImplementedError
 
     def __call__(self, function: Any) -> Any:
-        """Decorates a function, for ``@span("name")``."""
+        """Decorate a function, for ``@span("name")``."""
         try:
             name, category, constant = self.recording.registry.described(self.entry)
             own = self.extra.attributes if self.extra is not None else None
@@ -130,14 +130,14 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     enter_slow: Callable[[Section], Section],
     exit_slow: Callable[[Section, int, BaseException | None], None],
 ) -> Binding:
-    """A section class for the recording's journal.
+    """Return a section class for the recording's journal.
 
     Args:
-        recording: what is recorded into.
-        slow_path: opens and closes what the short way cannot.
-        parents: where sections belong.
+        recording: the recording that it writes to.
+        slow_path: opens and closes what the fast path cannot.
+        parents: the placement of sections.
         enter_slow: enters a section that has an id already.
-        exit_slow: leaves one that has more to it than times and attributes.
+        exit_slow: leaves a section that has more than times and attributes.
     """
     journal = recording.journal
     buffer: Any = journal.buffer
@@ -155,7 +155,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         __slots__ = ()
 
         def __enter__(self) -> Section:
-            # One test for both: entered before, or made to take the slow path.
+            # One test for two cases: entered before, or made for the slow path.
             if self.sid:
                 return enter_slow(self)
             above = None
@@ -163,7 +163,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 self.sid = sid = next_id()
                 track = get_ident()
                 above = get_current()
-                # Four tests, 30 ns, for what nearly always holds: ours and of this journal, still
+                # Four tests, 30 ns, of what is nearly always true: a section of this journal, still
                 # open (a generator's parent may have ended), of this thread, and no event loop runs
                 # in it, where the track would be the task's.
                 if (
@@ -178,16 +178,16 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 self.chunk = chunk
                 self.track = track
                 self.inner = None
-                # ``at`` is what makes it open, so what others read of open sections is set by now.
-                # In a loop, for what it gives is stored before the interpreter looks for signals:
-                # whatever is raised costs no table entry.
+                # ``at`` opens the section, so all fields that readers of open sections need are set
+                # by now. A loop stores the value before the interpreter checks for signals: an
+                # exception loses no table entry.
                 for self.at in entries:
                     break
                 at = self.at
-                # As late as can be: what comes before is our cost, not the program's.
+                # As late as possible: what comes before is the recorder's cost, not the program's.
                 self.t0 = t0 = clock()
                 put_open(buffer, at, sid, chunk, t0, self.entry)
-                # Last: a signal handler may open sections from here on, and this is their parent.
+                # Last: a signal handler may open sections from here on, with this as their parent.
                 self.token = set_current(self)
             except BaseException as error:  # noqa: BLE001 - decided there
                 slow_path.rescue_enter(self, error, above)
@@ -201,46 +201,47 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
             trace: TracebackType | None,
         ) -> None:
             try:
-                slot = t1 = 0  # what the rescue asks: was there a time, was there a row
-                t1 = clock()  # first, for the same reason as it is last above
+                slot = t1 = 0  # for the rescue: whether there was a time and a row
+                t1 = clock()  # first, for the same reason as it is last above: the program's time
                 flags = _SECTION
                 extra = self.extra
                 if kind is not None or extra is not None:
                     if kind is not None or extra.__class__ is not Attributes:
                         if extra is not None and extra.profiled is not None and not extra.again:
-                            # Not below: CPython 3.11 finds no ``try`` at the first instruction of
-                            # a function while it is profiled, but of a closure like this one.
+                            # Must be here: at the first instruction of a profiled function CPython
+                            # 3.11 finds a ``try`` only if it is a closure like this one.
                             extra.profiled.profile.end()
                         slot = BY_SLOW_PATH
                         exit_slow(self, t1, error)
                         return
-                    # Before the row: a reader puts parts together that it has seen already.
+                    # Before the row: a reader assembles only parts that it has already seen.
                     if payload(self.sid, {"a": extra.attributes}):
                         flags = _WITH_PAYLOAD
                 reset_current(self.token)
-                # Read once: the slot must lie below the end of the lease that it was drawn under.
-                # Another thread may put the next lease in place in between, and held against that
-                # one's end a slot that was given away again would be written twice.
+                # Read once: the slot must be below the end of the lease that it was drawn under.
+                # Another thread may install the next lease in between. Compared with the end of
+                # that lease, a slot that was assigned again would be written twice.
                 lease = journal.lease
                 slot = lease.take()
                 if slot < lease.end or (slot := renew(lease)):
-                    # The sequence is the row's last word and publishes it: a kill in the middle of
-                    # this leaves a hole, never half a row.
+                    # The sequence is the row's last word and publishes it: a kill in the middle
+                    # leaves a hole, never half a row.
                     put(
                         ring, (slot & mask) << 6, self.t0, t1, self.sid, self.chunk,
                         self.entry, flags, slot,
                     )  # fmt: skip
-                # After the row: who is killed in between leaves both, and readers believe the row;
-                # the other way round the section would be lost. ``at`` goes first, so that an
-                # exception here costs the table entry at most: the rescue must not give it back
-                # twice. It is cleared before it is given back, for then it is another section's.
+                # After the row: a kill in between leaves both, and readers believe the row; in the
+                # opposite order the section would be lost. ``at`` is cleared first, so that an
+                # exception here costs at most the table entry: the rescue must not release it
+                # twice. The entry is cleared before its release, because then it is another
+                # section's.
                 at = self.at
                 self.at = 0
                 words[at >> 3] = 0
                 push(at)
             except BaseException as problem:  # noqa: BLE001 - decided there
-                # Asked without a call, after which it could be interrupted again: ``locals()``
-                # would keep the journal's memory, too, as long as the exception lives.
+                # Determined without a call, after which it could be interrupted again: also,
+                # ``locals()`` would keep the journal's memory as long as the exception lives.
                 try:
                     end, drawn = t1, slot
                 except UnboundLocalError:  # at the first instruction
@@ -251,7 +252,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                     if deeper is problem or problem.__class__ not in EXPECTED:
                         raise problem from None
                 if problem.__class__ is RecursionError:
-                    # No call from here on: there is no stack left.
+                    # No call from here on: no stack is left.
                     left, extra = self, self.extra
                     if extra is not None and extra.again:
                         for one in extra.again:
@@ -268,9 +269,9 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     def begin_step(
         section: SectionContext, track: int, link: int, n: int, number: int, at_ns: int
     ) -> None:
-        """Opens a step's section, which has its id and entry, and makes it current; 0: now.
+        """Open a step's section, which has its id and entry, and make it current; 0: now.
 
-        Interrupted, it leaves the section as open as can be taken back.
+        If interrupted, it leaves the section in a state that can be taken back.
         """
         sid = section.sid
         section.track = track
@@ -278,7 +279,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         section.chunk = chunk = PARENTS.pack(0, sid, track)
         section.t0 = t0 = at_ns or clock()
         section.at = NO_ENTRY
-        # Before anything inside it: the agent must know trace and step when the children arrive.
+        # Before anything inside it: the agent must know trace and step when children arrive.
         lease = journal.lease
         slot = lease.take()
         if slot < lease.end or (slot := renew(lease, _LOST_FRAME)):
@@ -300,9 +301,9 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     def end_step(  # noqa: C901 - each call would cost
         section: SectionContext, t1: int, flags: int, pieces: Pieces
     ) -> None:
-        """Ends a step that has nothing but a payload, cut already.
+        """End a step that has only a payload, already cut into pieces.
 
-        Interrupted, it leaves the section open, unless its row is written.
+        If interrupted, it leaves the section open, unless its row is written.
         """
         try:
             slot = 0
@@ -339,8 +340,8 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
 
     def retire() -> None:
         nonlocal buffer, words, ring, reset_current
-        # Of the same size, so that the offsets that open sections hold are good in it. The lease
-        # has been taken away before: a slot that is drawn now finds its end at 0.
+        # Of the same size, so that the offsets of open sections are valid in it. The lease has been
+        # replaced before: a slot that is drawn now finds its end at 0.
         buffer = journal.scratch
         words = memoryview(buffer).cast("Q")
         ring = memoryview(buffer)[journal.shape.ring_at :]

@@ -54,7 +54,7 @@ _TOLD: Final = (
 
 
 def printed_line(name: str, duration_ns: int, usage: Usage | None) -> str:
-    """``collate 3.20 ms: cpu 3.10 ms, memory +4.19 MB``; what is not known is left out."""
+    """Return ``collate 3.20 ms: cpu 3.10 ms, memory +4.19 MB``, without unknown values."""
     line = f"{name} {duration_ns / 1e6:.2f} ms"
     figures = usage.figures if usage is not None else None
     if not figures:
@@ -69,23 +69,23 @@ def printed_line(name: str, duration_ns: int, usage: Usage | None) -> str:
 
 
 class StepsInside(Protocol):
-    """What steps are told when a section around them, or inside them, is left."""
+    """Operations on steps when a section around them, or inside them, is left."""
 
     def end(self, step: OpenStep, t1: int = 0, error: list[str] | None = None) -> None:
-        """Ends an open step."""
+        """End an open step."""
 
     def end_inside(self, section: SectionContext, t1: int, error: list[str] | None) -> None:
-        """What encloses steps ends: so do they."""
+        """End the steps that an ending section encloses."""
 
     def note_crossing(self, section: SectionContext, words: list[str]) -> None:
-        """An exception leaves a section, and may end loops whose iterators are blind to it."""
+        """Note that an exception leaves a section: it may end loops that cannot see it."""
 
 
 class RecordedSections(SlowPath):
-    """Makes, enters and leaves the sections of one recording."""
+    """The sections of one recording: makes, enters and leaves them."""
 
     steps: StepsInside
-    """Set by whoever puts the recorder together: steps lie above."""
+    """Set by the recorder's constructor: steps are a layer above."""
 
     def __init__(self, recording: Recording, parents: Parents) -> None:
         super().__init__(recording)
@@ -96,14 +96,14 @@ class RecordedSections(SlowPath):
         self.profiles = ProfiledCalls(recording, parents)
         self._counters = Counters()
         self.at_failure: list[Callable[[SectionContext, BaseException], None]] = []
-        """Called when an exception leaves a section, which is still open; may not raise."""
+        """Called when an exception leaves a section that is still open; must not raise."""
         self._last_error: tuple[int, int, str, str] = (0, 0, "", "")
         self.binding = bind(recording, self, parents, self.enter_slow, self.exit_slow)
         self.new = self.binding.section
         registry.at_new_name.append(self.binding.watch_asyncio)
 
     def make(self, entry: int) -> Section:
-        """A section that has not been entered."""
+        """Return a section that has not been entered."""
         section = self.new()
         section.entry = entry
         section.sid = SLOW if entry in self._slow else 0
@@ -113,16 +113,16 @@ class RecordedSections(SlowPath):
     def enter(
         self, name: str, category: str | None = None, attributes: dict[str, Any] | None = None
     ) -> Section:
-        """Opens one of the recorder's own sections."""
-        # No ``**``: after a call with that the interpreter looks for signals, and what it raises
-        # there finds the section open and nobody who knows it.
+        """Open one of the recorder's own sections."""
+        # No ``**``: after such a call the interpreter checks for signals, and an exception there
+        # would leave an open section that nothing refers to.
         section = self.make(self.recording.registry.entry((name, category), name, category))
         if attributes:
             extra_of(section).attributes = attributes
         return section.__enter__()
 
     def enter_slow(self, section: Section) -> Section:
-        """Enters one that goes to the run's trace, is measured, or was entered before."""
+        """Enter a section that goes to the run's trace, is measured, or was entered before."""
         above = CURRENT.get()
         if section.sid == SLOW:
             try:
@@ -130,7 +130,7 @@ class RecordedSections(SlowPath):
                     extra = extra_of(section)
                     extra.usage, extra.stamp = seen.usage, seen.stamp
                 if section.entry in self._printed:
-                    extra_of(section)  # leaves the long way, which prints it
+                    extra_of(section)  # it leaves by the slow path, which prints it
                 if section.entry in self._outside:
                     self.open_outside(section)
                 elif section.entry in self._requests:
@@ -149,10 +149,10 @@ class RecordedSections(SlowPath):
             return section
 
     def watched(self, entry: int) -> Extra | None:
-        """What a section has of which is seen from now on what it uses, or when a GPU is in it."""
+        """Return an extra that measures usage or has GPU stamps from now on; None: neither."""
         began_ns = clock()
         stamp = None if self.stamps is None or entry not in self._on_device else self.stamps.begin()
-        # After the stamp: what a stamp takes is not the section's.
+        # After the stamp: the cost of a stamp is not the section's.
         usage = self._measured_from_now() if entry in self._measured else None
         if stamp is None and usage is None:
             return None
@@ -162,7 +162,7 @@ class RecordedSections(SlowPath):
         return extra
 
     def count_watching(self, began_ns: int) -> None:
-        """What this took since then is no work of the program's; 0.2 µs of tens."""
+        """Count the time since then as watching, not as work of the program; 0.2 µs of tens."""
         if not self.recording.is_retired:
             self.recording.journal.count(Word.WATCH_TIME, clock() - began_ns)
 
@@ -174,18 +174,18 @@ class RecordedSections(SlowPath):
             return None  # nothing can be read
 
     def _again(self, section: Section) -> Section:
-        """A section like one that was entered before, to be entered now."""
+        """Return a new section like one that was entered before."""
         fresh = self.make(section.entry)
         fresh.at = 0
         extra = extra_of(section)
         if extra.attributes and not extra.again:
             extra_of(fresh).attributes = dict(extra.attributes)
-        # Known before it is entered; what was left of the others meanwhile is open no longer.
+        # Known before it is entered; those that were left in the meantime are not open any more.
         extra.again = [*(one for one in extra.again or [] if one.at), fresh]
         return fresh
 
     def open_outside(self, section: Section) -> None:
-        """Opens a section that belongs to the run's trace, even if a step is open around it."""
+        """Open a section that belongs to the run's trace, even if a step is open around it."""
         around, track = self.parents.surrounding()
         step = self.parents.step_around(around)
         sid = self.recording.next_id()
@@ -200,21 +200,21 @@ class RecordedSections(SlowPath):
         self.make_current(section)
 
     def _open_request(self, section: Section, above: Any) -> None:
-        """Opens one that is a trace of its own; in a step or another request it is a section."""
+        """Open a trace of its own; inside a step or another request it is a plain section."""
         sid, around = self.recording.next_id(), self.parents.surrounding()[0]
         chunk, track = self.parents.place(above, sid, section)
         parent = PARENTS.unpack(chunk)[0]
-        # Of a forked child the run's span is its parent's.
+        # In a forked child the run's span belongs to its parent.
         is_theirs = around is None and parent not in (0, self.recording.meta.run_span)
         is_inside = any(one.at and one.entry in self._requests for one in sections_above(above))
         if not (is_theirs or is_inside or self.parents.step_around(around)):
-            # Around it in time; its trace is linked to that span, as a step's is.
+            # Its parent encloses it in time; its trace is linked to that span, as a step's is.
             chunk = PARENTS.pack(parent, sid, track)
         self.open(section, sid, chunk, track)
         self.make_current(section)
 
     def one_left(self, section: SectionContext) -> SectionContext:
-        """Which of the sections made from one handle ends now."""
+        """Return which of the sections made from one handle ends now."""
         again = section.extra.again if section.extra is not None else None
         current = CURRENT.get()
         if not again or current is section:
@@ -226,7 +226,7 @@ class RecordedSections(SlowPath):
 
     @at_once
     def exit_slow(self, section: Section, t1: int, error: BaseException | None) -> None:
-        """Leaves a section that has more to it than times."""
+        """Leave a section that has more than times."""
         try:
             chosen: Any = self.one_left(section)
             if getattr(chosen, "at", None):
@@ -236,7 +236,7 @@ class RecordedSections(SlowPath):
         except BaseException as problem:  # noqa: BLE001 - decided there
             try:
                 left, end = chosen, t1
-            except UnboundLocalError:  # at the first instruction; asked without a call
+            except UnboundLocalError:  # at the first instruction; determined without a call
                 left, end = section, 0
             try:
                 self.rescue_exit(left, end, 0, problem, error)
@@ -253,8 +253,8 @@ class RecordedSections(SlowPath):
         if extra is not None:
             self._end_watching(section, extra)
         words = self.describe(section, error) if is_failure(error) else None
-        # From inside out, as if each had been left by itself: readers take what has ended after
-        # its parent for something that ran beside it.
+        # From inside out, as if each had been left by itself: readers consider a section that ended
+        # after its parent as concurrent.
         self.finish_rest(t1)
         if error is not None:
             self._close_leaked(section, t1, words)
@@ -273,12 +273,12 @@ class RecordedSections(SlowPath):
 
     def _end_watching(self, section: Section, extra: Extra) -> None:
         if extra.profiled is not None:
-            extra.profiled.profile.end()  # first: what follows is our cost
+            extra.profiled.profile.end()  # first: what follows is the recorder's cost
         if extra.usage is None and extra.stamp is None:
             return
         began_ns = clock()
         if extra.usage is not None:
-            extra.usage.end()  # the same
+            extra.usage.end()  # for the same reason
         if extra.stamp is not None and self.stamps is not None:
             stamp, extra.stamp = extra.stamp, None
             extra.flags |= self.stamps.end(stamp, section)
@@ -296,26 +296,26 @@ class RecordedSections(SlowPath):
     def finish(
         self, section: SectionContext, t1: int, slot: int, error: BaseException | None
     ) -> None:
-        """Leaves a section as far as it has not been left yet, and what is inside."""
+        """Leave a section and those inside, as far as they have not been left yet."""
         if section.extra is not None and getattr(section, "at", None):
             self.steps.end_inside(section, t1, kind_of(error))
         super().finish(section, t1, slot, error)
 
     def _exclude(self, section: Section, step: OpenStep, duration_ns: int) -> None:
-        """Takes what is outside a step from it, and from the section in it that it was in."""
+        """Subtract a section outside a step from the step, and from its enclosing section in it."""
         step.excluded += duration_ns
         around = self.parents.section_around(context_above(section), section.track)
         if around is not None and around is not step.section and around.track == section.track:
             extra_of(around).excluded_ns += duration_ns
 
     def _close_leaked(self, section: Section, t1: int, words: list[str] | None) -> None:
-        """Ends sections inside whose exit never ran: an interrupt came at its very beginning."""
+        """End inner sections whose exit never ran: an interrupt came at its very start."""
         leaked, inner = [], CURRENT.get()
         while inner is not section and (isinstance(inner, self.new) or _adds_up(inner)):
             leaked.append(inner)
             inner = context_above(inner)
         if inner is not section:
-            return  # it is not the caller's context that the section was entered in
+            return  # the section was entered in another context
         for inner in leaked:
             step = self.parents.steps.get(inner.sid)
             if inner.adds_up:
@@ -326,11 +326,11 @@ class RecordedSections(SlowPath):
                 self.close(inner, t1, words)
 
     def describe(self, section: SectionContext, error: BaseException | None) -> list[str]:
-        """Type, message and stack; the stack only for the innermost section that it crosses."""
+        """Return type, message and stack; the stack only for the innermost section crossed."""
         assert error is not None
         self.tell_failure(section, error)
-        # By id, not by reference, which would keep the exception's frames alive. An id may be used
-        # again, so type and message are compared as well.
+        # By id, not by reference, which would keep the exception's frames alive. An id may be
+        # reused, so type and message are compared as well.
         before_id, parent, kind, message = self._last_error
         crossed = before_id == id(error) and parent == section.sid
         words = describe_exception(
@@ -342,7 +342,7 @@ class RecordedSections(SlowPath):
         return words
 
     def tell_failure(self, section: SectionContext, error: BaseException) -> None:
-        """Tells those who want to know that an exception leaves an open section."""
+        """Notify the listeners that an exception leaves an open section."""
         if not self.recording.is_retired:
             for call in self.at_failure:
                 call(section, error)

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.core.recording import Recording
 
 PARENTS = struct.Struct("<QQQ")
-"""Parent, root and track: the same three fields of a row and of an open-table entry."""
+"""Struct of parent, root and track: the same three fields of a row and of an open-table entry."""
 SLOW = -1
-"""A fresh section's id when entering it must not take the short way."""
+"""The id of a fresh section that must not be entered by the fast path."""
 NO_ENTRY = 1 << 62
 """``at`` of an open section for which the table had no room: indexing with it fails."""
 SECTION_KEY = otel_context.create_key("otel_mlperf-section")
-"""Where contexts derived from a section's remember it."""
+"""Key of the section in contexts that are derived from it."""
 
 
 def _find_variable() -> ContextVar[Any]:
-    # Private, but it is what makes a section visible at the price of one set: attach() and detach()
-    # cost 0.8 µs more. A replaced runtime context (OTEL_PYTHON_CONTEXT) leaves us one of our own.
+    # Private, but it makes a section visible at the cost of one set: attach() and detach() cost 0.8
+    # µs more. With a replaced runtime context (OTEL_PYTHON_CONTEXT) the recorder uses its own.
     variable = getattr(otel_context._RUNTIME_CONTEXT, "_current_context", None)
     if isinstance(variable, ContextVar):
         return variable
@@ -49,44 +49,44 @@ NOTHING: Context = contextvars.Context().run(CURRENT.get)
 
 
 class Extra:
-    """What only some sections have; its presence sends the exit down the slow path."""
+    """Data that only some sections have; its presence sends the exit to the slow path."""
 
-    # Defaults of the class, not set one by one: most sections that have one have attributes only.
+    # Defaults of the class, not set one by one: most sections with an extra have attributes only.
     attributes: dict[str, Any] | None = None
     links: list[list[Any]] | None = None
-    """High and low half of the trace id, span id, flags and attributes of each."""
+    """For each link: high and low half of the trace id, span id, flags and attributes."""
     status: list[Any] | None = None
-    """Code and description that somebody set through OpenTelemetry; OK is final."""
+    """Code and description that was set through OpenTelemetry; OK is final."""
     events: list[list[Any]] | None = None
-    """Monotonic time in ns, name and attributes of each."""
+    """Monotonic time in ns, name and attributes of each event."""
     dropped_events = 0
     is_parent_remote = False
-    """Whether its parent is a span of another process."""
+    """Whether the parent is a span of another process."""
     span: Span | None = None
     again: list[Any] | None = None
-    """Sections made by entering this one while it was open."""
+    """Sections made by entering this section while it was open."""
     step: Any = None
-    """The step that it interrupts."""
+    """The step that the section interrupts."""
     within: Any = None
-    """The aggregated section that it is directly in."""
+    """The aggregated section that directly encloses this one."""
     usage: Any = None
-    """What it uses, while that is measured."""
+    """Resource usage, while it is measured."""
     profiled: Any = None
-    """The profiler that is, or was, on it."""
+    """The profiler that is, or was, on the section."""
     is_call = False
-    """Whether it is a function's, which asks what to call in its place."""
+    """Whether the section is that of a function, which queries the function to call instead."""
     stamp: Any = None
-    """The stamp at its begin that a GPU passes, while it is open."""
+    """The start stamp that a GPU passes, while the section is open."""
     flags = 0
-    """Of its row, beside those that follow from the rest."""
+    """Flags of its row, in addition to derived flags."""
     excluded_ns = 0
-    """Of what it holds but is outside its step: a checkpoint."""
+    """Time inside the section but outside its step: a checkpoint."""
     latest: list[Any] | None = None
-    """Of a marked step that has ended: see ``OpenStep.latest``."""
+    """For an ended marked step: see ``OpenStep.latest``."""
 
 
 class Attributes(Extra):
-    """Nothing but attributes: the exit knows what to do without looking further."""
+    """An extra with attributes only: the exit needs no further checks."""
 
 
 class SectionContext:
@@ -98,9 +98,9 @@ class SectionContext:
     __slots__ = ("at", "chunk", "entry", "extra", "inner", "sid", "t0", "token", "track")
 
     recording: Recording
-    """Of the class: each journal has a section class of its own."""
+    """Class attribute: each journal has a section class of its own."""
     adds_up: ClassVar[bool] = False
-    """Whether it is an aggregated one: around what is inside, but no parent."""
+    """Whether it is an aggregated section: it encloses others, but is no parent."""
     at: int
     chunk: bytes
     entry: int
@@ -112,15 +112,15 @@ class SectionContext:
     track: int
 
     def set(self, /, **attributes: Any) -> None:
-        """Records attributes of this section; later values win."""
-        # As in set_safely(), which would cost one more call.
+        """Record attributes of this section; later values win."""
+        # Inlined from set_safely(), which would cost one more call.
         try:
             set_attributes(self, attributes)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
     def as_span(self) -> Span:
-        """The section as a span of the OpenTelemetry API."""
+        """Return the section as a span of the OpenTelemetry API."""
         raise NotImplementedError  # each journal's class has its own
 
     def __exit__(self, *exception: Any) -> None:
@@ -129,7 +129,7 @@ class SectionContext:
     # -- the protocol of opentelemetry.context.Context ------------------------------------------
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value of the context; the current span is made when it is asked for."""
+        """Return a value of the context; the current span is made on demand."""
         if key == _SPAN_KEY:
             return self.as_span()
         if key == SECTION_KEY:
@@ -137,7 +137,7 @@ class SectionContext:
         return context_below(self).get(key, default)
 
     def copy(self) -> dict[str, Any]:
-        """The whole context as a plain dictionary."""
+        """Return the whole context as a plain dictionary."""
         context = dict(context_below(self))
         context[_SPAN_KEY] = self.as_span()
         context[SECTION_KEY] = self
@@ -159,20 +159,20 @@ class SectionContext:
         return True
 
     def keys(self) -> KeysView[str]:
-        """Keys of the context."""
+        """Return the keys of the context."""
         return self.copy().keys()
 
     def values(self) -> ValuesView[Any]:
-        """Values of the context."""
+        """Return the values of the context."""
         return self.copy().values()
 
     def items(self) -> ItemsView[str, Any]:
-        """Keys and values of the context."""
+        """Return the keys and values of the context."""
         return self.copy().items()
 
 
 def context_above(section: SectionContext) -> Any:
-    """What was current when the section became so; None at the beginning of a context."""
+    """Return what was current before the section; None at the start of a context."""
     # A signal handler may look before the token is stored.
     token = getattr(section, "token", None)
     if token is None or token.old_value is Token.MISSING:
@@ -181,7 +181,7 @@ def context_above(section: SectionContext) -> Any:
 
 
 def context_below(section: SectionContext) -> Mapping[str, Any]:
-    """The innermost context around the section that is not a section itself."""
+    """Return the innermost context around the section that is not a section itself."""
     context: Any = section
     while isinstance(context, SectionContext):
         context = context_above(context)
@@ -189,21 +189,22 @@ def context_below(section: SectionContext) -> Mapping[str, Any]:
 
 
 def sections_above(context: Any) -> Iterator[SectionContext]:
-    """The sections that a context is in, innermost first, also through contexts of others."""
+    """Yield the sections that a context is in, innermost first, also through foreign contexts."""
     while context is not None:
         if isinstance(context, SectionContext):
             yield context
             context = context_above(context)
         else:
             opened = getattr(context.get(_SPAN_KEY), "section", None)
-            # One of OpenTelemetry's calls is current only as a value of somebody's context.
+            # A section opened through OpenTelemetry is current only as a value of a foreign
+            # context.
             if isinstance(opened, SectionContext) and getattr(opened, "token", None) is None:
                 yield opened
             context = context.get(SECTION_KEY)
 
 
 def aggregate_around(context: Any, track: int) -> Any:
-    """The open aggregated section that a context on a track is directly in; None: in none."""
+    """Return the open aggregated section directly around a context on a track; None: none."""
     for section in sections_above(context):
         if section.at and not section.recording.is_retired:
             return section if section.adds_up and section.track == track else None
@@ -211,26 +212,26 @@ def aggregate_around(context: Any, track: int) -> Any:
 
 
 def surface() -> None:
-    """Makes the nearest context current that is not a section: those around have all ended."""
+    """Make the nearest context current that is not a section, after all sections have ended."""
     current = CURRENT.get()
     if isinstance(current, SectionContext) and not current.at:
         CURRENT.set(context_below(current))
 
 
 def inner_of(section: SectionContext) -> bytes:
-    """Parents and track for the section's children on the same track."""
+    """Return parents and track for the section's children on the same track."""
     _, root, track = PARENTS.unpack(section.chunk)
     section.inner = PARENTS.pack(section.sid, root, track)
     return section.inner
 
 
 def root_of(section: SectionContext) -> int:
-    """The span that makes the section's trace."""
+    """Return the span id that determines the section's trace."""
     return int(PARENTS.unpack(section.chunk)[1])
 
 
 def extra_of(section: SectionContext) -> Extra:
-    """The section's ``Extra``, made if there is none."""
+    """Return the section's ``Extra``, made if there is none."""
     extra = section.extra
     if extra is None or extra.__class__ is Attributes:
         section.extra = Extra()
@@ -241,7 +242,7 @@ def extra_of(section: SectionContext) -> Extra:
 
 
 def set_attributes(section: SectionContext, attributes: Mapping[Any, Any]) -> None:
-    """Adds attributes to an open section, made safe at once: values may change later."""
+    """Add attributes to an open section, converted immediately: values may change later."""
     if section.sid > 0 and not section.at:
         return
     extra = section.extra
@@ -255,7 +256,7 @@ def set_attributes(section: SectionContext, attributes: Mapping[Any, Any]) -> No
 
 
 def set_safely(section: SectionContext, attributes: Mapping[Any, Any]) -> None:
-    """The same, whatever they are; never raises."""
+    """Add attributes of any kind to an open section; never raises."""
     try:
         set_attributes(section, attributes)
     except Exception as error:  # noqa: BLE001 - recording never raises

@@ -43,19 +43,19 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import TraceContext
 
 MOST_EVENTS: Final = 8
-"""Of a section; a journal has room for sections, not for a log."""
+"""Limit per section; a journal has room for sections, not for a log."""
 _MOST_EVENT_ATTRIBUTES: Final = 16
 _REMOTE: Final = 0x200
-"""The bit of a link's flags in OTLP that says that its target is in another process."""
+"""The bit of a link's flags in OTLP for a target in another process."""
 _EXCEPTION_TEXTS: Final = {
     names.EXCEPTION_MESSAGE: MESSAGE_BYTES,
     names.EXCEPTION_STACKTRACE: STACK_BYTES,
 }
-"""What of an exception is text of the program, and how many bytes of it are kept."""
+"""Texts of an exception that come from the program, and the maximum number of bytes of each."""
 
 
 def span_of(section: SectionContext, trace_of: Callable[[SectionContext], TraceContext]) -> Span:
-    """The section as a span of the OpenTelemetry API; the same object as long as it is open."""
+    """Return the section as a span of the OpenTelemetry API; one object while it is open."""
     try:
         extra = extra_of(section) if section.at else section.extra or Extra()
         if extra.span is None:
@@ -69,7 +69,7 @@ def span_of(section: SectionContext, trace_of: Callable[[SectionContext], TraceC
 
 
 def monotonic_time(recording: Recording, unix_ns: Any, now: int) -> int:
-    """A time that a library gave, at most now; not before the run, which knows no such time."""
+    """Return the monotonic time of a library's Unix time, limited to the run so far."""
     if not isinstance(unix_ns, int | float) or unix_ns != unix_ns:  # noqa: PLR0124 - nan
         say_once(f"a span's time is a {type(unix_ns).__name__}, nanoseconds were expected")
         return now
@@ -84,7 +84,7 @@ def _rename(section: SectionContext, name: str) -> None:
 
 
 class SectionSpan(Span):
-    """A section as others see it; what they set on it is recorded with the section."""
+    """A section as other libraries see it; what they set on it is recorded with the section."""
 
     __slots__ = ("_context", "section")
 
@@ -93,30 +93,30 @@ class SectionSpan(Span):
         self._context = context
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is of the same section: the current span, asked for, is a face of its own."""
+        """Return whether the other span is of the same section: each request makes a new object."""
         return isinstance(other, SectionSpan) and other.section is self.section
 
     def __hash__(self) -> int:
         return id(self.section)
 
     def get_span_context(self) -> SpanContext:
-        """Trace id and span id, the ones that are delivered."""
+        """Return trace id and span id, the ones that are exported."""
         return self._context
 
     def is_recording(self) -> bool:
-        """Whether the section is open."""
+        """Return whether the section is open."""
         return self.section.at != 0
 
     def set_attribute(self, key: str, value: Any) -> None:
-        """Records an attribute of the section."""
+        """Record an attribute of the section."""
         set_safely(self.section, {key: value})
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Records attributes of the section."""
+        """Record attributes of the section."""
         set_safely(self.section, attributes)
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
-        """Record an event; a section keeps its first eight and counts the others."""
+        """Record an event; a section keeps its first eight events and counts the rest."""
         try:
             if self.section.at:
                 _add_event(self.section, safe_name_text(name), attributes, timestamp)
@@ -136,7 +136,7 @@ class SectionSpan(Span):
             internal_error(error)
 
     def update_name(self, name: str) -> None:
-        """Renames the section, once it is open; its category stays."""
+        """Rename the section, once it is open; its category stays."""
         try:
             if self.section.at:
                 _rename(self.section, safe_name_text(name))
@@ -164,7 +164,7 @@ class SectionSpan(Span):
     ) -> None:
         """Record an event with an exception's type, message and stack; the section has not failed.
 
-        The program may have handled the exception: `set_status` says that the section failed.
+        The program may have handled the exception: `set_status` reports that the section failed.
         """
         try:
             if self.section.at:
@@ -176,7 +176,7 @@ class SectionSpan(Span):
             internal_error(error)
 
     def end(self, end_time: int | None = None) -> None:
-        """Nothing: the ``with`` block or function that opened the section ends it."""
+        """Do nothing: the ``with`` block or function that opened the section ends it."""
 
 
 def _set_status(section: SectionContext, code: StatusCode, description: Any) -> None:
@@ -202,7 +202,7 @@ def _add_event(section: SectionContext, name: str, attributes: Any, timestamp: i
 
 
 def _event_attributes(given: Mapping[Any, Any], with_text: bool) -> dict[str, Any]:
-    """The attributes of an event, without an exception's text where that may not be recorded."""
+    """Return the attributes of an event, without an exception's text where it is not allowed."""
     first = dict(islice(given.items(), _MOST_EVENT_ATTRIBUTES))
     texts = {key: str(first.pop(key) or "") for key in _EXCEPTION_TEXTS if key in first}
     attributes = safe_attributes(first)

@@ -40,57 +40,59 @@ IS_NATIVE = sys.byteorder == "little" and struct.calcsize("@L") == struct.calcsi
 OPEN_ENTRY = struct.Struct("@L24sLL" if IS_NATIVE else "<Q24sQQ")
 assert OPEN_ENTRY.size == OPEN.size
 _OPEN_START = 4
-"""The word of an entry of the open table that says when it began."""
+"""Index of the word with the start time in an entry of the open table."""
 EXPECTED = (RecursionError, IndexError, AttributeError, ValueError, RuntimeError)
-"""What leaving is expected to fail with: a stack that is too short, NO_ENTRY as an index, an exit
-without an entering, a token of another context. Anything else is a fault of ours."""
+"""Exceptions that leaving is expected to raise: a stack that is too short, NO_ENTRY as an index, an
+exit without an entering, a token of another context. Any other one is a fault of the recorder.
+"""
 _OK = StatusCode.OK.value
 _RECORDED = (
     ("l", "links"), ("x", "excluded_ns"), ("s", "status"), ("v", "events"), ("w", "dropped_events"),
     ("r", "is_parent_remote"),
 )  # fmt: skip
-"""Keys of a payload, and the fields of ``Extra`` that they hold; 0.3 µs for all of them."""
+"""Keys of a payload, and the corresponding fields of ``Extra``; 0.3 µs for all of them."""
 BY_SLOW_PATH = -1
-"""Instead of a slot: the slow path leaves the section, and has left it when it raises."""
+"""Stands for a slot: the slow path leaves the section, and has left it when it raises."""
 
 
 class Stamps(Protocol):
-    """Puts stamps at begins and ends of sections among the work that a GPU is given.
+    """Inserts stamps at starts and ends of sections among the work that a GPU receives.
 
-    Nothing of it waits, and it raises nothing but what is the program's.
+    It never waits, and raises only exceptions of the program.
     """
 
     def begin(self) -> Any:
-        """Puts one here; None: not here, or not now."""
+        """Insert a stamp here; None: not here, or not now."""
 
     def end(self, stamp: Any, section: SectionContext) -> int:
-        """Puts one where an open section ends that began with ``stamp``; flags for its row."""
+        """Insert an end stamp for an open section that started with ``stamp``; return row flags."""
 
     def end_step(self, stamp: Any, step: OpenStep, end_ns: int) -> int:
-        """The same of a step that ended then."""
+        """Insert an end stamp for a step that ended then; return row flags."""
 
     def drop(self, stamp: Any) -> None:
-        """There is no end to that begin."""
+        """Discard a start stamp that gets no end."""
 
 
 class SlowPath:
-    """Opens, closes and leaves sections of one recording."""
+    """The slow path of one recording: opens, closes and leaves sections."""
 
     stamps: Stamps | None = None
-    """Once the program uses a GPU, and they are wanted."""
+    """Set once the program uses a GPU, if stamps are enabled."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self._journal = recording, recording.journal
         self.unfinished: Any = None
-        """What could not be done for want of stack: a function, its arguments, and the same of what
-        came before."""
+        """Deferred work for which no stack was left: a function, its arguments, and the earlier
+        deferred work of the same form.
+        """
 
     # -- opening and closing ---------------------------------------------------------------------
 
     def open(
         self, section: SectionContext, sid: int, chunk: bytes, track: int, t0: int = 0
     ) -> None:
-        """Opens a section whose place is known and makes it current."""
+        """Open a section whose place is known."""
         section.chunk, section.track, section.inner = chunk, track, None
         section.sid = sid
         try:
@@ -104,13 +106,13 @@ class SlowPath:
             OPEN_ENTRY.pack_into(buffer, section.at, sid, chunk, section.t0, section.entry)
 
     def backdate(self, section: SectionContext, t0: int) -> None:
-        """An open section began at that time already, and nothing has been in it since."""
+        """Set an earlier start of an open section, in which nothing has been since."""
         section.t0 = t0
         if section.at != NO_ENTRY and not self.recording.is_retired:
             self._journal.words[(section.at >> 3) + _OPEN_START] = t0
 
     def make_current(self, section: SectionContext) -> None:
-        """Puts an open section into the caller's context."""
+        """Make an open section current in the caller's context."""
         section.token = CURRENT.set(section)
 
     def close(
@@ -122,8 +124,8 @@ class SlowPath:
         more_flags: int = 0,
         **content: Any,
     ) -> None:
-        """Writes an open section's row, with what does not fit into it, and clears its entry."""
-        switch_off(section)  # of a section that others end
+        """Write an open section's row and payload, and clear its entry."""
+        switch_off(section)  # for a section that other code ends
         if self.recording.is_retired or not section.at:
             section.at = 0
             return
@@ -139,12 +141,12 @@ class SlowPath:
     def _put_content(
         self, section: SectionContext, t1: int, error: list[str] | None, content: dict[str, Any]
     ) -> int:
-        """Writes what does not fit into the row; the flags that say so. Again does no harm."""
+        """Write the payload of a row and return the row's flags; idempotent."""
         extra, flags = section.extra, 0
         if extra is not None:
             _add_recorded(content, extra, t1 - section.t0)
             flags = extra.flags
-            self.drop_stamp(extra)  # of a section that others end
+            self.drop_stamp(extra)  # for a section that other code ends
             within, extra.within = extra.within, None
             if within is not None:
                 within.covered_ns += t1 - section.t0
@@ -157,13 +159,13 @@ class SlowPath:
         return flags
 
     def drop_stamp(self, extra: Extra) -> None:
-        """Takes back the stamp at a section's begin, if its end has not got one."""
+        """Discard the stamp at a section's start, if its end has no stamp."""
         if extra.stamp is not None and self.stamps is not None:
             stamp, extra.stamp = extra.stamp, None
             self.stamps.drop(stamp)
 
     def _write(self, section: SectionContext, t1: int, flags: int, kind: Kind) -> None:
-        """Writes the row of an open section, which is open no longer."""
+        """Write the row of an open section, which closes it."""
         parent, root, track = PARENTS.unpack(section.chunk)
         lost = Word.LOST_RING_FULL if kind is Kind.SECTION else Word.LOST_FRAME
         slot = 0
@@ -177,27 +179,27 @@ class SlowPath:
             raise
 
     def forget(self, section: SectionContext) -> None:
-        """Clears a section's entry in the open table: its row is written, or never will be."""
+        """Clear a section's entry in the open table: its row is written, or never will be."""
         at, section.at = section.at, 0
         if at and at != NO_ENTRY and not self.recording.is_retired:
             self._journal.words[at >> 3] = 0
             self._journal.free.append(at)
 
     def forget_published(self, section: SectionContext, slot: int) -> None:
-        """The same, where a row was under way to a slot, if it has got there."""
-        # Drawn is not written: only the row's own sequence says that it is there.
+        """Clear a section's entry if its row has arrived in ``slot``."""
+        # Drawn is not written: only the row's own sequence shows that it is there.
         if slot and self._is_published(slot):
             self.forget(section)
 
     def leave(self, section: SectionContext) -> None:
-        """Makes what was current before the section current again."""
+        """Make what was current before the section current again."""
         token = getattr(section, "token", None)
         if token is None:
             return
         try:
             CURRENT.reset(token)
         except (ValueError, RuntimeError) as error:
-            # Entered in another context (a generator that somebody else closes), or left before.
+            # Entered in another context (a generator that other code closes), or left before.
             if is_foreign(error):
                 raise
             return
@@ -207,18 +209,18 @@ class SlowPath:
     # -- when the ring is full, or nothing is recorded any more ----------------------------------
 
     def payload(self, span: int, content: Mapping[str, Any]) -> bool:
-        """Writes what belongs to the row that follows; False where it had to be dropped."""
+        """Write the payload of the row that follows; False if it had to be dropped."""
         return not self.recording.is_retired and self._journal.payload(span, content)
 
     def renew(self, lease: Any, lost: Word = Word.LOST_RING_FULL) -> int:
-        """A slot under the next lease; 0 where the ring is full or nothing is recorded any more."""
+        """Return a slot under the next lease; 0 if the ring is full or nothing is recorded."""
         return 0 if self.recording.is_retired else self._journal.renew(lease, lost)
 
     # -- half entered, half left -----------------------------------------------------------------
 
     @at_once
     def rescue_enter(self, section: SectionContext, error: BaseException, above: Any) -> None:
-        """Entering failed half way: the section is opened without a table entry, or not at all."""
+        """Recover from a failed entering: open the section without a table entry, or not at all."""
         try:
             # pop() of the empty table: all is set but ``at``, ``t0`` and the token.
             is_full = isinstance(error, IndexError) and not self._journal.free
@@ -235,11 +237,11 @@ class SlowPath:
         internal_error(error)  # raises what is the program's
 
     def withdraw(self, section: SectionContext, above: Any) -> None:
-        """Takes back that a section was entered: nothing was inside it."""
+        """Undo the entering of a section in which nothing was."""
         switch_off(section)
         if CURRENT.get() is section:
             CURRENT.set(above)  # not by its token, which may not have been stored yet
-        section.at = getattr(section, "at", 0)  # interrupted before there was one
+        section.at = getattr(section, "at", 0)  # interrupted before it was set
         self.forget(section)
 
     @at_once
@@ -251,14 +253,14 @@ class SlowPath:
         problem: BaseException,
         error: BaseException | None,
     ) -> None:
-        """Leaving failed half way: does the rest of it, once.
+        """Recover from a failed leaving: complete the rest of it, once.
 
         Args:
-            section: what is left.
-            t1: when it ended; 0: not known, nor whether it is this one.
-            slot: where its row was under way to; 0: nowhere yet.
-            problem: what came in between.
-            error: what it is left by.
+            section: the section that is left.
+            t1: its end; 0: unknown, and unknown whether it is this one.
+            slot: the slot to which its row was being written; 0: none yet.
+            problem: the exception that interrupted leaving.
+            error: the exception that the section is left by.
         """
         try:
             self._finish_rest(section, t1, slot, error)
@@ -278,13 +280,13 @@ class SlowPath:
             self.finish(chosen, t1 or time.monotonic_ns(), slot, error)
 
     def one_left(self, section: SectionContext) -> SectionContext:
-        """Which section it is that ends where ``section`` is left."""
+        """Return the section that ends when ``section`` is left."""
         return section
 
     def finish(
         self, section: SectionContext, t1: int, slot: int, error: BaseException | None
     ) -> None:
-        """Leaves a section as far as it has not been left yet."""
+        """Leave a section as far as it has not been left yet."""
         switch_off(section)
         if getattr(section, "at", 0) and not self.recording.is_retired:
             self.leave(section)  # does nothing where the token has been used
@@ -292,12 +294,12 @@ class SlowPath:
             self.close(section, t1, kind_of(error))
 
     def finish_rest(self, now: int) -> None:
-        """Does what could not be done for want of stack, in the order in which it should have been.
+        """Perform the work that was deferred for want of stack, in its original order.
 
         Raises:
-            RecursionError: there is too little of it here, too; the rest waits on.
+            RecursionError: there is too little stack here, too; the rest stays deferred.
         """
-        rest: Any = None  # the other way round, without a call
+        rest: Any = None  # in reverse order, without a call
         while self.unfinished is not None:
             finish, arguments, self.unfinished = self.unfinished
             rest = finish, arguments, rest
@@ -315,7 +317,7 @@ class SlowPath:
     def finish_late(
         self, now: int, section: SectionContext, at: int, t1: int, slot: int, kind: Any
     ) -> None:
-        """Leaves a section that was not left; it ended ``now`` where it is not known when."""
+        """Leave a section that was not left; if its end is unknown, it ended ``now``."""
         section.at = at
         if CURRENT.get() is section:
             self.leave(section)
@@ -329,19 +331,19 @@ class SlowPath:
 
 
 def kind_of(error: BaseException | None) -> list[str] | None:
-    """What a row says of an exception where no more can be told."""
+    """Return the description of an exception where only its type may be recorded."""
     return None if error is None else [type(error).__name__, "", ""]
 
 
 def has_failed(error: list[str] | None, extra: Extra | None) -> bool:
-    """Whether a section failed: by the status that was set on it, else by what crossed it."""
+    """Return whether a section failed: by the status that was set, else by an exception."""
     if extra is not None and extra.status is not None and extra.status[0] == _OK:
         return False
     return error is not None or (extra is not None and extra.status is not None)
 
 
 def switch_off(section: SectionContext) -> None:
-    """Leaves no profiler on that was on the section."""
+    """Switch off a profiler that is on the section."""
     extra = section.extra
     if extra is not None and extra.profiled is not None:
         extra.profiled.off()
@@ -356,7 +358,7 @@ def _add_recorded(content: dict[str, Any], extra: Extra, duration_ns: int) -> No
         if value := getattr(extra, field):
             content[key] = value
     if extra.usage is not None:
-        extra.usage.end()  # of a section that others end
+        extra.usage.end()  # for a section that other code ends
         extra.usage.limit_cpu(duration_ns)
         if extra.usage.figures:
             content["u"] = extra.usage.figures

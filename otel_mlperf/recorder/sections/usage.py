@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.core.used_so_far import Counters, OfDevice, OfProcess, UsedSoFar
 
 Figures = list["int | None"]
-"""One for each of ``names.MEASURES``, in their order; None: not known."""
+"""One value for each of ``names.MEASURES``, in their order; None: unknown."""
 _UNKNOWN = (None,) * 5
 
 
 class Usage:
-    """What is used from now on until ``end()``."""
+    """Resource usage from now on until ``end()``."""
 
     __slots__ = ("_before", "_counters", "_ident", "figures", "turn")
 
     def __init__(self, counters: Counters) -> None:
         self.figures: Figures | None = None
-        """Known once it has ended, but not where reading failed."""
+        """Set once it has ended; empty if reading failed."""
         self.turn = current_turn()
-        """Of the thread's event loop; ``MANY``: it is known that the thread does other work."""
+        """Turn of the thread's event loop; ``MANY``: the thread is known to do other work."""
         self._counters, self._ident = counters, get_ident()
-        # Last: what reading takes is not the section's.
+        # Last: the cost of reading is not the section's.
         self._before: UsedSoFar = counters.before()
 
     def end(self) -> None:
-        """Works out what was used; again does nothing."""
+        """Compute the usage; idempotent."""
         if self.figures is not None:
             return
         try:
@@ -67,7 +67,7 @@ def _grown(before: Any, after: Any) -> int | None:
 
 
 def _of_process(before: OfProcess, after: OfProcess) -> Figures:
-    # The kernel keeps the highest so far: it is the section's where that has risen in it.
+    # The kernel keeps the highest value so far: it is the section's if it has risen in it.
     peak = after.peak_bytes if after.peak_bytes > before.peak_bytes else None
     first, last = before.resident_bytes, after.resident_bytes
     return [first, last, _grown(first, last), peak]
@@ -76,7 +76,7 @@ def _of_process(before: OfProcess, after: OfProcess) -> Figures:
 def _of_device(before: OfDevice | None, after: OfDevice | None) -> Figures:
     if after is None:
         return [None, None]
-    # Begun before CUDA was: nothing was allocated then.
+    # Started before CUDA was initialised: nothing was allocated then.
     allocated, highest = (before.allocated_bytes, before.peak_bytes) if before else (0, 0)
     return [
         after.allocated_bytes - allocated,
