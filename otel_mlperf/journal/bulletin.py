@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILE = "readings"
-"""Its name in the folder of the journals."""
+"""Name of the file in the folder of the journals."""
 GPUS = "gpu"
 TASK_GPUS = "task_gpus"
 """Sources: GPUs that the agent reads, and those that samplers read for it."""
@@ -28,46 +28,46 @@ class Reading(msgspec.Struct, array_like=True, frozen=True):
     """One value of one series."""
 
     journal: str
-    """File name of the journal of the rank that it is of; empty: of the node."""
+    """File name of the journal of the reading's rank; empty: the reading is of the node."""
     metric: str
     labels: dict[str, str]
     value: float
 
 
 class Group(msgspec.Struct, array_like=True, frozen=True):
-    """What one source said."""
+    """Readings of one source."""
 
     monotonic_ns: int
-    """When it was read."""
+    """Time of the reading."""
     readings: list[Reading]
     before_ns: int = 0
-    """When it was read the time before; 0: it was not."""
+    """Time of the previous reading; 0: there was none."""
     before: list[Reading] = []
-    """The totals of which a rate is told, as they were then."""
+    """Previous values of the totals for which a rate is reported."""
 
 
 class RunWarning(msgspec.Struct, array_like=True, frozen=True):
-    """A condition of the table of findings that holds now: what ``on_warning`` is called with."""
+    """An active condition of the findings table: the argument of ``on_warning`` callbacks."""
 
     rule: str
     """Name of the rule."""
     journal: str
-    """As of a reading."""
+    """As in a reading."""
     labels: dict[str, str]
     value: float
-    """What was compared with the threshold, as it was when the condition began to hold."""
+    """Value that was compared with the threshold when the condition became active."""
     since_unix_ns: int
     summary: str
-    """What is the case."""
+    """Description of the problem."""
     action: str
-    """What to do about it."""
+    """Recommended action."""
 
 
 class Published(msgspec.Struct, frozen=True):
-    """The whole file."""
+    """Content of the file."""
 
     groups: dict[str, Group]
-    """By source: ``host``, ``process``, ``gpu``, …"""
+    """Groups by source: ``host``, ``process``, ``gpu``, …"""
     warnings: list[RunWarning]
 
 
@@ -75,7 +75,7 @@ _decode = msgspec.msgpack.Decoder(Published).decode
 
 
 def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[RunWarning]) -> None:
-    """Replaces the file.
+    """Replace the file.
 
     Raises:
         OSError: the folder is gone, or there is no room.
@@ -86,7 +86,7 @@ def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[RunW
 
 
 def read_readings(folder: str) -> Published | None:
-    """What the agent wrote last; None: nothing yet, or by another version."""
+    """Return what the agent wrote last; None: nothing yet, or of another version."""
     try:
         with open(os.path.join(folder, FILE), "rb", opener=open_at_once) as file:
             return _decode(file.read())
@@ -96,7 +96,7 @@ def read_readings(folder: str) -> Published | None:
 
 
 def drop_readings(folder: str) -> None:
-    """Removes the file: nobody writes it any more."""
+    """Remove the file, which is not written any more."""
     for name in (FILE, f"{FILE}.new"):
         try:
             os.unlink(os.path.join(folder, name))

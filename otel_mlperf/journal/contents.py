@@ -33,12 +33,12 @@ _SHAPES: Final[dict[tuple[str, ...], Any]] = {
 
 
 class Payload(TypedDict, total=False):
-    """What does not fit into a row."""
+    """Data that does not fit into a row."""
 
     a: _Attributes
     """Attributes."""
     e: list[str]
-    """Of an exception its type, its words and where it was."""
+    """Type, message and location of an exception."""
     l: list[_Link]  # noqa: E741 - as it is written
     """Links to other spans: high and low half of the trace id, span id, flags, attributes."""
     s: tuple[int, str]
@@ -58,25 +58,25 @@ class Payload(TypedDict, total=False):
     f: _Value
     """Floating point operations of a step."""
     x: _Size
-    """Nanoseconds in it that are no part of it."""
+    """Nanoseconds inside the section that are excluded from it."""
     u: list[_Used | None]
-    """What a section used: one number for each of ``names.MEASURES``."""
+    """Resource usage of a section: one number for each of ``names.MEASURES``."""
     g: list[list[_Size]]
-    """What aggregated sections came to in a step."""
+    """Shares of aggregated sections in a step."""
     c: str
-    """Of somebody else's trace its tracestate."""
+    """Tracestate of a foreign trace."""
     d: DeviceTimes
-    """When a device was in sections: of no row."""
+    """Device times of sections: belongs to no row."""
 
 
 _payload: Final = msgspec.msgpack.Decoder(Payload).decode
 
 
 def parse_payload(text: bytes) -> Any:
-    """The content of a payload.
+    """Decode a payload.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no valid payload.
     """
     try:
         return _payload(text)
@@ -85,10 +85,10 @@ def parse_payload(text: bytes) -> Any:
 
 
 def parse_entry(text: bytes) -> list[Any]:
-    """The content of an entry (see ``journal.layout``).
+    """Decode an entry (see ``journal.layout``).
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no valid entry.
     """
     try:
         entry = msgspec.msgpack.decode(text, type=list[Any])
@@ -96,7 +96,7 @@ def parse_entry(text: bytes) -> list[Any]:
         raise ValueError("lists in lists without end") from error
     kind = tuple(entry[: 2 if entry[:1] == ["cell"] else 1])
     shape = None
-    with contextlib.suppress(TypeError):  # no text, and nothing that could be a key
+    with contextlib.suppress(TypeError):  # not hashable, so no text
         shape = _SHAPES.get(kind)
     if shape is None:
         raise ValueError("an entry of no kind")

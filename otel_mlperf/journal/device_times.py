@@ -14,36 +14,36 @@ _Id = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class SectionTimes(msgspec.Struct, frozen=True, array_like=True):
-    """When the stamps of one section were put and passed, ns after the first of all."""
+    """Times at which one section's stamps were put and passed, ns after the first stamp of all."""
 
     span: _Id
     entry: _Id
     is_same_stream: bool
-    """Whether its stamps are in the stream in which those of the first section are."""
+    """Whether its stamps are in the same stream as those of the first section."""
     host_begin: _Time
-    """When the stamp at its begin was put, by the host's clock."""
+    """When its start stamp was put, by the host's clock."""
     host_end: _Time
     begin: _Time
-    """When it was passed, by the device's clock."""
+    """When the start stamp was passed, by the device's clock."""
     end: _Time
 
 
 class DeviceTimes(msgspec.Struct, frozen=True, array_like=True):
-    """The sections that are told of together, as ``d`` of a payload."""
+    """Device times of sections that are reported together, as ``d`` of a payload."""
 
     root: _Id
-    """The span that makes their trace."""
+    """The root span of their trace."""
     device: _Id
     is_step: bool
     """Whether the first section is the step itself."""
     is_mixed: bool
-    """Whether part of the step was no time of it: a validation, a checkpoint."""
+    """Whether part of the step is excluded from it: a validation, a checkpoint."""
     host_ns: _Time
     """When the first stamp was put, by the host's monotonic clock."""
     device_ns: _Time
-    """When it was passed, by the device's clock."""
+    """When the first stamp was passed, by the device's clock."""
     low: _Time
-    """Host clock less device clock is this at least, as far as these stamps tell."""
+    """Lower bound of host clock minus device clock, according to these stamps."""
     high: _Time
-    """It is this at most."""
+    """Upper bound of that difference."""
     sections: list[SectionTimes]

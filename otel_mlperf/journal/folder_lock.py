@@ -22,8 +22,8 @@ _LOCK_WAIT_S: Final = 3.0
 
 
 def is_served(folder: Path) -> bool:
-    """Whether an agent holds the folder's lock."""
-    # A pipe of somebody else's may lie there: to open it must not wait for its other end.
+    """Return whether an agent has the folder's lock."""
+    # It may be another user's pipe: opening it must not wait for its other end.
     with suppress(OSError), open(folder / LOCK, "rb", opener=open_at_once) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -33,7 +33,7 @@ def is_served(folder: Path) -> bool:
 
 
 class OnlyOne:
-    """Holds the folder's lock, from before if it did; False if another agent keeps it."""
+    """Exclusive lock on a folder, which may be entered again; False if another agent has it."""
 
     def __init__(self, folder: Path, lock: str = LOCK) -> None:
         self._path = folder / lock
@@ -50,27 +50,27 @@ class OnlyOne:
         return True
 
     def keeps(self) -> bool:
-        """Whether the folder is still served from here: a lock file that was removed is made again.
+        """Return whether the folder is still served from here; re-create a removed lock file.
 
-        False once somebody else holds the one that is there now.
+        False once another process has the lock on the current file.
         """
         with suppress(OSError):
             if os.path.samestat(os.fstat(self._fd), os.stat(self._path)):
                 return True
         with suppress(JournalError):
             make_private(str(self._path.parent))
-        # Where none can be made, nobody else has one.
+        # If no lock file can be made, no other process has one.
         return self._locks() or not self._path.exists()
 
     def _locks(self) -> bool:
-        """Whether it is ours now; a file that its last holder has removed is nobody's."""
+        """Return whether the lock is acquired; not on a file that its last owner has removed."""
         self.__exit__()
         try:
             flags = os.O_RDWR | os.O_CREAT | CLOEXEC | NOFOLLOW
             self._fd = os.open(self._path, flags, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Between the two calls its holder may have removed the file and ended: the lock is then
-            # on a file without a name, and the next one would lock a new file beside us.
+            # Between the two calls its owner may have removed the file and ended. The lock is then
+            # on a file without a name, and the next process would lock a new file concurrently.
             return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
         except OSError:
             return False

@@ -32,24 +32,21 @@ if TYPE_CHECKING:
 
 _SHARED: Final[int] = getattr(mmap, "MAP_SHARED", 0) | getattr(mmap, "MAP_POPULATE", 0)
 _ONTO: Final = 0x10
-"""MAP_FIXED of Linux and macOS: in place of what is mapped there."""
+"""MAP_FIXED of Linux and macOS: replaces what is mapped there."""
 _FAILED: Final = (1 << 64) - 1
 
 
 def create_mapped(path: str, size: int) -> tuple[mmap.mmap, OwnDescriptor, list[OwnDescriptor]]:
-    """A new file of ``size`` bytes, all of them allocated and mapped, with this process's lock.
+    """Create a file of ``size`` bytes, all of them allocated and mapped, with this process's lock.
 
     Returns:
-        The memory, the descriptor with the lock, which closing any descriptor of the file would
-        drop, and the one that the memory closes with itself.
-
-    Raises:
-        JournalError: the file exists, or the file system has no room for it.
+        The memory; the descriptor with the lock, which closing any descriptor of the file would
+        drop; and the descriptors that the memory closes with itself.
     """
     fd = _create(path, size)
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Every page is mapped now: a store into a new one would cost ten times as much later.
+        # Every page is mapped now: a store into a new page would cost ten times as much later.
         return mmap.mmap(fd, size, _SHARED), OwnDescriptor(fd), own_descriptors(fd)
     except OSError as error:
         _discard(fd, path)
@@ -57,10 +54,10 @@ def create_mapped(path: str, size: int) -> tuple[mmap.mmap, OwnDescriptor, list[
 
 
 def map_scratch(path: str, size: int) -> mmap.mmap:
-    """As much memory that nobody reads, for what still writes when the recording is over.
+    """Return memory of the same size that is never read, for writers after the recording's end.
 
-    Taken with the journal: at the end of a run, or in a forked child, there may be none left. Until
-    something is written there it costs addresses alone.
+    It is allocated with the journal: at the end of a run, or in a forked child, there may be no
+    memory left. Until something is written there it uses only addresses.
 
     Raises:
         JournalError: there is no room.
@@ -72,23 +69,23 @@ def map_scratch(path: str, size: int) -> mmap.mmap:
 
 
 def move_to_new(path: str, mapped: mmap.mmap) -> OwnDescriptor:
-    """Puts a new file with the same content under ``mapped`` and gives it the name ``path``.
+    """Map a new file with the same content at ``mapped`` and name it ``path``.
 
-    Takes some milliseconds, in which no other Python thread runs.
+    It costs some milliseconds, in which no other Python thread runs.
 
     Returns:
-        Its descriptor, with this process's lock; the old one must stay open until no reader can
-        still be at the old file.
+        Its descriptor, with this process's lock; the old descriptor must stay open until no reader
+        can still use the old file.
 
     Raises:
-        JournalError: there is no room, or the kernel refuses; all is as before.
+        JournalError: there is no room, or the kernel refuses; nothing has changed.
     """
     size, beside = len(mapped), f"{path}.new"
     fd = _create(beside, size)
     try:
         _copy_and_map(mapped, fd, size)
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.replace(beside, path)  # last: a reader finds it whole and owned
+        os.replace(beside, path)  # last: a reader finds the file whole and locked
     except OSError as error:
         _discard(fd, beside)
         raise JournalError(
@@ -98,7 +95,7 @@ def move_to_new(path: str, mapped: mmap.mmap) -> OwnDescriptor:
 
 
 def _copy_and_map(mapped: mmap.mmap, fd: int, size: int) -> None:
-    """Copies what is mapped into the file and maps that in its place.
+    """Copy mapped memory into the file and map the file in its place.
 
     Raises:
         OSError: the kernel refuses.
@@ -107,7 +104,7 @@ def _copy_and_map(mapped: mmap.mmap, fd: int, size: int) -> None:
 
     libc, access = _libc(), mmap.PROT_READ | mmap.PROT_WRITE
     old = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
-    # Its end closes a descriptor of the file: that must be before the lock is taken.
+    # Its end closes a descriptor of the file: that must precede the lock.
     with mmap.mmap(fd, size, _SHARED) as new:
         copy = partial(libc.memmove, ctypes.addressof(ctypes.c_char.from_buffer(new)), old, size)
         map_onto = partial(libc.mmap, old, size, access, _SHARED | _ONTO, fd, 0)
@@ -118,7 +115,7 @@ def _copy_and_map(mapped: mmap.mmap, fd: int, size: int) -> None:
 
 
 def _libc() -> Any:
-    """Calls of the C library during which the GIL is kept."""
+    """Return the C library with calls that do not release the GIL."""
     import ctypes
 
     libc, number, place, size = (
@@ -134,13 +131,13 @@ def _libc() -> Any:
 
 
 def _without_pause(*calls: Callable[[], Any]) -> Any:
-    """What the last of ``calls`` returns; between them no other thread and no handler runs.
+    """Return the result of the last of ``calls``; in between no other thread or handler runs.
 
-    Those take their turn between two bytecodes, and here are none: a row that was stored after the
-    copy, into memory that is about to go, would be lost.
+    Threads and handlers run between two bytecodes, and here are none. Otherwise a row that is
+    stored after the copy, into memory that is about to be replaced, would be lost.
     """
     collects = gc.isenabled()
-    gc.disable()  # it would call back into Python
+    gc.disable()  # the collector would call back into Python
     try:
         return [*map(call, calls)][-1]
     finally:
@@ -149,17 +146,17 @@ def _without_pause(*calls: Callable[[], Any]) -> Any:
 
 
 def close_mapped(buffer: mmap.mmap, of_buffer: list[OwnDescriptor]) -> None:
-    """Gives up memory of `create_mapped`, where that closes no file of the program.
+    """Release memory of `create_mapped`, if that closes no file of the program.
 
     Raises:
-        BufferError: somebody still looks into the memory.
+        BufferError: the memory is still referenced.
     """
     if all(descriptor.is_ours() for descriptor in of_buffer):
         buffer.close()
         return
     import ctypes  # 5 ms, and only here
 
-    # It lives until the process ends: its end would close another file.
+    # It stays alive until the process ends: its end would close another file.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(buffer))
 
 
@@ -169,7 +166,7 @@ def _create(path: str, size: int) -> int:
     except OSError as error:
         raise JournalError(f"creating the journal {path}: {error.strerror}") from error
     try:
-        allocate(fd, size)  # the memory is ours from here: no SIGBUS at a later store
+        allocate(fd, size)  # the memory is allocated now: no SIGBUS at a later store
     except OSError as error:
         _discard(fd, path)
         raise _no_room(path, size, error) from error

@@ -23,17 +23,18 @@ if TYPE_CHECKING:
 SHARED_MEMORY = find_shared_memory()
 SUFFIX = ".journal"
 ROOM = "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans"
-"""What helps a journal that was full."""
+"""Remedy for a journal that was full."""
 SMALLEST_ROWS = 1 << 11
 """2,048 rows: a journal of about 256 KiB."""
 _SHARE = 64
-"""One journal takes at most this part of what is free: DataLoader workers live there too."""
+"""Inverse of the maximum share of free memory per journal: DataLoader workers use the memory, too.
+"""
 
 
 def journal_folder(
     run_id: str, run_folder: str, shared_memory: str = SHARED_MEMORY, key: str | None = None
 ) -> str:
-    """The folder for the journals of a run on this node, the same for every process of the user.
+    """Return the folder for a run's journals on this node, the same for all the user's processes.
 
     Without a writable tmpfs it is inside the run folder. ``key`` is the run folder's (default: that
     in its ``run.json``).
@@ -51,11 +52,11 @@ def folders_of_run(
     user: int | None = None,
     key: str | None = None,
 ) -> tuple[str, str]:
-    """Where a run may have journals: in shared memory, or on disk for want of room there.
+    """Return where a run may have journals: in shared memory, or on disk for want of room there.
 
-    They are ``user``'s, which is the owner of the run folder where none is given.
+    They belong to ``user`` (default: the owner of the run folder).
     """
-    # Here: it loads msgspec, and the agent's first look must not wait for that.
+    # Imported here: it loads msgspec, and the agent's first look must not wait for that.
     from otel_mlperf.run_file import read_key
 
     owner = os.stat(run_folder).st_uid if user is None else user
@@ -67,16 +68,16 @@ def folders_of_run(
 
 
 def folders_with_journals(shared_memory: str = SHARED_MEMORY) -> list[Path]:
-    """The folders of this user's runs on this node that hold a journal, and are nobody else's."""
+    """Return this user's private run folders on this node that contain a journal."""
     mine = Path(_folder_of(user_id(), shared_memory))
     return [folder for folder in sorted(mine.glob("*")) if is_own(folder) and journals_in(folder)]
 
 
 def journals_in(*folders: str | Path) -> list[Path]:
-    """The journals that lie in folders, each folder's by name.
+    """Return the journals in folders, sorted by name within each folder.
 
-    None are in one that is not there, or that only somebody else may look into. What anybody but
-    the folder's owner has put there, or could have, is none.
+    A missing folder has none, nor has a folder that only another user may read. A file that anybody
+    but the folder's owner has created, or could have, is no journal.
     """
     return [
         Path(folder, name)
@@ -88,14 +89,14 @@ def journals_in(*folders: str | Path) -> list[Path]:
 
 
 def is_own(folder: str | Path) -> bool:
-    """Whether a journal folder is this user's, and nobody else can put anything there."""
+    """Return whether a journal folder is this user's, and no other user can create files in it."""
     return _owner(folder) == user_id()
 
 
 def _owner(folder: str | Path) -> int | None:
-    """Who owns a journal folder and the one around it, which could move it away.
+    """Return the owner of a journal folder and of its parent, from which it could be moved away.
 
-    None where that is not one user, or where others may write.
+    None if they have different owners, or others may write.
     """
     try:
         owner = os.lstat(folder).st_uid
@@ -107,7 +108,7 @@ def _owner(folder: str | Path) -> int | None:
 
 
 def _is_of(path: str | Path, owner: int, kind: Callable[[int], bool]) -> bool:
-    """Whether what lies there, no link, is of that kind, of ``owner``, and not for all to write."""
+    """Return whether a path is of that kind, no link, of ``owner``, and not writable by all."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -116,15 +117,12 @@ def _is_of(path: str | Path, owner: int, kind: Callable[[int], bool]) -> bool:
 
 
 def new_journal_name(rank: int, pid: int) -> str:
-    """A file name for a new journal of a process; each call returns another one.
-
-    A process id does not identify a process: the program of a container is process 1 at each start.
-    """
+    """Return a file name for a new journal of a process; each call returns another one."""
     return f"{rank}-{pid}-{os.urandom(4).hex()}{SUFFIX}"
 
 
 def rank_of(journal: str | Path) -> int | None:
-    """The rank in the name, or at the end of the path, of a journal; None: in none of ours."""
+    """Return the rank in a journal's name or path; None: it is not a name of this package."""
     rank = os.path.basename(journal).partition("-")[0]
     return int(rank) if rank.isdecimal() else None
 
@@ -141,11 +139,11 @@ def _names_in(folder: str | Path) -> list[str]:
 
 
 def make_private(folder: str) -> None:
-    """Creates ``folder``, readable by its owner alone.
+    """Create ``folder``, readable by its owner alone.
 
     Raises:
-        JournalError: it, or the folder around it, is somebody else's or a link, or others may write
-            there: what is written could be read, or be moved away.
+        JournalError: the folder, or its parent, is another user's or a link, or others may write
+            there: the content could be read, or be moved away.
     """
     parent = os.path.dirname(folder)
     try:
@@ -157,8 +155,8 @@ def make_private(folder: str) -> None:
             f"creating the journal folder {folder}: {error.strerror}; make room, or make {parent} "
             "writable"
         ) from error
-    # Everybody may write to /dev/shm: a folder, or a link to one, may have been put there for us to
-    # fall into.
+    # Everybody may write to /dev/shm: another user may have created the folder, or a link to one,
+    # as a trap.
     for path in (parent, folder):
         if not _is_of(path, user_id(), stat.S_ISDIR):
             raise JournalError(
@@ -168,7 +166,7 @@ def make_private(folder: str) -> None:
 
 
 def fitting_rows(folder: str, wanted: int) -> int:
-    """The largest power of two of rows, at most ``wanted``, that leaves room for others."""
+    """Return the largest power of two of rows, at most ``wanted``, that leaves room for others."""
     room = os.statvfs(folder)
     share = room.f_bavail * room.f_frsize // _SHARE
     rows = 1 << max(wanted, SMALLEST_ROWS).bit_length() - 1

@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 
 _TIMES: Final = (Word.STEP_TIME, Word.END_TIME, Word.BEAT)
 _LEAST_NS: Final = 100
-"""What anything takes that is counted: Python code comes to it one at a time."""
+"""Minimum duration of a counted event: Python code reaches them one at a time."""
 _AT_ONCE: Final = 1 << 20
-"""So many are believed at any time."""
+"""Count that is plausible at any time."""
 OPEN_TYPE: Final = np.dtype(
     [(field, "<u8") for field in ("span", "parent", "root", "track", "start", "name")]
 )
 
 
 def as_rows(table: Rows, end_ns: int) -> Rows:
-    """Open sections as the rows that they would have had at ``end_ns``."""
+    """Return open sections as rows that end at ``end_ns``."""
     rows = np.zeros(len(table), ROW_TYPE)
     for field in ("span", "parent", "root", "track", "start", "name"):
         rows[field] = table[field]
@@ -74,7 +74,7 @@ class JournalReader:
             reading only.
 
     Raises:
-        JournalError: not a journal, or not all there.
+        JournalError: not a journal, or not complete.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class JournalReader:
         self._entries = PayloadParts(parse_entry)
 
     def mend(self) -> bool:
-        """Gives a file that was cut short its length back; False if that cannot be."""
+        """Restore the length of a truncated file; False if that is impossible."""
         self._note_cut(make_whole(self._fd))
         return not self.is_cut
 
@@ -127,7 +127,7 @@ class JournalReader:
     def _read_meta(self) -> JournalMeta:
         (length,) = struct.unpack_from("<I", self._map, META_AT)
         text = self._map[META_AT + 4 : min(META_AT + 4 + length, HEADER_BYTES)]
-        # One letter of it may name another folder, which somebody else's files are in.
+        # One wrong letter may name another folder, which contains other files.
         if zlib.crc32(text) != self.words[Word.META_CHECK]:
             raise JournalError(
                 f"reading the journal {self.path}: what it says of its run was written over, or "
@@ -139,22 +139,22 @@ class JournalReader:
             raise JournalError(f"reading the journal {self.path}: metadata: {error}") from error
 
     def resume(self, first: int, holes: Iterable[int]) -> None:
-        """Goes on where another reader's durable record ended."""
+        """Continue where another reader's durable record ended."""
         free = self.word(Word.TAIL)  # a hole below it was given up: its place may be written again
         self.ring.next, self.ring.holes = first, sorted(h for h in holes if h >= free)
 
     def go_on_after(self, other: JournalReader) -> None:
-        """Reads on where the reader of the file stood that this one has taken the place of."""
+        """Continue at the position of the reader whose file this one replaces."""
         self.resume(other.ring.next, other.ring.holes)
-        # What was said in the old file after it was copied; all of it only grows.
+        # Values stored in the old file after the copy; all of them only grow.
         for word in (Word.DURABLE, Word.STORED, Word.TABLES_UNTIL):
             self.set_word(word, max(self.word(word), other.word(word)))
 
     def take(self, *, final: bool = False) -> Rows:
-        """Rows of every kind that were published since the last call."""
-        # Read before the rows: CLOSED is stored after the last of them, so a look that begins
-        # when it is there has seen all. Read afterwards, rows stored in between would be given
-        # up.
+        """Return the rows of every kind that were published since the last call."""
+        # Read before the rows: CLOSED is stored after the last row, so a look that starts after
+        # CLOSED has seen all rows. If it were read afterwards, rows stored in between would be
+        # lost.
         self._was_closed = is_closed(self.words)
         if self.ring.next > self._moved:
             return self.ring.take(final=final)
@@ -162,7 +162,7 @@ class JournalReader:
         return np.concatenate((moved, self.ring.take(final=final)))
 
     def _take_moved(self) -> Rows:
-        """Rows that were moved out of the ring before anybody could read them."""
+        """Return rows that were moved out of the ring before any reader could read them."""
         text, first = b"", self.ring.next
         self.ring.next = self._moved + 1
         with suppress(OSError):
@@ -172,30 +172,30 @@ class JournalReader:
         return rows
 
     def drop_moved(self, next_: int) -> None:
-        """Removes the file of the rows that were moved, if tables hold all in front of a slot."""
+        """Remove the file of moved rows, if tables contain all rows before slot ``next_``."""
         if 0 < self._moved < next_:
             drop_moved(self.path)
 
     def new_entries(self) -> dict[int, list[Any]]:
-        """What was registered since the last call: entry number to content (see ``layout``)."""
+        """Return entries registered since the last call: number to content (see ``layout``)."""
         self._entries.feed(self._chunks.take())
         ready, self._entries.ready = self._entries.ready, {}
         return ready
 
     def cells(self) -> NDArray[np.uint64]:
-        """A copy of the cells in use, eight words each, the entry number first."""
-        # A cell's entry number is stored when it is taken and cells are taken in order, so those
-        # in use stand together, unless one is being taken right now.
+        """Return a copy of the cells in use, eight words each, the entry number first."""
+        # A cell's entry number is stored at its allocation and cells are allocated in order, so
+        # those in use are contiguous, unless one is being allocated right now.
         cells = self._cells.reshape(-1, 8)
         used = int(np.count_nonzero(cells[:, 0]))
         return cells[:used].copy() if cells[:used, 0].all() else cells[cells[:, 0] != 0]
 
     def open_sections(self) -> Rows:
-        """A copy of the sections that are open; a row may have been published for some of them."""
+        """Return a copy of the open sections; some may already have a published row."""
         table = self._table.copy()
-        # The name is stored last: without it a kill came in between, and nothing had begun.
+        # The name is stored last: without it a kill came in between, and nothing had started.
         is_open: Rows = table[(table["span"] != 0) & (table["name"] != 0)]
-        # Somebody may have written over it: such a time would be the end of everything.
+        # The entry may have been overwritten: such a time would become the end of everything.
         begun = is_open["start"]
         can_be = (begun >= np.uint64(self.meta.earliest_ns)) & (
             begun < np.uint64(self.meta.latest_ns)
@@ -206,34 +206,34 @@ class JournalReader:
         return sections
 
     def damaged(self) -> int:
-        """How many sections were written over that nobody will hear of otherwise.
+        """Return the number of overwritten sections that are not counted otherwise.
 
-        Those of the last look at the open table, and rows that no look has found.
+        These are sections of the last look at the open table, and rows that no look has found.
         """
         return self._unlike + self.ring.damaged()
 
     def take_gone(self) -> int:
-        """How many more rows were cut off the file, or removed, before a look reached them."""
+        """Return the number of further rows cut off or removed before a look reached them."""
         head = self.word(Word.HEAD) if is_closed(self.words) else 0
         gone, self._moved_gone = self._moved_gone, 0
         return gone + self.ring.take_gone(min(head, self.ring.next))
 
     def damaged_entries(self) -> int:
-        """How many more entries are damaged or cut off: what they stood for is called ``other``."""
+        """Return the number of further damaged or cut entries, which are called ``other``."""
         count, self._entries.damaged = self._entries.damaged, 0
         return count + self._chunks.take_gone()
 
     @property
     def rows(self) -> int:
-        """How many the ring has room for, whatever has been written over its header since."""
+        """Number of rows of the ring, independent of an overwritten header."""
         return len(self.ring)
 
     def word(self, word: Word) -> int:
-        """One header word."""
+        """Return one header word."""
         return int(self.words[word])
 
     def counted(self, words: Iterable[Word]) -> dict[int, int]:
-        """Those of the words that are not 0, and can be: nobody counts as far as chance does."""
+        """Return those of the words that are not 0 and plausible: random values are too large."""
         values = ((word, self.word(word)) for word in words)
         return {int(word): value for word, value in values if 0 < value < self._limit(word)}
 
@@ -249,50 +249,50 @@ class JournalReader:
     @property
     def _lasted_ns(self) -> int:
         lasted_ns = time.monotonic_ns() - self.meta.monotonic_ns
-        # Negative: written before the machine was started.
+        # Negative: written before the last boot of the machine.
         return lasted_ns if lasted_ns >= 0 else LONGEST_RUN_NS
 
     def set_word(self, word: Word, value: int) -> None:
-        """Stores one of the words that belong to the reader."""
+        """Store one of the words that belong to the reader."""
         self.words[word] = value
 
     def free(self) -> None:
-        """Makes room: every slot that was read may be written again, holes and later ones not."""
-        # One 8-byte store, after everything below it was copied: the writer sees room only then.
+        """Free every slot that was read, for new rows; except holes and later slots."""
+        # One 8-byte store, after everything below it was copied: only then the writer sees room.
         self.words[Word.TAIL] = max(self.ring.freeable(), self._moved + 1)
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last look began when all rows were written, and has reached them."""
+        """Whether the last look started after all rows were written, and has reached them."""
         return self._was_closed and self.ring.next > self.word(Word.HEAD)
 
     @property
     def is_pressing(self) -> bool:
-        """Whether a look should come soon: it fills up, has ended, or was cut short."""
+        """Whether a look should come soon: the ring fills up, has ended, or was cut short."""
         return self.is_cut or not self.is_running or self.ring.is_filling()
 
     @property
     def is_running(self) -> bool:
-        """Whether its process still records: it lives, and has not closed the journal."""
+        """Whether its process still records: it is alive, and has not closed the journal."""
         return self.is_owned and not is_closed(self.words)
 
     @property
     def is_owned(self) -> bool:
-        """Whether the process that made the journal still lives (see ``has_owner``)."""
+        """Whether the process that made the journal is still alive (see ``has_owner``)."""
         return self._fd < 0 or has_owner(self._fd, self.word(Word.PID))
 
     @property
     def is_removed(self) -> bool:
-        """Whether the file has no name any more; what is mapped here is read on."""
+        """Whether the file has no name any more; the mapping stays readable."""
         return self._fd >= 0 and not os.fstat(self._fd).st_nlink
 
     @property
     def is_cut(self) -> bool:
-        """Whether the file was made shorter: a look into what is gone would be the end (SIGBUS)."""
+        """Whether the file was truncated: reading the lost part would be fatal (SIGBUS)."""
         return self._fd >= 0 and os.fstat(self._fd).st_size < len(self._map)
 
     def close(self) -> None:
-        """Gives up the mapping; every array taken from here was a copy."""
+        """Release the mapping; every array returned from here was a copy."""
         del self._table, self._cells, self.ring, self._chunks
         self._release()
 
@@ -304,7 +304,8 @@ class JournalReader:
 
 
 def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap, int]:
-    # Only who frees slots maps the file for writing: a passer-by cannot harm the program.
+    # Only a reader that frees slots maps the file for writing: other readers cannot harm the
+    # program.
     mode, access = os.O_RDONLY, mmap.ACCESS_READ
     if is_writable:
         mode, access = os.O_RDWR, mmap.ACCESS_WRITE
@@ -313,9 +314,9 @@ def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap, int]:
     except OSError as error:
         raise JournalError(f"reading the journal {path}: {error.strerror}") from error
     try:
-        # No link is followed and the size is checked before it is mapped: the folder may be one
-        # that others can write to, and a file that is too short would raise SIGBUS at the first
-        # look.
+        # No link is followed and the size is checked before it is mapped: other users may be able
+        # to write to the folder, and a file that is too short would raise SIGBUS at the first
+        # access.
         cut_at = make_whole(fd) if is_writable else 0
         size = os.fstat(fd).st_size
         if size < HEADER_BYTES + ROW_BYTES or size % WORD:

@@ -61,8 +61,9 @@ _LENGTH = struct.Struct("<I")
 _PIECE = struct.Struct("16s28s")
 assert _PIECE.size == PAYLOAD_BYTES
 _PAYLOAD = int(Kind.PAYLOAD)
-# Not those that steps and profiler windows store as they go. MAGIC last: a reader takes the file
-# for a journal only when all the rest is there; and HEAD before STATE, where it counts.
+# Without the words that steps and profiler windows store themselves. MAGIC last: a reader accepts
+# the file as a journal only when all the rest is there. HEAD comes before STATE, which makes it
+# valid.
 _SAID = tuple(
     word for word in reversed(range(Word.WATCH_TIME + 1)) if not Word.STEP <= word <= Word.ANSWER
 )
@@ -72,7 +73,7 @@ Pieces = Sequence[tuple[bytes, bytes]]
 
 
 class Lease:
-    """A range of slots that may be drawn, and the lease that follows it once there is one."""
+    """A range of slots that may be drawn, and the next lease once it exists."""
 
     __slots__ = ("end", "next", "take")
 
@@ -85,10 +86,10 @@ class Lease:
 class Journal:
     """The writing side of one journal file.
 
-    ``words`` and ``floats`` are the whole file as 8-byte integers and floats (index = byte
-    offset >> 3), ``buffer`` the same memory for ``pack_into``, ``scratch`` as much of which nobody
-    hears, ``free`` the byte offsets of the open table's free entries, ``said`` the header's words
-    as they should be.
+    ``words`` and ``floats`` are the whole file as 8-byte integers and floats (index = byte offset
+    >> 3), ``buffer`` is the same memory for ``pack_into``, and ``scratch`` is memory of the same
+    size that is never read. ``free`` contains the byte offsets of the open table's free entries,
+    ``said`` the intended values of the header's words.
 
     Raises:
         JournalError: the file exists, or the file system has no room for it.
@@ -143,43 +144,43 @@ class Journal:
         self.say_again()
 
     def say_again(self) -> None:
-        """Stores the header as it should be: something may have written over it."""
+        """Store the intended header again: something may have overwritten it."""
         self.buffer[META_AT : META_AT + len(self._meta)] = self._meta
         for word in _SAID:
             self.words[word] = self.said[word]
 
     def say(self, word: int, value: int) -> None:
-        """Stores one of the header's words."""
+        """Store one of the header's words."""
         self.said[word] = self.words[word] = value
 
     def renew(self, lease: Lease, lost: int = Word.LOST_RING_FULL) -> int:
-        """A slot under a later lease; 0 in a full ring, counted in ``lost`` (0: nowhere)."""
+        """Return a slot under a later lease; 0 in a full ring, counted in ``lost`` (0: nowhere)."""
         while True:
-            # Several threads may come here at once, each with its own ``lease``; they walk one
-            # chain, so they draw from the same counters.
+            # Several threads may run this concurrently, each with its own ``lease``; they follow
+            # one chain, so they draw from the same counters.
             later = lease.next.get(0)
             if later is None:
-                # Read anew each time: the agent moves it whenever it has made rows durable.
+                # Read each time: the agent moves it whenever it has made rows durable.
                 end = self.words[Word.TAIL] + self.shape.rows
-                # Nothing is free that was never drawn: somebody has written over the word, and the
-                # reader will set it right.
+                # A slot that was never drawn cannot be free: the word was overwritten, and the
+                # reader will correct it.
                 if not lease.end < end <= lease.end + self.shape.rows:
                     if lost:
                         self.count(lost)
                     return 0
                 later = lease.next.setdefault(0, Lease(lease.end, end))  # atomic: one successor
-            # A thread that overtakes may put an older lease back. That costs others a step along
-            # the chain and never a slot, because a counter is never set back.
+            # A slower thread may restore an older lease. That costs other threads a step along the
+            # chain and never a slot, because a counter is never reset.
             self.lease = lease = later
             slot = lease.take()
             if slot < lease.end:
                 return slot
 
     def draw(self, lost: int = Word.LOST_RING_FULL) -> int:
-        """The next slot, or 0 where the ring is full, counted in ``lost``."""
+        """Return the next slot, or 0 if the ring is full, counted in ``lost``."""
         lease = self.lease
-        # itertools.count is advanced in one bytecode: two threads, or a signal handler in
-        # between, never get the same number.
+        # itertools.count advances within one bytecode: two threads, or a signal handler in between,
+        # never get the same number.
         slot = lease.take()
         return slot if slot < lease.end else self.renew(lease, lost)
 
@@ -195,7 +196,7 @@ class Journal:
         flags: int,
         lost: int = Word.LOST_RING_FULL,
     ) -> bool:
-        """Writes one row; False where the ring is full, counted in ``lost``."""
+        """Write one row; False if the ring is full, counted in ``lost``."""
         slot = self.draw(lost)
         self.store(slot, start, end, span, parent, root, track, name, flags)
         return slot != 0
@@ -212,36 +213,36 @@ class Journal:
         name: int,
         flags: int,
     ) -> None:
-        """Writes one row to a slot that was drawn; 0: nowhere."""
+        """Write one row to a slot that was drawn; 0: nowhere."""
         if slot:
             at = self.shape.ring_at + ((slot & self._mask) << 6)
-            # pack_into zeroes the row first and stores the fields in order, the slot's number
-            # last. Killed before that, the row is a hole; a stale number of the round before
-            # would not be the slot's.
+            # pack_into zeroes the row first and stores the fields in order, the slot's number last.
+            # After a kill before that the row is a hole; a stale number of the previous round would
+            # not be the slot's.
             ROW.pack_into(self.buffer, at, start, end, span, parent, root, track, name, flags, slot)
 
     def payload(self, span: int, content: Mapping[str, object]) -> bool:
-        """Writes what belongs to the row of ``span`` that follows; False if it had to be dropped.
+        """Write the payload of the row of ``span`` that follows; False if it had to be dropped.
 
-        Values that MessagePack does not know are stored as their type's name (a ``repr`` could wait
-        for a GPU); content that cannot be stored at all is dropped and counted, never raised.
+        Values that MessagePack does not support are stored as their type's name (a ``repr`` could
+        wait for a GPU). Content that cannot be stored at all is dropped and counted, never raised.
         """
         return self.put_payload(span, self.pieces(content))
 
     def pieces(self, content: Mapping[str, object]) -> Pieces:
-        """``content`` as parts of text for ``put_payload``; empty where it cannot be stored."""
+        """Return ``content`` as pieces for ``put_payload``; empty if it cannot be stored."""
         try:
             pieces = _pieces(self._encode(content))
         except Exception as error:  # noqa: BLE001 - a lone surrogate, an integer beyond 64 bits
             raise_foreign(error)
-            return ()  # the section is kept
+            return ()  # the section is recorded without it
         return pieces if len(pieces) <= MAX_PARTS else ()
 
     def put_payload(self, span: int, pieces: Pieces) -> bool:
-        """Writes the rows of a payload; False if there is none, or no room for it."""
+        """Write the rows of a payload; False if it is empty or there is no room."""
         if not pieces:
             self.count(Word.LOST_PAYLOADS)
-        # The parts come before their row: who sees the row finds them.
+        # The parts come before their row: a reader that sees the row finds them.
         for part, (head, tail) in enumerate(pieces):
             slot = self.draw(Word.LOST_PAYLOADS)
             if not slot:
@@ -252,7 +253,7 @@ class Journal:
         return bool(pieces)
 
     def entry(self, content: Sequence[object]) -> int:
-        """Registers what a number stands for and returns it; OTHER when no number is left."""
+        """Register content and return its number; OTHER if no number is left."""
         number = self._number()
         pieces = _pieces(self._encode(content))
         if number > MAX_ENTRIES or not self._write_chunks(number, pieces):
@@ -261,7 +262,7 @@ class Journal:
         return number
 
     def _write_chunks(self, number: int, pieces: Pieces) -> bool:
-        # Chunks are never written again, so they need no lease: the end of the area is the limit.
+        # Chunks are never rewritten, so they need no lease: the end of the area is the limit.
         for part, (head, tail) in enumerate(pieces):
             chunk = self._chunk()
             if chunk >= self.shape.chunks:
@@ -272,7 +273,7 @@ class Journal:
         return True
 
     def cell(self, entry_number: int) -> int:
-        """Takes a cell for an entry: the index of its first word, 0 when none is left (counted)."""
+        """Allocate a cell for an entry: index of its first word, 0 if none is left (counted)."""
         cell = self._cell()
         if cell >= self.shape.cells or entry_number == OTHER:
             self.count(Word.LOST_CELLS)
@@ -282,16 +283,16 @@ class Journal:
         return word
 
     def count(self, word: int, by: int = 1) -> None:
-        """Adds to one of the header's counters; nothing in between gives up the GIL."""
+        """Add to one of the header's counters; nothing in between releases the GIL."""
         self.said[word] += by
         self.words[word] = self.said[word]
 
     def close(self) -> int:
-        """Says that all rows are written; returns the last slot, which the agent must reach."""
+        """Mark all rows as written; return the last slot, which the agent must reach."""
         if self.said[Word.STATE] == State.RUNNING:
-            # A row of nothing at the last slot: all that was drawn before it is in front of it,
-            # and a reader that has passed it has seen everything. In a full ring the last slot of
-            # the lease is the last one.
+            # An empty row at the last slot: all rows drawn earlier are in front of it, and a reader
+            # that has passed it has seen everything. In a full ring the last slot of the lease is
+            # the last slot.
             head = self.draw(lost=0) or self.lease.end - 1
             at = self.shape.ring_at + ((head & self._mask) << 6)
             if head < self.lease.end and self.words[(at >> 3) + 7] != head:
@@ -302,30 +303,30 @@ class Journal:
 
     @property
     def is_removed(self) -> bool:
-        """Whether its file, which is whole, has no name: nobody who comes now finds it."""
+        """Whether its file, which is whole, has no name: a new reader cannot find it."""
         if not self._file.is_ours():  # the program has closed it
             return not os.path.exists(self.path)
         status = os.fstat(self._file.fd)
         return not status.st_nlink and status.st_size == self.shape.size
 
     def make_file_again(self) -> None:
-        """Gives it a file of the old name, in a folder that is there; rows go on into that one.
+        """Create its file again under the old name, in an existing folder; rows continue there.
 
         Raises:
-            JournalError: there is no room; it goes on in the file without a name.
+            JournalError: there is no room; rows continue in the file without a name.
         """
         file = move_to_new(self.path, self.buffer)
-        # The one before stays open, and so stays locked, until its reader has found the new one;
-        # at the next time it has.
+        # The previous file stays open, and so stays locked, until its reader has found the new
+        # file; by the next call it has.
         if self._former is not None:
             self._former.close()
         self._former, self._file = self._file, file
 
     def release(self) -> None:
-        """Gives up memory and lock: whoever reads the file then knows that its owner is gone."""
+        """Release memory and lock: readers of the file then know that its owner is gone."""
         self.words.release()
         self.floats.release()
-        # Whoever keeps the variables of our frames (what reports exceptions does) keeps the memory.
+        # Code that keeps the variables of these frames (exception reporters do) keeps the memory.
         with contextlib.suppress(BufferError):
             close_mapped(self.buffer, self._of_buffer)
         self._file.close()
@@ -334,7 +335,7 @@ class Journal:
 
 
 def _pieces(text: bytes) -> Pieces:
-    """``text`` behind its length, cut into the two halves of as many parts as it needs."""
+    """Return ``text`` behind its length, cut into the two halves of as many parts as needed."""
     framed = _LENGTH.pack(len(text)) + text
     parts = -(-len(framed) // PAYLOAD_BYTES)
     return list(_PIECE.iter_unpack(framed.ljust(parts * PAYLOAD_BYTES, b"\0")))

@@ -82,19 +82,21 @@ HEADER_BYTES: Final = 4096
 META_AT: Final = 1024
 """Byte offset of the metadata: a 4-byte length, then a MessagePack map."""
 META_BYTES: Final = HEADER_BYTES - META_AT - 4
-"""What it may take."""
+"""Maximum size of the metadata."""
 ROW_BYTES: Final = 64
 CELL_BYTES: Final = 64
 CHUNK_BYTES: Final = 64
 OPEN_BYTES: Final = 48
 MAX_ENTRIES: Final = 4096
-"""Numbers given out to names; what comes later is recorded as OTHER."""
+"""Maximum number of entry numbers; later names are recorded as OTHER."""
 OTHER: Final = 1
 """The entry number that stands for every name beyond the limit."""
 PAYLOAD_BYTES: Final = 44
 MAX_PARTS: Final = 4095
 MOST_LABEL_SETS: Final = 2000
-"""Series with labels in one journal; what comes later is added up in one series of its name."""
+"""Maximum number of series with labels in one journal; later ones are added up in one series per
+name.
+"""
 HISTOGRAM_SCALE: Final = 3
 """Eight buckets for each doubling: a value is known to within 4.5 %."""
 BUCKETS_IN_CELL: Final = 6
@@ -103,14 +105,13 @@ BUCKETS_AT: Final = 1 << 32
 START: Final = 0
 EPOCH: Final = 1
 ASKED: Final = (2, 3)
-"""Numbers of the marks that the package sets: the begin, the epoch's, those of questions in turn.
-
-Two of these: while one question is answered, the mark of the one before is still needed.
+"""Numbers of the marks that the package sets: the run's start, the epoch's start, and queries in
+turn. There are two of the latter: during one query the mark of the previous one is still needed.
 """
 FIRST_OWN: Final = 4
-"""The program's own are numbered from here on."""
+"""First number of the program's own marks."""
 MOST_OWN: Final = 16
-"""So many of them are kept, the newest."""
+"""Maximum number of own marks that are stored, the newest."""
 
 ROW: Final = struct.Struct("<QQQQQQIIQ")
 OPEN: Final = struct.Struct("<QQQQQQ")
@@ -131,17 +132,17 @@ class Word(IntEnum):
     HEAD = 7
     """Last slot that was drawn, never 0 once STATE is CLOSED."""
     STEP = 8
-    """The user's number of the step that began last (signed)."""
+    """The user's number of the step that started last (signed)."""
     STEP_TIME = 9
-    """When it began, monotonic ns; 0 before the first."""
+    """When it started, monotonic ns; 0 before the first step."""
     LISTENS = 10
-    """1: the process looks at CONTROL before each step."""
+    """1: the process checks CONTROL before each step."""
     TAKEN = 11
-    """The request that it took last."""
+    """The request that it accepted last."""
     ANSWERED = 12
     """The request whose outcome is in ANSWER."""
     ANSWER = 13
-    """What became of it (see ``control``)."""
+    """Outcome of the request (see ``control``)."""
     END_TIME = 14
     """When the run ended, monotonic ns: its own row may find no room."""
     FAILED = 15
@@ -149,7 +150,7 @@ class Word(IntEnum):
     LOST_RING_FULL = 16
     """Section rows for which the ring had no room."""
     LOST_PAYLOADS = 17
-    """Attributes dropped from rows that were kept."""
+    """Attributes dropped from rows that were recorded."""
     LOST_OPEN = 18
     """Sections that found the open table full: recorded, but not seen while open."""
     LOST_ENTRIES = 19
@@ -161,15 +162,15 @@ class Word(IntEnum):
     INTERNAL_ERRORS = 22
     """Exceptions inside the recorder that were kept from the program."""
     LOST_FRAME = 23
-    """Begin, cancel, foreign and mark rows for which the ring had no room: no items."""
+    """Begin, cancel, foreign and mark rows for which the ring had no room: they are no items."""
     CALLBACK_ERRORS = 24
-    """Exceptions of callbacks that the program gave: faults of its own."""
+    """Exceptions of the program's callbacks: faults of the program."""
     REDACTED = 25
-    """Values that were hidden because they look like secrets."""
+    """Values that were redacted because they look like secrets."""
     META_CHECK = 26
-    """CRC-32 of the metadata: it says into which folder a reader writes."""
+    """CRC-32 of the metadata: these determine the folder that a reader writes to."""
     WATCH_TIME = 27
-    """Nanoseconds that watching an untouched loop took, but for what a section costs anyway."""
+    """Nanoseconds spent on watching an untouched loop, without the usual cost of a section."""
     TAIL = 32
     """All slots below it may be written again: next slot to free."""
     DURABLE = 33
@@ -177,25 +178,25 @@ class Word(IntEnum):
     STORED = 34
     """Last slot whose effect is in the run folder's tables."""
     BEAT = 35
-    """When the agent was here last, monotonic ns."""
+    """Last sign of life of the agent, monotonic ns."""
     AGENT_PID = 36
     CONTROL = 37
-    """What a command asks the process for (see ``control``)."""
+    """Request of a command to the process (see ``control``)."""
     TABLES_ASKED = 38
-    """When somebody last asked the agent to write the tables now, monotonic ns."""
+    """When the agent was last requested to write the tables immediately, monotonic ns."""
     TABLES_UNTIL = 39
-    """What had ended by then is in the run folder's tables, monotonic ns; 0: nothing is."""
+    """Time until which ended sections are in the run folder's tables, monotonic ns; 0: none are."""
 
 
 class State(IntEnum):
-    """Life of the owning process's run, in the header word STATE."""
+    """State of the owning process's run, in the header word STATE."""
 
     RUNNING = 1
     CLOSED = 2
 
 
 class Kind(IntEnum):
-    """What a row says: its low four flag bits."""
+    """Kind of a row: its low four flag bits."""
 
     SECTION = 1
     BEGIN = 2
@@ -207,25 +208,25 @@ class Kind(IntEnum):
 
 
 class HistogramCell(IntEnum):
-    """Which cell of a histogram it is; buckets are numbered from BUCKETS_AT."""
+    """Kind of a histogram's cell; cells of buckets are numbered from BUCKETS_AT."""
 
     HEAD = 1
     EXEMPLAR = 2
 
 
 class Flag(IntFlag):
-    """Flag bits of a row beside its kind."""
+    """Flag bits of a row in addition to its kind."""
 
     ERROR = 1 << 4
     HAS_PAYLOAD = 1 << 5
     PROFILED = 1 << 7
     """Of a step: a profiler window was open in it."""
     PAUSE = 1 << 8
-    """Of a section that stopped its thread wherever it was: a reader finds parent and root."""
+    """Of a section that stopped its thread anywhere: a reader determines parent and root."""
     MEASURED = 1 << 9
-    """Its payload says what it used."""
+    """Its payload contains its resource usage."""
     ON_DEVICE = 1 << 10
-    """A payload of its own will say when a GPU was in it."""
+    """A later payload of its own contains its device times."""
 
 
 PART_SHIFT: Final = 8
@@ -233,7 +234,7 @@ PARTS_SHIFT: Final = 20
 
 
 class Shape:
-    """Byte offsets and counts of one journal's parts, from its number of rows."""
+    """Byte offsets and counts of one journal's parts, derived from its number of rows."""
 
     __slots__ = (
         "cells",
@@ -258,14 +259,14 @@ class Shape:
 
     @classmethod
     def of_rows(cls, rows: int) -> Shape:
-        """The shape of a journal of ``rows`` rows, a power of two: the other parts grow with it."""
+        """Return the shape of a journal of ``rows`` rows, a power of two, which scale all parts."""
         return cls(rows, max(256, rows >> 4), max(256, rows >> 7), max(512, rows >> 4))
 
     @classmethod
     def of_size(cls, size: int) -> Shape | None:
-        """The shape of a journal of so many bytes; None: no journal is that large.
+        """Return the shape of a journal of ``size`` bytes; None: no journal has that size.
 
-        So a reader need not believe words that somebody may have written over.
+        So a reader need not trust words that may have been overwritten.
         """
         shape = cls.of_rows(1)
         while shape.size < size:
@@ -274,17 +275,17 @@ class Shape:
 
 
 def stores_in_order() -> bool:
-    """Whether the processor shows a row's last word after the words in front of it."""
+    """Return whether the processor shows a row's last word after the words in front of it."""
     import platform  # not in the training process
 
     return platform.machine() in ("x86_64", "AMD64", "i686")
 
 
 def is_closed(words: memoryview) -> bool:
-    """Whether a header says that all rows are written; it has to say how many, too."""
+    """Return whether a header marks all rows as written, which requires their number, too."""
     return bool(words[Word.STATE] == State.CLOSED and words[Word.HEAD])
 
 
 def signed(word: int) -> int:
-    """The signed number that a word of 64 bits stands for."""
+    """Return the signed value of a word of 64 bits."""
     return word - (1 << 64) if word >> 63 else word

@@ -30,7 +30,7 @@ MAX_BACKDATE_NS = 3600 * 10**9
 
 
 class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts fixed when the journal is made; they lie in its header as MessagePack."""
+    """Facts fixed when the journal is made; stored in its header as MessagePack."""
 
     run_id: str
     run_name: str
@@ -42,7 +42,7 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     thread: int = 0
-    """The kernel's number of the thread in which the run began, and its loop runs; 0: not known."""
+    """The kernel's id of the thread in which the run started, and its loop runs; 0: unknown."""
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
@@ -59,48 +59,48 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
     resource: dict[str, str | int | float | bool] = {}
     """Further resource attributes (OTEL_RESOURCE_ATTRIBUTES)."""
     visible: dict[str, str] = {}
-    """The variables that said at the start which GPUs the process sees."""
+    """Variables that defined at the start which GPUs the process sees."""
 
     @property
     def shift_ns(self) -> int:
-        """Unix time minus the monotonic clock, as it was at the start.
+        """Unix time minus the monotonic clock, at the start.
 
-        The one truth of how row times become Unix times: it is never read again, so that a step of
-        the system's clock bends no trace.
+        All conversions of row times to Unix times use this value. It is never read again, so that a
+        step of the system's clock distorts no trace.
         """
         return self.unix_ns - self.monotonic_ns
 
     @property
     def earliest_ns(self) -> int:
-        """A monotonic time before which nothing in the journal began."""
+        """A monotonic time before which nothing in the journal started."""
         return max(0, self.monotonic_ns - MAX_BACKDATE_NS)
 
     @property
     def latest_ns(self) -> int:
-        """A monotonic time that nothing in the journal reaches, unless it was written over."""
+        """A monotonic time that nothing in the journal reaches, unless it was overwritten."""
         return self.monotonic_ns + LONGEST_RUN_NS
 
     def unix_time(self, monotonic_ns: int) -> int:
-        """A row time as Unix time; 0 at the least, because the wire knows no sign."""
+        """Return a row time as Unix time; at least 0, because the wire format is unsigned."""
         return max(0, monotonic_ns + self.shift_ns)
 
 
 def has_owner(fd: int, pid: int) -> bool:
-    """Whether the process that made the open journal, ``pid`` by its header, still lives.
+    """Return whether the process that made the open journal, ``pid`` by its header, is alive.
 
-    A process that is replaced by another program (``exec``) does not: its mappings go with it.
+    A process that was replaced by another program (``exec``) is not: its mappings are gone.
     """
-    # Locks of the asking process itself are never reported: it must not be the owner.
+    # Locks of the calling process itself are never reported: it must not be the owner.
     if IS_PORTABLE:
         return _is_locked(fd) or (pid != os.getpid() and _is_as_old(fd, pid))
-    # F_GETLK only asks.
+    # F_GETLK is only a query.
     ask = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, *_ = struct.unpack(_LOCK, fcntl.fcntl(fd, fcntl.F_GETLK, ask))
     return bool(kind != fcntl.F_UNLCK) or (pid != os.getpid() and _is_mapped(fd, pid))
 
 
 def _is_locked(fd: int) -> bool:
-    """Whether another process has a lock on the file, on any system: F_GETLK's layout differs."""
+    """Return whether another process has a lock on the file, without the layout of F_GETLK."""
     try:
         fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -110,7 +110,7 @@ def _is_locked(fd: int) -> bool:
 
 
 def _is_as_old(fd: int, pid: int) -> bool:
-    """Whether process ``pid`` lives, and was there when the file was made."""
+    """Return whether process ``pid`` is alive, and existed when the file was made."""
     # By name: the recorder, which writes journals, must not load psutil.
     psutil: Any = importlib.import_module("psutil")
     about = os.fstat(fd)
@@ -123,7 +123,7 @@ def _is_as_old(fd: int, pid: int) -> bool:
 
 
 def _is_mapped(fd: int, pid: int) -> bool:
-    """Whether process ``pid`` of this PID namespace has mapped the file: 2 ms where it has."""
+    """Return whether process ``pid`` of this PID namespace maps the file: 2 ms where it does."""
     about = os.fstat(fd)
     device = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}"
     wanted = f" {device} {about.st_ino} ".encode()

@@ -14,22 +14,22 @@ from otel_mlperf.portability import CLOEXEC, NOFOLLOW
 
 
 def moved_path(journal: str) -> str:
-    """The file for the rows of a journal."""
+    """Return the path of the file for the rows of a journal."""
     return f"{journal}.moved"
 
 
 def count_moved(journal: str) -> int:
-    """How many rows of a journal are in its file: slots 1 to that one; 0 without a file."""
+    """Return how many rows, slots 1 to that number, are in the file; 0 without a file."""
     with suppress(OSError):
         return os.stat(moved_path(journal), follow_symlinks=False).st_size // ROW_BYTES
     return 0
 
 
 def read_moved(journal: str, first: int, last: int) -> bytes:
-    """The rows of the slots ``first`` to ``last``.
+    """Return the rows of the slots ``first`` to ``last``.
 
     Raises:
-        OSError: they are not there any more.
+        OSError: the file does not exist any more.
     """
     fd = os.open(moved_path(journal), os.O_RDONLY | CLOEXEC | NOFOLLOW)
     try:
@@ -39,6 +39,6 @@ def read_moved(journal: str, first: int, last: int) -> bytes:
 
 
 def drop_moved(journal: str) -> None:
-    """Removes the file, if there is one."""
+    """Remove the file, if there is one."""
     with suppress(OSError):
         os.unlink(moved_path(journal))

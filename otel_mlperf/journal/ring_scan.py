@@ -40,12 +40,12 @@ _PART_TYPE: Final = np.dtype(
 _BLOCK: Final = 2048
 _HIGHEST: Final = (1 << 64) - 1
 _GLANCES: Final = (10, 5, 2)
-"""PayloadParts of a ring: one slot alone may be a hole."""
+"""Inverse shares of a ring at which filling is checked: a single slot may be a hole."""
 _STORES_IN_ORDER: Final = stores_in_order()
 
 
 class RingScan:
-    """Walks slots in order through an array of 64-byte rows, remembering the holes.
+    """Scan through an array of 64-byte rows in slot order, which remembers the holes.
 
     Where the processor may show a row's last word before the others (``in_order`` is False), a row
     counts from the second look that sees it.
@@ -59,32 +59,31 @@ class RingScan:
         """The first slot that no look has reached."""
         self.holes: list[int] = []
         self._given_up: set[int] = set()
-        """Places of holes that were too old, and hold what nobody writes."""
+        """Places of holes that were too old, whose content no writer will complete."""
         self._cut = CutSlots(len(ring), len(ring), 0)
         self._reached = 0
-        """The last slot that was found published."""
+        """The last published slot that was found."""
         self._gone = 0
         self._seen = 0
-        """The last slot that the look before saw published, and the holes that it saw filled."""
+        """The last published slot of the previous look, and the holes that it saw filled."""
         self._filled: list[int] = []
 
     def __len__(self) -> int:
         return len(self._ring)
 
     def take(self, *, final: bool = False) -> Rows:
-        """A copy of every row published since the last look; ``final`` looks past all holes."""
+        """Return a copy of every row published since the last look; ``final`` passes all holes."""
         twice = not (self._in_order or final)
-        # Holes first: a row that fills one is older than anything that the walk below finds, and
-        # rows of one thread stay in their order.
+        # Holes first: a row that fills a hole is older than all rows that the scan below finds, so
+        # that rows of one thread stay in order.
         parts = [self._late(twice)]
         known, end = len(self.holes), self.next + len(self._ring)
         while self.next < end:
             slots = np.arange(self.next, min(self.next + _BLOCK, end), dtype=np.uint64)
             at = slots & self._mask
             published = self._published(slots, at, twice)
-            # The walk ends at the first block without any row. A writer may have drawn slots of a
-            # later block and stored there, but it will be found from here next time: nothing is
-            # skipped.
+            # The scan ends at the first block without any row. A writer may have stored rows in a
+            # later block, but the next scan will find them from here: nothing is skipped.
             if not published.any():
                 if not (final or self._goes_on_behind(slots, end)):
                     break
@@ -92,8 +91,8 @@ class RingScan:
                 self.next += len(slots)
                 continue
             last = int(np.flatnonzero(published)[-1]) + 1
-            # Only gaps in front of a published row are holes; what is empty behind the last one
-            # has not been drawn yet, for all that is known, and is looked at again anyway.
+            # Only gaps in front of a published row are holes. Empty slots behind the last row have
+            # not been drawn yet, as far as is known, and are scanned again anyway.
             self.holes += slots[:last][~published[:last]].tolist()
             parts.append(self._ring[at[:last][published[:last]]])
             self.next += last
@@ -101,8 +100,8 @@ class RingScan:
         if twice:
             self._look_ahead()
         elif len(self.holes) > known:
-            # A look takes its time, more if it loses its processor: what was not there when it
-            # passed, but before the rows behind, may be there by now and is no hole then.
+            # A look lasts a while, longer if it loses its processor. A row that was missing when
+            # the scan passed may have arrived by now, and then it is no hole.
             parts.append(self._late(twice))
         self._give_up_cut(self._reached)
         rows: Rows = np.concatenate(parts)
@@ -113,16 +112,16 @@ class RingScan:
         self._cut = CutSlots(len(self._ring), place, below)
 
     def take_gone(self, head: int = 0) -> int:
-        """How many more rows are known to have been cut off before a look reached them.
+        """Return the number of further rows known to be cut off before a look reached them.
 
-        ``head`` is the last slot that was drawn, a row of nothing; 0: nobody has said so.
+        ``head`` is the last slot that was drawn, an empty row; 0: unknown.
         """
         self._give_up_cut(head - 1)
         gone, self._gone = self._gone, 0
         return gone
 
     def _goes_on_behind(self, slots: NDArray[np.uint64], end: int) -> bool:
-        """Whether rows follow an empty block that was cut off: nobody fills it any more."""
+        """Return whether rows follow an empty block that was cut off and stays empty."""
         if not self._cut.among(slots).any():
             return False
         later = np.arange(slots[-1] + 1, end, dtype=np.uint64)
@@ -136,8 +135,8 @@ class RingScan:
     def _published(
         self, slots: NDArray[np.uint64], at: NDArray[np.uint64], twice: bool
     ) -> NDArray[np.bool_]:
-        # The number is compared, not its presence: a slot that still holds the row of the round
-        # before has a lower one, so a stale row is never taken for the one that is awaited.
+        # The number is compared, not its presence: a slot with the row of the previous round has a
+        # lower number, so a stale row is never mistaken for the expected one.
         published: NDArray[np.bool_] = self._ring["seq"][at] == slots
         return published & (slots <= np.uint64(self._seen)) if twice else published
 
@@ -146,14 +145,15 @@ class RingScan:
         at = slots & self._mask
         published = self._ring["seq"][at] == slots
         if twice:
-            # Seen filled by the look before: whatever the processor showed late is there by now.
+            # Seen filled by the previous look: words that the processor showed late are there by
+            # now.
             published &= np.isin(slots, np.array(self._filled, np.uint64))
         self.holes = slots[~published].tolist()
         late: Rows = self._ring[at[published]]
         return late
 
     def _look_ahead(self) -> None:
-        """Remembers what is there now, for the next look to take."""
+        """Remember the rows that are there now, for the next look to return."""
         slots = np.array(self.holes, np.uint64)
         self._filled = slots[self._ring["seq"][slots & self._mask] == slots].tolist()
         at = self.next
@@ -166,17 +166,17 @@ class RingScan:
             at += _BLOCK
 
     def is_filling(self) -> bool:
-        """Whether a tenth of the array waits for the next look, found without looking at it all."""
+        """Return whether a tenth of the array waits for the next look, by a few probes."""
         far = (len(self._ring) // part for part in _GLANCES)
         return any(self._ring["seq"][self.next + ahead & int(self._mask)] == self.next + ahead
                    for ahead in far)  # fmt: skip
 
     def freeable(self) -> int:
-        """The first slot that must not be written again yet; gives up holes that are too old."""
-        # A hole that stays would stop the writer for good (its thread was killed between drawing
-        # and storing). Who is merely slow has had three quarters of a ring's time. Should it
-        # store after that, one of two rows is lost, and never a mixture read: a row is stored
-        # under the GIL, its number last.
+        """Return the first slot that must not be rewritten yet; give up holes that are too old."""
+        # A permanent hole would stop the writer for good (its thread was killed between drawing and
+        # storing). A slow writer has had the time of three quarters of a ring. If it stores after
+        # that, one of two rows is lost, but a mixture is never read: a row is stored under the GIL,
+        # its number last.
         oldest = self.next - len(self._ring) * 3 // 4
         if self.holes and self.holes[0] < oldest:
             old = np.array([slot for slot in self.holes if slot < oldest], np.uint64)
@@ -186,10 +186,10 @@ class RingScan:
         return self.holes[0] if self.holes else self.next
 
     def damaged(self) -> int:
-        """How many rows were written over so that no look has found them.
+        """Return the number of rows that were overwritten so that no look has found them.
 
-        A hole holds nothing, or the row of a round before: who is killed there leaves no more. Only
-        what could have been a section is counted, which is what the accounts are of.
+        A hole contains nothing, or the row of a previous round: a kill there leaves no more. Only
+        rows that could have been sections are counted, because losses are reported in sections.
         """
         places = np.flatnonzero(self._is_damaged(np.arange(len(self._ring))))
         return len(self._given_up.union(places.tolist()))
@@ -201,34 +201,34 @@ class RingScan:
         return damaged
 
     def newest(self, most: int) -> Rows:
-        """A copy of at most so many rows, the newest, whether they were taken or not."""
+        """Return a copy of at most ``most`` rows, the newest, whether they were taken or not."""
         ring = self._ring
-        # Rows are written meanwhile; what is newer than this is the next look's.
+        # Rows are written concurrently; newer rows are left to the next look.
         last = self._last()
         first = max(1, last - min(most, len(ring)) + 1)
         slots = np.arange(first, last + 1, dtype=np.uint64)
         at = slots & self._mask
         rows: Rows = ring[at]
-        # Whole before and after the copy: nothing was written over it meanwhile.
+        # Whole before and after the copy: it was not overwritten in the meantime.
         whole: Rows = rows[(rows["seq"] == slots) & (ring["seq"][at] == slots)]
         return whole
 
     def _last(self) -> int:
         seq = self._ring["seq"].copy()
         own = np.sort(seq[(seq & self._mask == np.arange(len(seq), dtype=np.uint64)) & (seq != 0)])
-        # Numbers of one ring lie within its length; one further away was written over.
+        # Numbers in one ring differ by less than its length; a number beyond that was overwritten.
         most = int(own[len(own) // 2]) + len(seq) if len(own) else 0
         return int(own[np.searchsorted(own, min(most, _HIGHEST)) - 1]) if len(own) else 0
 
 
 def rows_of_kind(rows: Rows, kind: Kind) -> Rows:
-    """The rows of one kind, in the same order."""
+    """Return the rows of one kind, in the same order."""
     chosen: Rows = rows[rows["flags"] & 15 == kind]
     return chosen
 
 
 class PayloadParts:
-    """Puts the pieces of payloads and entries together, whatever order they are seen in."""
+    """Assembler of the parts of payloads and entries, which may arrive in any order."""
 
     def __init__(self, parse: Callable[[bytes], Any] = parse_payload) -> None:
         self._parse = parse
@@ -236,10 +236,10 @@ class PayloadParts:
         self.ready: dict[int, Any] = {}
         """Decoded contents by span id, or by entry number."""
         self.damaged = 0
-        """How many were whole and say what none can say: they were written over."""
+        """Number of complete contents that were invalid: they were overwritten."""
 
     def feed(self, rows: Rows) -> None:
-        """Takes PAYLOAD rows; what is complete and decodes appears in ``ready``."""
+        """Add PAYLOAD rows; complete contents are decoded into ``ready``."""
         parts = rows.view(_PART_TYPE)
         for head, key, tail, flags, _seq in parts.tolist():
             count = flags >> PARTS_SHIFT
@@ -253,15 +253,15 @@ class PayloadParts:
         (length,) = struct.unpack_from("<I", text)
         try:
             self.ready[key] = self._parse(text[4 : 4 + length])
-        except ValueError:  # what it belongs to is kept
+        except ValueError:  # its row is kept
             self.damaged += 1
 
     @property
     def unfinished(self) -> list[int]:
-        """Keys of which some pieces are missing."""
+        """Keys of which some parts are missing."""
         return list(self._open)
 
     def pop(self, key: int) -> Any:
-        """The content for ``key``, once; None where there is none."""
+        """Return the content for ``key``, once; None if there is none."""
         self._open.pop(key, None)
         return self.ready.pop(key, None)

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class ByName(NamedTuple):
-    """Calls that were brought into the order of their names, and what those of each come to."""
+    """Calls sorted by name, and the sums of each name."""
 
     names: NDArray[np.uint32]
     durations: NDArray[np.int64]
     first: NDArray[np.intp]
-    """Where each name begins; the other columns have a number for each of these."""
+    """Index of each name's first call; the following columns have one value for each name."""
     counts: NDArray[np.intp]
     totals: NDArray[np.int64]
     own: NDArray[np.int64]
@@ -38,7 +38,7 @@ class ByName(NamedTuple):
 def by_name(
     names: NDArray[np.uint32], durations: NDArray[np.int64], own: NDArray[np.int64]
 ) -> ByName:
-    """Of at least one call."""
+    """Return the sums of at least one call."""
     order = np.argsort(names, kind="stable")
     names, durations, own = names[order], durations[order], own[order]
     first = np.flatnonzero(np.diff(names.astype(np.int64), prepend=-1))
@@ -49,7 +49,7 @@ def by_name(
 
 
 def durations_of(sections: Rows) -> NDArray[np.int64]:
-    """How long each took, in ns."""
+    """Return the duration of each section, in ns."""
     durations: NDArray[np.int64] = (sections["end"] - sections["start"]).astype(np.int64)
     return durations
 
@@ -57,7 +57,7 @@ def durations_of(sections: Rows) -> NDArray[np.int64]:
 def own_times(
     inside: Inside, sections: Rows, durations: NDArray[np.int64], begun: Rows, cancelled: Rows
 ) -> NDArray[np.int64]:
-    """The duration of each, without those directly inside it on its track."""
+    """Return the duration of each section, without the sections directly inside on its track."""
     for root, around in zip(begun["span"].tolist(), begun["parent"].tolist(), strict=True):
         inside.begin(root, around)
     spans, parents, tracks = (sections[key].copy() for key in ("span", "parent", "track"))
@@ -84,7 +84,7 @@ def own_times(
 
 
 def _take_pauses(inside: Inside, sections: Rows, own: NDArray[np.int64]) -> None:
-    """Takes each garbage collection from the innermost section of its track that holds it."""
+    """Subtract each garbage collection from the innermost section of its track around it."""
     is_pause = sections["flags"] & Flag.PAUSE != 0
     waiting = inside.pauses
     columns = (sections[key][is_pause].tolist() for key in ("track", "start", "end"))
@@ -109,10 +109,10 @@ def _keep(
     tracks: NDArray[np.uint64],
     durations: NDArray[np.int64],
 ) -> None:
-    """Adds what was in sections that end later."""
+    """Add the durations inside sections that end later."""
     if not len(parents):
         return
-    # One after the other, they are mostly in the same section: an open step, or the run.
+    # Consecutive rows are mostly in the same section: an open step, or the run.
     is_new = (parents[1:] != parents[:-1]) | (tracks[1:] != tracks[:-1])
     first = np.flatnonzero(np.concatenate(([True], is_new)))
     columns = parents[first], tracks[first], np.add.reduceat(durations, first)
@@ -121,7 +121,7 @@ def _keep(
 
 
 def new_calls(text: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
-    """The calls in the rows behind slot ``after``; those before it may be inside of these."""
+    """Return the calls in the rows behind slot ``after``; earlier rows may be inside them."""
     rows = np.frombuffer(text, ROW_TYPE)
     is_section = rows["flags"] & 15 == Kind.SECTION
     sections, others = rows[is_section], rows[~is_section]

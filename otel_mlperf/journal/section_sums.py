@@ -22,29 +22,30 @@ from otel_mlperf.whole_file import open_at_once, write_whole
 
 _MOST_OPEN: Final = 4096
 MOST_PAUSES: Final = 64
-"""Of a track, in sections that are open: of an outer one that holds more of them itself the first
-are in its self time."""
+"""Limit per track, in open sections: if an outer section contains more of them itself, its self
+time includes the first ones.
+"""
 
 NewCalls = tuple[int, int, int, int, list[int]]
-"""Calls of one name that came since: sum, self time, shortest, longest and each, in ns."""
+"""New calls of one name: total, self time, minimum, maximum and each duration, in ns."""
 
 
 class Sums(msgspec.Struct, array_like=True):
-    """How long the calls of one name took, in ns."""
+    """Sums of the durations of one name's calls, in ns."""
 
     count: int = 0
     total_ns: int = 0
     self_ns: int = 0
-    """Without what sections directly inside took on the same track."""
+    """Total without sections directly inside on the same track."""
     least_ns: int = 0
     most_ns: int = 0
     spread: float = 0.0
     """Sum of the squared distances from the mean, in ns²."""
     counts: dict[int, int] = {}
-    """Calls by bucket: i holds those above 2**(i/8) and up to 2**((i+1)/8) ns."""
+    """Calls by bucket: i counts those above 2**(i/8) and up to 2**((i+1)/8) ns."""
 
     def add(self, other: Sums) -> None:
-        """Takes in the calls of another; both are then as if they had come one by one."""
+        """Merge the calls of another object, as if they had come one by one."""
         if not self.count or not other.count:
             self.least_ns = self.least_ns or other.least_ns
         else:
@@ -62,24 +63,24 @@ class Sums(msgspec.Struct, array_like=True):
 
 
 class MarkSums(msgspec.Struct, array_like=True):
-    """The calls whose rows came after one mark, by the number of their name."""
+    """Sums of the calls whose rows came after one mark, by the number of their name."""
 
     slot: int = 0
     sections: dict[int, Sums] = {}
 
 
 class Inside(msgspec.Struct, array_like=True):
-    """How much of sections that have not ended, those directly inside took so far."""
+    """Time that open sections have spent so far in sections directly inside."""
 
     by_section: dict[int, dict[int, int]] = {}
     """In ns, by the section's id, then by track."""
     links: dict[int, int] = {}
-    """What open steps are in, which their own rows do not say."""
+    """Enclosing sections of open steps, which their own rows do not contain."""
     pauses: dict[int, list[tuple[int, int]]] = {}
-    """Begin and end of garbage collections, by track: their rows do not say what they fell into."""
+    """Start and end of garbage collections, by track: their rows lack the enclosing section."""
 
     def copy(self) -> Inside:
-        """The same, to be changed apart."""
+        """Return an independent copy."""
         return Inside(
             {section: dict(of) for section, of in self.by_section.items()},
             dict(self.links),
@@ -87,37 +88,37 @@ class Inside(msgspec.Struct, array_like=True):
         )
 
     def begin(self, root: int, around: int) -> None:
-        """A step has begun in something."""
+        """Note the section in which a step has started."""
         self.links[root] = around
         _forget(self.links)
 
     def around(self, section: int, parent: int) -> int:
-        """What a section was in that has ended, whose row says ``parent``; 0: nothing."""
+        """Return the enclosing section's id for a finished row, 0 if there is none."""
         return parent or self.links.pop(section, 0)
 
     def add(self, section: int, track: int, took_ns: int) -> None:
-        """Something directly inside has ended."""
+        """Add a finished section that was directly inside another one."""
         of = self.by_section.pop(section, None) or {}
         of[track] = of.get(track, 0) + took_ns
-        # At the end: the first one is that of which nothing was heard for longest.
+        # Moved to the end, so that the first entry is the one without updates for longest.
         self.by_section[section] = of
         _forget(self.by_section)
 
     def take(self, section: int, track: int) -> int:
-        """A section has ended: how much of it others took on its own track."""
+        """Return how much of a finished section was spent in its children on the same track."""
         return self.by_section.pop(section, {}).get(track, 0)
 
     def pause(self, track: int, start: int, end: int) -> None:
-        """There was a garbage collection."""
+        """Add a garbage collection."""
         pauses = self.pauses.setdefault(track, [])
         pauses.append((start, end))
         if len(pauses) > MOST_PAUSES:
             del pauses[0]
 
     def held(self, track: int, since: int, until: int) -> int:
-        """A section has ended: how long the collections took that fell into it.
+        """Return the duration of the collections inside a section that has ended.
 
-        Of those that hold one the innermost ends first.
+        Of several sections around a collection the innermost ends first.
         """
         pauses = self.pauses.get(track)
         if not pauses:
@@ -127,26 +128,26 @@ class Inside(msgspec.Struct, array_like=True):
         return sum(end - start for start, end in mine)
 
     def move(self, section: int, around: int) -> None:
-        """A section never was: what was inside it was inside what is around it."""
+        """Move the content of a cancelled section to its enclosing section."""
         for track, took_ns in self.by_section.pop(section, {}).items():
             self.add(around, track, took_ns)
 
 
 def _forget(known: dict[int, Any]) -> None:
-    """Drops the first one: of what never ends, nobody asks for ever."""
+    """Evict the oldest entry, so that sections that never end cannot accumulate."""
     if len(known) > _MOST_OPEN:
         del known[next(iter(known))]
 
 
 class RunningSums(msgspec.Struct, array_like=True):
-    """All that was added up of one journal, since each mark."""
+    """All sums of one journal, since each mark."""
 
     inside: Inside = msgspec.field(default_factory=Inside)
     marks: dict[int, MarkSums] = msgspec.field(default_factory=lambda: {START: MarkSums()})
 
 
 class ToldSums(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Sums as they are read; the distribution only where somebody asks for it."""
+    """Published sums of one name; the distribution is decoded on demand."""
 
     count: int
     total_ns: int
@@ -157,29 +158,29 @@ class ToldSums(msgspec.Struct, array_like=True, frozen=True, gc=False):
     counts: msgspec.Raw
 
     def calls_by_bucket(self) -> dict[int, int]:
-        """See ``Sums.counts``."""
+        """Return the distribution, see ``Sums.counts``."""
         return _decode_counts(self.counts)
 
 
 class ToldMark(msgspec.Struct, array_like=True, frozen=True):
-    """MarkSums as they are read."""
+    """Published sums since one mark."""
 
     slot: int
     sections: dict[int, ToldSums]
 
 
 class Published(msgspec.Struct, array_like=True):
-    """The whole file."""
+    """Content of the file."""
 
     next: int
-    """The first slot that is not in it."""
+    """The first slot that the sums do not include."""
     holes: list[int]
-    """Slots before it that are not in it either."""
+    """Earlier slots that the sums do not include either."""
     inside: Inside
     marks: dict[int, msgspec.Raw]
-    """MarkSums, each decoded only where it is asked for."""
+    """MarkSums, each decoded on demand."""
     read: dict[int, ToldMark] = {}
-    """Those that were."""
+    """Decoded marks."""
 
 
 _decode = msgspec.msgpack.Decoder(Published).decode
@@ -188,7 +189,7 @@ _decode_counts = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 
 def add_durations(counts: dict[int, int], durations_ns: list[int]) -> dict[int, int]:
-    """Calls by bucket, with more of them."""
+    """Add a non-empty batch of durations to the calls by bucket."""
     more = Counter(counts)
     more.update(
         math.ceil(math.log2(max(duration, 1)) * (1 << HISTOGRAM_SCALE)) - 1
@@ -198,9 +199,10 @@ def add_durations(counts: dict[int, int], durations_ns: list[int]) -> dict[int, 
 
 
 def quantile_of(counts: dict[int, int], share: float) -> float:
-    """What ``share`` of the calls did not exceed, in ns: even in the logarithm within its bucket.
+    """Return what ``share`` of the calls did not exceed, in ns, interpolated in the logarithm.
 
-    Of at least one call.
+    There must be at least one call. Within a bucket, calls count as evenly distributed in the
+    logarithm.
     """
     rank, value = share * sum(counts.values()), 0.0
     for bucket in sorted(counts):
@@ -212,12 +214,12 @@ def quantile_of(counts: dict[int, int], share: float) -> float:
 
 
 def sums_path(journal: str) -> str:
-    """The file for the sums of a journal."""
+    """Return the path of the file for the sums of a journal."""
     return f"{journal}.sums"
 
 
 def write_sums(journal: str, next_: int, holes: list[int], sums: RunningSums) -> None:
-    """Replaces the file: all before slot ``next_`` is in ``sums``, but for ``holes``.
+    """Replace the file: ``sums`` include all before slot ``next_``, except ``holes``.
 
     Raises:
         OSError: the folder is gone, or there is no room.
@@ -227,7 +229,7 @@ def write_sums(journal: str, next_: int, holes: list[int], sums: RunningSums) ->
 
 
 def read_sums(journal: str) -> Published | None:
-    """What the agent wrote last; None: nothing yet, or by another version."""
+    """Return what the agent wrote last; None: nothing yet, or of another version."""
     try:
         with open(sums_path(journal), "rb", opener=open_at_once) as file:
             return _decode(file.read())
@@ -237,7 +239,7 @@ def read_sums(journal: str) -> Published | None:
 
 
 def read_mark(published: Published, number: int) -> ToldMark | None:
-    """What was added up since one mark; None: it is not known there."""
+    """Return the sums since one mark; None: the mark is unknown there."""
     content = published.marks.get(number)
     if content is not None and number not in published.read:
         published.read[number] = _decode_mark(content)
@@ -245,7 +247,7 @@ def read_mark(published: Published, number: int) -> ToldMark | None:
 
 
 def drop_sums(journal: str) -> None:
-    """Removes the file, if there is one."""
+    """Remove the file, if there is one."""
     for path in (sums_path(journal), f"{sums_path(journal)}.new"):
         with suppress(OSError):
             os.unlink(path)

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 2.0
 CELL_PATIENCE_S = 60.0
-"""Where nobody stands still meanwhile."""
+"""Timeout where no user is blocked in the meantime."""
 _LOOK_EVERY_S = 0.02
 _LOADING_NS = 10 * 10**9
-"""For so long after a journal was made its agent may still be starting."""
+"""Period after a journal was made in which its agent may still be starting."""
 
 
 def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list[str]:
-    """Waits until the rows ``JOURNAL:SLOT`` are in the tables; a sentence for each that is not.
+    """Wait until the rows ``JOURNAL:SLOT`` are in the tables; return a sentence for each missing.
 
-    A journal that is gone has been drained: the agent removes it when all of it is stored. Other
-    ranks of the node, which end at about the same time, are waited for as well.
+    A missing journal has been drained: the agent removes it when all of it is stored. Other ranks
+    of the node, which end at about the same time, are waited for as well.
     """
     asked = dict(map(_parse, wanted))
     end = time.monotonic() + patience_s
@@ -39,19 +39,19 @@ def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list
 
 
 def ask_for_tables(*folders: str) -> dict[Path, int]:
-    """Asks whoever serves the journals in ``folders`` to write the tables now.
+    """Request that the agents of the journals in ``folders`` write the tables now.
 
     Returns:
-        Each journal with the monotonic time at which that was; none where there is no journal.
+        Each journal with the monotonic time of the request; empty without journals.
     """
     asked_ns = time.monotonic_ns()
     return {path: asked_ns for path in journals_in(*folders) if _ask(path, asked_ns)}
 
 
 def wait_for_tables(asked: dict[Path, int], patience_s: float = PATIENCE_S) -> list[str]:
-    """Waits until the tables have what was asked for; a sentence for each rank that lacks some.
+    """Wait until the tables contain what was requested; return a sentence for each late rank.
 
-    Not for what nobody reads, unless its agent may still be starting.
+    Journals without an agent are not waited for, unless the agent may still be starting.
     """
     end = time.monotonic() + patience_s
     while late := {path: ns for path, ns in asked.items() if not _has_until(path, ns)}:
@@ -64,7 +64,7 @@ def wait_for_tables(asked: dict[Path, int], patience_s: float = PATIENCE_S) -> l
 def _ask(path: Path, asked_ns: int) -> bool:
     try:
         fd = os.open(path, os.O_RDWR | CLOEXEC | NOFOLLOW)
-    except OSError:  # gone since it was listed, or somebody else's
+    except OSError:  # removed since it was listed, or another user's
         return False
     try:
         return os.pwrite(fd, asked_ns.to_bytes(WORD, "little"), Word.TABLES_ASKED * WORD) == WORD
@@ -78,7 +78,7 @@ def _has_until(path: Path, asked_ns: int) -> bool:
 
 
 def _is_coming(path: Path) -> bool:
-    """Whether an agent serves a journal, or may still be starting."""
+    """Return whether an agent serves a journal, or may still be starting."""
     if is_served(path.parent):
         return True
     if _word(str(path), Word.BEAT):
@@ -109,16 +109,16 @@ def _missing(asked: dict[str, int]) -> list[str]:
 
 
 def _others(asked: dict[str, int]) -> list[int]:
-    """The ranks of the node that are none of these and have not ended."""
+    """Return the other ranks of the node that have not ended."""
     beside = {os.path.dirname(path) for path in asked}
     there = {rank for path in journals_in(*beside) if (rank := rank_of(path)) is not None}
     return sorted(there - {rank_of(path) for path in asked})
 
 
 def find_duration(wanted: list[str]) -> int | None:
-    """How long the processes of the journals ran, in nanoseconds, as the journals themselves say.
+    """Return how long the journals' processes ran, in nanoseconds, according to the journals.
 
-    None where that is not known any more, or another rank of the node still runs.
+    None if that is not known any more, or another rank of the node still runs.
     """
     asked = dict(map(_parse, wanted))
     lasted = [_lasted_ns(path) for path in asked]
@@ -136,7 +136,7 @@ def _lasted_ns(path: str) -> int | None:
 
 
 def find_losses(wanted: list[str]) -> list[str]:
-    """What journals that are still there have lost for want of room, and what helps."""
+    """Return what existing journals have lost for want of room, and the remedy."""
     lost = {path: _word(path, Word.LOST_RING_FULL) for path in dict(map(_parse, wanted))}
     told = [
         f"rank {rank_of(path)}: {count:,} spans lost, the journal was full"
@@ -147,7 +147,7 @@ def find_losses(wanted: list[str]) -> list[str]:
 
 
 def find_left(run_id: str, run_folder: Path, short_id: str) -> list[str]:
-    """That processes of a run have ended, and that nobody has read what they left; if it is so."""
+    """Return a sentence if a run's processes have ended and no agent reads what they left."""
     journals = journals_in(*folders_of_run(run_id, run_folder))
     if not journals or any(is_served(path.parent) or is_written(path) for path in journals):
         return []
@@ -155,7 +155,7 @@ def find_left(run_id: str, run_folder: Path, short_id: str) -> list[str]:
 
 
 def is_written(path: Path) -> bool:
-    """Whether the process that made a journal goes on recording; False for what is no journal."""
+    """Return whether the process that made a journal still records; False for other files."""
     reader = _opened(path)
     if reader is None:
         return False
@@ -166,7 +166,7 @@ def is_written(path: Path) -> bool:
 
 
 def _opened(path: str | Path) -> JournalReader | None:
-    """A journal to look into; None for what is none, or none any more."""
+    """Return a journal for reading; None if it is no journal, or gone."""
     from otel_mlperf.journal.journal_reader import JournalReader  # loads numpy, 0.1 s
 
     try:
@@ -183,13 +183,13 @@ def _parse(wanted: str) -> tuple[str, int]:
 
 
 def _behind(path: str, slot: int) -> int:
-    """How many rows up to ``slot`` are not in the tables yet."""
+    """Return the number of rows up to ``slot`` that are not in the tables yet."""
     stored = _word(path, Word.STORED)
     return 0 if stored is None else max(0, slot - stored)
 
 
 def _word(path: str, word: Word) -> int | None:
-    """A header word; None where the journal is gone."""
+    """Return a header word; None if the journal is gone."""
     try:
         with open(path, "rb") as file:
             file.seek(word * WORD)

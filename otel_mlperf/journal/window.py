@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 TRACE_SUFFIX = ".pt.trace.json"
 WINDOW_SUFFIX = ".window.json"
 FOLDER = "profiles"
-"""Of a run folder, where windows lie."""
+"""Folder of profiler windows, inside a run folder."""
 
 
 class WindowStep(msgspec.Struct, frozen=True):
-    """One step that was profiled."""
+    """One profiled step."""
 
     phase: str
     n: int
@@ -44,41 +44,43 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int
     pid: int
     number: int
-    """Counts the windows of the process from 0."""
+    """Number of the window in its process, from 0."""
     trace: str
-    """Name of the trace file beside it."""
+    """Name of the trace file next to it."""
     parent: str
-    """Span id of the section of the run's trace that exported it: for events outside any step."""
+    """Span id of the run-trace section that exported it: for events outside any step."""
     anchor: tuple[int, int] = (0, 0)
-    """Unix and monotonic ns of the recorder's one anchor, which its sections' times hold to."""
+    """Unix and monotonic ns of the recorder's one anchor, on which its sections' times are based.
+    """
     steps: list[WindowStep]
     start: tuple[int, int]
-    """Unix and monotonic ns, read together, at its begin."""
+    """Unix and monotonic ns, read together, at its start."""
     end: tuple[int, int]
     activities: list[str]
-    """``cpu``, ``cuda``, …: what was recorded."""
+    """Recorded activities: ``cpu``, ``cuda``, …"""
     is_cut: bool = False
-    """Whether it ended early: at the cap of events, say, or at a profiler of the program's own."""
+    """Whether it ended early: at the limit of events, say, or at a profiler of the program's own.
+    """
     problem: str = ""
-    """Why events are missing; empty where they are not."""
+    """Why events are missing; empty: none are."""
 
 
 def write_window(folder: Path, window: Window) -> Path:
-    """Writes the description of a finished window, whole or not at all."""
+    """Write the description of a finished window, whole or not at all."""
     place = folder / (window.trace.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
     write_whole(place, msgspec.json.encode(window))
     return place
 
 
 def read_window(path: Path) -> Window:
-    """Reads a window's description.
+    """Read a window's description.
 
     Raises:
-        JournalError: the file cannot be read or is none.
+        JournalError: the file cannot be read or is no such description.
     """
     try:
         window = msgspec.json.decode(read_regular(path), type=Window)
-        # A path could lead out of the run folder, which may be somebody else's.
+        # A path could lead out of the run folder, which may be another user's.
         if window.trace != os.path.basename(window.trace) or window.trace in ("", ".", ".."):
             raise ValueError(f"{window.trace!r} is no name of a file beside it")
         return window

@@ -34,7 +34,7 @@ _ANSWER_BITS: Final = 8
 
 
 class Answer(IntEnum):
-    """What became of a request."""
+    """Outcome of a request."""
 
     WRITTEN = 1
     BUSY = 2
@@ -47,27 +47,27 @@ class Answer(IntEnum):
 
 
 def steps_of(request: int) -> int:
-    """How many steps a request asks for."""
+    """Return the number of steps of a request."""
     return min(max(request & ((1 << _STEPS_BITS) - 1), 1), MOST_STEPS)
 
 
 def is_stop(request: int) -> bool:
-    """Whether a request asks for the end of the open window."""
+    """Return whether a request is for the end of the open window."""
     return not request & ((1 << _STEPS_BITS) - 1)
 
 
 def answer_word(answer: Answer, number: int) -> int:
-    """An answer, with the number of the window that was written, as one word."""
+    """Return an answer and the number of the written window as one word."""
     return number << _ANSWER_BITS | answer
 
 
 def parse_answer(word: int) -> tuple[Answer, int]:
-    """The answer and the window's number."""
+    """Return the answer and the window's number."""
     return Answer(word & ((1 << _ANSWER_BITS) - 1)), word >> _ANSWER_BITS
 
 
 class WindowControl:
-    """A command's side of one journal's words.
+    """The command's side of one journal's control words.
 
     Raises:
         JournalError: the file is no journal, or the caller may not write it.
@@ -85,17 +85,17 @@ class WindowControl:
         size = os.fstat(self._fd).st_size
         is_long = size >= HEADER_BYTES and not size % WORD
         self._map = mmap.mmap(self._fd, 0) if is_long else None
-        # A word at a time, one store each: the process may look at any moment.
+        # One store per word: the process may read at any moment.
         self._words = memoryview(self._map or bytes(HEADER_BYTES)).cast("Q")
         if self.word(Word.MAGIC) != MAGIC:
             self.close()
             raise JournalError(f"asking for a profiler window through {path}: it is no journal")
 
     def ask(self, steps: int) -> int:
-        """Stores a request and returns it.
+        """Store a request and return it.
 
         Raises:
-            JournalError: the process has ended, does not look, or another request still waits.
+            JournalError: the process has ended, does not check, or another request is pending.
         """
         with self._alone():
             self._check()
@@ -103,17 +103,17 @@ class WindowControl:
         return request
 
     def withdraw(self, request: int) -> bool:
-        """Takes a request back; False where the process has taken it."""
+        """Withdraw a request; False if the process has accepted it."""
         with self._alone():
             if self.word(Word.CONTROL) == request:
                 self._words[Word.CONTROL] = self.word(Word.TAKEN)
         return self.word(Word.TAKEN) != request
 
     def stop(self) -> int | None:
-        """Asks for the end of the window that is open, and returns its request; None if none is.
+        """Request the end of the open window, and return the window's request; None: none is open.
 
         Raises:
-            JournalError: the process has ended, or does not look.
+            JournalError: the process has ended, or does not check for requests.
         """
         with self._alone():
             if trouble := self._absence():
@@ -127,19 +127,19 @@ class WindowControl:
 
     @property
     def waiting(self) -> int | None:
-        """The request for a window that the process has yet to take."""
+        """The pending request for a window, which the process has yet to accept."""
         request = self.word(Word.CONTROL)
         return None if request == self.word(Word.TAKEN) or is_stop(request) else request
 
     def answer(self, request: int) -> tuple[Answer, int] | None:
-        """What became of a request; None as long as nothing has."""
+        """Return the outcome of a request; None: none so far."""
         if self.word(Word.ANSWERED) != request:
             return None
         return parse_answer(self.word(Word.ANSWER))
 
     @property
     def listens(self) -> bool:
-        """Whether the process looks for requests before each step."""
+        """Whether the process checks for requests before each step."""
         return self.word(Word.LISTENS) == 1
 
     @property
@@ -148,15 +148,15 @@ class WindowControl:
         return has_owner(self._fd, self.word(Word.PID)) and not is_closed(self._words)
 
     def word(self, word: Word) -> int:
-        """One header word."""
+        """Return one header word."""
         return int(self._words[word])
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Excludes other commands.
+        """Exclude other commands.
 
-        On macOS a lock on the file would wait for the one by which its process shows that it lives,
-        and on a shared disk Linux locks no folder.
+        On macOS a lock on the file would wait for the lock by which its process shows that it is
+        alive, and on a shared disk Linux cannot lock folders.
         """
         lock = os.open(self._path.parent, os.O_RDONLY | CLOEXEC) if IS_PORTABLE else self._fd
         try:
@@ -168,7 +168,7 @@ class WindowControl:
                 os.close(lock)
 
     def close(self) -> None:
-        """Gives up the file."""
+        """Close the file."""
         self._words.release()
         if self._map is not None:
             self._map.close()

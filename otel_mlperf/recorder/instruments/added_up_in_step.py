@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import OpenStep
 
 Memo = dict[tuple[Any, int], "AddUpCell"]
-"""Cells by name and id of the section around, as a thread remembers them."""
+"""Cells by name and id of the enclosing section, as a thread remembers them."""
 
 
 class AddedUpInStep:
-    """What was added up in one step."""
+    """Shares of aggregated sections in one step."""
 
     def __init__(
         self,
@@ -31,20 +31,20 @@ class AddedUpInStep:
         step: OpenStep,
         outside: Callable[[AddUpCell, OpenStep], AddUpCell],
     ) -> None:
-        """``outside`` finds the cell for what was no step after all."""
+        """Store the step; ``outside`` finds the cell outside steps for a cancelled step."""
         self._words, self._step, self._outside = recording.journal.words, step, outside
-        # By word: a thread that has ended leaves its cell to a later one of the same step.
+        # By word: a thread that has ended leaves its cell to a later thread of the same step.
         self._before: dict[int, tuple[AddUpCell, tuple[int, int, int, int]]] = {}
         self._memos: dict[int, Memo] = {}
 
     def watch(self, cell: AddUpCell, memo: Memo) -> None:
-        """From now on what a cell grows by is the step's."""
+        """Attribute further growth of a cell to the step."""
         self._memos[id(memo)] = memo
         words, at = self._words, cell.word
         if not at or at in self._before:
             return
         if words[at + 1]:
-            # Before they are set back: killed in between, a reader has them twice and not never.
+            # Stored before the reset: after a kill in between, a reader has them twice, not never.
             words[at + 6] = min(words[at + 3], words[at + 6] or LONGEST_NS)
             words[at + 7] = max(words[at + 4], words[at + 7])
         words[at + 3], words[at + 4] = LONGEST_NS, 0
@@ -53,7 +53,7 @@ class AddedUpInStep:
         self._before[at] = cell, (now, words[at + 1], words[at + 2], words[at + 5])
 
     def told(self) -> list[list[int]]:
-        """For each cell its entry, when in the step it began, count, sum, covered, least, most."""
+        """Return per cell its entry, its start in the step, count, sum, covered, min and max."""
         rows = []
         for cell, (start, *before) in self._grown():
             at, words = cell.word, self._words
@@ -64,7 +64,7 @@ class AddedUpInStep:
         return rows
 
     def move_outside(self) -> None:
-        """There was no such step: what was added up in it was not in any."""
+        """Move the shares of a cancelled step outside of all steps."""
         words = self._words
         for cell, (_, *before) in self._grown():
             to = self._outside(cell, self._step)
@@ -79,7 +79,7 @@ class AddedUpInStep:
         self._forget()
 
     def _forget(self) -> None:
-        # What a thread remembers goes past the next step, which would not watch those cells.
+        # Remembered cells would bypass the next step, which would not watch them.
         for memo in self._memos.values():
             memo.clear()
 

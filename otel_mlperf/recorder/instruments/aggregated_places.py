@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _REMEMBERED: Final = 4096
 _DEEPEST: Final = 32
-"""Names in a path."""
+"""Maximum number of names in a path."""
 
 
 class _Surroundings(NamedTuple):
@@ -42,22 +42,22 @@ class _Surroundings(NamedTuple):
     """Names from below the step or run."""
     of_step: bool
     beside: bool
-    """Whether it, or anything around, is on another track than what is around that."""
+    """Whether the section, or any around it, is on another track than its enclosing section."""
     track: int | None
-    """None: of the run, below which a track counts only beside those of the steps."""
+    """None: the run, below which a track is concurrent only if it has no steps."""
 
 
 _NOTHING_AROUND: Final = _Surroundings((), False, False, None)
 
 
 class _Memo(dict[tuple[Any, int], AddUpCell]):
-    """Cells by name and id of the section around."""
+    """Cells by name and id of the enclosing section."""
 
     __slots__ = ("__weakref__",)
 
 
 class ThreadMemo(threading.local):
-    """What one thread has found."""
+    """Places that one thread has found."""
 
     def __init__(self, memos: list[weakref.ref[_Memo]]) -> None:
         self.memo = _Memo()
@@ -67,7 +67,7 @@ class ThreadMemo(threading.local):
 
 
 class AggregatedPlaces:
-    """Where the aggregated sections of one recording add up."""
+    """Places of the aggregated sections of one recording."""
 
     def __init__(self, recording: Recording, parents: Parents, cells: Cells) -> None:
         self._recording, self._parents, self._cells = recording, parents, cells
@@ -76,12 +76,12 @@ class AggregatedPlaces:
         self._found: dict[int, _Surroundings] = {}
         self._home = get_ident()
         self._loops: set[int] = set()
-        """Tracks on which phases began to have steps."""
+        """Tracks on which the first step of a phase started."""
         self._phases: set[str] = set()
         self._since_ns = 0
 
     def find(self, call: OpenAggregate, above: Any) -> AddUpCell:
-        """The cell of a call in the context ``above``; also says what it is inside."""
+        """Return the cell of a call in the context ``above``; also set what the call is inside."""
         recording = self._recording
         call.outer, call.track = None, recording.tracks.current()
         if recording.is_retired:
@@ -101,7 +101,7 @@ class AggregatedPlaces:
         return cell
 
     def settle(self, call: OpenAggregate, t1: int) -> bool:
-        """Leaves a call that is not current; whether there is any time to add up."""
+        """Leave a call that is not current; return whether there is any time to add up."""
         if not getattr(call, "at", 0):
             return False
         below: SectionContext | None = None
@@ -114,14 +114,14 @@ class AggregatedPlaces:
                     raise_foreign(error)
                 return True
             below = section
-        # A generator that was resumed elsewhere: what is around now lost no time to it.
+        # A generator that was resumed elsewhere: the current section lost no time to it.
         call.outer = None
         place = call.cell.place._replace(section=0, beside=True)
         call.cell = self._cell(call.of, place)
         return bool(call.cell.word)
 
     def begin_phase(self, phase: str, step: SectionContext) -> None:
-        """A phase begins a first step: from here on it is after set-up that others add up."""
+        """Note the first step of a phase: cells outside steps count from here as after set-up."""
         self._loops.add(step.track)
         if phase in self._phases:
             return
@@ -133,7 +133,7 @@ class AggregatedPlaces:
                 memo.clear()
 
     def outside(self, cell: AddUpCell, step: OpenStep) -> AddUpCell:
-        """The cell for what was no step after all."""
+        """Return the cell outside steps that corresponds to a cell of a cancelled step."""
         around, place = step.around, cell.place
         name, entry = self._named(around)
         where = self._surroundings(around)
@@ -159,7 +159,7 @@ class AggregatedPlaces:
         step = None if section is None else self._parents.steps.get(root_of(section))
         is_own = section is not None and section.track == call.track
         inside = (*outer.cell.place.inside, outer.of.name)[:_DEEPEST] if outer is not None else ()
-        if call.of.name in inside:  # recursion: a cell for each depth would use them all up
+        if call.of.name in inside:  # recursion: a cell for each depth would exhaust the cells
             inside = inside[: inside.index(call.of.name)]
         name, entry = self._named(section)
         return Place(
@@ -179,7 +179,7 @@ class AggregatedPlaces:
         return self._recording.registry.about(section.entry)[0], section.entry
 
     def _surroundings(self, section: SectionContext | None) -> _Surroundings:
-        """Where a section is, as the agent sees it when its row comes."""
+        """Return the place of a section, as the agent derives it from its row."""
         below: list[SectionContext] = []
         found, known = self._found, _NOTHING_AROUND
         if len(found) >= _REMEMBERED:
@@ -217,15 +217,17 @@ class AggregatedPlaces:
             )  # fmt: skip
             words, word = self._recording.journal.words, self._cells.word(content, content)
             cell = cells[of, place] = AddUpCell(of, place, word)
-            if word and words[word + 1]:  # a thread that has ended left it
+            if word and words[word + 1]:  # left by a thread that has ended
                 cell.least_ns, cell.most_ns = words[word + 3], words[word + 4]
         return cell
 
     def _watch(self, step: OpenStep, cell: AddUpCell) -> None:
         if step.added_up is None:
             step.added_up = AddedUpInStep(self._recording, step, self.outside)
-            extra_of(step.section)  # sends its end the long way, so that the short one need not ask
+            extra_of(
+                step.section
+            )  # sends its end to the slow path, so that the fast path needs no test
         step.added_up.watch(cell, self.local.memo)
 
 
-_NOWHERE: Final = AddUpCell(None, None, 0)  # type: ignore[arg-type]  # nobody asks for it
+_NOWHERE: Final = AddUpCell(None, None, 0)  # type: ignore[arg-type]  # never read

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class AggregatedName:
-    """A name under which calls are added up, and its category."""
+    """A name under which calls are aggregated, and its category."""
 
     __slots__ = ("category", "name")
 
@@ -49,7 +49,7 @@ class AggregatedSection(OpenAggregate):
 
     __slots__ = ()
     decorate: ClassVar[Callable[..., Callable[[Any], Any]]]
-    """Name and category to a decorator: lent by ``span``, which lies above."""
+    """Makes a decorator from name and category; set by ``span``, a layer above."""
     of: AggregatedName
 
     def __enter__(self) -> AggregatedSection:
@@ -64,35 +64,35 @@ class AggregatedSection(OpenAggregate):
         raise NotImplementedError
 
     def __call__(self, function: Any) -> Any:
-        """Decorates a function, for ``@span("name", aggregate=True)``."""
+        """Decorate a function, for ``@span("name", aggregate=True)``."""
         return self.decorate(self.of.name, self.of.category, aggregate=True)(function)
 
     def set(self, /, **attributes: Any) -> None:
-        """Nothing is recorded: an aggregated section has no attributes."""
+        """Record nothing: an aggregated section has no attributes."""
 
 
 class AggregatedSections:
-    """The names of one recording whose calls are only added up."""
+    """The aggregated sections of one recording, by name."""
 
     def __init__(
         self, recording: Recording, parents: Parents, cells: Cells, plain: type[Section]
     ) -> None:
         self.known: dict[Any, AggregatedName] = {}
-        """By name, or name and category: what is found here takes the short way."""
+        """Names by name, or by name and category: those found here take the fast path."""
         self.places = AggregatedPlaces(recording, parents, cells)
         self.new, retire, self._watch_asyncio = _bind(recording, self.places, plain)
         recording.at_retire.append(retire)
         recording.registry.at_new_name.append(self._watch_asyncio)
 
     def make(self, name: Any, category: str | None) -> AggregatedSection:
-        """A section that is only added up, not entered yet."""
+        """Return an aggregated section, not entered yet."""
         key = name if category is None else (name, category)
         section = self.new()
         section.of = self.known.get(key) or self._first_time(key, name, category)
         return section
 
     def _first_time(self, key: Any, name: Any, category: str | None) -> AggregatedName:
-        self._watch_asyncio()  # as at every new name: it may have been imported since
+        self._watch_asyncio()  # as for every new name: asyncio may have been imported since
         if len(self.known) >= MAX_ENTRIES:
             say_once(TOO_MANY_NAMES, MAX_ENTRIES)
             key = name = names.OTHER
@@ -104,7 +104,7 @@ class AggregatedSections:
 def _bind(  # noqa: C901 - closures of one scope, by design
     recording: Recording, places: AggregatedPlaces, plain: type[Section]
 ) -> tuple[type[AggregatedSection], Callable[[], None], Callable[[], None]]:
-    """A class for the recording's journal, what retires it, and what has it see asyncio.
+    """Return a class for the recording's journal, its retire function and its asyncio switch.
 
     As in ``sections.section``, which has the reasons.
     """
@@ -124,7 +124,8 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                 above = get_current()
                 kind = above.__class__
                 self.covered_ns = 0
-                # Nearly always: inside one of ours that is open, where this thread has been before.
+                # Nearly always: inside an open section of the recorder, in a place this thread
+                # knows.
                 outer = above if kind is BoundAggregate else None
                 if (
                     (outer is not None or kind is plain)
@@ -138,7 +139,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                     cell = find(self, above)
                 self.cell = cell
                 self.sid = self.at = cell.word
-                if cell.word:  # else no cell was left: nobody sees it
+                if cell.word:  # else no cell was left: the section is invisible
                     self.t0 = clock()
                     self.token = set_current(self)
             except BaseException as problem:  # noqa: BLE001 - decided there
@@ -160,8 +161,8 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                     return
                 duration, cell, outer = t1 - self.t0, self.cell, self.outer
                 word = cell.word
-                # A cell is its thread's alone, and no call from here on: nothing in between runs a
-                # signal handler, so that it is added up once.
+                # A cell belongs to one thread, and there is no call from here on: nothing in
+                # between runs a signal handler, so that the duration is added exactly once.
                 if outer is None or not is_recursion(self, duration):
                     words[word + 2] += duration
                     if self.covered_ns > 0:
@@ -182,7 +183,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
 
     def retire() -> None:
         nonlocal words, reset_current
-        # Of the same size: what is still open adds to cells of it.
+        # Of the same size: sections that are still open add to its cells.
         words = memoryview(recording.journal.scratch).cast("Q")
         reset_current = reset_and_surface
 
@@ -195,7 +196,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
 
 @at_once
 def _rescue(problem: BaseException, do: Callable[..., None], *arguments: Any) -> None:
-    """Entering or leaving failed half way: does the rest, or undoes it."""
+    """Complete or undo a failed entering or leaving."""
     try:
         do(*arguments)
     except BaseException as another:  # noqa: BLE001 - decided there
@@ -206,12 +207,12 @@ def _rescue(problem: BaseException, do: Callable[..., None], *arguments: Any) ->
 
 def _finish(section: AggregatedSection, problem: BaseException) -> None:
     if is_foreign(problem) and getattr(section, "at", None):
-        section.__exit__(None, None, None)  # once more, from the beginning
+        section.__exit__(None, None, None)  # once more, from the start
     _restore(section, context_above(section))
 
 
 def _restore(section: AggregatedSection, above: Any) -> None:
-    """What was around is current again."""
+    """Make what was around current again."""
     section.at = 0
     if CURRENT.get() is section:
         CURRENT.set(above)

@@ -17,32 +17,33 @@ Sites = dict[tuple[str, int], tuple[int, int]]
 
 
 class AllocationSites:
-    """The lines that allocate, from ``begin`` to ``end``."""
+    """Lines that allocate, from ``begin`` to ``end``."""
 
     _asking: Final[set[int]] = set()
-    """Those for whose sake it is on, by identity."""
+    """Users for which tracing is on, by identity."""
 
     def __init__(self) -> None:
         import tracemalloc
 
         self._tracer: Any = tracemalloc
         self.before = b""
-        """What was there at the begin, where it was on already, as ``look`` gives it."""
+        """The allocations at the start, where tracing was on already, in the form of ``look``."""
 
     def begin(self) -> None:
-        """Switches it on, if need be."""
+        """Switch tracing on, if necessary."""
         if self._tracer.is_tracing():
             self.before = self.look()
             if not self._asking:
                 return
-        self._asking.add(id(self))  # first: interrupted after it has started, it has to be stopped
+        self._asking.add(id(self))  # first: if interrupted after the start, it has to be stopped
         if not self._tracer.is_tracing():
             self._tracer.start()
 
     def look(self) -> bytes:
-        """What is there of what the program allocated; empty: somebody has switched it off.
+        """Return the program's live allocations; empty: somebody has switched tracing off.
 
-        For ``read_sites``: as bytes it is no object among those that are counted meanwhile.
+        The result is for ``read_sites``: as bytes it adds no objects to those that are being
+        counted.
         """
         if not self._tracer.is_tracing():
             return b""
@@ -58,7 +59,7 @@ class AllocationSites:
         )
 
     def end(self) -> None:
-        """Switches it off, if nobody else is left; again does nothing."""
+        """Switch tracing off, if no other user is left; idempotent."""
         if id(self) in self._asking:
             self._asking.discard(id(self))
             if not self._asking and self._tracer.is_tracing():
@@ -66,6 +67,6 @@ class AllocationSites:
 
 
 def read_sites(seen: bytes) -> Sites:
-    """What ``look`` saw."""
+    """Decode a result of ``look``."""
     rows = msgspec.msgpack.decode(seen) if seen else []
     return {(file, line): (count, size) for file, line, count, size in rows}

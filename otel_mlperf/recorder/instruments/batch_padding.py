@@ -23,9 +23,9 @@ _MASK: Final = "attention_mask"
 _MOST_ROWS: Final = 32
 _MOST_PLACES: Final = 1 << 17
 _SHORTEST: Final = 8
-"""Places of a row from which on it is a sequence."""
+"""Minimum row length of a sequence."""
 _FEWEST_VALUES: Final = 4
-"""Numbers in a batch of tokens at least: fewer are a mask, or classes."""
+"""Minimum number of different values in a batch of tokens: fewer are a mask, or classes."""
 _DEPTH: Final = 3
 _MOST_PARTS: Final = 8
 _PLAIN: Final = {("torch", "Tensor"), ("numpy", "ndarray")}
@@ -34,7 +34,7 @@ Rows = list[list[int]]
 
 
 def look_for_padding(kept: dict[type, Any], cells: Cells, batch: Any) -> None:
-    """Called with each batch of a recording, and with what is kept of it; never raises."""
+    """Count the padding of a batch, with the recording's state ``kept``; never raises."""
     padding = kept.get(_BatchPadding)
     if padding is None:
         padding = kept[_BatchPadding] = _BatchPadding(cells)
@@ -42,14 +42,14 @@ def look_for_padding(kept: dict[type, Any], cells: Cells, batch: Any) -> None:
 
 
 class _BatchPadding:
-    """What the batches of one recording held that was looked at."""
+    """Padding of the examined batches of one recording."""
 
     def __init__(self, cells: Cells) -> None:
         self._cells = cells
         self._batches = 0
 
     def look(self, batch: Any) -> None:
-        """Looks into it, if it is its turn."""
+        """Examine a batch, if it is its turn."""
         self._batches += 1
         if self._batches & (self._batches - 1):
             return
@@ -63,7 +63,7 @@ class _BatchPadding:
 
 
 def count_padding(batch: Any) -> tuple[int, int] | None:
-    """Places of its first rows that are padding, and all of them; None: it holds no tokens."""
+    """Return the number of padded places in its first rows, and of all; None: no tokens."""
     mask = batch.get(_MASK) if isinstance(batch, Mapping) else None
     if mask is not None and (rows := _rows(mask)):
         return sum(row.count(0) for row in rows), sum(map(len, rows))
@@ -78,12 +78,12 @@ def count_padding(batch: Any) -> tuple[int, int] | None:
 
 
 def _ending(rows: Rows) -> int:
-    """Places at the ends of rows that hold the one number that most rows end with."""
+    """Return the number of places at row ends with the number that most rows end with."""
     value, count = Counter(row[-1] for row in rows).most_common(1)[0]
     if count < 2:
         return 0
     runs = [_run(row, value) for row in rows]
-    # Sentences end with one and the same token, too; a row of nothing else is no sentence.
+    # Sentences end with the same token, too; a row of only that token is no sentence.
     whole = sum(run == len(row) for run, row in zip(runs, rows, strict=True))
     return 0 if 2 * whole > len(rows) else sum(run - 1 for run in runs if run > 1)
 
@@ -93,9 +93,9 @@ def _run(row: Sequence[int], value: int) -> int:
 
 
 def _rows(tensor: Any) -> Rows:
-    """Its first rows, if it is a matrix of whole numbers in memory of the host; else none.
+    """Return the first rows of a matrix of whole numbers in host memory; else nothing.
 
-    Not of a kind of its own: to read one that is spread over ranks is a collective.
+    Tensor subclasses are excluded: reading a tensor that is distributed over ranks is a collective.
     """
     if (type(tensor).__module__, type(tensor).__name__) not in _PLAIN:
         return []

@@ -56,12 +56,12 @@ So a value on a bucket's upper bound belongs to it, and the key costs two operat
 
 
 def content_of(kind: str, name: str, unit: str, labels: Labels = ()) -> Content:
-    """What a series is registered as, ``name`` being the metric's."""
+    """Return the content that a series is registered with; ``name`` is the metric's."""
     return ("cell", kind, name, unit, labels)
 
 
 class _OfThread(dict[Key, int]):
-    """One thread's cells: key to the index of the first word; given back when the thread ends."""
+    """One thread's cells: key to the index of the first word; released when the thread ends."""
 
     __slots__ = ("_waiting",)
 
@@ -77,7 +77,7 @@ class _OfThread(dict[Key, int]):
 
 
 class ThreadCells(threading.local):
-    """The caller's cells."""
+    """The cells of the calling thread."""
 
     def __init__(self, waiting: dict[Key, list[int]]) -> None:
         self.cells = _OfThread(waiting)
@@ -99,47 +99,47 @@ class Cells:
     # -- counters, gauges, histograms ------------------------------------------------------------
 
     def add(self, name: str, unit: str, value: float, labels: Labels = ()) -> None:
-        """Adds to a counter of the package's own."""
+        """Add to a counter of the package's own."""
         word = self.shared(content_of("counter", name, unit, labels))
         if word:
-            # Nothing between load and store gives up the GIL or runs a signal handler.
+            # Nothing between load and store releases the GIL or runs a signal handler.
             self._journal.floats[word + 1] += value
 
     def set(self, name: str, unit: str, value: float, labels: Labels = ()) -> None:
-        """Sets a gauge of the package's own: the last value wins."""
+        """Set a gauge of the package's own: the last value wins."""
         word = self.shared(content_of("gauge", name, unit, labels))
         if word:
             self._journal.floats[word + 1] = value
 
     def shared(self, content: Content) -> int:
-        """The cell of a series, the same for all threads; 0 when none is left."""
+        """Return the cell of a series, the same for all threads; 0 if none is left."""
         if self._recording.is_retired:
             return 0
         word = self._shared.get(content)
         if word is None:
             word = self.take(content)
             if word and content[1] == "gauge":
-                self._journal.floats[word + 1] = nan  # nobody has set it
+                self._journal.floats[word + 1] = nan  # not set yet
             word = self._shared.setdefault(content, word)
         return word
 
     # -- cells -----------------------------------------------------------------------------------
 
     def word(self, key: Key, content: Content) -> int:
-        """This thread's cell for ``key``; 0 when none is left."""
+        """Return this thread's cell for ``key``; 0 if none is left."""
         if self._recording.is_retired:
             return 0
         cells = self.local.cells
         word = cells.get(key)
         if word is None:
-            # An ended thread's: a pool that is made anew for each epoch must not use them all up.
+            # The cell of an ended thread: a new pool in each epoch must not exhaust the cells.
             waiting = self._waiting.get(key)
             word = waiting.pop() if waiting else self.take(content)
             cells[key] = word
         return word
 
     def take(self, content: Content) -> int:
-        """Takes one more cell; 0 when none is left, which is counted."""
+        """Allocate one more cell; 0 if none is left, which is counted."""
         self._taken += 1
         word = self._journal.cell(self._entry(content))
         if not word:
@@ -149,12 +149,12 @@ class Cells:
         return word
 
     def added_up(self) -> dict[int, tuple[int, int, int]]:
-        """Count, sum and covered time of aggregated sections so far, by the cell's first word."""
+        """Return count, sum and covered time of aggregated sections so far, by first word."""
         words = self._journal.words
         return {w: (words[w + 1], words[w + 2], words[w + 5]) for w in list(self.aggregates)}
 
     def counted(self) -> dict[str, float]:
-        """What the program's own counters came to, by name, all label sets together."""
+        """Return the totals of the program's own counters, by name, over all label sets."""
         found: dict[str, float] = {}
         for content, word in list(self._shared.items()):
             if word and content[1] == "counter" and content[2].startswith(_OWN):
@@ -163,14 +163,14 @@ class Cells:
         return found
 
     def _entry(self, content: Content) -> int:
-        """One entry for all cells of a content: a reader adds up what has the same number."""
+        """Return one entry for all cells of a content: a reader adds up cells of one number."""
         number = self._numbers.get(content)
         if number is None:
             number = self._numbers.setdefault(content, self._journal.entry(content))
         return number
 
     def within_limits(self, content: Content) -> Content:
-        """The content, with the one label of what is too much where it is too much."""
+        """Return the content, with the overflow label if there are too many label sets."""
         if not content[4] or content in self._shared:
             return content
         cells = self._journal.shape.cells
@@ -182,18 +182,18 @@ class Cells:
 
 
 class NoRoomError(Exception):
-    """No cell is left for a bucket; the journal has counted that."""
+    """Raised if no cell is left for a bucket; the journal has counted that."""
 
 
 class HistogramCells(dict[float, int]):
-    """Word of each bucket by key."""
+    """Words of a histogram's buckets, by key."""
 
     __slots__ = ("_cells", "_content", "_exemplar", "_parents", "_recording")
 
     def __init__(
         self, recording: Recording, parents: Parents, cells: Cells, head: int, content: Content
     ) -> None:
-        """``head`` is the first word of the cell with sum, zeros, least and most."""
+        """Initialise the head cell; ``head`` is the first word with sum, zeros, min and max."""
         super().__init__()
         self._recording, self._parents = recording, parents
         self._cells, self._content = cells, content
@@ -203,7 +203,7 @@ class HistogramCells(dict[float, int]):
         journal.words[head + 7] = HistogramCell.HEAD
 
     def __missing__(self, key: float) -> int:
-        """Takes the cell of a bucket.
+        """Allocate the cell of a bucket.
 
         Raises:
             NoRoomError: none is left.
@@ -214,14 +214,14 @@ class HistogramCells(dict[float, int]):
             raise NoRoomError
         self._recording.journal.words[word + 7] = BUCKETS_AT + block
         first = -float(block * BUCKETS_IN_CELL + 1)
-        # A signal handler or another thread may have taken one meanwhile and counted in it: that
-        # one is kept, for a reader takes one cell's count for a bucket, not the sum of two.
+        # A signal handler or another thread may have allocated a cell in the meantime and counted
+        # in it. That cell is kept: a reader uses one cell's count of a bucket, not the sum of two.
         for i in range(BUCKETS_IN_CELL):
             self.setdefault(first - i, word + 1 + i)
         return self[key]
 
     def note(self, section: Any, value: float) -> None:
-        """Makes the value the example of this histogram if its trace is always kept."""
+        """Make the value the exemplar of this histogram if its trace is always sampled."""
         recording = self._recording
         while isinstance(section, SectionContext) and section.adds_up:
             section = context_above(section)
@@ -250,5 +250,6 @@ class HistogramCells(dict[float, int]):
         now = time.monotonic_ns()
         journal.floats[at + 1] = value
         words[at + 2], words[at + 3], words[at + 4] = now, span, root
-        # A reader in between, or a kill, sees that these do not belong together.
+        # Checksum: a reader in between, or after a kill, detects that values do not belong
+        # together.
         words[at + 5] = words[at + 1] ^ now ^ span ^ root

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.instruments.cells import Cells
 
 PAUSE_NS = 1_000_000
-"""From here on a collection is a section, not only counted."""
+"""Minimum duration of a collection that is a section, not only counted."""
 _GENERATIONS = 3
 _PAUSE_FLAGS = int(Kind.SECTION | Flag.PAUSE)
 _METRICS = (names.GC_COLLECTIONS, names.GC_COLLECTED, names.GC_UNCOLLECTABLE, names.GC_TIME)
@@ -43,11 +43,12 @@ _METRICS = (names.GC_COLLECTIONS, names.GC_COLLECTED, names.GC_UNCOLLECTABLE, na
 def watch_garbage(
     recording: Recording, cells: Cells, clock: Callable[[], int] = time.monotonic_ns
 ) -> None:
-    """Counts collections from now on, until the recording is retired."""
+    """Count collections from now on, until the recording is retired."""
     places = [_places(cells, metric) for metric in _METRICS]
     if not all(map(all, places)):
         return
-    # What a signal handler raises meanwhile is the program's; here the interpreter would drop it.
+    # What a signal handler raises in the meantime is the program's; here the interpreter would drop
+    # it.
     watch = raises_afterwards(_watch(recording, clock, *places))
     gc.callbacks.append(watch)
 
@@ -75,8 +76,8 @@ def _watch(
             if phase == "start":
                 began = clock()
                 return
-            # The journal is the parent's also before a forked child's recording is retired: what
-            # other libraries do right after a fork is collected, too.
+            # The journal is the parent's even before a forked child's recording is retired: other
+            # libraries may cause a collection right after a fork.
             if not began or recording.is_retired or os.getpid() != pid:
                 return
             ended = clock()
@@ -110,7 +111,7 @@ def _record_pause(recording: Recording, began: int, ended: int, generation: int)
 
 
 def _places(cells: Cells, metric: Metric) -> list[int]:
-    """The cell of each generation's counter; 0 where none is left."""
+    """Return the cell of each generation's counter; 0 if none is left."""
     return [
         cells.shared(
             content_of(

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 _FACTORS: Final = {"MmBackward0": ("self", "mat2"), "AddmmBackward0": ("mat1", "mat2")}
-"""What nodes of products call both matrices; of these only shapes and strides are asked."""
+"""Names of both matrices in nodes of products; only their shapes and strides are read."""
 _PRODUCT_WEIGHT: Final = "TBackward0"
-"""What torch.nn.functional.linear does with its weight before the product."""
+"""The operation of torch.nn.functional.linear on its weight before the product."""
 _SMALLEST: Final = 128
-"""Rows or columns below which a product waits for memory: another type makes it no faster."""
+"""Rows or columns below which a product is limited by memory: another type makes it no faster."""
 _EXACT: Final = "highest"
-"""Precision of products at which those of float32 are made in float32."""
+"""Precision setting with which products of float32 are computed in float32."""
 
 
 def read_costly_settings(nodes: Iterable[Any]) -> dict[names.Metric, int]:
-    """By metric what costs time in a pass with these nodes: absent where it is not known."""
+    """Return what makes a pass with these nodes slow, by metric; unknown metrics are absent."""
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
@@ -38,11 +38,12 @@ def read_costly_settings(nodes: Iterable[Any]) -> dict[names.Metric, int]:
 
 
 def count_float32(nodes: Iterable[Any], device: str = "cuda") -> int:
-    """Floating point operations of products of float32 on such a device, forward and backward.
+    """Return the operations of float32 products on such a device, forward and backward.
 
-    Of a matrix of m rows and k columns with one of n columns 2·m·k·n, and as many for each of the
-    two that has a gradient. Sparse matrices, small ones, products of batches and convolutions are
-    not among them; of a matrix that several ranks share (DTensor) the whole is.
+    A product of a matrix of m rows and k columns with one of n columns counts 2·m·k·n floating
+    point operations, and as many for each of the two matrices that has a gradient. Sparse matrices,
+    small ones, products of batches and convolutions are not counted. A matrix that several ranks
+    share (DTensor) counts as a whole.
     """
     return sum(_operations(node, device) for node in nodes if node.name() in _FACTORS)
 
@@ -53,7 +54,7 @@ def _operations(node: Any, device: str) -> int:
         return 0
     first, second = _FACTORS[node.name()]
     above = [function for function, _ in node.next_functions[-2:]]
-    # A sparse one has no strides, nor has one without a gradient: there a linear layer is known.
+    # A sparse matrix has no strides, nor has one without a gradient: then a linear layer decides.
     is_layer = above[1] is not None and above[1].name() == _PRODUCT_WEIGHT
     if not is_layer and not getattr(node, f"_saved_{first}_sym_strides"):
         return 0
@@ -66,7 +67,7 @@ def _operations(node: Any, device: str) -> int:
 
 
 def _precision(torch: Any) -> str:
-    """As the program has set it; empty: in the old way and in the new one, which torch refuses."""
+    """Return the program's setting; empty: a mix of old and new settings, which torch refuses."""
     try:
         return str(torch.get_float32_matmul_precision())
     except RuntimeError:
@@ -74,9 +75,10 @@ def _precision(torch: Any) -> str:
 
 
 COUNTED: Final = (2, 20, 200)
-"""Backward passes whose operations are counted: the first one may be another."""
+"""Numbers of the backward passes that are counted: the first one may be atypical."""
 MOST: Final = 20_000
-"""Nobody asks for more, and each takes 1 µs to count, where a GPU is used 1.6."""
+"""Maximum number of counted nodes: more are never needed, and each costs 1 µs, with a GPU 1.6 µs.
+"""
 _SELECT: Final = "SelectBackward0"
 _WEIGHT: Final = "torch::autograd::AccumulateGrad"
 _PRODUCT: Final = "AddmmBackward0"
@@ -86,13 +88,14 @@ _SLICE: Final = "SliceBackward0"
 _HOPS: Final = 3
 """Views and a sum between the product of a whole sequence and its parts."""
 _OFTEN: Final = 8
-"""Uses of a weight in one graph from which on it is used in a loop: ties of weights are fewer."""
+"""Minimum number of uses of a weight in one graph that indicates a loop: tied weights have fewer.
+"""
 _LOOPED_WEIGHTS: Final = 2
-"""Weights that a layer of torch's own RNN uses at each time: the matrix of the state and a bias."""
+"""Weights that a layer of torch's own RNN uses at each time: the state's matrix and a bias."""
 
 
 def nodes_behind(tensors: Any) -> set[Any]:
-    """The nodes of autograd's graph behind a tensor or several, up to ``MOST``."""
+    """Return the nodes of autograd's graph behind one or several tensors, up to ``MOST``."""
     given = tensors if isinstance(tensors, (tuple, list)) else [tensors]
     waiting = [getattr(tensor, "grad_fn", None) for tensor in given]
     seen: set[Any] = set()
@@ -105,11 +108,11 @@ def nodes_behind(tensors: Any) -> set[Any]:
 
 
 def count_operations(nodes: set[Any]) -> dict[names.Metric, int]:
-    """By metric what is among the nodes of a graph.
+    """Return counts of the nodes of a graph, by metric.
 
-    All of them, a part that was compiled is one; those that take one element out along
-    a dimension, ``x[:, t]``; and those at which a gradient arrives: one for each weight, however
-    often it is used. These are not told where it is torch's own RNN that goes through time.
+    Counted are all nodes, where a compiled part is one node; nodes that select one element along a
+    dimension, ``x[:, t]``; and nodes at which a gradient arrives: one for each weight, however
+    often it is used. The last count is omitted where torch's own RNN goes through time.
     """
     kinds = [node.name() for node in nodes]
     size = {names.GRAPH_NODES: len(kinds), names.GRAPH_SELECTS: kinds.count(_SELECT)}
@@ -120,9 +123,9 @@ def count_operations(nodes: set[Any]) -> dict[names.Metric, int]:
 def _is_rnn(nodes: set[Any], kinds: list[str]) -> bool:
     """Return whether the only loop in the graph is that of torch's own RNN.
 
-    It multiplies the whole sequence at once and takes the parts of that product, or slices packed
-    sequences; at each time it uses the weights of the state alone, half of those that it has. A
-    cell in a loop of Python uses those of the input there, too.
+    That RNN multiplies the whole sequence at once and unbinds the product, or slices packed
+    sequences. At each time it uses only the weights of the state, half of its weights. A cell in a
+    Python loop uses those of the input there, too.
     """
     looped = _count_looped_weights(nodes)
     if not looped:
@@ -134,7 +137,7 @@ def _is_rnn(nodes: set[Any], kinds: list[str]) -> bool:
 
 
 def _is_of_product(part: Any) -> bool:
-    """Return whether what is taken apart is a product of matrices."""
+    """Return whether the tensor that is taken apart is a product of matrices."""
     node = part
     for _ in range(_HOPS):
         node = node.next_functions[0][0] if node.next_functions else None
@@ -155,9 +158,9 @@ def look_at_pass(kept: dict[type, Any], cells: Cells, tensors: Any) -> None:
     """Count the operations of the backward pass that is about to start, if it is its turn.
 
     Args:
-        kept: of the recorder.
-        cells: of the recorder.
-        tensors: that the pass starts at.
+        kept: the recorder's state of upper layers.
+        cells: the recorder's cells.
+        tensors: tensors at which the pass starts.
     """
     passes = kept[_Passes] = kept.get(_Passes, 0) + 1
     if passes in COUNTED:
@@ -165,21 +168,21 @@ def look_at_pass(kept: dict[type, Any], cells: Cells, tensors: Any) -> None:
 
 
 class _Passes:
-    """The key of the number of passes of one recording."""
+    """Key for the number of passes of one recording."""
 
 
 def tell_size(tensors: Any, cells: Cells) -> None:
-    """Counts them, and writes the numbers for the agent to read, with what makes the pass longer.
+    """Count the nodes, and store the counts and costly settings for the agent.
 
     Args:
-        tensors: that the pass begins at.
-        cells: of the recorder.
+        tensors: tensors at which the pass starts.
+        cells: the recorder's cells.
     """
     nodes = nodes_behind(tensors)
     _tell(count_operations(nodes), cells)
     try:
         settings = read_costly_settings(nodes)
-    except Exception as error:  # noqa: BLE001 - nodes of another torch may say other things
+    except Exception as error:  # noqa: BLE001 - nodes of other torch versions may differ
         raise_foreign(error)
         internal_error(error)
         return

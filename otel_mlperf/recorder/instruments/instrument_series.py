@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import Parents
 
 MOST = sys.float_info.max
-"""The limit of floats."""
+"""The largest finite float."""
 HUGE = 1 << 1024
-"""No float holds it: below it an integer that is too large is an OverflowError."""
+"""Larger than any float: below it an integer that is too large raises OverflowError."""
 
 S = TypeVar("S")
 _TOO_MANY = "more than {} label sets of {}: later ones are added up in one labelled {}=true"
 
 
 class Bound:
-    """What records for one series in one run, and ends that."""
+    """The recording method of one series in one run, and the function that ends it."""
 
     __slots__ = ("end", "record")
 
@@ -56,15 +56,15 @@ class Bound:
 
 
 class InstrumentSeries:
-    """One label set of one instrument."""
+    """One series: a label set of an instrument."""
 
     __slots__ = ("content", "name")
     method: ClassVar[str]
-    """The method that records."""
+    """Name of the method that records."""
     low: ClassVar[float] = 0.0
-    """The least value that may be recorded."""
+    """The smallest value that may be recorded."""
     remedy: ClassVar[str] = "use a gauge"
-    """For what is below it."""
+    """Advice for smaller values."""
     usual: ClassVar[type[InstrumentSeries]]
     """The class while nothing is recorded."""
 
@@ -72,25 +72,25 @@ class InstrumentSeries:
         self.name, self.content = name, content
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """What records into the cell at ``word``."""
+        """Return the method that records into the cell at ``word``."""
         raise NotImplementedError
 
     def install(self, bound: Bound) -> None:
-        """From now on it records by ``bound``, the method of a class of its own.
+        """Make ``bound`` the recording method, through a class of its own.
 
-        The interpreter finds a method of a class without dictionary faster than anything else.
+        The interpreter finds a method of a class without a dictionary faster than anything else.
         """
         usual = self.usual
-        # One store: a thread in the middle of a call ends it by the method that it has begun with.
+        # One store: a thread in the middle of a call completes it with the previous method.
         members = {"__slots__": (), self.method: bound.record}
         self.__class__ = type(usual.__name__, (usual,), members)
 
     def uninstall(self) -> None:
-        """From now on it looks for what records."""
+        """Look up the active recording from now on."""
         self.__class__ = self.usual
 
     def record_slowly(self, value: Any) -> None:
-        """Records any value, or says why not, and takes the short way from then on."""
+        """Record any value, or log why not, and take the fast path from then on."""
         try:
             number = plain_number(self.name, value)
             if number < 0 and self.low == 0:
@@ -102,7 +102,7 @@ class InstrumentSeries:
                 return
             bound = recorder.series.bound(self)
             if bound is not None:
-                # A class for each run, not for each call: most that come here are refused values.
+                # A class for each run, not for each call: most calls here are rejected values.
                 if type(self).__dict__.get(self.method) is not bound.record:
                     self.install(bound)
                 bound.record(self, number)
@@ -119,24 +119,24 @@ class SeriesInUse:
         self._series: set[InstrumentSeries] = set()
 
     def bound(self, series: InstrumentSeries) -> Bound | None:
-        """What records for a series; None when no cell is left."""
+        """Return the recording method of a series; None if no cell is left."""
         content = self.cells.within_limits(series.content)
         bound = self._bound.get(content)
         if bound is None:
             word = self.cells.shared(content)
             if not word:
                 return None
-            # Two threads may bind at once; the first is kept: each has a sum of its own in its
-            # closure, and would write over the other's.
+            # Two threads may bind concurrently; the first method is kept: each method has a sum of
+            # its own in its closure, and would overwrite the other's.
             bound = self._bound.setdefault(content, series.bind(self, word))
         self._series.add(series)
         return bound
 
     def retire(self) -> None:
-        """From now on none finds a cell: the memory belongs to a run that is over."""
-        # First the methods, which the program may hold: then the way to find them. A value that
-        # is too large for the new limits goes the long way and finds the next run, or a forked
-        # child's own recording, whose sums begin at 0 with a start time of their own.
+        """Disconnect all series from their cells: the memory belongs to a run that is over."""
+        # First the methods, to which the program may refer, then the lookup of methods. Every value
+        # is beyond the new limits and takes the slow path. That finds the next run, or a forked
+        # child's own recording, whose sums start at 0 with a start time of their own.
         for bound in list(self._bound.values()):
             bound.end()
         for series in list(self._series):
@@ -145,10 +145,10 @@ class SeriesInUse:
 
 
 class LabelSets(Generic[S]):
-    """The series of one instrument.
+    """The series of one instrument, by label set.
 
     Args:
-        name: the instrument's, for people.
+        name: the instrument's name, for messages.
         plain: its series without labels.
         make: makes the series of a label set.
     """
@@ -157,16 +157,16 @@ class LabelSets(Generic[S]):
         self._name, self._plain, self._make = name, plain, make
         self._series: dict[Labels, S] = {(): plain}
         self._known: dict[tuple[Any, ...], S] = {}
-        """Series by labels as they are given, where all are text: 1 and True are equal."""
+        """Series by labels as passed, where all values are text: 1 and True are equal."""
 
     def find(self, labels: Mapping[str, Any], more: Any = None) -> S:
-        """The series with these labels, and those of ``more``, as OpenTelemetry's; never raises."""
+        """Return the series with these labels and ``more`` (OpenTelemetry's form); never raises."""
         if more is not None:
             labels = self._joined(labels, more)
         try:
             return self._known[tuple(labels.items())]
         except (KeyError, TypeError):
-            pass  # not known yet, or a list
+            pass  # unknown so far, or a list
         try:
             return self._find(labels)
         except Exception as error:  # noqa: BLE001 - recording never raises
@@ -210,7 +210,7 @@ def _text(value: Any) -> str:
 
 
 def try_slowly(slowly: Callable[[Any], None], value: Any, error: Exception) -> None:
-    """Tries the long way where the short one failed by ``error``.
+    """Try the slow path after the fast path failed with ``error``.
 
     Raises:
         Exception: ``error`` itself, where a signal handler of the program raised it.
@@ -221,11 +221,11 @@ def try_slowly(slowly: Callable[[Any], None], value: Any, error: Exception) -> N
 
 
 def plain_number(name: str, value: Any) -> float:
-    """A plain number; nan for what would have to be fetched from a GPU, or is none."""
+    """Return a plain number; nan for other values and those that would be fetched from a GPU."""
     try:
         if isinstance(value, int | float):
             return float(value)
-        if not hasattr(value, "is_cuda") and hasattr(value, "item"):  # NumPy's and its like
+        if not hasattr(value, "is_cuda") and hasattr(value, "item"):  # NumPy and similar libraries
             return float(value.item())
     except OverflowError:
         say_once(f"{name} got an integer that no float can hold; left out")

@@ -23,11 +23,11 @@ _BASES: Final = type.__dict__["__mro__"].__get__
 _MODULE: Final = type.__dict__["__module__"].__get__
 _QUALIFIED: Final = type.__dict__["__qualname__"].__get__
 _CHUNK: Final = 1000
-"""Objects whose references are asked for together: one at a time takes twice as long."""
+"""Number of objects whose references are queried together: one at a time is half as fast."""
 
 
 class _Kind:
-    """One type, while the objects are counted."""
+    """One type, while objects are counted."""
 
     __slots__ = ("bytes", "count", "is_array", "is_tensor", "name", "size_of")
 
@@ -40,10 +40,10 @@ class _Kind:
 
 
 class LiveObjects:
-    """The objects of this moment.
+    """The objects that are alive at this moment.
 
     Args:
-        hidden: a type whose objects do not count, nor what they alone refer to.
+        hidden: a type whose objects are not counted, nor what only they refer to.
     """
 
     def __init__(self, hidden: type) -> None:
@@ -53,10 +53,10 @@ class LiveObjects:
         self._tensor = _class_of("torch", "Tensor")
         self._array: Any = _class_of("numpy", "ndarray")
         self.tensors: list[Any] = []
-        """Those of PyTorch: to be let go by whoever looks at them."""
+        """PyTorch's tensors, which the caller must release."""
 
     def count(self) -> dict[str, list[int]]:
-        """How many there are of each type, and how large they are by themselves, by its name."""
+        """Return the number and the own size of objects of each type, by the type's name."""
         known = gc.get_objects()
         for at in range(0, len(known), _CHUNK):
             some = [one for one in known[at : at + _CHUNK] if type(one) is not self._hidden]
@@ -71,14 +71,14 @@ class LiveObjects:
         return found
 
     def _unseen(self, referents: Iterable[Any]) -> list[Any]:
-        """Those that the collector does not list, each once."""
+        """Return the objects that the collector does not list, each once."""
         found = {id(one): one for one in referents if not gc.is_tracked(one)}
         for known in found.keys() & self._seen:
             del found[known]
         return [*found.values()]
 
     def _add(self, some: list[Any]) -> list[Any]:
-        """Counts them; gives the arrays whose memory some of them only look into."""
+        """Count objects; return the arrays whose memory some of them share."""
         bases = []
         for one in some:
             key = id(type(one))
@@ -98,7 +98,7 @@ class LiveObjects:
 
 
 def _class_of(module: str, name: str) -> type | None:
-    """A class of a package, if the program has loaded it whole."""
+    """Return a class of a package, if the program has loaded it completely."""
     found = getattr(sys.modules.get(module), name, None)
     return found if isinstance(found, type) else None
 
@@ -110,7 +110,7 @@ def _name(kind: type) -> str:
 
 
 def _size_of(kind: type) -> Callable[[Any], int]:
-    """What tells the size of such objects without calling a function of the program."""
+    """Return a function for the size of such objects that calls no code of the program."""
     is_own = True
     for base in _BASES(kind):
         found = _ATTRIBUTES(base).get("__sizeof__")

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HANDLE: Final = "torch.storage.UntypedStorage"
-"""Python's handle of a tensor's memory: PyTorch makes one as it is asked, and keeps it."""
+"""Python's handle of a tensor's memory: PyTorch makes one on demand, and keeps it."""
 
 
 def count_tensors(tensors: Iterable[Any]) -> dict[str, list[int]]:
-    """Pieces of memory and their bytes, by what they hold; of several tensors, by the largest."""
+    """Return the number and bytes of storages by description, that of the largest tensor."""
     torch = sys.modules["torch"]
     plain = (torch.Tensor, torch.nn.Parameter)
     held: dict[int, tuple[int, str, int]] = {}
@@ -29,7 +29,7 @@ def count_tensors(tensors: Iterable[Any]) -> dict[str, list[int]]:
                 storage = torch.Tensor.__base__.untyped_storage(tensor)
                 place, size = storage._cdata, storage.nbytes()
                 about = _about(tensor, storage, is_plain=type(tensor) in plain)
-            except Exception as error:  # noqa: BLE001 - a sparse one, or of a device of its own
+            except Exception as error:  # noqa: BLE001 - a sparse tensor, or an unknown device
                 raise_foreign(error)
                 continue
             held[place] = max(held.get(place, (-1, "", 0)), (*about, size))
@@ -42,7 +42,7 @@ def count_tensors(tensors: Iterable[Any]) -> dict[str, list[int]]:
 
 
 def _about(tensor: Any, storage: Any, *, is_plain: bool) -> tuple[int, str]:
-    """How many numbers it has, and what is said of it."""
+    """Return the number of elements of a tensor, and its description."""
     if not is_plain:
         return 0, f"{type.__dict__['__qualname__'].__get__(type(tensor))} on {storage.device}"
     numbers = str(tensor.dtype).removeprefix("torch.")

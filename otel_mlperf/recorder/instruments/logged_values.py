@@ -33,14 +33,14 @@ Where = tuple[int, int, int, int, int]
 
 
 class Values:
-    """The logged values of one journal."""
+    """Logged values of one journal."""
 
     def __init__(self, recording: Recording, parents: Parents, stepping: Stepping) -> None:
         self._recording, self._parents, self._stepping = recording, parents, stepping
         self._late: Late | None = None
 
     def log(self, values: dict[str, Any]) -> None:
-        """One row for each value; those on a device follow later."""
+        """Write one row for each value; values on a device follow later."""
         self.publish()
         registry, parents, now = self._recording.registry, self._parents, time.monotonic_ns()
         section, track = parents.surrounding()
@@ -62,7 +62,7 @@ class Values:
             return
         try:
             number = float(value) if hasattr(value, "__float__") else None
-        except (TypeError, ValueError, OverflowError):  # several numbers; none that a float holds
+        except (TypeError, ValueError, OverflowError):  # several numbers, or none that fits a float
             number = None
         if number is None:
             say_once(f"log(): {name} is a {type(value).__name__}, numbers are expected; left out")
@@ -81,11 +81,11 @@ class Values:
                 self._late = Late()
             if not self._late.copy(tensor, now, where):
                 self._recording.journal.count(Word.LOST_VALUES)
-            # Calls of CUDA are tens of microseconds, which the program has not asked for.
+            # Calls of CUDA cost tens of microseconds, which the program has not requested.
             self._recording.journal.count(Word.WATCH_TIME, time.monotonic_ns() - began_ns)
 
     def write(self, time_ns: int, value: float, where: Where) -> None:
-        """Writes the row of one value."""
+        """Write the row of one value."""
         bits = int.from_bytes(_BITS.pack(value), "little")
         sid, number, root, track, entry = where
         self._recording.journal.put(
@@ -93,7 +93,7 @@ class Values:
         )
 
     def publish(self) -> None:
-        """Writes the rows of the values whose copies have arrived."""
+        """Write the rows of the values whose copies have arrived."""
         if self._late is None or self._recording.is_retired:
             return
         try:
@@ -105,7 +105,7 @@ class Values:
             self._recording.journal.count(Word.LOST_VALUES, len(late.waiting))
 
     def finish(self, deadline_ns: int) -> None:
-        """Publishes what still arrives before the deadline; counts the rest."""
+        """Publish what arrives before the deadline and count the rest as lost."""
         self.publish()
         while self._late is not None and self._late.waiting and time.monotonic_ns() < deadline_ns:
             time.sleep(0.001)
@@ -115,7 +115,7 @@ class Values:
 
 
 class Late:
-    """Copies of device tensors that are under way, oldest first."""
+    """Pending copies of device tensors, oldest first."""
 
     def __init__(self) -> None:
         self._torch: Any = sys.modules["torch"]
@@ -125,7 +125,7 @@ class Late:
         self.waiting: deque[tuple[Any, int, int, Where]] = deque()
 
     def copy(self, tensor: Any, time_ns: int, where: Where) -> bool:
-        """Starts a copy; False where none can be: too many under way, a graph being captured."""
+        """Start a copy; False if impossible: too many are pending, or a graph is being captured."""
         if len(self.waiting) >= _SLOTS or _is_capturing(self._torch, tensor.device):
             return False
         slot = self._next
@@ -138,8 +138,8 @@ class Late:
         return True
 
     def arrived(self) -> Iterator[tuple[int, float, Where]]:
-        """Time, value and place of the copies that are done, in the order of their calls."""
-        # To ask an event while this thread captures a graph makes the program's capture fail.
+        """Yield time, value and place of the completed copies, in the order of their calls."""
+        # Querying an event while this thread captures a graph makes the program's capture fail.
         if self.waiting and _is_capturing(self._torch, self._device):
             return
         while self.waiting and self.waiting[0][0].query():
@@ -153,5 +153,5 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_capturing(torch: Any, device: Any) -> bool:
-    """Whether this thread captures a CUDA graph: a copy would be part of it, an event an error."""
+    """Return whether this thread captures a CUDA graph: copies and events would disturb it."""
     return device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())

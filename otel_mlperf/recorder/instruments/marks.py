@@ -27,15 +27,15 @@ class Mark:
     def __init__(self, journal: Journal | None, number: int, slot: int, time_ns: int) -> None:
         self.journal, self.number, self.slot, self.time_ns = journal, number, slot, time_ns
         self.dropped = 0
-        """Sections for which there had been no room in the journal."""
+        """Number of sections for which the journal had no room."""
         self.added_up: dict[int, tuple[int, int, int]] = {}
         """Count, sum and covered time of aggregated sections until then, by cell."""
         self.counted: dict[str, float] = {}
-        """What the program's own counters came to until then."""
+        """Totals of the program's own counters until then."""
 
 
 class Marks:
-    """The marks of one journal."""
+    """Marks of one journal."""
 
     def __init__(self, journal: Journal, cells: Cells) -> None:
         self._journal, self._cells = journal, cells
@@ -43,18 +43,18 @@ class Marks:
         self._asked = itertools.cycle(ASKED).__next__
         self.start = Mark(journal, START, 0, time.monotonic_ns())
         self.epoch = self.asked = self.start
-        """Of the open epoch, or the one before; of the last question."""
+        """Mark of the open epoch, or the previous one; mark of the last query."""
 
     def set_own(self, entry: int = 0, step: int = 0) -> Mark:
-        """One that the program asks for, with the entry of its name; without, the end's."""
+        """Set a mark of the program, with the entry of its name; without one, the end's."""
         return self._set(self._number(), step & _MASK, entry)
 
     def begin_epoch(self) -> None:
-        """An epoch begins here."""
+        """Set the mark of an epoch that starts here."""
         self.epoch = self._set(EPOCH)
 
     def ask(self) -> tuple[Mark, Mark]:
-        """A question is asked here; also where the one before was."""
+        """Set the mark of a query; return it and the mark of the previous query."""
         before, self.asked = self.asked, self._set(self._asked())
         return self.asked, before
 
@@ -62,7 +62,7 @@ class Marks:
         journal = self._journal
         now, slot = time.monotonic_ns(), journal.draw(Word.LOST_FRAME if entry else 0)
         journal.store(slot, now, 0, number, step, 0, 0, entry, Kind.MARK)
-        # In a full ring nothing more comes below the end of the lease.
+        # In a full ring no further row is written below the end of the lease.
         mark = Mark(journal, number, slot or journal.lease.end - 1, now)
         mark.dropped = journal.said[Word.LOST_RING_FULL]
         mark.added_up, mark.counted = self._cells.added_up(), self._cells.counted()

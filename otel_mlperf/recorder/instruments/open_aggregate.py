@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedName
 
 LONGEST_NS: Final = 1 << 62
-"""No call takes so long."""
+"""Longer than any call."""
 
 
 class Place(NamedTuple):
-    """What is around the calls of a name that add up together."""
+    """What encloses the calls of a name that are added up together."""
 
     enclosing: str
-    """Name of the section that they are directly in."""
+    """Name of the section that directly encloses them."""
     phase: str
     section: int
-    """Entry of the recorded section around, on the same track; 0: there is none."""
+    """Entry of the enclosing recorded section on the same track; 0: none."""
     path: tuple[str, ...]
-    """Recorded sections around, from below the step or run."""
+    """Enclosing recorded sections, from below the step or run."""
     inside: tuple[str, ...]
-    """Aggregated sections around, below those."""
+    """Enclosing aggregated sections, below those."""
     of_step: bool
     beside: bool
-    """They, or anything around, on another track than what is around that."""
+    """Whether they, or anything around, are on another track than their enclosing section."""
     since_ns: int
-    """Outside steps: when the latest phase began to have steps; 0: none had any."""
+    """Outside steps: when the first step of the latest phase started; 0: no phase had any."""
 
 
 class AddUpCell:
@@ -50,28 +50,28 @@ class AddUpCell:
     def __init__(self, of: AggregatedName, place: Place, word: int) -> None:
         self.of, self.place = of, place
         self.word = word
-        """Index of its first word; 0: there was none left."""
+        """Index of its first word; 0: no cell was left."""
         self.least_ns, self.most_ns = LONGEST_NS, 0
 
 
 class OpenAggregate(SectionContext):
-    """An open aggregated section, as those see it that are opened inside."""
+    """An open aggregated section, as sections inside it see it."""
 
     __slots__ = ("cell", "covered_ns", "of", "outer")
     adds_up = True
     of: AggregatedName
     cell: AddUpCell
     covered_ns: int
-    """What others inside took of it so far."""
+    """Time of sections inside it so far."""
     outer: OpenAggregate | None
-    """The aggregated section that it is directly in."""
+    """The aggregated section that directly encloses it."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value of the context around; it is no span itself."""
+        """Return a value of the context around; the section itself is no span."""
         return self if key == SECTION_KEY else self._around().get(key, default)
 
     def copy(self) -> dict[str, Any]:
-        """The context around as a plain dictionary, which remembers this section."""
+        """Return the context around as a plain dictionary that contains this section."""
         return {**self._around().copy(), SECTION_KEY: self}
 
     def _around(self) -> Any:
@@ -80,7 +80,7 @@ class OpenAggregate(SectionContext):
 
 
 def cut(call: OpenAggregate, below: SectionContext | None, t1: int) -> None:
-    """What is directly inside and still open goes on in what is around the call."""
+    """Move an open section directly inside the call to what encloses the call."""
     if below is None or not below.at:
         return
     inside_ns = t1 - below.t0
@@ -89,14 +89,14 @@ def cut(call: OpenAggregate, below: SectionContext | None, t1: int) -> None:
         below.outer = call.outer
     else:
         extra_of(below).within = call.outer
-    if call.outer is not None:  # which gets the whole of both
+    if call.outer is not None:  # it receives the whole duration of both
         call.outer.covered_ns -= inside_ns
 
 
 def is_recursion(call: OpenAggregate, duration_ns: int) -> bool:
-    """Whether a call ends inside one that adds up in the same cell: its time is in there already.
+    """Return whether a call ends inside another call of its cell, which contains its time.
 
-    What the outer one takes for covered, it gets back of that what was the inner one's own.
+    The outer call counts the inner call as covered; the inner call's own time is returned to it.
     """
     outer = call.outer
     while outer is not None and outer.cell is not call.cell:

@@ -29,11 +29,11 @@ class CounterSeries(InstrumentSeries):
     method = "add"
 
     def add(self, value: float = 1, /) -> None:
-        """Adds ``value``, which must not be negative."""
+        """Add ``value``, which must not be negative."""
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """What records into the cell at ``word``."""
+        """Return the method that records into the cell at ``word``."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         total, low, limit = 0.0, 0, MOST
 
@@ -44,8 +44,8 @@ class CounterSeries(InstrumentSeries):
                 if (kind is int and value >= low) or (
                     kind is float and value >= 0.0 and value <= limit
                 ):
-                    # No call between the two: the GIL is kept, so threads need no lock. The sum is
-                    # stored whole, so a kill leaves the last one, never half of one.
+                    # No call between the two: the GIL is not released, so threads need no lock. The
+                    # sum is stored whole, so a kill leaves the previous sum, never half of one.
                     total += value
                     floats[at] = total
                 else:
@@ -63,18 +63,18 @@ class CounterSeries(InstrumentSeries):
 
 
 class UpDownSeries(InstrumentSeries):
-    """One series of a counter that goes down, too."""
+    """One series of a counter that can also decrease."""
 
     __slots__ = ()
     method = "add"
     low = -MOST
 
     def add(self, value: float, /) -> None:
-        """Adds ``value``, of either sign."""
+        """Add ``value``, of either sign."""
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """What records into the cell at ``word``."""
+        """Return the method that records into the cell at ``word``."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         total, least, low, limit = 0.0, -MOST, -HUGE, MOST
 
@@ -109,11 +109,11 @@ class GaugeSeries(InstrumentSeries):
     low = -MOST
 
     def set(self, value: float, /) -> None:
-        """The value from now on."""
+        """Set the current value."""
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """What records into the cell at ``word``."""
+        """Return the method that records into the cell at ``word``."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         least, low, limit = -MOST, -HUGE, MOST
 
@@ -146,17 +146,17 @@ class HistogramSeries(InstrumentSeries):
     remedy = "its buckets are for values from zero on"
 
     def record(self, value: float, /) -> None:
-        """Counts ``value``, which must not be negative."""
+        """Count ``value``, which must not be negative."""
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """What records into the cell at ``word``, and others that it takes."""
+        """Return the method that records into the cell at ``word``, and further cells."""
         return self.bind_with(run, word, _no_labels)
 
     def bind_with(  # noqa: C901 - closures of one scope
         self, run: SeriesInUse, word: int, find: Callable[[dict[str, Any], Any], HistogramSeries]
     ) -> Bound:
-        """The same, with what finds the series where labels are given."""
+        """Return that method, with a function that finds the series of passed labels."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         words, get_current = run.recording.journal.words, CURRENT.get
         cells = HistogramCells(run.recording, run.parents, run.cells, word, self.content)
@@ -185,12 +185,12 @@ class HistogramSeries(InstrumentSeries):
                     return
                 total += value
                 floats[at] = total
-                # Kept in the closure, too: comparing with the cell would cost a load each.
+                # Also stored in the closure: comparing with the cell would cost a load each.
                 if value < least:
                     floats[least_at] = least = value
                 if value > most:
                     floats[most_at] = most = value
-                # Once for each section: an example is for finding the span, not for each value.
+                # Once for each section: an exemplar is for finding the span, not for each value.
                 section = get_current()
                 if section is not seen:
                     seen = section

@@ -35,26 +35,26 @@ if TYPE_CHECKING:
 
 
 ITERATION: Final = "iteration"
-"""A ``for`` asks for the next one."""
+"""A ``for`` loop that requests the next item."""
 WITH: Final = "with"
-"""A block enters a context manager: one written in C, such as a lock, has no frame."""
+"""A block that enters a context manager: one written in C, such as a lock, has no frame."""
 _Start = tuple["int | None", "int | None"]
 """Line and column."""
-_CALLS: Final = ("CALL", "PRECALL")  # the latter of Python 3.11: it may do the call itself
+_CALLS: Final = ("CALL", "PRECALL")  # the latter in Python 3.11: it may make the call itself
 _LOADS: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF")
 
 
 def called_name(code: CodeType, at: int) -> tuple[int, str]:
-    """Line of the instruction at offset ``at``, and what it calls; empty: it is no call.
+    """Return the line of the instruction at ``at``, and what it calls; empty: no call.
 
-    The line is 0 where the code says none.
+    The line is 0 where the code contains none.
     """
     loaded: dict[_Start, str] = {}
     start: _Start = (None, None)
     name = ""
     for one in dis.get_instructions(code):
         if one.offset > at:
-            break  # behind the instruction may lie its caches, which is where it can be, too
+            break  # the caches behind the instruction are a possible offset, too
         positions = one.positions
         start = (positions.lineno, positions.col_offset) if positions else (None, None)
         name = loaded.get(start, "") if one.opname.startswith(_CALLS) else ""
@@ -69,11 +69,11 @@ def called_name(code: CodeType, at: int) -> tuple[int, str]:
 
 THREAD_NAME: Final = "otel_mlperf samples"
 INTERVAL_S: Final = 0.1
-"""On average; each is between half of it and one and a half."""
+"""Average interval; each one is between half of it and one and a half."""
 _GOLDEN: Final = 0.618033988749895
-"""Parts of its multiples are spread evenly, without a random stream."""
+"""Golden ratio: fractions of its multiples are spread evenly, without a random stream."""
 _MOST_PLACES: Final = 200
-"""Label sets of each metric; what comes later is counted without a place."""
+"""Maximum number of label sets of each metric; later places are counted without labels."""
 _MOST_FRAMES: Final = 200
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _STDLIB: Final = os.path.join(sysconfig.get_paths()["stdlib"], "")
@@ -83,7 +83,7 @@ _LOADING: Final = os.path.join("torch", "utils", "data", "")
 
 
 class _Place(NamedTuple):
-    """Where the thread was found; ``instruction`` tells calls of one line apart."""
+    """The place of a sample; ``instruction`` distinguishes calls in one line."""
 
     code: CodeType
     instruction: int
@@ -92,7 +92,7 @@ class _Place(NamedTuple):
 
 
 class StackSamples:
-    """Samples of the stack of the loop's thread, counted in cells."""
+    """Stack samples of the loop's thread, counted in cells."""
 
     def __init__(
         self,
@@ -103,13 +103,13 @@ class StackSamples:
         *,
         is_from_start: bool = False,
     ) -> None:
-        """Take the callables that describe the current moment, and the loop's thread.
+        """Store the callables that describe the current moment, and the loop's thread.
 
         Args:
-            cells: that looks are counted in.
+            cells: cells in which samples are counted.
             is_in_step: whether a step is open.
             is_training: whether the phase is that of the training.
-            ident: of the thread that is looked at.
+            ident: ident of the sampled thread.
             is_from_start: whether the run has just started: all before the first step is set-up.
         """
         self._before = names.STACK_SAMPLES_SET_UP if is_from_start else None
@@ -121,11 +121,11 @@ class StackSamples:
         self._end = threading.Event()
 
     def start(self) -> None:
-        """Looks from now on, until ``end()``."""
+        """Start sampling, until ``end()``."""
         threading.Thread(target=self._run, name=THREAD_NAME, daemon=True).start()
 
     def end(self) -> None:
-        """Looks no more."""
+        """Stop sampling."""
         self._end.set()
 
     def _run(self) -> None:
@@ -141,7 +141,7 @@ class StackSamples:
             internal_error(error)
 
     def _counted_as(self) -> Metric | None:
-        """What a look is one of now; None: of nothing, outside the training."""
+        """Return the metric that a sample counts for now; None: none, outside the training."""
         if self._is_in_step():
             self._has_begun = True
             return names.STACK_SAMPLES
@@ -150,7 +150,7 @@ class StackSamples:
         return names.STACK_SAMPLES_BETWEEN if self._has_begun else self._before
 
     def look(self, metric: Metric) -> None:
-        """Counts where the thread is."""
+        """Count the current place of the thread."""
         place = self._find(sys._current_frames().get(self._ident))
         labels = self._labels.get((metric, place)) if place is not None else ()
         if labels is None and place is not None:
@@ -158,7 +158,7 @@ class StackSamples:
         self._cells.add(metric.name, metric.unit, 1, labels or ())
 
     def _find(self, frame: FrameType | None) -> _Place | None:
-        """The innermost line of the program, what library it called, and what called it."""
+        """Return the innermost line of the program, the library it called, and its caller."""
         package, within, found = "", "", None
         for _ in range(_MOST_FRAMES):
             if frame is None:
@@ -175,7 +175,7 @@ class StackSamples:
         return None if found is None else _Place(*found, package, within)
 
     def _package(self, path: str) -> str:
-        """The top-level package that a file is of; empty: the program itself."""
+        """Return the top-level package of a file; empty: the program itself."""
         package = self._packages.get(path)
         if package is None:
             package = self._packages[path] = package_of(path)
@@ -201,9 +201,10 @@ class StackSamples:
 
 
 def package_of(path: str) -> str:
-    """The top-level package that a file is of, by its path; empty: it is the program's own.
+    """Return the top-level package of a file, by its path; empty: it is the program's own.
 
-    Files of the standard library and of what is installed; the latter's folder is known by name.
+    Known are files of the standard library and of installed packages, the latter by the folder's
+    name.
     """
     if path.startswith(_PACKAGE):
         return "otel_mlperf"
@@ -228,7 +229,7 @@ def watch_stacks(
     *,
     is_from_start: bool,
 ) -> None:
-    """Samples this thread, the loop's, from now on, until the recording is retired."""
+    """Sample this thread, the loop's, from now on, until the recording is retired."""
     ident = threading.get_ident()
     samples = StackSamples(cells, is_in_step, is_training, ident, is_from_start=is_from_start)
     recording.at_retire.append(samples.end)

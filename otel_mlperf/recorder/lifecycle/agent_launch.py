@@ -40,9 +40,9 @@ _GRACE_NS = 20_000_000_000
 _HOUR_NS = 3_600_000_000_000
 _OFTEN = 5
 LONGEST_PAUSE_NS = 300_000_000_000
-"""Between two starts of agents that all die: each pause is twice the one before, up to this."""
+"""Longest pause between two starts of agents that all die: each pause is twice the previous one."""
 _FORK_FIRST = "import os\nif os.fork(): os._exit(0)\n"
-"""Imports come then: the child that we wait for must be gone in milliseconds."""
+"""Imports come after it: the child that this process waits for must be gone in milliseconds."""
 _UNTIL_READY_S = 0.5
 _WAIT_FIRST = f"""\
 import os, select
@@ -53,7 +53,7 @@ if os.fork():
     os._exit(0)
 os.close(heard)
 """
-"""At a run's start: what comes at once must not come before somebody makes room for it."""
+"""At a run's start: the first rows must not come before the agent makes room for them."""
 _DROPPED = (
     "LD_PRELOAD",
     "CUDA_INJECTION64_PATH",
@@ -63,25 +63,25 @@ _DROPPED = (
     "WORLD_SIZE",
 )
 _RETURNED = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "131072"}
-"""glibc keeps what was freed of columns and requests, 3 MB, unless it is told not to."""
+"""glibc keeps the freed memory of columns and requests, 3 MB, unless these variables are set."""
 _TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class AgentWatch:
-    """Starts the agent for one journal and looks after it at step boundaries."""
+    """Supervision of the agent for one journal: starts it, and checks it at step boundaries."""
 
     def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
         self._journal, self._meta, self._config = journal, meta, config
         self._starts: list[int] = []
         self._next_look = 0
         self.thread: threading.Thread | None = None
-        """The agent, where it is not a process."""
+        """The agent's thread, if it is not a process."""
         self.is_impossible = False
-        """Whether there can be none; it has been said why."""
+        """Whether no agent can be started; the reason has been logged."""
 
     def start(self) -> None:
-        """Starts the agent: in a thread, which is said, where no process can be started."""
+        """Start the agent; in a thread, with a warning, where no process can be started."""
         now = time.monotonic_ns()
         self._starts.append(now)
         self._next_look = now + _SILENT_NS
@@ -102,7 +102,7 @@ class AgentWatch:
                 self._start_thread()
 
     def _has_room(self, room_bytes: int) -> bool:
-        """Whether an agent may map what it loads; else it would end without a word."""
+        """Return whether an agent may map what it loads; else it would end silently."""
         if lack := shortage(room_bytes, AGENT_BYTES):
             self._give_up(lack)
         return not lack
@@ -118,37 +118,37 @@ class AgentWatch:
         environ = agent_environ(self._config, self._meta.run_folder)
         try:
             self.thread = upper("run_in_thread")(self._journal, self._meta, environ)
-        except RuntimeError as error:  # as many threads as the job may have
+        except RuntimeError as error:  # the job's limit of threads is reached
             self._give_up(error)
 
     def look(self, now: int) -> None:
-        """Starts the agent again if it has died; costs a comparison until five seconds are over."""
+        """Restart the agent if it has died; costs a comparison until five seconds are over."""
         if now < self._next_look:
             return
         self._next_look = now + _SILENT_NS
         self._keep_journal()
         if self._config.agent != "process" or not self._is_silent(now, _SILENT_NS):
             return
-        # The last one stays, however old: the next look counts from it.
+        # The last start stays, however old: the next look counts from it.
         self._starts = [s for s in self._starts if now - s < _HOUR_NS] or self._starts[-1:]
-        # Whatever it dies of will mostly kill the next one too, and yet may be over later.
+        # The cause of its death will mostly kill the next agent too, but may be over later.
         pause = min(_SILENT_NS << min(len(self._starts) - 1, 32), LONGEST_PAUSE_NS)
         if now < self._starts[-1] + pause:
             self._next_look = self._starts[-1] + pause
             return
-        # In a thread: a training step does not wait for a process to start.
+        # In a thread: a training step must not wait for a process to start.
         threading.Thread(target=self._restart, name="otel_mlperf-restart", daemon=True).start()
 
     def ensure(self) -> None:
-        """At the end, which nobody looks at later: starts an agent if there is none any more."""
+        """Start an agent at the end of the run if there is none any more: nothing checks later."""
         self._keep_journal()
         if self._config.agent == "process" and self._is_silent(time.monotonic_ns(), _END_SILENT_NS):
             self._restart()
 
     def _keep_journal(self) -> None:
-        """Writes the journal's header again, and its file where somebody has removed it.
+        """Write the journal's header again, and its file where somebody has removed it.
 
-        Else no agent would find it, or believe it.
+        Otherwise no agent would find the journal, or accept it.
         """
         try:
             self._journal.say_again()
@@ -163,7 +163,7 @@ class AgentWatch:
             say_once("%s; it is tried again", error)
 
     def _is_silent(self, now: int, most_ns: int) -> bool:
-        """Whether nothing is heard of it; one that has just been started is given time to load."""
+        """Return whether the agent sends no sign of life; a new agent is given time to load."""
         beat, started = self._journal.words[Word.BEAT], self._starts[-1]
         if beat < started:
             return now - started > _GRACE_NS
@@ -171,8 +171,8 @@ class AgentWatch:
 
     def _restart(self) -> None:
         try:
-            # A slow disk or a busy node keeps an agent silent for long, and another one beside it
-            # could do nothing. Only a death lets go of the lock.
+            # A slow disk or a busy node keeps an agent silent for long, and a second agent could do
+            # nothing. Only the agent's death releases the lock.
             if is_served(Path(self._journal.path).parent):
                 return
             if len(self._starts) > _OFTEN:
@@ -187,16 +187,15 @@ class AgentWatch:
 def start_process(
     journal: str, run_folder: str, config: Config, *, is_awaited: bool = False
 ) -> None:
-    """Starts an agent for a journal and those beside it, and returns when it is on its own.
+    """Start an agent for a journal and those next to it; return when it is on its own.
 
-    ``is_awaited``: and makes room in the journals, which takes some hundredths of a second.
-
-    A second agent for the same folder ends by itself, a lock makes it one; or it stays to read what
-    the first cannot see.
+    ``is_awaited``: return only when it has made room in the journals, which costs some hundredths
+    of a second. A second agent for the same folder ends by itself because of a lock, or stays to
+    read what the first cannot see.
 
     Raises:
         OSError: no process can be started.
-        subprocess.SubprocessError: it did not get away from this one.
+        subprocess.SubprocessError: the agent could not detach from this process.
     """
     before = _WAIT_FIRST if is_awaited else _FORK_FIRST
     with _start_log(run_folder) as log:
@@ -215,8 +214,8 @@ def start_process(
 
 
 def _start_log(run_folder: str) -> BinaryIO:
-    """What an agent says before it has a log of its own; nowhere while the disk refuses it."""
-    # Of this host alone: on a shared disk hundreds start at once.
+    """Return the log for output of the agent before its own log; null while the disk refuses it."""
+    # Of this host alone: on a shared disk hundreds start at the same time.
     logs = os.path.join(run_folder, "agent", safe_name(host_name()))
     try:
         make_folder(logs)
@@ -226,14 +225,14 @@ def _start_log(run_folder: str) -> BinaryIO:
 
 
 def agent_environ(config: Config, run_folder: str) -> dict[str, str]:
-    """The agent's environment: this one's, the settings in force, nothing that hooks into it."""
-    # The agent has another folder than the program, where a file's path may mean another file.
+    """Return the agent's environment: this process's, the settings in force, and no hooks."""
+    # The agent's working directory differs from the program's: a relative path would differ, too.
     said, _ = declare(os.environ)
     environ = _RETURNED | {key: value for key, value in said.items() if key not in _DROPPED}
     environ.update(config.to_environ())
     environ["OTEL_MLPERF_DIR"] = os.path.dirname(run_folder)
     environ.pop("OTEL_MLPERF_CONFIG", None)
-    environ.pop(LEVEL, None)  # what it means is in the settings
+    environ.pop(LEVEL, None)  # its meaning is part of the settings
     environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     if config.provider == "join":
         environ[_TRACES_EXPORTER] = "none"  # spans would arrive twice

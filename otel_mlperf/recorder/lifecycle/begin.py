@@ -61,16 +61,16 @@ _SCRATCH_ROWS = 1 << 11
 _CALLS = 100
 _ROUNDS = 5
 _MOST_DEVICES_TEXT = 1500
-"""Characters: the UUIDs of 36 devices."""
+"""Maximum number of characters: the UUIDs of 36 devices."""
 _starts: dict[str, int] = {}
 
 
 def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], step: int) -> Run:
-    """Begins a run: folder, journal, its section, the agent.
+    """Start a run: folder, journal, its section, the agent.
 
     Raises:
-        ConfigError: there can be no run folder where one is wanted.
-        JournalError: there is no room for the journal, nor a place for the run folder.
+        ConfigError: the run folder cannot be made.
+        JournalError: no room for the journal, or the working directory is gone.
     """
     is_given = is_identity_given()
     meta = _describe(name, config, params, tags)
@@ -80,10 +80,10 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
         discard_start(meta.run_folder, f"{meta.rank}-{meta.restart}")
         raise
     recorder.shows_summary = not is_given and not meta.rank and not meta.local_rank
-    # The run's section before everything that may record: it is the parent of whatever comes.
+    # The run's section before everything that may record: it is the parent of all that follows.
     section = _open_run(recorder)
     recorder.stepping.set_next_number(step)
-    with contextlib.suppress(OSError):  # recover then goes by its own
+    with contextlib.suppress(OSError):  # recover then uses its own settings
         write_settings(meta.run_folder, agent_environ(config, meta.run_folder))
     watch = AgentWatch(recorder.journal, meta, config)
     warnings = WarningWatch(recorder)
@@ -130,7 +130,7 @@ def _join_provider(run: Run) -> None:
 
 def _watch_process(run: Run, recorder: Recorder) -> None:
     use = ProcessUse(recorder.cells)
-    if not is_interactive():  # somebody types it: what came before was thinking
+    if not is_interactive():  # typed by a person: the time before was idle
         tell_imports(recorder.cells, recorder.meta.monotonic_ns)
     recorder.stepping.now_and_then.append(use.look)
     recorder.stepping.peaks.append(use.peaks)
@@ -138,9 +138,9 @@ def _watch_process(run: Run, recorder: Recorder) -> None:
 
 
 def _watch_stacks(recorder: Recorder, *, at_once: bool) -> None:
-    """Looks at stacks, else as soon as the steps' sections say too little."""
+    """Sample stacks now, or as soon as the steps' sections cover too little."""
 
-    # The only thread of ours in the training process.
+    # The recorder's only thread in the training process.
     def watch() -> None:
         from otel_mlperf.recorder.instruments.stack_samples import watch_stacks
 
@@ -198,7 +198,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
 
 
 def _within_room(meta: JournalMeta) -> JournalMeta:
-    """Without the largest resource attributes, if the journal has no room for all of them."""
+    """Return the metadata without the largest resource attributes if the journal lacks room."""
     by_size = sorted(meta.resource, key=lambda name: len(name) + len(str(meta.resource[name])))
     left_out = []
     while by_size and len(msgspec.msgpack.encode(meta)) > META_BYTES:
@@ -230,7 +230,7 @@ def _open_run(recorder: Recorder) -> Section:
 
 
 def _look_around(recorder: Recorder) -> None:
-    """Publishes late values, ends late sections, notices what was imported since."""
+    """Publish late values, end late sections, and notice new imports."""
     recorder.values.publish()
     recorder.sections.finish_rest(time.monotonic_ns())
     recorder.sections.binding.watch_asyncio()
@@ -238,9 +238,9 @@ def _look_around(recorder: Recorder) -> None:
 
 
 def measure_cost(config: Config) -> int:
-    """Nanoseconds that opening and closing a section takes here, best of five rounds.
+    """Return the nanoseconds of opening and closing a section here, best of five rounds.
 
-    Measured on scratch memory, so that the overhead that is shown is not a guess made on another
+    It is measured on scratch memory, so that the reported overhead is not a guess from another
     machine.
     """
     meta: Any = SimpleNamespace(run_span=1, is_child=False, run_id="", restart=0)
@@ -257,7 +257,7 @@ def measure_cost(config: Config) -> int:
 
 
 def _scratch_journal() -> Any:
-    """What a recorder needs of a journal, in memory that nobody reads."""
+    """Return what a recorder needs of a journal, in memory that is never read."""
     shape = Shape.of_rows(_SCRATCH_ROWS)
     buffer = mmap.mmap(-1, shape.size)
     table = range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES)

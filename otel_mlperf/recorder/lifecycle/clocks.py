@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EARLIEST_NS: Final = MAX_BACKDATE_NS
-"""So early that whatever is told later has begun after 1970, too."""
+"""Earliest start of a recording in Unix time: so late that backdated sections start after 1970,
+too.
+"""
 Clocks = tuple[int, int]
 """Unix and monotonic nanoseconds of one moment."""
 _PAIRS: Final = 5
@@ -49,7 +51,7 @@ def start_clocks() -> Clocks:
 
 
 def start_time_ns() -> int:
-    """Nanoseconds since 1970; where the clock stands before or at that, an hour, which is said."""
+    """Return nanoseconds since 1970; an hour, with a warning, if the clock is at or before that."""
     now = time.time_ns()
     if now >= EARLIEST_NS:
         return now

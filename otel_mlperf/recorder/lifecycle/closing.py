@@ -41,26 +41,26 @@ if TYPE_CHECKING:
 
 
 class ClosingCell:
-    """The line, and the child that makes the summary."""
+    """The line in a notebook's cell, and the child process that makes its summary."""
 
     def __init__(self, folder: str, command: Sequence[str], environ: dict[str, str]) -> None:
-        """``command`` prints the summary as a mapping of media types to texts, in JSON.
+        """Show the line; ``command`` prints the summary in JSON: texts by media type.
 
         Raises:
             Exception: the notebook shows nothing, or no thread can be started.
         """
         self._name, self._command, self._environ = os.path.basename(folder), command, environ
-        # The notebook's own: this package does not need one.
+        # The notebook's own IPython: this package does not require one.
         show: Any = importlib.import_module("IPython.display").display
         line = f"{self._name} has ended: its summary comes here once all of it is stored"
         self._line = show({"text/plain": line}, raw=True, display_id=True)
-        # Not in the context of the cell: whoever runs a notebook from a script takes note of what
-        # belongs to the cell that runs by then, whatever line it is about.
+        # Not in the context of the cell: tools that run a notebook from a script attribute output
+        # to the cell that runs by then, whatever line it is about.
         self._thread = threading.Thread(target=self._fill, name="otel_mlperf summary", daemon=True)
         self._thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Until the summary is shown, or the time is over: then it is shown when it comes."""
+        """Wait until the summary is shown, or the timeout: then it is shown when it is ready."""
         self._thread.join(timeout_s)
 
     def _fill(self) -> None:
@@ -72,12 +72,12 @@ class ClosingCell:
             told = f"{self._name} has ended: otel-mlperf summary {self._name}"
             made = msgspec.json.decode(answer) if answer else {"text/plain": told}
             self._line.update(made, raw=True)
-        except Exception as error:  # noqa: BLE001 - nobody above a thread
+        except Exception as error:  # noqa: BLE001 - nothing above a thread
             internal_error(error)
 
 
 def open_cell(folder: str, command: Sequence[str], environ: dict[str, str]) -> ClosingCell | None:
-    """The place for the summary of the run in ``folder``; None where no notebook can show it."""
+    """Return the place for the summary of the run in ``folder``; None outside notebooks."""
     if not is_notebook() or not _is_kernel():
         return None
     try:
@@ -88,47 +88,47 @@ def open_cell(folder: str, command: Sequence[str], environ: dict[str, str]) -> C
 
 
 def _is_kernel() -> bool:
-    """Whether this is the kernel itself: a fork of it can show nothing."""
+    """Return whether this is the kernel itself: a fork of it cannot show anything."""
     shell = sys.modules["IPython"].get_ipython()
     session = getattr(getattr(shell, "kernel", None), "session", None)
     return bool(getattr(session, "pid", os.getpid()) == os.getpid())
 
 
 PATIENCE_S = 1.5
-"""What a run's end may wait: with what Python takes to end, two seconds of the program."""
+"""Longest wait at a run's end: with Python's own exit, two seconds of the program."""
 CONTAINER_PATIENCE_S = 10.0
-"""The same in the first process of a container, where what is not stored by then may be lost."""
+"""Longest wait in the first process of a container, where data not stored by then may be lost."""
 SUMMARY_PATIENCE_S = 5.0
-"""What it may wait where somebody reads the summary."""
+"""Longest wait if a summary is printed."""
 _ROOM_S = 1.0
-"""Of the first, for room in a full ring."""
+"""Part of the first wait, for room in a full ring."""
 _POLL_S = 0.01
 _ENDED_HERE = frozenset({names.EPOCH, names.STEP})
-"""Categories of sections that a run's end closes as a matter of course: their loop was left."""
+"""Categories of sections that a run's end closes without a warning: their loop was left."""
 _LEFT_OPEN = (
     "sections were still open when the run ended, and have the time until then: %s; "
     "each needs its end: with om.span(...)"
 )
 _MOST_NAMES = 5
 _TERMINATE_S = 0.5
-"""For a summary that is being printed at the deadline."""
+"""Grace period for a summary that is being printed at the deadline."""
 
 
 def patience_s() -> float:
-    """How long the end of a run may wait in this process."""
+    """Return how long the end of a run may wait in this process."""
     return CONTAINER_PATIENCE_S if _is_first_process() else PATIENCE_S
 
 
 def _is_first_process() -> bool:
-    """Whether the kernel ends all processes of this container, the agent too, with this one."""
+    """Return whether the kernel ends all processes of this container with this one."""
     return os.getpid() == 1
 
 
 def close_sections(
     recorder: Recorder, run: SectionContext, words: list[str] | None, result: Any
 ) -> None:
-    """Ends everything that is open: the caller's sections from inside out, the run last."""
-    # The header first: killed from here on, the agent still knows when and how the run ended.
+    """End everything that is open: the caller's sections from inside out, the run last."""
+    # The header first: after a kill from here on, the agent still knows when and how the run ended.
     now = time.monotonic_ns()
     recorder.journal.say(Word.END_TIME, now)
     recorder.journal.say(Word.FAILED, int(words is not None))
@@ -150,14 +150,14 @@ def close_sections(
     for section in reversed(recorder.parents.outer):
         if section is not run:
             recorder.sections.close(section, now, words)
-    # After those that can be reached: they have attributes and errors that the table has not.
+    # After the reachable sections: these have attributes and errors that the table lacks.
     _close_unreachable(recorder, run, now, words)
     recorder.sections.leave(run)
     recorder.sections.close(run, now, words, **({"a": result} if result else {}))
 
 
 def _await_room(recorder: Recorder) -> None:
-    """Where rows were dropped for want of room, those that say how the run ended wait for some."""
+    """Wait for room after dropped rows, because the rows of the run's end need some."""
     journal, deadline = recorder.journal, time.monotonic() + _ROOM_S
     if recorder.config.agent == "none" or not journal.said[Word.LOST_RING_FULL]:
         return
@@ -170,7 +170,7 @@ def _await_room(recorder: Recorder) -> None:
 def _close_unreachable(
     recorder: Recorder, run: SectionContext, now: int, words: list[str] | None
 ) -> None:
-    """Sections of other threads and tasks: what is known of them is in the open table."""
+    """Close sections of other threads and tasks by the data in the open table."""
     journal, shape = recorder.journal, recorder.journal.shape
     table = range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES)
     left = [at for at in table if journal.words[at >> 3] not in (0, run.sid)]
@@ -178,7 +178,7 @@ def _close_unreachable(
     for at in left:
         span, parent, root, track, start, name = OPEN.unpack_from(journal.buffer, at)
         if name > MAX_ENTRIES or start > now:
-            continue  # something has written over it: it stays there, and the agent counts it
+            continue  # the entry was overwritten: it stays there, and the agent counts it
         if span not in ended:
             flags = int(Kind.SECTION)
             if words is not None:
@@ -190,7 +190,7 @@ def _close_unreachable(
 
 
 def _ended(journal: Journal, spans: set[int]) -> set[int]:
-    """Which of them have a row: their threads were about to clear their entries."""
+    """Return the spans that have a row: their threads were about to clear their entries."""
     words, first, end = journal.words, journal.shape.ring_at >> 3, journal.shape.size >> 3
     rows = zip(words[first + 2 : end : 8], words[first + 6 : end : 8], strict=True)
     ends = (Kind.SECTION, Kind.CANCEL)
@@ -198,17 +198,17 @@ def _ended(journal: Journal, spans: set[int]) -> set[int]:
 
 
 def await_end(recorder: Recorder, watch: AgentWatch | None, head: int, deadline: float) -> None:
-    """Waits until everything up to ``head`` is safe and the summary is printed.
+    """Wait until everything up to ``head`` is safe and the summary is printed.
 
     Raises:
-        KeyboardInterrupt: somebody would not wait; the summary is not printed any more.
+        KeyboardInterrupt: the user interrupted; the summary is not printed any more.
     """
     if recorder.config.agent == "none":
         return
     if watch is not None:
         watch.ensure()
         if watch.is_impossible:
-            return  # nobody stores anything that could be waited for, or shown
+            return  # no process stores anything that could be waited for, or shown
     child = None
     if recorder.config.console and recorder.shows_summary:
         child = _show_summary(recorder.meta.run_folder, recorder.journal.path, head)
@@ -234,8 +234,8 @@ def _is_agent_done(
     if thread is None and not _is_first_process():
         # An agent in another process stores later what it has logged by now.
         return _is_in_time(lambda: journal.words[Word.DURABLE] >= head, deadline)
-    # It ends with this process: it must have stored and removed the journal. What it has not sent
-    # by the deadline waits for recover.
+    # The agent ends with this process: it must have stored and removed the journal. Data that it
+    # has not sent by the deadline waits for recover.
     is_stored = _is_in_time(lambda: not os.path.exists(journal.path), deadline)
     if thread is not None and recorder.meta.world_size == 1:
         thread.join(max(0.0, deadline - time.monotonic()))
@@ -253,9 +253,9 @@ def _is_in_time(is_so: Callable[[], bool], deadline: float) -> bool:
 def _show_summary(
     run_folder: str, journal_path: str, head: int
 ) -> subprocess.Popen[bytes] | ClosingCell | None:
-    """Starts the child that makes the run's summary once everything is stored.
+    """Start the child that makes the run's summary once everything is stored.
 
-    It prints it on stderr, or it is shown in the cell of a notebook.
+    It prints the summary on stderr, or the cell of a notebook shows it.
     """
     command = [sys.executable, "-P", "-m", "otel_mlperf", "summary", run_folder]
     command += ["--wait-stored", f"{journal_path}:{head}"]
@@ -268,7 +268,7 @@ def _show_summary(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env=environ,
-            process_group=0,  # Ctrl-C would print its traceback beside the program's
+            process_group=0,  # Ctrl-C would print its traceback in addition to the program's
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         internal_error(error)
@@ -276,7 +276,7 @@ def _show_summary(
 
 
 def _await_child(child: subprocess.Popen[bytes] | ClosingCell | None, deadline: float) -> None:
-    """Waits for the summary. One that is late is not printed: something else is shown by then."""
+    """Wait for the summary. A late one is not printed: something else is shown by then."""
     left_s = max(0.0, deadline - time.monotonic())
     if isinstance(child, subprocess.Popen):
         _end_by(child, left_s)
@@ -292,13 +292,13 @@ def _end_by(child: subprocess.Popen[bytes], left_s: float) -> None:
         try:
             child.wait(_TERMINATE_S)
         except subprocess.TimeoutExpired:
-            # It prints, and nobody reads: it goes on alone. Or a busy machine has not ended it yet.
-            # A code in either case: else Python warns of a child that nobody has waited for.
+            # It blocks while printing: it continues alone. Or a busy machine has not ended it yet.
+            # Set a code in either case: else Python warns of a child without a wait.
             child.returncode = 0 if _ignores_terminate(child.pid) else -signal.SIGTERM
 
 
 def _ignores_terminate(pid: int) -> bool:
-    """Whether the summary has begun to print: from then on it ignores SIGTERM."""
+    """Return whether the summary has started to print: since then it ignores SIGTERM."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
             ignored = next(line for line in file if line.startswith("SigIgn:"))
@@ -308,7 +308,7 @@ def _ignores_terminate(pid: int) -> bool:
 
 
 def _name_command(child: subprocess.Popen[bytes] | ClosingCell | None, run_folder: str) -> None:
-    """Says how the summary is shown that was not printed."""
+    """Print the command that shows a summary which was not printed."""
     if isinstance(child, subprocess.Popen) and child.returncode:
         import shlex
 
@@ -316,10 +316,10 @@ def _name_command(child: subprocess.Popen[bytes] | ClosingCell | None, run_folde
 
 
 def summary_environ() -> dict[str, str]:
-    """The environment of a child that reads: it records nothing and finds this package."""
+    """Return the environment of a child that reads: it records nothing and finds this package."""
     environ = dict(os.environ)
     environ["OTEL_SDK_DISABLED"] = "true"
-    environ.pop("PYTHONINSPECT", None)  # it would ask for commands, where the program has ended
+    environ.pop("PYTHONINSPECT", None)  # it would open a prompt after the program has ended
     paths = [HOME, *filter(None, [environ.get("PYTHONPATH")])]
     environ["PYTHONPATH"] = os.pathsep.join(paths)
     return environ

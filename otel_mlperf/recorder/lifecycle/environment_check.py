@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 _OF_SIGNALS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 _STANDARD = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_", "OTEL_METRICS_", "OTEL_METRIC_")
 _OF_CONFIG = "OTEL_METRIC_EXPORT_INTERVAL"
-"""What is wrong with it is said when the configuration is read."""
+"""Variable whose errors are reported when the configuration is read."""
 _EXAMPLE = "http://localhost:4318"
 
 
 def check_environ(environ: Mapping[str, str], endpoint: str, destinations: str) -> None:
-    """Says once what is wrong with the environment.
+    """Log once each problem of the environment.
 
     Args:
         environ: the environment.
-        endpoint: the one in force.
-        destinations: those in force.
+        endpoint: the endpoint in force.
+        destinations: the destinations in force.
 
     Raises:
-        ConfigError: the endpoint is no URL, or a tracker lacks something, and it is not the
-            environment's.
+        ConfigError: the endpoint is no URL, or a tracker lacks something, and the setting does not
+            come from the environment.
     """
     _check_names(environ)
     _check_trackers(environ, destinations)
@@ -67,7 +67,7 @@ def _check_trackers(environ: Mapping[str, str], destinations: str) -> None:
 
 
 def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:
-    """Says what the agent, which nobody sees, would find wrong with the standard variables."""
+    """Warn at start-up about standard variables that the agent will not honour."""
     from otel_mlperf.otlp.endpoint_settings import read_metric_settings, read_settings
 
     warnings = [read_settings(environ, signal, endpoint)[1] for signal in ("traces", "metrics")]
@@ -93,7 +93,7 @@ def _asks_for_grpc(environ: Mapping[str, str]) -> bool:
 
 
 def _is_url(text: str, scheme: str) -> bool:
-    """Whether a text is a URL; one without a scheme gets that of gRPC where gRPC is asked for."""
+    """Return whether a text is a URL; without a scheme it gets that of gRPC where requested."""
     try:
         url = urlsplit(text if "/" in text else f"{scheme}{text}")
         usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -103,6 +103,6 @@ def _is_url(text: str, scheme: str) -> bool:
 
 
 def _no_url(text: str) -> str:
-    # What is no URL may still hold a login in front, or a key behind.
+    # A text that is no URL may still contain a login in front, or a key behind.
     harmless = text.rpartition("@")[2].partition("?")[0]
     return f"found {harmless!r}, expected a URL like {_EXAMPLE}"

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 _ROW: Final = struct.Struct("<QQQ24sIIQ")
 _FLOAT: Final = struct.Struct("<d")
 _MOST_HOLES: Final = 64
-"""Slots in a row that were drawn by other threads and are not written yet."""
+"""Consecutive slots that other threads have drawn and not written yet."""
 
 
 def say(line: str) -> None:
-    """Writes a line where the program's errors go, if it has such a place."""
+    """Write a line to stderr, if there is one."""
     if sys.stderr is not None:
         sys.stderr.write(f"{line}\n")
 
 
 class PrintedSteps:
-    """Prints the first steps of each phase, with what their thread did in them."""
+    """Lines for the first steps of each phase, with the activity of their thread."""
 
     def __init__(self, recorder: Recorder, most: int, write: Callable[[str], object] = say) -> None:
         self._recorder, self._most, self._write = recorder, most, write
@@ -45,7 +45,7 @@ class PrintedSteps:
         stepping.after_step = [*stepping.after_step, self.after]
 
     def after(self, step: OpenStep) -> None:
-        """A step has ended."""
+        """Print a step that has ended."""
         if step.n >= self._most:
             return
         try:
@@ -74,16 +74,16 @@ class PrintedSteps:
         return f"{step.phase} step {step.number}: {time}; {_memory(self._counters)}{values}"
 
     def _rows(self) -> Iterator[tuple[int, int, int, int, bytes, int]]:
-        """Kind, start, end, span, parents and name of rows since the last call.
+        """Yield kind, start, end, span, parents and name of the rows since the last call.
 
-        Of a logged value the end is its bits, and the first of the parents its step's number.
+        For a logged value the end is its bits, and the first of the parents the number of its step.
         """
         journal = self._recorder.journal
         rows, at, slot, holes = journal.shape.rows, journal.shape.ring_at, self._slot, 0
         while holes < _MOST_HOLES:
             row: Any = _ROW.unpack_from(journal.buffer, at + (slot & rows - 1) * ROW_BYTES)
             written = row[6]
-            if written > slot:  # the ring has come round since
+            if written > slot:  # the ring has wrapped around since
                 slot = written - rows + 1 if written - rows >= slot else slot + 1
                 continue
             slot += 1
@@ -101,7 +101,7 @@ def _value(bits: int) -> float:
 
 
 def _memory(counters: Counters) -> str:
-    """Memory of the process and of its device, as of now."""
+    """Return the current memory of the process and of its device, as text."""
     now = counters.of_process()
     words = f"memory {size(now.resident_bytes or 0)}"
     if now.device is None:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 _EVERY_NS: Final = 1_000_000_000
 _START_TICKS: Final = 19
-"""Of the fields behind the name in ``/proc/<pid>/stat``: when it began, since boot."""
+"""Index of the start time since boot, behind the name in ``/proc/<pid>/stat``."""
 
 
 def tell_imports(cells: Cells, start_ns: int) -> None:
-    """Says how long the process had been there when its first run began (monotonic clock)."""
+    """Record the age of the process when its first run started (monotonic clock)."""
     global _is_told
     age_s = None if _is_told else read_age_s()
     _is_told = True
@@ -33,11 +33,11 @@ def tell_imports(cells: Cells, start_ns: int) -> None:
 
 
 _is_told = False
-"""Whether a run has begun here before: what came before a later one is not its own."""
+"""Whether a run has started here before: the time before a later run is not its own."""
 
 
 def read_age_s(stat: Path = Path("/proc/self/stat")) -> float | None:
-    """Time since the process began, to a hundredth of a second; None where nobody says."""
+    """Return the time since the process started, to a hundredth of a second; None if unknown."""
     try:
         ticks = int(stat.read_bytes().rpartition(b")")[2].split()[_START_TICKS])
         began_s = ticks / os.sysconf("SC_CLK_TCK")
@@ -47,7 +47,7 @@ def read_age_s(stat: Path = Path("/proc/self/stat")) -> float | None:
 
 
 class ProcessUse:
-    """What one run's process uses from now on."""
+    """Usage of one run's process from now on."""
 
     def __init__(self, cells: Cells) -> None:
         self._cells, self._due_ns = cells, 0
@@ -55,7 +55,7 @@ class ProcessUse:
         self._counters, self._peak = Counters(), PeakSinceStart(peak_bytes())
 
     def look(self, now_ns: int) -> None:
-        """Counts what was used since it last looked, once a second at most."""
+        """Count the usage since the last call, at most once a second."""
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + _EVERY_NS
             self.finish()
@@ -66,7 +66,7 @@ class ProcessUse:
         return {names.EPOCH_MEMORY_PEAK: most} if most else {}
 
     def finish(self) -> None:
-        """Counts it at once."""
+        """Count the usage immediately."""
         used_ns, told_ns = time.process_time_ns(), self._told_ns
         self._told_ns = used_ns
         cpu, peak = names.RUN_CPU, names.RUN_MEMORY_PEAK

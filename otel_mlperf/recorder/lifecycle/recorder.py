@@ -47,19 +47,19 @@ _hooked = False
 
 
 class Recorder(Recording):
-    """One process's recording with all its parts; there is at most one that is active."""
+    """One process's recording with all its parts; at most one is active."""
 
     shows_summary = False
     """Whether this process reports the run's start and end, as its first rank."""
     is_left = False
-    """To the parent, of which this process is a child."""
+    """Whether the recording was left to the parent process, of which this process is a child."""
 
     def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
         super().__init__(journal, meta, config)
         self.parents = Parents(self)
         self.sections = RecordedSections(self, self.parents)
         self.stepping = Stepping(self, self.sections, self.parents)
-        self.sections.steps = self.stepping  # before anything is recorded, so never missing
+        self.sections.steps = self.stepping  # set before anything is recorded, so never missing
         self.sections.profiles.steps = self.stepping
         self.cells = Cells(self)
         self.marks = Marks(journal, self.cells)
@@ -68,17 +68,16 @@ class Recorder(Recording):
         self.series = SeriesInUse(self, self.parents, self.cells)
         self.values = Values(self, self.parents, self.stepping)
         self.kept: dict[type, Any] = {}
-        """What layers above keep of this recording alone, by its class: gone when this is.
-
-        Not in a dictionary with weak keys: its callbacks are Python, and what a signal handler
-        raises in one of them the interpreter drops.
+        """State of upper layers for this recording alone, by class: released with it. It is no
+        dictionary with weak keys: its callbacks are Python, and the interpreter drops what a signal
+        handler raises in one of them.
         """
 
     def retire(self) -> None:
-        """Nothing more is written by sections that are still open, or opened late."""
-        # Said first: what looks it up from here on finds nothing to write to. The short ways look
-        # nothing up; they are pointed elsewhere after it, series to the long way, sections to
-        # scratch memory.
+        """Ensure that sections that are still open, or opened late, write nothing more."""
+        # First: code that checks the flag from here on finds nothing to write to. The fast paths do
+        # not check it; they are redirected after it: series to the slow path, sections to scratch
+        # memory.
         self.is_retired = True
         self.series.retire()
         for call in self.at_retire:
@@ -99,10 +98,10 @@ _NO_LEASE: Any = _NoLease()
 
 
 def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
-    """A recorder with a journal of its own, in shared memory where there is room.
+    """Return a recorder with a journal of its own, in shared memory if there is room.
 
     Raises:
-        JournalError: there is room nowhere.
+        JournalError: there is no room, neither in shared memory nor on disk.
     """
     file = new_journal_name(meta.rank, os.getpid())
     shared = journal_folder(meta.run_id, meta.run_folder, key=meta.run_key)
@@ -126,7 +125,7 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
 
 
 def watch_forks() -> None:
-    """From now on children of this process get what they need, without a thread or a file."""
+    """Prepare children of this process for recording from now on, without a thread or a file."""
     global _hooked
     if not _hooked:
         _hooked = True
@@ -137,20 +136,21 @@ def _leave_to_parent() -> None:
     recorder: Recorder | None = recording.unreplaced()
     if recorder is None or recorder.is_left:
         return
-    # The journal is the parent's and shared: it must not be written from here on, and is not
+    # The journal is the parent's and shared: it must not be written from here on. It is not
     # unmapped either, because sections that are open here still point into it.
     recorder.retire()
     recorder.replacement = lambda: _begin_in_child(recorder)
-    recording.refresh()  # the short way knows no name any more: the first one comes to active()
+    recording.refresh()  # the fast path knows no name any more: the first section calls active()
     count_in(None)
     recorder.is_left = True
 
 
 def _begin_in_child(parent: Recorder) -> Recorder | None:
-    """The child's own recorder, made when it first records something."""
+    """Return the child's own recorder, made when it first records something."""
     import msgspec
 
-    # First: making a journal may itself record (a signal handler's section), and is tried once.
+    # First: making a journal may itself record (a signal handler's section), and is tried only
+    # once.
     parent.replacement = lambda: None
     recording.activate(None)
     try:
@@ -176,9 +176,10 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
 
 
 def _serve_elsewhere(recorder: Recorder, parent: Recorder) -> None:
-    """Starts an agent where the child's journal is in another folder than its parent's.
+    """Start an agent if the child's journal is in another folder than its parent's.
 
-    Shared memory may have filled up meanwhile; the agent of the run reads the parent's folder.
+    Shared memory may have filled up in the meantime; the agent of the run reads the parent's
+    folder.
     """
     folder = os.path.dirname(recorder.journal.path)
     if folder == os.path.dirname(parent.journal.path):

@@ -42,7 +42,7 @@ _SUMMARY_S = 60.0
 
 
 class Run:
-    """An active run, or a finished one; made by ``start()``. Also a context manager."""
+    """An active or finished run; made by ``start()``. Also a context manager."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Run:
         watch: AgentWatch | None = None,
     ) -> None:
         self.name = name
-        """What it is called, among other runs of the same script."""
+        """Name of the run, among other runs of the same script."""
         self._recorder = recorder
         self._section = section
         self._watch = watch
@@ -65,15 +65,16 @@ class Run:
         self._hook: Any = None
         self._taken_over: Callable[[], None] | None = None
         self.before_end: list[Callable[[], None]] = []
-        """Called when it ends, as long as it still records."""
+        """Called when the run ends, as long as it still records."""
         self.after_end: list[Callable[[], None]] = []
-        """Called when it has ended and its journal is closed."""
+        """Called when the run has ended and its journal is closed."""
         if recorder is not None:
-            # A program that ends for want of file descriptors could not load it any more.
+            # Loaded now: a program that ends for want of file descriptors could not load it any
+            # more.
             from otel_mlperf.recorder.lifecycle import closing  # noqa: F401
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # There is one of it, in this process: another one gets what records nothing.
+        # The run exists only in this process: another process gets an object that records nothing.
         return type(self), (self.name,)
 
     def __copy__(self) -> Self:
@@ -96,7 +97,7 @@ class Run:
 
     @property
     def is_active(self) -> bool:
-        """Whether it records, in this process: what a fork inherits is not active."""
+        """Whether it records in this process: a run that a fork inherits is not active."""
         return self._is_open and self._pid == os.getpid()
 
     @property
@@ -113,18 +114,18 @@ class Run:
             self._recorder.stepping.set_next_number(int(number))
 
     def result(self, **values: Any) -> None:
-        """What came out of the run: ``run.result(accuracy=0.93)``; shown when runs are compared."""
+        """Record results of the run: ``run.result(accuracy=0.93)``; comparisons show them."""
         try:
             self._result.update(IN_PROCESS.values(safe_attributes(values)))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
     def stop(self) -> None:
-        """Ends the run; calling it again does nothing."""
+        """End the run; calling it again does nothing."""
         self._stop(None)
 
     def lend(self, taken_over: Callable[[], None]) -> None:
-        """Begun on behalf of a program: its own ``start()`` goes on with this run.
+        """Let the program's own ``start()`` continue this run, which was started for it.
 
         Args:
             taken_over: called when that happens.
@@ -132,15 +133,7 @@ class Run:
         self._taken_over = taken_over
 
     def summary(self) -> dict[str, Any]:
-        """The run's summary so far, as ``otel-mlperf summary --json`` gives it; never raises.
-
-        ``as_of`` says up to when it is complete: what had ended by ``time_ns`` (Unix time) is in
-        it, on every rank, the step ``step`` too. The agent is asked to store all that it has first,
-        and waited for, 2 s at most; ``missing`` says what is not there all the same.
-
-        Where nothing is recorded, or it cannot be made, it has the same fields without content:
-        ``outcome`` is ``not recorded`` or ``unknown``, and ``missing`` says why.
-        """
+        """Return the run's summary so far, as ``otel-mlperf summary --json`` does; never raises."""
         import msgspec
 
         if self._recorder is None:
@@ -152,7 +145,7 @@ class Run:
         return summary
 
     def stats(self, since: str | Mark = "start") -> Stats:
-        """How long the sections of this process took that have ended by now; never raises.
+        """Return the durations of this process's sections that have ended; never raises.
 
         ::
 
@@ -160,21 +153,22 @@ class Run:
             stats["forward"].mean_ns, stats["forward"].p95_ns
             print(stats)
 
-        Exact for every thread, in about a millisecond: nothing is read from the run folder, nobody
-        is waited for. A forked child is told of its own sections. After the end it is what was
-        known then; while nothing is recorded it is empty. ``missing`` says what is not in it.
+        They are exact for every thread, and cost about a millisecond: nothing is read from the run
+        folder, and no process is waited for. A forked child gets its own sections. After the end it
+        is what was known then; while nothing is recorded it is empty. ``missing`` lists what is not
+        included.
 
         Args:
-            since: ``start``; ``epoch``, the begin of the current epoch; ``last``, the last call of
-                this; or what ``mark()`` gave.
+            since: ``start``; ``epoch``, the start of the current epoch; ``last``, the last call of
+                this method; or a result of ``mark()``.
         """
         return self._told().read(since)
 
     def mark(self, name: str = "mark") -> Mark:
-        """A point in the run: on its charts, and for ``stats(since=…)``, which knows the newest 16.
+        """Set a mark: on the run's charts, and for ``stats(since=…)`` (the newest 16 marks).
 
         Args:
-            name: what happens here; one of few, not a text with a number in it.
+            name: what happens here; one of a few names, not a text with a number in it.
         """
         return self._told().mark(name)
 
@@ -184,7 +178,7 @@ class Run:
         return RunStats(self.name, self._recorder, self._pid, self._at_end)
 
     def hot(self, section: str | None = None) -> Any:
-        """Functions and lines of the sections that were profiled so far, as a table to print.
+        """Return functions and lines of the sections profiled so far, as a table to print.
 
         ::
 
@@ -192,11 +186,11 @@ class Run:
                 om.span("search", profile="calls")(search)(position)
                 print(run.hot())
 
-        The answer's ``sections`` have the same as data, as ``otel-mlperf hot --json`` does. Of all
-        processes of the run on this host; the calls of each are there when they have ended.
+        The result's ``sections`` contain the same as data, as ``otel-mlperf hot --json`` prints it.
+        It covers all processes of the run on this host, each with the calls that have ended.
 
         Args:
-            section: only that of this name.
+            section: only the section of this name.
 
         Raises:
             StoreError: a file of the run cannot be read.
@@ -215,10 +209,7 @@ class Run:
         return empty
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the summary, findings, charts; while it goes on ``stats()`` first.
-
-        That table is of this very moment; the rest takes a second or two.
-        """
+        """Return HTML for a notebook: summary, findings, charts; if active, ``stats()`` first."""
         import html
 
         table = self.stats()._repr_html_() if self.is_active else ""
@@ -291,16 +282,16 @@ class Run:
         if error is not None and is_failure(error):
             recorder.sections.tell_failure(section, error)
             words = describe_exception(error, with_text=recorder.config.exception_text)
-        # From here on in this order: nobody finds the recorder any more; late values arrive; open
-        # sections of other threads write to scratch memory, so that what is closed for them below
-        # gets no second row; the journal is closed; then nothing of ours writes to it.
+        # The order matters: the recorder is not found any more; late values arrive; open sections
+        # of other threads write to scratch memory, so that sections closed for them below get no
+        # second row; the journal is closed; then the recorder writes nothing to it.
         recording.activate(None)
         recorder.values.finish(time.monotonic_ns() + 200_000_000)
         recorder.sections.binding.retire()
         result = {f"{names.RESULT}{key}": value for key, value in self._result.items()}
         closing.close_sections(recorder, section, words, result)
-        # After the interpreter's end nobody asks; what it loads would make Python forget that an
-        # interrupt has ended the program, which is in its exit code.
+        # After the interpreter's end nothing queries it; loading modules would make Python forget
+        # that an interrupt has ended the program, which determines its exit code.
         self._at_end = None if self._is_exit else _known_at_end(recorder)
         head = recorder.journal.close()
         recorder.retire()
@@ -309,15 +300,15 @@ class Run:
             closing.await_end(recorder, self._watch, head, deadline)
             _call_all(self.after_end)
         except KeyboardInterrupt:
-            # The run is closed. One that ends the program already is not told twice; else the
-            # program hears of it: a sweep is to end, not this run alone.
+            # The run is closed. An interrupt that ends the program already is not raised twice.
+            # Another one is passed to the program: it must end a sweep, not this run alone.
             if not words or words[0] != KeyboardInterrupt.__name__:
                 raise
 
     # -- failures of a script that did not write ``with`` ----------------------------------------
 
     def hook_in(self) -> None:
-        """Sees from now on the exception, or the exit, that ends the program."""
+        """Note the exception, or the exit, that ends the program from now on."""
         before = sys.excepthook
 
         def hook(kind: Any, error: Any, trace: Any) -> None:
@@ -337,13 +328,13 @@ class Run:
         try:
             recorder = self._recorder
             if isinstance(error, RunActive):
-                return  # what could not start has failed, not this one
+                return  # the other start has failed, not this run
             if recorder is not None and self._is_open and is_failure(error):
                 if self._section is not None:
                     recorder.sections.tell_failure(self._section, error)
                 with_text = recorder.config.exception_text
                 self._failure = describe_exception(error, with_text=with_text)
-        except Exception as problem:  # noqa: BLE001 - the program's exception goes on
+        except Exception as problem:  # noqa: BLE001 - the program's exception propagates
             internal_error(problem)
 
 
@@ -356,7 +347,7 @@ def _call_all(calls: list[Callable[[], None]]) -> None:
 
 
 def _known_at_end(recorder: Recorder) -> Known | None:
-    """For ``stats()`` after the end; None: not even a module can be loaded any more."""
+    """Return the state for ``stats()`` after the end; None: no module can be loaded any more."""
     try:
         from otel_mlperf.recorder.lifecycle.stats_source import copy_at_end
     except (ImportError, OSError) as error:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _NO_PLACE = (
     errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
 )  # fmt: skip
-"""No disk ever takes it; everything else may be over later."""
+"""Errors that are permanent; all others may be over later."""
 _DEPTH = 32
 _TEXT_BYTES = 1 << 16
 _LOWEST, _HIGHEST = -(1 << 63), 1 << 64
@@ -39,17 +39,17 @@ _RANDOM_ID = re.compile(r"([0-9a-f]{32})(\.\d+)?")
 
 
 def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]) -> str:
-    """Creates the run's folder with its ``run.json``, or finds the one that another rank made.
+    """Create the run's folder with its ``run.json``, or find the one that another rank made.
+
+    If the disk refuses it, a warning is logged and the path is returned: an agent, or ``recover``,
+    may be able to make the folder later. Until then recorded data stays in shared memory.
 
     Returns:
-        Its absolute path, ``<parent>/<name>-<start of the id>``. Where ``parent`` is not UTF-8, a
-        link to it stands for it: journals, tables and servers take text alone.
-
-    Where the disk refuses it is said, and the path returned: an agent, or ``recover``, may be able
-    to make the folder later. Until then what is recorded stays in shared memory.
+        Its absolute path, ``<parent>/<name>-<start of the id>``. If ``parent`` is not UTF-8, a
+        link to it replaces it: journals, tables and servers accept only text.
 
     Raises:
-        ConfigError: there can be no such folder.
+        ConfigError: such a folder is impossible.
         JournalError: ``parent`` is below a working directory that is gone.
     """
     try:
@@ -66,7 +66,7 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
         folder = os.path.join(parent, f"{safe_name(name)}-{short}")
         try:
             make_folder(folder)
-            # False: another run's file lies there, whose id begins alike. A longer name is tried.
+            # False: it contains another run's file, whose id starts alike. A longer name is tried.
             if write_run_file(folder, about):
                 return folder
         except OSError as error:
@@ -101,13 +101,13 @@ def _path_in_utf8(folder: str) -> str:
 
 
 def warn_of_others(folder: str) -> None:
-    """Warns once where others could exchange the run folder or what is in it."""
+    """Warn once if other users could replace the run folder or its content."""
     if sentence := describe_sharing(folder):
         say_once("%s", sentence)
 
 
 def short_ids(run_id: str) -> list[str]:
-    """What may stand for the id in a path, shortest first: four characters are usually enough."""
+    """Return abbreviations of the id for a path, shortest first: four characters mostly suffice."""
     match = _RANDOM_ID.fullmatch(run_id)
     if match is None:
         return [safe_name(run_id), hashed_name(run_id)]
@@ -116,15 +116,15 @@ def short_ids(run_id: str) -> list[str]:
 
 
 def add_facts(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
-    """Adds what became known of a run after it had begun."""
+    """Add parameters and tags that became known after the run had started."""
     known = IN_PROCESS.values(plain({"params": params, "tags": [*map(str, tags)]}))
     extend_run_file(folder, known["params"], known["tags"])
 
 
 def count_restart(folder: str, rank: int | str, known: int | None) -> int:
-    """Which start of this rank it is, from 0: the launcher's count, else earlier starts here.
+    """Return the restart count of this rank, from 0: the launcher's, else by earlier starts here.
 
-    Of what a rank's number does not tell apart, ``rank`` is another word.
+    For processes that a rank number does not identify, ``rank`` is another text.
     """
     starts = os.path.join(folder, "starts")
     restart = known or 0
@@ -144,13 +144,13 @@ def _say_refused(error: OSError) -> None:
 
 
 def discard_start(folder: str, start: str = "") -> None:
-    """Takes a start back that has failed, and the folder with it if there was no other."""
+    """Remove a failed start, and the folder with it if it contains no other."""
     starts = os.path.join(folder, "starts")
     if start:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(starts, start))
     with contextlib.suppress(OSError):
-        # Fails where another rank has noted its start there: then the folder is a run's, and stays.
+        # Fails if another rank has noted its start there: then the folder is a run's, and stays.
         if os.path.isdir(starts):
             os.rmdir(starts)
         if os.listdir(folder) == [RUN_FILE]:
@@ -161,8 +161,8 @@ def discard_start(folder: str, start: str = "") -> None:
 def _draw_restart(starts: str, rank: int | str, restart: int, known: int | None) -> int:
     while True:
         try:
-            # O_EXCL is the draw: of two starts of a rank at the same moment, on whatever node of a
-            # shared disk, one makes the file and the other takes the next number.
+            # O_EXCL decides: of two concurrent starts of a rank, on any nodes with a shared disk,
+            # one makes the file and the other gets the next number.
             path = os.path.join(starts, f"{rank}-{restart}")
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         except FileExistsError:
@@ -174,7 +174,7 @@ def _draw_restart(starts: str, rank: int | str, restart: int, known: int | None)
 
 
 def plain(value: Any, depth: int = _DEPTH) -> Any:
-    """``value`` as JSON can hold it: what has no number there ("inf", "nan") is text."""
+    """Return ``value`` as JSON accepts it: numbers unknown to JSON ("inf", "nan") are text."""
     if isinstance(value, Mapping | list | tuple):
         if not depth:
             return f"<{type(value).__qualname__}>"
@@ -187,7 +187,7 @@ def plain(value: Any, depth: int = _DEPTH) -> Any:
 
 
 def _plain_key(key: Any) -> str:
-    """A mapping's key as text."""
+    """Return a mapping's key as text."""
     return clean(str(key), _TEXT_BYTES)
 
 
@@ -202,7 +202,7 @@ def _number_or_text(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Arrays by their shape, because their content may be on a GPU; else what it prints as."""
+    """Return arrays as their shape, because their content may be on a GPU; else printed form."""
     safe = safe_value(value)
     if isinstance(safe, float) and not math.isfinite(safe):
         return str(safe)

@@ -26,14 +26,14 @@ _LOCAL_WORLD_SIZE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCA
 
 _MOST_DIGITS = 9
 _NOT_DISTRIBUTED = "-1"
-"""What scripts have long set LOCAL_RANK to where nobody launched them."""
+"""Value of LOCAL_RANK that scripts traditionally set without a launcher."""
 _LONGEST_ID = 100
-"""Characters; every launcher's are shorter."""
+"""Maximum number of characters; every launcher's ids are shorter."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Who this process is among the processes of its run."""
+    """Identity of this process among the processes of its run."""
 
     run_id: str
     rank: int = 0
@@ -42,14 +42,14 @@ class Identity:
     restart: int | None = None
     """None: the launcher does not count restarts."""
     warning: str = ""
-    """What must be said loudly: nodes that cannot know of each other."""
+    """A problem to warn about: nodes that cannot know of each other."""
 
 
 _given: list[Identity] = []
 
 
 def give_identity(who: Identity) -> None:
-    """The next run that this process begins is that one, as that rank."""
+    """Set run and rank of the next run that this process starts."""
     _given[:] = [who]
 
 
@@ -59,19 +59,19 @@ def is_identity_given() -> bool:
 
 
 def take_identity(wanted: str, earlier: dict[str, int]) -> Identity:
-    """What was given, once; else what is detected."""
+    """Return the identity that was set, once; else the detected one."""
     return _given.pop() if _given else detect_identity(wanted, earlier)
 
 
 def detect_identity(
     wanted: str, earlier: dict[str, int], environ: Mapping[str, str] | None = None
 ) -> Identity:
-    """Rank, world size, restart and run id of this process.
+    """Return rank, world size, restart and run id of this process.
 
     Args:
-        wanted: the run id that was asked for; empty for none.
-        earlier: how often this process has started a run under an id; counted on here.
-        environ: the environment, ``os.environ`` by default.
+        wanted: the requested run id; empty for none.
+        earlier: number of runs that this process has started per id; updated here.
+        environ: the environment (default: ``os.environ``).
     """
     environ = os.environ if environ is None else environ
     rank, local_rank, world_size, nodes = _detect_place(environ)
@@ -98,7 +98,7 @@ def detect_identity(
 
 
 def _detect_place(environ: Mapping[str, str]) -> tuple[int, int, int, int]:
-    """Rank, local rank, world size and number of nodes."""
+    """Return rank, local rank, world size and number of nodes."""
     rank = _number(environ, *_RANK)
     local = _number(environ, *_LOCAL_RANK)
     if rank is None and "SLURM_STEP_ID" in environ:  # outside a step the variables count a job
@@ -125,24 +125,24 @@ def _detect_restart(environ: Mapping[str, str]) -> int | None:
 
 
 def _launcher_id() -> str:
-    """The same 128 bits in all processes of one launcher on this boot; empty if unknown."""
+    """Return the same 128 bits in all processes of one launcher on this boot; empty if unknown."""
     parent = os.getppid()
     try:
         boot, started = _portable_start(parent) if IS_PORTABLE else _kernel_start(parent)
     except (OSError, IndexError):
         return ""
-    # Here: it takes 10 ms, and whoever imports the package may never start a run.
+    # Imported here: it costs 10 ms, and an importer of the package may never start a run.
     from hashlib import blake2b
 
     return blake2b(f"{boot}/{parent}/{started}".encode(), digest_size=16).hexdigest()
 
 
 def _kernel_start(pid: int) -> tuple[str, str]:
-    """The boot, and when a process began after it.
+    """Return the boot id, and the start time of a process after the boot.
 
     Raises:
-        OSError: the kernel does not say.
-        IndexError: it says something else.
+        OSError: the kernel does not provide it.
+        IndexError: its format is unknown.
     """
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read().strip()
@@ -151,10 +151,10 @@ def _kernel_start(pid: int) -> tuple[str, str]:
 
 
 def _portable_start(pid: int) -> tuple[str, str]:
-    """The machine's name, and the second in which a process began.
+    """Return the machine's name, and the second in which a process started.
 
     Raises:
-        OSError: there is no ``ps``, or it does not say.
+        OSError: there is no ``ps``, or it does not print the time.
     """
     import subprocess  # psutil would know it too, but is not loaded into the training process
 
@@ -168,7 +168,7 @@ def _portable_start(pid: int) -> tuple[str, str]:
 def _number(environ: Mapping[str, str], *variables: str) -> int | None:
     for variable in variables:
         text = environ.get(variable, "").strip()
-        # Its length first: Python refuses to read thousands of digits.
+        # The length first: Python refuses to parse thousands of digits.
         if text.isdecimal() and len(text) <= _MOST_DIGITS:
             return int(text)
         if text not in ("", _NOT_DISTRIBUTED):
@@ -177,7 +177,7 @@ def _number(environ: Mapping[str, str], *variables: str) -> int | None:
 
 
 def _short_enough(run_id: str) -> str:
-    """The id, or on all ranks the same shorter one: paths and the journal have little room."""
+    """Return the id, or on all ranks the same shorter id: paths and the journal lack room."""
     if len(run_id) <= _LONGEST_ID:
         return run_id
     from hashlib import blake2b
@@ -189,7 +189,7 @@ def _short_enough(run_id: str) -> str:
 
 
 def script_name() -> str:
-    """The name of the script or module that runs; ``run`` where there is none."""
+    """Return the name of the running script or module; ``run`` if there is none."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
@@ -201,40 +201,40 @@ def script_name() -> str:
 
 
 def is_notebook() -> bool:
-    """Whether a notebook runs the program; those of clouds have shells of their own making."""
+    """Return whether a notebook runs the program; those of clouds have custom shells."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     kinds = type(get()).__mro__ if get is not None else ()
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in kinds)
 
 
 def in_subinterpreter() -> bool:
-    """Whether this is not the process's first interpreter."""
+    """Return whether this is not the process's first interpreter."""
     name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
     try:
         interpreters = importlib.import_module(name)
-    except ImportError:  # a Python of another maker
+    except ImportError:  # another Python implementation
         return False
     return bool(interpreters.get_current() != interpreters.get_main())
 
 
 def is_imported_again() -> bool:
-    """Whether a spawned child is importing the program's main module, before its own work."""
+    """Return whether a spawned child is importing the program's main module, before its work."""
     processes = sys.modules.get("multiprocessing.process")
     return processes is not None and hasattr(processes.current_process(), "_inheriting")
 
 
 def is_interactive() -> bool:
-    """Whether somebody types the program: an exception there ends a statement, not a run."""
+    """Return whether the program is typed: an exception there ends a statement, not a run."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     typed = hasattr(sys, "ps1") or bool(sys.flags.interactive)
     return typed or (get is not None and get() is not None)
 
 
 def parse_resource(text: str) -> dict[str, str | int | float | bool]:
-    """Resource attributes out of OTEL_RESOURCE_ATTRIBUTES; what is none of them is said."""
+    """Return the resource attributes of OTEL_RESOURCE_ATTRIBUTES; warn about invalid parts."""
     from urllib.parse import unquote
 
-    # Bytes of the environment that are no UTF-8 are surrogates, which the journal cannot hold.
+    # Bytes of the environment that are no UTF-8 are surrogates, which the journal cannot store.
     text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     attributes: dict[str, str | int | float | bool] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):

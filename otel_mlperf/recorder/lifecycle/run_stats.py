@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def work_out(known: Known, mark: Mark, name_of: Callable[[int], str]) -> dict[str, SectionStats]:
-    """The sections that ended after ``mark``, those that took most first."""
+    """Return the sections that ended after ``mark``, the largest total first."""
     told = read_told(known, mark)
     sections = told.sections if told else {}
     new = new_calls(known, mark.slot)
@@ -42,7 +42,7 @@ def work_out(known: Known, mark: Mark, name_of: Callable[[int], str]) -> dict[st
     cells = [_since(cell, mark.added_up.get(at)) for at, cell in known.cells.items()]
     for cell in cells:
         number = cell.content[6]
-        if number in self_ns:  # which they were in: its own time is what they leave of it
+        if number in self_ns:  # the enclosing section: its own time excludes theirs
             self_ns[number] = max(0, self_ns[number] - (cell.total_ns - cell.covered_ns))
     found: dict[str, SectionStats] = {}
     for number, own in self_ns.items():
@@ -78,11 +78,11 @@ def _stats(name: str, self_ns: int, told: ToldSums | None, new: NewCalls | None)
 
 
 def read_told(known: Known, mark: Mark) -> ToldMark | None:
-    """What the agent has told of it; None: not what it would have to."""
+    """Return the agent's sums since a mark; None: they are missing or incomplete."""
     published = known.published
     next_ = 1 if published is None else published.next
     if mark.slot >= next_ - 1:
-        # It is all in the ring, if that still holds it.
+        # All of it is in the ring, unless it was overwritten.
         return ToldMark(mark.slot, {}) if mark.slot >= known.first - 1 else None
     told = None if published is None else read_mark(published, mark.number)
     return told if told and told.slot == mark.slot and known.first <= next_ else None
@@ -100,7 +100,7 @@ def _since(cell: AddedUp, before: tuple[int, int, int] | None) -> AddedUp:
 def _with_cell(
     other: SectionStats | None, cell: AddedUp, name: str, *, from_start: bool
 ) -> SectionStats:
-    """With calls that are only added up: their shortest and longest are known from the start."""
+    """Add aggregated calls: their minimum and maximum are known only since the start."""
     least, most = (cell.least_ns, cell.most_ns) if from_start else (None, None)
     own = cell.total_ns - cell.covered_ns
     added_up = SectionStats(name, cell.calls, cell.total_ns, own, least, most)
@@ -110,31 +110,31 @@ def _with_cell(
 _SECTION, _BEGIN, _CANCEL = int(Kind.SECTION), int(Kind.BEGIN), int(Kind.CANCEL)
 _PAUSE = int(Flag.PAUSE)
 _FEW = 400 * ROW_BYTES
-"""Bytes of so few rows that columns would not be faster."""
+"""Bytes of rows below which columns are not faster."""
 
 
 def new_calls(
     known: Known, after: int, modules: Mapping[str, Any] = sys.modules
 ) -> dict[int, NewCalls]:
-    """The calls in the rows behind slot ``after``, by the number of their name."""
-    # A copy: after the end it is asked again.
+    """Return the calls in the rows behind slot ``after``, by the number of their name."""
+    # A copy: after the end it is queried again.
     inside = Inside() if known.published is None else known.published.inside.copy()
     if len(known.rows) < _FEW or not _is_loaded(modules.get("numpy")):
         return by_row(known.rows, inside, after)
-    # By name: what loads NumPy is nothing that the recorder may load by itself.
+    # By name: the recorder must not import a module that loads NumPy.
     columns = importlib.import_module("otel_mlperf.journal.row_sums")
     found: dict[int, NewCalls] = columns.new_calls(known.rows, inside, after)
     return found
 
 
 def _is_loaded(module: Any) -> bool:
-    """Whether it is there as a whole, not just being loaded by another thread."""
+    """Return whether a module is loaded completely, not just being loaded by another thread."""
     spec = getattr(module, "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)
 
 
 def by_row(rows: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
-    """The calls in the rows behind slot ``after``; those before it may be inside of these."""
+    """Return the calls in the rows behind slot ``after``; earlier rows may be inside them."""
     took = inside.by_section
     calls: dict[int, tuple[list[int], list[int]]] = {}
     for start, end, span, parent, _, track, name, flags, slot in ROW.iter_unpack(rows):
@@ -145,7 +145,7 @@ def by_row(rows: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
             if flags & _PAUSE:
                 inside.pause(track, start, end)
             if not parent:
-                parent = inside.around(span, 0)  # noqa: PLW2901 - a step's row does not say it
+                parent = inside.around(span, 0)  # noqa: PLW2901 - a step's row does not contain it
             around = took.setdefault(parent, {})
             around[track] = around.get(track, 0) + duration
             if slot > after:
@@ -154,7 +154,7 @@ def by_row(rows: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
                 of[1].append(max(own, 0))
         elif kind == _BEGIN:
             inside.begin(span, parent)
-        elif kind == _CANCEL:  # it never was: what was inside was inside what is around
+        elif kind == _CANCEL:  # cancelled: its content moves to the enclosing section
             inside.move(span, inside.around(span, parent))
     return {name: (sum(of), sum(own), min(of), max(of), of) for name, (of, own) in calls.items()}
 
@@ -168,16 +168,16 @@ _NOT_TOLD: Final = (
 
 
 class RunStats:
-    """What is told of the sections of one run in this process, or in a forked child of it."""
+    """Section statistics of one run in this process, or in a forked child of it."""
 
     def __init__(
         self, name: str, recorder: Recorder | None, pid: int, at_end: Known | None
     ) -> None:
-        """``pid`` is of the process that began the run; ``at_end`` is known of one that ended."""
+        """Store the run; ``pid`` is of the process that started it, ``at_end`` of an ended run."""
         self._name, self._recorder, self._pid, self._at_end = name, recorder, pid, at_end
 
     def mark(self, name: Any) -> Mark:
-        """A mark at this moment; where nothing is recorded, one after which nothing comes."""
+        """Return a mark at this moment; while nothing is recorded, one without successors."""
         try:
             recorder = self._now()
             if recorder is not None and not recorder.is_retired:
@@ -187,7 +187,7 @@ class RunStats:
         return Mark(None, 0, 0, time.monotonic_ns())
 
     def read(self, since: Any) -> Stats:
-        """See ``Run.stats``."""
+        """Return the statistics; see ``Run.stats``."""
         try:
             recorder = self._now()
             if recorder is None:
@@ -198,10 +198,10 @@ class RunStats:
             return Stats({}, run=self._name, missing=(_FAILED,))
 
     def _now(self) -> Recorder | None:
-        """What records in this process; of a run that has ended, what did."""
+        """Return the active recorder of this process, or that of a run that has ended."""
         if self._pid == os.getpid():
             return self._recorder
-        own = recording.unreplaced()  # a child is given no journal for being asked
+        own = recording.unreplaced()  # a query must not make a journal for a child
         return None if own is None or own.is_retired else own
 
     def _read(self, recorder: Recorder, since: Any) -> Stats:
@@ -213,7 +213,7 @@ class RunStats:
         named = {"start": marks.start, "epoch": marks.epoch, "last": before}
         word = "mark" if isinstance(since, Mark) else since
         if isinstance(since, Mark):
-            # Of a parent process: all that is recorded here came after it.
+            # A mark of a parent process: all that is recorded here came after it.
             mark = since if since.journal is recorder.journal else marks.start
         elif isinstance(since, str) and since in named:
             mark = named[since]

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SectionStats:
-    """How long the calls of one section took that have ended; None is what is not known."""
+    """Durations of one section's ended calls; None: unknown."""
 
     name: str
     count: int
     total_ns: int
     """Sum of the durations, exact."""
     self_ns: int
-    """Of it, without what sections directly inside took on the same thread or task."""
+    """Total without the time of sections directly inside on the same thread or task."""
     min_ns: int | None
     max_ns: int | None
-    """Shortest and longest, exact; None of calls that are only added up, since a mark."""
+    """Minimum and maximum, exact; None for aggregated calls since a mark."""
     _calls: tuple[list[ToldSums], list[int]] | None = field(default=None, repr=False)
-    """What the agent has told of earlier ones, and the durations of later ones."""
+    """The agent's sums of earlier calls, and the durations of later ones."""
 
     @property
     def mean_ns(self) -> float:
@@ -41,10 +41,10 @@ class SectionStats:
 
     @property
     def p95_ns(self) -> float | None:
-        """95 of 100 calls took no longer; None of calls that are only added up.
+        """Return the duration that 95 of 100 calls did not exceed; None for aggregated calls.
 
-        Exact as long as each call is known, of the last second or so; with earlier ones the bucket
-        of the true one is known, which is 9 % wide.
+        It is exact as long as each call is known, for the last second or so. With earlier calls its
+        bucket is known, which is 9 % wide.
         """
         if self._calls is None or self.min_ns is None or self.max_ns is None:
             return None
@@ -59,7 +59,7 @@ class SectionStats:
 
     @property
     def variance_ns2(self) -> float | None:
-        """Mean squared distance from the mean; None of calls that are only added up."""
+        """Return the mean squared distance from the mean; None for aggregated calls."""
         if self._calls is None:
             return None
         told, durations = self._calls
@@ -74,13 +74,13 @@ class SectionStats:
 
     @property
     def deviation_ns(self) -> float | None:
-        """Standard deviation: the square root of the variance."""
+        """Return the standard deviation: the square root of the variance."""
         variance = self.variance_ns2
         return None if variance is None else math.sqrt(variance)
 
 
 def both(one: SectionStats, other: SectionStats) -> SectionStats:
-    """The calls of both, under the name that they share."""
+    """Merge the statistics of two sections that share a name."""
     least = most = calls = None
     if one.min_ns is not None and other.min_ns is not None:
         least = min(one.min_ns, other.min_ns)
@@ -100,10 +100,10 @@ def both(one: SectionStats, other: SectionStats) -> SectionStats:
 
 
 class Stats(Mapping[str, SectionStats]):
-    """What the sections of this process took, by name; those that took most come first.
+    """Statistics of this process's sections, by name; the largest total comes first.
 
-    ``stats["forward"].mean_ns``; printed, and in a notebook, it is a table. Sections that are open
-    have no part in it.
+    ``stats["forward"].mean_ns``; printed, and in a notebook, it is a table. Open sections are not
+    included.
     """
 
     __slots__ = ("_sections", "counted", "elapsed_ns", "missing", "run", "since")
@@ -122,17 +122,17 @@ class Stats(Mapping[str, SectionStats]):
         self.run = run
         """Name of the run."""
         self.since = since
-        """From when on: ``start``, ``epoch``, ``last`` or ``mark``."""
+        """Start of the period: ``start``, ``epoch``, ``last`` or ``mark``."""
         self.elapsed_ns = elapsed_ns
-        """How long that is ago, until the run's end at most."""
+        """Length of the period, until the run's end at most."""
         self.counted = counted or {}
-        """By how much the program's own counters grew since then, all label sets together."""
+        """Growth of the program's own counters in the period, over all label sets."""
         self.missing = missing
-        """Sentences: what is not in it, and why."""
+        """Sentences: what is not included, and why."""
 
     @property
     def complete(self) -> bool:
-        """Whether every section that has ended is in it."""
+        """Whether every section that has ended is included."""
         return not self.missing
 
     def __getitem__(self, name: str) -> SectionStats:
@@ -162,7 +162,7 @@ _CELL: Final = "text-align:right;padding:0 .8em"
 
 
 def render_text(stats: Stats) -> str:
-    """A table with a last row for all together, and a line for what is missing."""
+    """Return a table with a total row, and a line for missing data."""
     rows = _rows(stats)
     names = [name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…" for name, _ in rows]
     first = max(map(len, names))
@@ -177,7 +177,7 @@ def render_text(stats: Stats) -> str:
 
 
 def render_html(stats: Stats) -> str:
-    """The same without scripts and links; every word of the program is escaped."""
+    """Return the table as HTML without scripts and links; all text of the program is escaped."""
     rows = [
         f"<tr><td style='text-align:left'>{escape(name)}</td>"
         + "".join(f"<td style='{_CELL}'>{escape(figure)}</td>" for figure in row)
@@ -195,9 +195,9 @@ def _title(stats: Stats) -> str:
 
 
 def _rows(stats: Stats) -> list[tuple[str, tuple[str, ...]]]:
-    """Names and figures: the head, the sections, and the sum of them.
+    """Return names and figures: the head, the sections, and their sum.
 
-    Of the times only self times add up: that of a section is in that of what is around it.
+    Only self times add up: a section's total time includes that of the sections inside.
     """
     calls = sum(one.count for one in stats.values())
     own = sum(one.self_ns for one in stats.values())

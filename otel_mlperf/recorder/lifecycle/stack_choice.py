@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 _FIRST_NS: Final = 1_000_000_000
 _UNCOVERED: Final = 0.15
-"""Share of the steps in no section from which on it is."""
+"""Share of the steps outside sections above which stacks are sampled."""
 _FEWEST: Final = 5
-"""Steps from which on there is anything to say about a usual one."""
+"""Minimum number of steps for a decision."""
 _LAG_NS: Final = 2_000_000_000
-"""That the agent may be behind with what it tells."""
+"""Possible delay of the agent's sums."""
 _BETWEEN: Final = (names.STEP, names.PHASE, names.CHECKPOINT)
-"""Categories of what lies beside each other in a loop, and is explained by that."""
+"""Categories of sections that follow each other in a loop and explain its time."""
 
 
 class StackChoice:
-    """Calls ``watch`` once, when it is."""
+    """Decision that calls ``watch`` once, when stack samples are needed."""
 
     def __init__(self, recorder: Recorder, watch: Callable[[], None]) -> None:
         self._recorder, self._watch = recorder, watch
@@ -38,7 +38,7 @@ class StackChoice:
         self._is_watched = False
 
     def look(self, now_ns: int) -> None:
-        """Called now and then, in a step: asks if that is due."""
+        """Evaluate the decision if it is due; called now and then, in a step."""
         if not self._begin_ns:
             self._begin_ns, self._due_ns = now_ns, now_ns + _FIRST_NS
         if self._is_watched or now_ns < self._due_ns:
@@ -49,11 +49,11 @@ class StackChoice:
             self._watch()
 
     def _uncovered(self, elapsed_ns: int) -> float:
-        """Share of the steps of which the agent has told, or of the time since, 0.0 to 1.0.
+        """Return the uncovered share of the known steps, or of the time since, 0.0 to 1.0.
 
         0.0: too few steps are known.
         """
-        # Here: few runs come to it, and what it brings along is looked at by each full collection.
+        # Imported here: few runs need it, and each full collection examines what it loads.
         from otel_mlperf.journal.section_sums import read_mark, read_sums
 
         published = read_sums(self._recorder.journal.path)

@@ -22,7 +22,7 @@ _TRIES = 3
 
 
 class AddedUp(NamedTuple):
-    """One cell of an aggregated section."""
+    """Sums of one cell of an aggregated section."""
 
     content: Content
     calls: int
@@ -33,30 +33,30 @@ class AddedUp(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A copy of all that there is to know."""
+    """A snapshot of all known statistics."""
 
     published: Published | None
     rows: bytes
-    """Those that are not in what was published, in order."""
+    """Rows that the published sums do not contain, in order."""
     first: int
-    """No row of a later slot than this one was written over before it was copied."""
+    """No row from this slot on was overwritten before it was copied."""
     cells: dict[int, AddedUp]
-    """By their first word."""
+    """Cells by their first word."""
     counted: dict[str, float]
-    """What the program's own counters came to."""
+    """Totals of the program's own counters."""
     dropped: int
     """Sections for which the journal had no room."""
     now_ns: int
 
 
 def copy_known(recorder: Recorder, last: int, now_ns: int) -> Known:
-    """What is known of everything up to slot ``last``."""
+    """Return a snapshot of everything up to slot ``last``."""
     journal = recorder.journal
     for _ in range(_TRIES):
         published = read_sums(journal.path)
         begin = 1 if published is None else min(published.next, last + 1)
         rows, first = _rows(journal, begin, last + 1)
-        # Written over meanwhile: then there is a later file, which has them.
+        # Overwritten in the meantime: then a later file contains the rows.
         if first == begin:
             break
     if published is not None:
@@ -67,9 +67,9 @@ def copy_known(recorder: Recorder, last: int, now_ns: int) -> Known:
 
 
 def copy_at_end(recorder: Recorder) -> Known | None:
-    """What is known when the journal is about to be closed; None: that could not be copied."""
+    """Return a snapshot when the journal is about to be closed; None: it failed."""
     try:
-        # Not a question of the program's: its last one stays where it was.
+        # Not a query of the program: the mark of its last query stays.
         end = recorder.marks.set_own()
         return copy_known(recorder, end.slot, end.time_ns)
     except Exception as error:  # noqa: BLE001 - the run ends all the same
@@ -78,7 +78,7 @@ def copy_at_end(recorder: Recorder) -> Known | None:
 
 
 def _rows(journal: Journal, begin: int, end: int) -> tuple[bytes, int]:
-    """The rows from slot ``begin`` on, before ``end``, and from which on none was written over."""
+    """Return the rows from ``begin`` to before ``end``, and the first slot not overwritten."""
     ring, mask = journal.shape.rows, journal.shape.rows - 1
     begin = max(begin, end - ring)
     at = begin & mask
@@ -88,7 +88,7 @@ def _rows(journal: Journal, begin: int, end: int) -> tuple[bytes, int]:
     if numbers == list(range(begin, end)):
         return text, begin
     slots = list(enumerate(numbers, begin))
-    # A lower number is of the round before: who has drawn the slot has not stored its row yet.
+    # A lower number is of the previous round: the slot was drawn, but its row is not stored yet.
     first = max((slot + 1 for slot, number in slots if number > slot), default=begin)
     there = [slot - begin for slot, number in slots if slot == number]
     return b"".join(text[i * ROW_BYTES : (i + 1) * ROW_BYTES] for i in there), first
@@ -100,7 +100,7 @@ def _slice(journal: Journal, begin: int, end: int) -> bytes:
 
 
 def _late(journal: Journal, holes: list[int]) -> bytes:
-    """Rows that were on their way when the agent passed, and are there by now."""
+    """Return rows that were being written when the agent passed, and are complete by now."""
     return b"".join(_rows(journal, hole, hole + 1)[0] for hole in holes)
 
 

@@ -25,7 +25,7 @@ _LOOK_NS = 1_000_000_000
 
 
 class WarningWatch:
-    """Tells of one run's warnings, each once until it has cleared."""
+    """Watch for one run's warnings, each reported once until it has cleared."""
 
     def __init__(self, recorder: Recorder) -> None:
         from otel_mlperf.journal import bulletin as file
@@ -38,7 +38,7 @@ class WarningWatch:
         self._said: set[Any] = set()
 
     def look(self, now_ns: int) -> None:
-        """Looks once a second whether there is something new."""
+        """Check for new warnings once a second."""
         if now_ns < self._due_ns or get_ident() != threading.main_thread().ident:
             return
         self._due_ns = now_ns + _LOOK_NS
@@ -55,7 +55,7 @@ class WarningWatch:
                 self._tell(of_rank(self._own, published.warnings))
 
     def _tell(self, warnings: list[RunWarning]) -> None:
-        # What has cleared is forgotten first, so that it is told again when it comes back.
+        # Cleared warnings are forgotten first, so that they are reported again when they return.
         active_now = {_key(warning): warning for warning in warnings}
         self._said &= active_now.keys()
         for key, warning in active_now.items():
@@ -65,7 +65,7 @@ class WarningWatch:
                 program_callbacks.WARNING.tell(warning)
 
     def _say(self, warning: RunWarning) -> None:
-        """On the terminal; what is of the whole node is said by one of its ranks."""
+        """Log a warning on the terminal; one of the ranks logs those of the whole node."""
         if self._recorder.config.console and (
             warning.journal or self._recorder.meta.local_rank == 0
         ):
@@ -76,7 +76,7 @@ class WarningWatch:
 
 
 def of_rank(own: str, items: Iterable[Any]) -> list[Any]:
-    """What is of the rank whose journal is ``own``, or of the node."""
+    """Return the items of the rank whose journal is ``own``, and of the node."""
     return [item for item in items if item.journal in ("", own)]
 
 

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.slow_path import SlowPath
 
 End = Callable[[int, "list[str] | None"], None]
-"""Writes what was dropped, given its end and the error, if there was one."""
-# What lets go of an iterator in an orderly way: the loop's end, break and return; a variable that
-# held it; a generator whose own loop it was.
+"""Writes a dropped section, given its end and its error, if any."""
+# Instructions that release an iterator in an orderly way: the loop's end, break and return; a
+# variable that referred to it; a generator whose own loop it was.
 _CALM = ("POP_TOP", "POP_ITER", "END_FOR", "RETURN", "DELETE", "STORE", "YIELD", "RESUME", "NOP")
 
 
 def is_suspicious(depth: int) -> bool:
-    """Whether the frame ``depth`` levels up may be left by an exception.
+    """Return whether the frame ``depth`` levels up may be left by an exception.
 
-    Also true where a function written in C (``zip``) held the iterator: nothing is known then.
+    Also true where a C function (``zip``) referred to the iterator: then nothing is known.
     """
     try:
-        # 0 is this, 1 drop(), 2 __del__(): 3 is the frame that let go of the iterator. Where a C
-        # function held it, that one has no frame, and this is the frame of its caller.
+        # 0 is this, 1 drop(), 2 __del__(): 3 is the frame that released the iterator. A C function
+        # that referred to it has no frame; then this is the frame of its caller.
         frame = sys._getframe(depth)
     except ValueError:  # the interpreter ends
         return False
@@ -51,7 +51,7 @@ class _Abandoned(NamedTuple):
 
 
 class AbandonedLoops:
-    """Steps and epochs of one recorder whose iterators are gone and whose outcome is not known."""
+    """Abandoned loops: steps and epochs of one recorder whose outcome is not known yet."""
 
     def __init__(self, sections: SlowPath) -> None:
         self._sections = sections
@@ -61,12 +61,12 @@ class AbandonedLoops:
         return bool(self._waiting)
 
     def add(self, section: SectionContext, end: End, *, is_suspicious: bool) -> None:
-        """A loop's iterator is gone: by ``break``, or perhaps by an exception.
+        """Add a section whose loop's iterator is gone: by ``break``, or perhaps an exception.
 
         Args:
-            section: the step or epoch that the loop was in.
-            end: writes it.
-            is_suspicious: whether an exception may be on its way.
+            section: the step or epoch of the loop.
+            end: writes the section.
+            is_suspicious: whether an exception may be propagating.
         """
         now = time.monotonic_ns()
         if is_suspicious:
@@ -76,27 +76,27 @@ class AbandonedLoops:
         self._leave_waiting()
 
     def _leave_waiting(self) -> None:
-        """Their ends are written later, but what the program opens from now on is in none."""
-        # An exception may hold the inner loop's iterator longer than the outer one's, whose section
-        # is then current only once the inner one is left.
+        """Make pending sections non-current: their ends are written later, and enclose nothing."""
+        # An exception may keep the inner loop's iterator longer than the outer one's. The outer
+        # section is then current only once the inner one is left.
         waiting = {id(loop.section) for loop in self._waiting}
         while id(current := CURRENT.get()) in waiting:
             waiting.discard(id(current))
             self._sections.leave(current)
 
     def settle(self, error: list[str] | None) -> None:
-        """Ends them all: failed if an exception came out of their loops."""
-        for loop in list(self._waiting):  # a copy: what ends may end others that wait here
+        """End all pending sections: failed if an exception came out of their loops."""
+        for loop in list(self._waiting):  # a copy: an end may end other sections that wait here
             self._end(loop, error)
 
     def settle_inside(self, section: SectionContext, error: list[str]) -> None:
-        """Ends those inside a section that the exception has reached."""
+        """End the pending sections inside a section that the exception has reached."""
         for loop in list(self._waiting):
             if _encloses(section, loop.section):
                 self._end(loop, error)
 
     def settle_one(self, section: SectionContext, error: list[str] | None) -> bool:
-        """Ends the one that ``section`` is; False if it was not dropped."""
+        """End the pending section ``section``; False if it is not pending."""
         for loop in list(self._waiting):
             if loop.section is section:
                 self._end(loop, error)
@@ -108,8 +108,8 @@ class AbandonedLoops:
             return
         try:
             loop.end(loop.end_ns, error)
-        finally:  # not before, for it could be interrupted in between; to end twice does nothing
-            with contextlib.suppress(ValueError):  # another thread was as fast
+        finally:  # not before, because of interrupts in between; ending twice does nothing
+            with contextlib.suppress(ValueError):  # another thread has removed it
                 self._waiting.remove(loop)
 
 

@@ -12,13 +12,13 @@ from otel_mlperf.recorder.core.faults import internal_error
 
 _DEPTH = 4
 _MOST_PARTS = 8
-# Made once: unions are made anew, 0.2 µs, each time that something is looked at.
+# Made once: a union is rebuilt at each check, which costs 0.2 µs.
 _CONTAINERS = (list, tuple, Mapping)
 _NUMBERS = (int, float)
 
 
 def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], int]) -> int | None:
-    """Samples in the batch; None where they cannot be known without reading its content."""
+    """Return the samples in the batch; None if unknown without reading its content."""
     if samples == "auto":
         try:
             return _leading(batch, _DEPTH)
@@ -29,9 +29,9 @@ def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], i
 
 
 def count_tokens(batch: Any, amount: Literal["auto"] | int | Callable[[Any], int]) -> int | None:
-    """How many the program says that there are in the batch; None if it gives no number.
+    """Return the program's count for the batch; None if it is not a number.
 
-    ``auto``: as many as its ``input_ids`` have places, if it has such a matrix.
+    ``auto``: the number of elements of its ``input_ids``, if it has such a matrix.
     """
     try:
         if amount == "auto":
@@ -44,9 +44,9 @@ def count_tokens(batch: Any, amount: Literal["auto"] | int | Callable[[Any], int
 
 
 def count_elements(batch: Any) -> int | None:
-    """Elements of the largest tensor, or list of numbers, in a batch or sample; None: of none.
+    """Return the elements of the largest tensor or list of numbers in a batch; None: none.
 
-    The largest, because inputs and labels come in either order; padded places count.
+    The largest one, because inputs and labels come in either order; padded places count.
     """
     try:
         return _largest(batch, _DEPTH)
@@ -88,8 +88,8 @@ def _leading(batch: Any, depth: int) -> int | None:
     if isinstance(batch, Mapping):
         sizes = (_leading(value, depth - 1) for value in batch.values())
         return next((size for size in sizes if size is not None), None)
-    # The first tensor's size, as in (inputs, labels). A list of anything else holds the samples
-    # themselves; a tuple of it may as well be the parts of one.
+    # The first tensor's size, as in (inputs, labels). A list of anything else contains the samples
+    # themselves; a tuple may as well contain the parts of one sample.
     if batch and (size := _leading(batch[0], depth - 1)) is not None:
         return size
     return len(batch) if isinstance(batch, list) else None

@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 
 Added = tuple["int | None", "int | None", int, "int | None", "int | None", "int | None"]
-"""What is added up in a step: samples, tokens, time left out, epoch, operations, elements."""
+"""Totals of a step: samples, tokens, time left out, epoch, operations, elements."""
 
 
 class StepPayload:
-    """The payloads of the steps of one journal."""
+    """Payloads of the steps of one journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._last: tuple[Added | None, Pieces | None] = (None, None)
-        """What the step before had added up, and its text."""
+        """Totals of the previous step, and the pieces of its payload."""
 
     def pieces_of(self, added: Added) -> Pieces | None:
-        """The text of a step's payload, mostly that of the one before; None: it has none."""
-        # One comparison instead of an encoding, 4 µs: batches are mostly of one size.
+        """Return the pieces of a step's payload, mostly the previous step's; None: not storable."""
+        # One comparison instead of an encoding (4 µs): batches are mostly of one size.
         if added != self._last[0]:
             content = payload_of(*added)
             pieces = self._journal.pieces(content) if content else ()
@@ -64,7 +64,7 @@ def payload_of(
     flops: int | None,
     elements: int | None,
 ) -> dict[str, Any]:
-    """What was added up in a step, as its payload."""
+    """Return the totals of a step as its payload."""
     counts = {"n": samples, "t": tokens, "x": excluded or None, "m": elements}
     content: dict[str, Any] = {key: value for key, value in counts.items() if value is not None}
     if flops is not None and flops >= 0:
@@ -80,7 +80,7 @@ _PROFILED = int(Flag.PROFILED)
 
 
 class _Count:
-    """What is counted of a phase."""
+    """Counters of a phase."""
 
     __slots__ = ("entry", "n", "number")
 
@@ -93,7 +93,7 @@ class OneStep:
 
     def __init__(self, recording: Recording, sections: RecordedSections, parents: Parents) -> None:
         self._recording, self._sections, self._parents = recording, sections, parents
-        # Looked up once: a step does without.
+        # Looked up once: a step needs no lookup.
         self._registry, self._next_id = recording.registry, recording.next_id
         self._slow, self._watched = recording.registry.slow, sections.watched
         self._new, self._binding, self._latest = sections.new, sections.binding, parents.latest
@@ -101,38 +101,38 @@ class OneStep:
         self.epoch: int | None = None
         self.abandoned = AbandonedLoops(sections)
         self.flags = 0
-        """Flags of the rows of steps that end."""
+        """Flags for the rows of ending steps."""
         self._profilers: set[int] = set()
         self.before_step: list[Callable[[], None]] = []
-        """Called before a step begins, outside its time."""
+        """Called before a step starts, outside its time."""
         self.after_step: list[Callable[[OpenStep], None]] = []
         """Called with a step when its row is written, outside its time."""
         self.busy_ns = 0
-        """Until when one of those took its time: a step that is inferred begins no earlier."""
+        """End of the last such call: an inferred step starts no earlier."""
         self.at_first_step: list[Callable[[str, SectionContext], None]] = []
-        """Called with a phase and its first step when that has begun."""
+        """Called with a phase and its first step when that has started."""
         self.now_and_then: list[Callable[[int], None]] = []
+        """Called with the time at the start of a step, at most ten times a second."""
         self.peaks: list[Callable[[], dict[str, int]]] = []
         """Each returns peaks of memory so far, as attributes of an epoch that ends."""
-        """Called with the time at the begin of a step, ten times a second at most."""
         self.due_ns = 0
-        """When those are to be called next."""
+        """When those calls are due next."""
         self._counts: dict[str, _Count] = {}
         self._link: tuple[SectionContext | None, int] = (None, recording.meta.run_span)
-        """The section around the last step, and the span that it was linked to."""
+        """The section around the last step, and the span that the step was linked to."""
         self._pieces_of = StepPayload(recording.journal).pieces_of
 
     # -- numbers --------------------------------------------------------------------------------
 
     epochs_left = 0
-    """Epochs that the program's loop of them still has, the open one included; 0: not known."""
+    """Epochs that the program's epoch loop still has, the open one included; 0: unknown."""
 
     def next_number(self, phase: str = names.TRAIN) -> int:
-        """The number that the next step of ``phase`` gets."""
+        """Return the number of the next step of ``phase``."""
         return self._count(phase).number
 
     def set_next_number(self, number: int, phase: str = names.TRAIN) -> None:
-        """From now on steps of ``phase`` count from ``number``."""
+        """Count steps of ``phase`` from ``number`` on."""
         self._count(phase).number = number
 
     def _count(self, phase: str) -> _Count:
@@ -145,7 +145,7 @@ class OneStep:
         return count
 
     def note_profiler(self, profiler: object, *, is_on: bool) -> None:
-        """Steps that end from now on are slowed down by a profiler, or are no longer."""
+        """Mark steps that end from now on as slowed down by a profiler, or no longer."""
         (self._profilers.add if is_on else self._profilers.discard)(id(profiler))
         self.flags = _PROFILED if self._profilers else 0
 
@@ -160,7 +160,7 @@ class OneStep:
         above: Any,
         at_ns: int = 0,
     ) -> OpenStep:
-        """Opens a step in the context ``above``; interrupted, it never was."""
+        """Open a step in the context ``above``; if interrupted, undo everything."""
         phase = self._registry.phase
         for prepare in self.before_step:
             prepare()
@@ -168,7 +168,7 @@ class OneStep:
             at_ns = max(at_ns, self.busy_ns)
         count = self._counts.get(phase) or self._count(phase)
         given = None if number is None else int(number)
-        # A loop's steps have the same around them, and so the same link.
+        # A loop's steps have the same enclosing section, and so the same link.
         known, link = self._link
         if around is not known or outer is not None:
             link = self._find_link(around, outer)
@@ -180,10 +180,10 @@ class OneStep:
         step = OpenStep(section, phase, 0, 0, around, link)
         step.epoch = self.epoch
         try:
-            # Known before it is current: whoever finds it as a parent must find its step.
+            # Known before it is current: code that finds it as a parent must find its step.
             self.open[sid] = step
-            # Counted before it is opened, and no call in between: a signal handler that opens one
-            # gets the next n, and no two steps ever share a trace id.
+            # Counted before it is opened, and no call in between: a signal handler that opens a
+            # step gets the next n, so that two steps never share a trace id.
             step.n = n = count.n
             step.number = number = count.number if given is None else given
             count.n, count.number = n + 1, number + 1
@@ -213,16 +213,18 @@ class OneStep:
     def _take_back(self, step: OpenStep, above: Any) -> None:
         self.cancel(step)
         if CURRENT.get() is step.section:
-            CURRENT.set(above)  # interrupted before it could be told how to leave
+            CURRENT.set(above)  # interrupted before its token was stored
 
     def _tell_begun(self, step: OpenStep) -> None:
-        """Calls who asked for it; what is no ``Exception`` (Ctrl-C) takes the step back."""
+        """Notify callbacks; an exception that is no ``Exception`` (Ctrl-C) cancels the step."""
         step.is_told = True
-        extra_of(step.section)  # sends its end the long way, so that the short one need not ask
+        extra_of(
+            step.section
+        )  # sends its end to the slow path, so that the fast path needs no test
         STEP_BEGIN.tell(step.phase, step.number)
 
     def _attend(self, now: int) -> None:
-        """Does what must happen now and then; what of it fails keeps no step from beginning."""
+        """Make the periodic calls; a failure prevents no step from starting."""
         self.due_ns = now + _ATTEND_NS
         for call in self.now_and_then:
             try:
@@ -232,7 +234,7 @@ class OneStep:
 
     def _find_link(self, around: SectionContext | None, outer: OpenStep | None) -> int:
         if around is not None and around.extra.__class__ is not Extra:
-            extra_of(around)  # whoever leaves it then looks for steps inside
+            extra_of(around)  # its exit then looks for steps inside
         if outer is not None:
             return outer.link
         run = self._recording.meta.run_span
@@ -242,10 +244,11 @@ class OneStep:
 
     @at_once
     def end(self, step: OpenStep, t1: int = 0, error: list[str] | None = None) -> None:
-        """Ends an open step and writes what was added up in it; once, whatever interrupts it."""
+        """End an open step and write its totals; exactly once, whatever interrupts it."""
         try:
             section = step.section
-            # Whoever takes it out ends it: the loop, what is around it and the run may all try.
+            # The first caller to remove it ends it: the loop, enclosing sections and the run may
+            # try.
             if self.open.pop(section.sid, None) is None:
                 self._sections.leave(section)
                 return
@@ -266,7 +269,7 @@ class OneStep:
             call(step)
 
     def end_rest(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
-        """Ends a step as far as it has not ended yet; nobody is told."""
+        """End a step as far as it has not ended yet, without calling callbacks."""
         section = step.section
         self.open.pop(section.sid, None)
         if section.at:
@@ -279,10 +282,12 @@ class OneStep:
         try:
             extra = step.section.extra
             if extra is not None and (extra.usage is not None or extra.stamp is not None):
-                self._end_watching(step, extra, t1)  # first: callbacks are not the step's
+                self._end_watching(
+                    step, extra, t1
+                )  # first: the time of callbacks is not the step's
             if step.is_told:
                 self._tell_ending(step)
-        finally:  # Ctrl-C in a callback is the program's, and the step is over all the same
+        finally:  # Ctrl-C in a callback belongs to the program; the step ends all the same
             self._close(step, t1, error)
 
     def _end_watching(self, step: OpenStep, extra: Extra, t1: int) -> None:
@@ -307,7 +312,7 @@ class OneStep:
     def _tell_ending(self, step: OpenStep) -> None:
         step.is_told = False  # a callback may end the run, and with it this step
         sid = step.section.sid
-        self.open[sid] = step  # what callbacks log belongs to it
+        self.open[sid] = step  # values that callbacks log belong to it
         try:
             STEP_END.tell(step.phase, step.number)
         finally:
@@ -315,13 +320,13 @@ class OneStep:
 
     @at_once
     def cancel(self, step: OpenStep) -> None:
-        """Takes an open step back: its number is not used up, its time is outside."""
+        """Cancel an open step: its number is reused, its time counts as outside."""
         try:
             section = step.section
             if self.open.pop(section.sid, None) is None:
                 return
             count = self._count(step.phase)
-            # Only the last one can be taken back: a later step's number is in its row already.
+            # Only the latest number can be reused: a later step's number is in its row already.
             if count.n == step.n + 1:
                 count.n = step.n
             if count.number == step.number + 1:
@@ -339,8 +344,8 @@ class OneStep:
         self.cancel_section(step.section)
 
     def cancel_section(self, section: SectionContext) -> None:
-        """Takes an open section back."""
-        # Its children get another parent: what is added up around them is told the whole of it.
+        """Cancel an open section."""
+        # Its children get another parent: the aggregated section around counts its whole duration.
         within = section.extra.within if section.extra is not None else None
         if section.extra is not None:
             self._sections.drop_stamp(section.extra)
@@ -350,7 +355,7 @@ class OneStep:
         self._sections.close(section, time.monotonic_ns(), kind=Kind.CANCEL)
 
     def end_inside(self, section: SectionContext, t1: int, error: list[str] | None) -> None:
-        """What encloses steps ends: so do they."""
+        """End the steps that an ending section encloses."""
         for step in [s for s in list(self.open.values()) if s.around is section]:
             if self.abandoned.settle_one(step.section, error):
                 continue
@@ -363,7 +368,7 @@ class OneStep:
 
 
 def _note_aggregate(section: SectionContext, above: Any, track: int) -> None:
-    """Has a section tell the aggregated one that the context ``above`` is in how long it took."""
+    """Make a section report its duration to the aggregated section of the context ``above``."""
     within = aggregate_around(above, track)
     if within is not None:
         extra_of(section).within = within

@@ -15,17 +15,17 @@ _LOADERS: Final = "torch.utils.data"
 
 
 def find_left(iterator: Any) -> int | None:
-    """How many items an iterator still has; None where it is none that is known to say."""
+    """Return the number of items an iterator still has; None if its type is unknown."""
     return operator.length_hint(iterator) if type(iterator) in _ITERATORS else None
 
 
 def find_batches(iterable: Any) -> int | None:
-    """How many batches a pass has; None where nobody can tell."""
+    """Return the number of batches of a pass; None if unknown."""
     if type(iterable) in _SEQUENCES:
         return len(iterable)
     if any(base.__module__.startswith(_LOADERS) for base in type(iterable).__mro__):
         try:
             return len(iterable.batch_sampler)
-        except TypeError:  # it has none, or its dataset has no length
+        except TypeError:  # it has no batch sampler, or its dataset has no length
             return None
     return None

@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 
 class Stepping(OneStep):
-    """The steps of one recording."""
+    """The steps of one recording, reported, marked or inferred."""
 
     def __init__(self, recording: Recording, sections: RecordedSections, parents: Parents) -> None:
         super().__init__(recording, sections, parents)
         self.are_said = False
-        """Whether the program says what its steps are, so that none are inferred."""
+        """Whether the program reports its steps, so that none are inferred."""
         self.end_inferred: Callable[[], None] | None = None
-        """Ends what was inferred and is no step: no step that is said now is inside it."""
+        """Ends what was inferred and is no step: no reported step is inside it."""
 
     def begin(self, number: int | None = None, at_ns: int = 0) -> OpenStep | None:
-        """Opens a step of the current phase and makes it current; it began then, or (0) now.
+        """Open a step of the current phase at that time, or (0) now, and make it current.
 
-        None inside a step of the same phase: that one goes on.
+        None inside a step of the same phase, which continues.
         """
         if self.abandoned:
             self.abandoned.settle(None)
@@ -57,12 +57,12 @@ class Stepping(OneStep):
         return self._open(number, around, step, track, CURRENT.get(), at_ns)
 
     def infer(self, at_ns: int, epoch: int | None = None) -> OpenStep | None:
-        """Opens a step that nobody has said, as of then; None where the program says its steps.
+        """Open an inferred step as of that time; None where the program reports its steps.
 
-        It has that ``epoch`` unless the program is in an epoch of its own.
+        It gets that ``epoch`` unless the program is in an epoch of its own.
         """
         own = self.epoch
-        # Whoever is told of the begin asks for the epoch, such as the plan of profiler windows.
+        # Listeners to the start read the epoch, such as the schedule of profiler windows.
         self.epoch = epoch if own is None else own
         try:
             step = None if self.are_said else self.begin(None, at_ns)
@@ -71,17 +71,17 @@ class Stepping(OneStep):
         if step is None:
             self.are_said = True
         else:
-            step.is_marked = step.is_inferred = True  # what ends around it takes it back
+            step.is_marked = step.is_inferred = True  # the end of an enclosing section cancels it
         return step
 
     def end_whole(self) -> None:
-        """Ends an inferred step that is whole, before a phase begins that would be inside it."""
+        """End a complete inferred step before a phase starts that would be inside it."""
         step = self._parents.step_around(self._parents.surrounding()[0])
         if step is not None and step.is_inferred and step.whole_ns:
             self.end(step, step.whole_ns)
 
     def _surroundings(self) -> tuple[SectionContext | None, int, OpenStep | None]:
-        """What a step that is said now is in: section, track, and step; nothing inferred."""
+        """Return section, track and step around a reported step; ends inferred steps."""
         if self.end_inferred is not None:
             self.are_said = True
             self.end_inferred()
@@ -99,21 +99,21 @@ class Stepping(OneStep):
     # -- steps that nobody ends -----------------------------------------------------------------
 
     def ending(self, step: OpenStep) -> End:
-        """What ends a dropped step."""
+        """Return a function that ends a dropped step."""
         return lambda t1, error: self.end(step, t1, error or step.crossed)
 
     def note_crossing(self, section: SectionContext, words: list[str]) -> None:
-        """An exception leaves ``section``, and may end loops whose iterators are blind to it."""
+        """Note that an exception leaves ``section``: it may end loops that cannot see it."""
         step = self.open.get(root_of(section))
         if step is not None and step.section is not section:
             step.crossed = words
         self.abandoned.settle_inside(section, words)
 
     def end_all(self, t1: int, error: list[str] | None) -> None:
-        """The run ends: marked steps are cancelled, the others end."""
+        """End all steps with the run: marked steps are cancelled."""
         self.abandoned.settle(error)
         for step in reversed(list(self.open.values())):
-            extra_of(step.section)  # the long way: the short one does not write any more
+            extra_of(step.section)  # the slow path: the fast path does not write any more
             if step.whole_ns:
                 self.end(step, step.whole_ns)
             elif step.is_marked and error is None:
@@ -124,7 +124,7 @@ class Stepping(OneStep):
     # -- mark_step ------------------------------------------------------------------------------
 
     def mark(self, number: int | None) -> bool:
-        """Ends the step that the last call opened, and opens the next; False inside another."""
+        """End the step that the last call opened, and open the next; False inside another step."""
         self.abandoned.settle(None)
         around, track, before = self._surroundings()
         if before is None or before.phase != self._registry.phase:
@@ -137,6 +137,6 @@ class Stepping(OneStep):
         step = self._open(number, before.around, None, track, CURRENT.get())
         step.is_marked, step.latest = True, before.latest or [step]
         step.latest[0] = step
-        # Sections that were open when the call came still have the ended step around them.
+        # Sections that were open at the call still have the ended step around them.
         extra_of(before.section).latest = step.latest
         return True
