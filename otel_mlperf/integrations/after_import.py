@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def after_import(name: str, then: Callable[[], None]) -> None:
-    """Calls ``then`` once, when the module ``name`` is loaded; now if it already is.
+    """Call ``then`` once, when the module ``name`` is loaded; immediately if it already is.
 
     Args:
-        name: with its packages: ``lightning.pytorch``.
-        then: must not raise: it would do so into the program's ``import``.
+        name: full name of the module: ``lightning.pytorch``.
+        then: must not raise: the exception would be raised in the program's ``import``.
     """
     if name in sys.modules:
         then()
@@ -35,16 +35,16 @@ def after_import(name: str, then: Callable[[], None]) -> None:
 
 
 def notice_package(name: str) -> None:
-    """Make the calls for modules of the loaded package ``name`` that came in by no import.
+    """Make the calls for modules of the loaded package ``name`` that no import has loaded.
 
-    A program may have put them into ``sys.modules`` itself, all at once.
+    A program may have added them to ``sys.modules`` itself, all at the same time.
     """
     for module in [one for one in _waiting if one.startswith(f"{name}.") and one in sys.modules]:
         _call(module)
 
 
 class _Finder:
-    """Finds the modules that somebody waits for as if it were not there."""
+    """Finder that delegates awaited modules to the other finders and follows their loading."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -64,11 +64,12 @@ class _Finder:
 
 _waiting: dict[str, list[Callable[[], None]]] = {}
 _finder = _Finder()
-# One for all names: two that ask the others for the same module would ask each other, for ever.
+# One finder for all names: two finders that delegate the same module would call each other for
+# ever.
 
 
 def _follow(name: str, loader: Loader | None) -> None:
-    """Makes the calls after the loader has run the module's code, and takes itself off again."""
+    """Make the calls after the loader has run the module's code, and remove the hook again."""
     try:
         own = vars(loader)
         run_module = loader.exec_module  # type: ignore[union-attr]
@@ -78,20 +79,20 @@ def _follow(name: str, loader: Loader | None) -> None:
             run_module(module)
             _call(module.__name__)
 
-        # Under importlib's own file name the frame is cut from tracebacks together with
-        # importlib's, so that a broken installation shows the same text as without us.
+        # Under importlib's own file name the frame is removed from tracebacks together with
+        # importlib's frames, so that a broken installation shows the same text as usual.
         exec_module.__code__ = exec_module.__code__.replace(
             co_filename="<frozen importlib._bootstrap_external>"
         )
-        # Who only looks whether the module is there (`importlib.util.find_spec`) throws this spec
-        # away: the wait ends when the code has run, not when it was found.
+        # A mere check for the module (`importlib.util.find_spec`) discards this spec: the wait ends
+        # when the code has run, not when the module was found.
         own["exec_module"] = exec_module
     except (AttributeError, TypeError) as error:  # a loader that is a class, or of another kind
         internal_error(error)
 
 
 def _call(name: str) -> None:
-    # What integrations load brings no collection of all that the program has nearer.
+    # Modules that integrations load must not cause a full collection of the program earlier.
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run_identity import Identity
 
 _FIRST: Final = 1000
-"""Before what others do at the end of such a process."""
+"""Priority that precedes other exit handlers of such a process."""
 
 
 def begin() -> None:
-    """Starts the run that this process was told to record, if its program is one to record."""
+    """Start the requested run in this process, if its program is one to record."""
     told = read_autostart(os.environ)
     if told is None:
         return
@@ -48,8 +48,8 @@ def begin() -> None:
     is_rank = "RANK" in os.environ
     is_recorded = _is_recorded(program, told, is_rank=is_rank)
     is_starter = is_recorded and not is_rank and told.scope in ("programs", "ranks")
-    # Before the run begins: what is started from here on, the agent first, sees the environment
-    # that the program has without us.
+    # Before the run starts: processes started from here on, the agent first, see the environment
+    # that the program has without this package.
     if told.scope in ("this", "group") or (is_recorded and is_rank):
         told.take_away(os.environ)
     elif is_starter:
@@ -73,20 +73,20 @@ def _is_recorded(program: Program, told: Autostart, *, is_rank: bool) -> bool:
 
 
 def _tell_started(told: Autostart, folder: str = "") -> None:
-    """What this program starts is recorded if it is a rank, or the work that it was given."""
+    """Request recording of started programs that are ranks, or this program's delegated work."""
     words = short_words(sys.argv[1:])
     told = msgspec.structs.replace(told, scope="ranks", pid=0, delegated=words, behind=folder)
     os.environ.update(told.put({}))
 
 
 def _follow(told: Autostart, run: Run, *, is_starter: bool) -> None:
-    """What this program starts, or is replaced by, is recorded in its place."""
+    """Record the programs that this program starts, or is replaced by."""
     from otel_mlperf.integrations.program_exec import watch_exec
 
     if run.path is None:
         return
     watch_exec(told)
-    if told.behind and "RANK" not in os.environ:  # of ranks the starter may be one itself
+    if told.behind and "RANK" not in os.environ:  # the starter of ranks may be one itself
         _mark_wrapper(told.behind, is_wrapper=True)
     if is_starter:
         _tell_started(told, str(run.path))
@@ -101,7 +101,7 @@ def _mark_wrapper(folder: str, *, is_wrapper: bool) -> None:
 
 
 def _hide_wrapper(run: Run) -> None:
-    """A run in which nothing was done but to start another one is not shown."""
+    """Hide a run that has only started another one."""
     from otel_mlperf.errors import StoreError
     from otel_mlperf.run_file import read_run_file
 
@@ -120,40 +120,40 @@ def _hide_wrapper(run: Run) -> None:
 
 
 def record(name: str, who: Identity | None = None, **overrides: Any) -> Run:
-    """Begins a run on behalf of this process, under whose own ``start()`` it goes on.
+    """Start a run on behalf of this process, whose own ``start()`` continues it.
 
     Args:
-        name: of the run.
-        who: which rank of which run this is, where the environment does not say it.
-        **overrides: single settings of ``Config``, of such a rank.
+        name: name of the run.
+        who: rank and run of this process, where the environment does not contain them.
+        **overrides: single settings of ``Config``, for such a rank.
     """
     from otel_mlperf.integrations.switch import integrate_all, named_off
     from otel_mlperf.recorder.api.start import start, start_as
 
-    # The run comes first: what goes wrong with an integration is counted in its journal.
+    # The run comes first: failures of integrations are counted in its journal.
     run = start(name) if who is None else start_as(name, who, **overrides)
     run.lend(_give_way)
     recorder = run._recorder
-    if recorder is not None:  # else what is watched costs a loop its time for nothing
+    if recorder is not None:  # without a recorder the hooks would only cost time
         integrate_all(but=named_off(recorder.config))
     return run
 
 
 def join(name: str, who: Identity) -> None:
-    """Makes a process of ``multiprocessing`` a rank of a run; the one that started it tells it."""
+    """Make a process of ``multiprocessing`` a rank of the run of the process that started it."""
     from multiprocessing.util import Finalize
 
     run = record(name, who)
-    # Such a process ends without what ``atexit`` has, or behind it.
+    # Such a process ends without ``atexit`` handlers, or after them.
     Finalize(None, partial(_end, run), exitpriority=_FIRST)
     atexit.register(_end, run)
 
 
 def _end(run: Run) -> None:
-    """Called while what the process fails with goes on, if it does."""
+    """End the run while the exception that ends the process, if any, is being handled."""
     error = sys.exc_info()[1]
     if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
-        error = error.__context__  # torch has written it down, and ends with a code
+        error = error.__context__  # torch has logged it, and ends with a code
     run.__exit__(type(error) if error is not None else None, error, None)
 
 

@@ -11,21 +11,23 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _LOADERS: Final = "torch.utils.data.dataloader"
-"""A torch comes with it, or a program imports it; without it there is no loader to see."""
+"""The module with the loader; torch or the program imports it. Without it there is no loader to
+see.
+"""
 
 
 class DataLoaders:
-    """Waits, ready batches and workers of every DataLoader."""
+    """Integration of every DataLoader: waits, ready batches and workers."""
 
     name: Final = "dataloader"
     module: Final = "torch"
-    needs: Final = ()  # each hook that this version of torch has no place for is left out alone
+    needs: Final = ()  # a hook that does not fit this version of torch is left out alone
 
     def __init__(self) -> None:
         self._is_on = self._is_awaited = False
 
     def switch_on(self, framework: ModuleType) -> None:
-        """Sees the inside of loaders from now on."""
+        """Watch the inside of loaders from now on."""
         self._is_on = True
         if _LOADERS in sys.modules:
             self._see()
@@ -34,7 +36,7 @@ class DataLoaders:
             after_import(_LOADERS, self._see)
 
     def switch_off(self) -> None:
-        """Sees nothing from now on."""
+        """Stop watching loaders."""
         self._is_on = False
         if _LOADERS in sys.modules:
             from otel_mlperf.pytorch.loading import hooks
@@ -43,7 +45,8 @@ class DataLoaders:
 
     def _see(self) -> None:
         if self._is_on:
-            # Here: it brings the syntax tools of Python along, which only programs with torch need.
+            # Imported here: it loads the syntax tools of Python, which only programs with torch
+            # need.
             from otel_mlperf.pytorch.loading import hooks
 
             hooks.install()

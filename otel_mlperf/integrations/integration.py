@@ -16,45 +16,47 @@ T = TypeVar("T")
 
 
 class Integration(Protocol):
-    """A framework whose training loop says its steps, phases and sections to the active run.
+    """A framework whose training loop reports its steps, phases and sections to the active run.
 
-    It speaks to the run by the public calls alone (``om.step()``, ``om.span()``, ``om.phase()``,
-    ``om.log()``), which do nothing while no run is active.
+    It uses only the public calls (``om.step()``, ``om.span()``, ``om.phase()``, ``om.log()``),
+    which do nothing while no run is active.
 
     The module that defines it is imported when a program starts, so it must not import the
-    framework, nor anything else that takes long.
+    framework, nor anything else that is slow to import.
     """
 
     @property
     def name(self) -> str:
-        """What ``om.integrate(name)`` knows it by."""
+        """The name for ``om.integrate(name)``."""
 
     @property
     def module(self) -> str:
-        """The module whose import wakes it: ``lightning.pytorch``."""
+        """The module whose import switches it on: ``lightning.pytorch``."""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it touches, as names below that module: ``("Trainer.fit", "Callback")``.
+        """What it accesses, as names below that module: ``("Trainer.fit", "Callback")``.
 
-        Of a version of the framework that lacks one of them nothing is touched, which is said.
+        If a version of the framework lacks one of them, nothing is changed and a warning is logged.
         """
 
     def switch_on(self, framework: ModuleType) -> None:
-        """The module has just been imported, or was before: from now on its loop is recorded.
+        """Record the framework's loop from now on; the module is imported.
 
-        Called again after ``switch_off``. What it raises is counted and said; the import goes on.
+        It is called again after ``switch_off``. What it raises is counted and logged; the import
+        continues.
         """
 
     def switch_off(self) -> None:
-        """The program says from now on itself what is recorded; what is in place does nothing."""
+        """Do nothing from now on: the program itself reports what is recorded."""
 
 
 def harmless(function: Callable[P, T]) -> Callable[P, T | None]:
-    """Makes a function fit to be called by a framework: what it raises ends there.
+    """Wrap a function for calls by a framework: its exceptions end there.
 
-    For callbacks and hooks of an integration. A failure is counted, said once for each function,
-    and gives None. Exceptions that a signal handler of the program raised meanwhile go on.
+    It is for callbacks and hooks of an integration. A failure is counted, logged once per function,
+    and returns None. Exceptions that a signal handler of the program raised in the meantime
+    propagate.
     """
 
     @functools.wraps(function)
@@ -69,7 +71,7 @@ def harmless(function: Callable[P, T]) -> Callable[P, T | None]:
 
 
 def tell_broken(what: str, error: BaseException) -> None:
-    """Counts a failure of an integration, and says it once.
+    """Count a failure of an integration, and log it once.
 
     Raises:
         BaseException: ``error`` itself, where a signal handler of the program raised it.

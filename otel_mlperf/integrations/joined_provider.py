@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run import Run
 
 PATIENCE_S: Final = 5.0
-"""Longest that the end of a run waits for its last spans and the flush of the provider."""
+"""Longest wait at the end of a run for its last spans and the flush of the provider."""
 _LOOK_S: Final = 0.5
-"""Between two looks for a provider, while spans wait for one."""
+"""Interval between two checks for a provider, while spans wait for one."""
 _RUN_LENGTH: Final = 8
-"""Spans without giving way to other threads: about a fifth of a millisecond."""
+"""Spans between two releases of the GIL: about a fifth of a millisecond."""
 _MESSAGE: Final = msgspec.msgpack.Decoder(Message)
 _open: set[socket.socket | Connection] = set()
 
@@ -57,12 +57,12 @@ def join(run: Run) -> None:
 
 
 class JoinedProvider:
-    """The receiving end in the process that recorded the spans.
+    """Receiver of spans in the process that recorded them.
 
     Args:
-        run: its sections become spans.
+        run: the run whose sections become spans.
         find_provider: returns the program's provider; the API's proxy as long as there is none.
-        patience_s: longest wait of ``finish``.
+        patience_s: timeout of ``finish``.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class JoinedProvider:
         threading.Thread(target=self._listen, name="otel_mlperf join", daemon=True).start()
 
     def finish(self) -> None:
-        """Wait until the provider has the last span of the run and has flushed, not for ever."""
+        """Wait, with a timeout, until the provider has the run's last span and has flushed."""
         self._ending.set()
         if not _is_missing(self._find()) and not self._is_flushed.wait(self._patience_s):
             say_once(f"provider='join': the last spans had not been exported {self._patience_s:g} "
@@ -97,12 +97,12 @@ class JoinedProvider:
 
     def _listen(self) -> None:
         try:
-            # An agent that died is followed by another one, unless the run has ended.
+            # Another agent replaces one that died, unless the run has ended.
             while not self._is_flushed.is_set():
                 self._serve(Connection(self._listener.accept()[0].detach()))
         except OSError:
             pass  # shut down
-        except Exception as error:  # noqa: BLE001 - nobody above a thread
+        except Exception as error:  # noqa: BLE001 - nothing above a thread
             internal_error(error)
         finally:
             _open.discard(self._listener)
@@ -121,7 +121,7 @@ class JoinedProvider:
 
     def _answer(self, connection: Connection) -> None:
         number, resource, items = _MESSAGE.decode(connection.recv_bytes())
-        # An agent that died before it noted the answer sends the batch again.
+        # The successor of an agent that died before it noted the answer sends the batch again.
         if number != self._answered[0]:
             self._answered = number, self._hand_over(resource, items)
         connection.send_bytes(msgspec.msgpack.encode(self._answered[1]))
@@ -202,7 +202,7 @@ def _is_sampled(span: ReadableSpan, sampler: Any, is_unsampled: bool) -> bool:
     """Ask the program's sampler as it is asked about a span of the program in that place."""
     if sampler is None:
         return True
-    # Spans of the program in a trace that the run started have a sampled section around them.
+    # Spans of the program in a trace that the run started have an enclosing sampled section.
     above = span.parent or span.context
     flags = trace.TraceFlags(0 if is_unsampled else trace.TraceFlags.SAMPLED)
     around = trace.SpanContext(above.trace_id, above.span_id, above.is_remote, flags)
@@ -228,7 +228,8 @@ def _listen(folder: str, instance: str) -> socket.socket:
     made = socket.socket(socket.AF_UNIX)
     _open.add(made)
     with socket_path(folder, instance) as path:
-        # Renamed last: one that does not listen yet looks like one of a process that has ended.
+        # Renamed last: a socket that does not listen yet looks like that of a process that has
+        # ended.
         made.bind(f"{path}.new")
         made.listen()
         os.rename(f"{path}.new", path)

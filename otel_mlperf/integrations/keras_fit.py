@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.api.block import Block
 
 _CALL: Final = "train_batch"
-"""Forward, backward and update in one, where nobody can look into it."""
+"""Forward, backward and update in one call, whose parts are not visible."""
 _CALLBACKS: Final = "callbacks"
-"""What the program's own callbacks take behind a batch, and the wait for its result with them."""
+"""Time of the program's own callbacks after a batch, including the wait for its result."""
 
 
 class KerasFit:
-    """Blocks of the active run around the methods of a model, and what it tells its callbacks."""
+    """Integration of Keras: blocks of the active run around a model's methods and callbacks."""
 
     name: Final = "keras"
     module: Final = "keras"
@@ -57,7 +57,7 @@ class KerasFit:
         self._call: Block | None = None
 
     def switch_on(self, framework: ModuleType) -> None:
-        """Records every ``fit`` from now on."""
+        """Record every ``fit`` from now on."""
         self._is_on = True
         if self._is_in_place:
             return
@@ -69,7 +69,8 @@ class KerasFit:
         for saves in ("save", "save_weights"):
             self._put_around(model, saves, _saving)
         self._put_around(model, "load_weights", _loading)
-        # Of the list, not a callback in it: one more would make Keras wait for each of its batches.
+        # On the list, not as a callback in it: an additional callback would make Keras wait for
+        # each batch.
         self._tell(told, "on_epoch_begin", behind=self._begin_epoch)
         self._tell(told, "on_epoch_end", before=self._end_epoch)
         self._put_around(told, "on_train_batch_end", _as_section(_CALLBACKS))
@@ -82,7 +83,7 @@ class KerasFit:
             self._time_batches()
 
     def switch_off(self) -> None:
-        """Records nothing from now on."""
+        """Stop recording."""
         self._is_on = False
 
     @harmless
@@ -94,7 +95,7 @@ class KerasFit:
 
     @harmless
     def _end_epoch(self, *_: Any) -> None:
-        """Its end takes back the step that was opened for a batch that did not come."""
+        """End the epoch, which cancels the step opened for a batch that did not come."""
         self._end_call()
         ended, self._epoch = self._epoch, None
         _leave(ended)
@@ -122,7 +123,7 @@ class KerasFit:
 
     @contextmanager
     def _fit(self, *_: Any, **__: Any) -> Iterator[None]:
-        """Whatever ends it, its last epoch is over."""
+        """Enclose ``fit``; however it ends, its last epoch ends."""
         with own_steps():
             try:
                 yield
@@ -130,7 +131,7 @@ class KerasFit:
                 self._end_epoch()
 
     def _put_around(self, kind: type, name: str, block: Callable[..., Any]) -> None:
-        """Runs a method in a block, which is made with the arguments that the method gets."""
+        """Run a method in a block, which is made with the arguments of the method."""
         method = getattr(kind, name)
 
         @functools.wraps(method)
@@ -149,7 +150,7 @@ class KerasFit:
         before: Callable[..., None] | None = None,
         behind: Callable[..., None] | None = None,
     ) -> None:
-        """Calls something of ours around a method, with the arguments that it gets."""
+        """Make calls before and after a method, with its arguments."""
         method = getattr(kind, name)
 
         @functools.wraps(method)
@@ -164,7 +165,10 @@ class KerasFit:
         setattr(kind, name, call)
 
     def _time_batches(self) -> None:
-        """The iterator whose batches a compiled call takes by itself; Keras shows it to nobody."""
+        """Record the waits of the iterator whose batches a compiled call requests itself.
+
+        Keras shows that iterator to no callback.
+        """
         backend = sys.modules.get("keras.src.backend.jax.trainer")
         kind = getattr(backend, "JAXEpochIterator", None)
         method = getattr(kind, "_get_iterator", None)
@@ -192,7 +196,7 @@ def _file(name: str, direction: str, file: Any) -> Iterator[None]:
     from otel_mlperf.pytorch.loop.checkpoint_io import CheckpointIo
 
     with span(name) as section:
-        # Of a checkpoint in several files this one is their table of contents.
+        # In a checkpoint of several files this one is their table of contents.
         is_whole = not str(file).endswith(".json")
         io = CheckpointIo(direction, file if is_whole else None)
         yield
@@ -213,7 +217,7 @@ def _leave(block: Block | None) -> None:
 
 
 class _Waits:
-    """An iterator each of whose turns is a wait for data."""
+    """An iterator whose turns are recorded as waits for data."""
 
     def __init__(self, inner: Iterator[Any]) -> None:
         self._inner = inner

@@ -18,7 +18,7 @@ from otel_mlperf.integrations.started_program import detect_program
 from otel_mlperf.integrations.told_start import VARIABLE, Autostart, read_autostart
 
 NAME: Final = "otel_mlperf"
-"""As which the entry points are offered."""
+"""Name of the entry points."""
 CONFIGURATORS: Final = "opentelemetry_configurator"
 _CONFIGURATOR: Final = "OTEL_PYTHON_CONFIGURATOR"
 _DISTRO: Final = "OTEL_PYTHON_DISTRO"
@@ -29,29 +29,29 @@ class Instrumentor:
     """Entry point of ``opentelemetry_instrumentor``: records the program."""
 
     def instrument(self, **_: Any) -> None:
-        """Begins a run, if this process is a program to be recorded; never raises."""
+        """Start a run, if this process is a program to record; never raises."""
         _begin()
 
     def uninstrument(self, **_: Any) -> None:
-        """Ends it."""
+        """End the run."""
         import otel_mlperf
 
         otel_mlperf.stop()
 
     def instrumentation_dependencies(self) -> tuple[str, ...]:
-        """None: what is not there is not recorded."""
+        """Return no dependencies: missing packages are simply not recorded."""
         return ()
 
 
 class Configurator:
-    """Entry point of ``opentelemetry_configurator``: takes the place of an SDK.
+    """Entry point of ``opentelemetry_configurator``: replaces an SDK.
 
-    Only where it is named (``OTEL_PYTHON_CONFIGURATOR=otel_mlperf``) or there is no other: else the
-    other one configures its SDK as if this were not here.
+    It does so only if it is named (``OTEL_PYTHON_CONFIGURATOR=otel_mlperf``) or there is no other.
+    Otherwise the other configurator configures its SDK as usual.
     """
 
     def configure(self, **about: Any) -> None:
-        """Makes the program's provider ours, with a run to record into; or hands over."""
+        """Install this package's provider, with a run to record into; or delegate."""
         others = [] if os.environ.get(_CONFIGURATOR) == NAME else _other_configurators()
         if others:
             others[0].load()().configure(**about)
@@ -61,13 +61,14 @@ class Configurator:
 
 
 def distro() -> Any:
-    """Entry point of ``opentelemetry_distro``: has our configurator chosen.
+    """Entry point of ``opentelemetry_distro``: selects this package's configurator.
 
-    None where it has not been named (``OTEL_PYTHON_DISTRO=otel_mlperf``): the next one is taken.
+    It returns None if it is not named (``OTEL_PYTHON_DISTRO=otel_mlperf``): the next distro is
+    used.
     """
     if os.environ.get(_DISTRO) != NAME:
         return None
-    # Whoever asks has it; the package itself does without.
+    # The caller has installed it; this package does not require it.
     base = import_module("opentelemetry.instrumentation.distro").BaseDistro
     return type("Distro", (base,), {"_configure": _choose_ours})()
 
@@ -79,7 +80,7 @@ def _choose_ours(_distro: Any, **_: Any) -> None:
 def _begin() -> None:
     try:
         _begin_once()
-    except Exception as error:  # noqa: BLE001 - the program runs, recorded or not, and so do others
+    except Exception as error:  # noqa: BLE001 - the program runs, recorded or not, and so do other instrumentations
         print(f"otel-mlperf: not recorded: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
 
 
@@ -95,7 +96,8 @@ def _begin_once() -> None:
     program = detect_program(sys.argv, sys.orig_argv)
     if program.is_recorded:
         if "RANK" not in os.environ:
-            # What it starts is instrumented, too: ranks are recorded, its helpers belong to it.
+            # Processes that it starts are instrumented, too: ranks are recorded, helpers belong to
+            # it.
             told = Autostart(scope="ranks", python_path=os.environ.get("PYTHONPATH"))
             os.environ[VARIABLE] = told.as_text()
         record(program.name)

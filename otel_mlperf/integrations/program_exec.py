@@ -24,7 +24,7 @@ _PATH = "PYTHONPATH"
 
 
 class _Exec:
-    """What a replacement of this process passes on; None: nothing."""
+    """The request that a replacement of this process receives; None: no request."""
 
     told: Autostart | None = None
 
@@ -38,12 +38,12 @@ def watch_exec(told: Autostart) -> None:
 
 
 def leave_exec() -> None:
-    """The program starts its runs itself: the next one will, too."""
+    """Stop passing the request on: the program starts its runs itself, and so will the next one."""
     _Exec.told = None
 
 
 def _following(replace: Any, call: Callable[..., Any]) -> Any:
-    # The others of ``os`` (execl, execvp, …) look these two up when they are called.
+    # The other functions of ``os`` (execl, execvp, …) look these two up when they are called.
     @functools.wraps(replace)
     def follow(*arguments: Any) -> Any:
         return call(replace, *arguments)
@@ -59,7 +59,7 @@ def _exec_here(replace: Any, path: Any, *rest: Any) -> Any:
     os.environ.update(environ)
     try:
         return replace(path, *rest)
-    finally:  # it was not replaced
+    finally:  # the process was not replaced
         os.environ.clear()
         os.environ.update(before)
 

@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
 
 class ProgramRequest(NamedTuple):
-    """Which program is to be started, and recorded as what."""
+    """The program to start, and how it is recorded."""
 
     name: str | None
     command: list[str]
     """The program and its arguments; a script or module without the interpreter before it."""
     is_command: bool
-    """Whether it is to be started as it is, instead of by this interpreter."""
+    """Whether the command is started unchanged, instead of by this interpreter."""
     profile: str = ""
-    """A profiler schedule, instead of that of the environment."""
+    """A profiler schedule that overrides that of the environment."""
     level: str = ""
-    """How much is recorded, instead of what the environment says."""
+    """The recording level that overrides that of the environment."""
 
 
 def become_program(request: ProgramRequest) -> NoReturn:
-    """Replaces this process by the program.
+    """Replace this process by the program.
 
     Raises:
-        ConfigError: the settings are wrong, which the program could only say too late.
+        ConfigError: the settings are wrong, which the program could only report too late.
         NoSuchProgram: there is no such script, module or command.
-        UsageError: this interpreter was started so that recording cannot begin.
+        UsageError: this interpreter was started with options that prevent recording.
     """
     command = request.command if request.is_command else _python(request.command)
     path = shutil.which(command[0])
@@ -59,8 +59,8 @@ def become_program(request: ProgramRequest) -> NoReturn:
         python_path=os.environ.get("PYTHONPATH"),
         pid=os.getpid(),
     )
-    for stream in (sys.stdout, sys.stderr):  # what is buffered here would be lost
-        if stream is not None:  # what the shell closed (2>&-)
+    for stream in (sys.stdout, sys.stderr):  # buffered output would be lost
+        if stream is not None:  # unless the shell closed it (2>&-)
             stream.flush()
     environ = told.put(os.environ)
     if request.profile:
@@ -71,14 +71,14 @@ def become_program(request: ProgramRequest) -> NoReturn:
 
 
 def _is_launcher(program: Sequence[str]) -> bool:
-    """Whether a script or module only starts those that are to be recorded."""
+    """Return whether a script or module only starts programs that are to be recorded."""
     is_module = program[0] == "-m"
     named = Program("module", program[1]) if is_module else Program("script", program[0])
     return program[0] not in {"-", "-c"} and not named.is_recorded
 
 
 def _python(program: Sequence[str]) -> list[str]:
-    """The command that runs a script or module with this interpreter and its options."""
+    """Return the command that runs a script or module with this interpreter and its options."""
     if sys.flags.ignore_environment or sys.flags.no_site:
         raise UsageError(
             "run: this Python was started with -E, -I or -S, which keep recording from starting; "
@@ -92,7 +92,7 @@ def _python(program: Sequence[str]) -> list[str]:
 
 
 def interpreter_options(argv: Sequence[str], original: Sequence[str]) -> list[str]:
-    """What was said to Python before our own name: ``-u -X dev`` of ``python -u -X dev -m us``."""
+    """Return Python's options before this module: ``-u -X dev`` of ``python -u -X dev -m us``."""
     at = len(original) - len(argv)
     options = list(original[1:at])
     own = original[at]
@@ -124,7 +124,7 @@ def _scripts_in(folder: Path) -> str:
 
 
 def _check_module(module: str) -> None:
-    """Raises for a top-level module that is nowhere; what is inside it is for Python to find."""
+    """Raise for a missing top-level module; Python itself finds what is inside it."""
     top = module.partition(".")[0]
     is_built_in = top in sys.builtin_module_names
     if not is_built_in and PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from otel_mlperf.integrations.recorded_body import RecordedBody
 
 NAME: Final = "ml_performance"
-"""Of the marker and of the fixture."""
+"""Name of the marker and of the fixture."""
 _WRITE: Final = "--ml-performance-write"
 _ARGUMENTS: Final = {"max", "baseline", "tolerance"}
 _MARKER: Final = (
@@ -33,7 +33,7 @@ _STASH: Final = pytest.StashKey["PerformanceTest"]()
 
 
 class PerformanceTest:
-    """What the fixture ``ml_performance`` gives to a test."""
+    """The value of the fixture ``ml_performance``."""
 
     def __init__(self, item: pytest.Item) -> None:
         marker = item.get_closest_marker(NAME)
@@ -47,14 +47,14 @@ class PerformanceTest:
         self.tolerance = float(given.get("tolerance", 0.0))
 
     def hold(self, *bounds: str) -> None:
-        """Holds further bounds, which only the body knows."""
+        """Add further bounds, which only the body knows."""
         self._told += bounds
 
     def judge(self, measures: RunMeasures, *, writes: bool) -> list[Verdict]:
-        """What came of the bounds and of the baseline, which is written anew where that is asked.
+        """Return the verdicts on bounds and baseline; ``writes`` replaces the baseline.
 
         Raises:
-            UsageError: a bound is none, or of something that was not recorded.
+            UsageError: a bound is invalid, or refers to something that was not recorded.
             StoreError: the baseline cannot be read.
         """
         from otel_mlperf.analysis.comparison.bounds import judge_bound, judge_changes, parse_bound
@@ -75,19 +75,19 @@ class PerformanceTest:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option that writes baselines."""
+    """Add the option that writes baselines."""
     parser.getgroup("otel-mlperf").addoption(
         _WRITE, action="store_true", help=f"write the baseline files of tests marked {NAME}"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker, for ``--strict-markers``."""
+    """Register the marker, for ``--strict-markers``."""
     config.addinivalue_line("markers", _MARKER)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Loads what measures before the first test that is measured, and only if there is one."""
+    """Load the measuring modules before the first measured test, if there is one."""
     if any(map(_is_measured, session.items)):
         import otel_mlperf.analysis.comparison.bounds
         import otel_mlperf.integrations.recorded_body  # noqa: F401
@@ -95,14 +95,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def ml_performance(request: pytest.FixtureRequest) -> PerformanceTest:
-    """Records the test's body as a run; ``hold("forward.p95=3ms")`` adds a bound."""
+    """Record the test's body as a run; ``hold("forward.p95=3ms")`` adds a bound."""
     test: PerformanceTest = _performance_test(request.node)
     return test
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Records the body of a test that asks for it, and judges it."""
+    """Record the body of a test that requests it, and judge it."""
     if not _is_measured(item):
         return (yield)
     from otel_mlperf.integrations.recorded_body import record_body
@@ -118,7 +118,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def _judge(test: PerformanceTest, body: RecordedBody, *, writes: bool) -> list[Verdict] | str:
-    """What came of it, or why nobody can tell."""
+    """Return the verdicts, or why there are none."""
     try:
         return test.judge(body.measure(), writes=writes)
     except OtelMlperfError as error:
@@ -146,12 +146,12 @@ def _write(file: Path, measures: RunMeasures) -> None:
 
 
 def _tell(item: pytest.Item, verdicts: Sequence[Verdict]) -> None:
-    """Fails where something is broken, with all that was looked at; else a report may show it."""
+    """Fail if a verdict is a breach, with all verdicts; otherwise add them to the report."""
     from otel_mlperf.report.verdicts import is_broken, render_verdicts
 
     if not verdicts:
         return
-    # The first line is what a list of failures shows.
+    # A list of failures shows the first line.
     ordered = sorted(verdicts, key=lambda verdict: verdict.level != "breach")
     page = render_verdicts(ordered).rstrip("\n")
     if is_broken(verdicts):

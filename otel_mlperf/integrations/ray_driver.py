@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from otel_mlperf.integrations.told_start import Autostart
 
 MODULE: Final = "ray.train.v2.api.data_parallel_trainer"
-"""Of Ray 2.43 and later; before that trainers are handed to Tune whole."""
+"""Module of Ray 2.43 and later; earlier versions pass whole trainers to Tune."""
 FUNCTION: Final = "DataParallelTrainer._get_train_func"
-"""Where a trainer is asked for what its workers run."""
+"""Function that returns what a trainer's workers run."""
 _LOOP: Final = "train_loop_per_worker"
 
 
 @contextmanager
 def telling_workers(trainer: Any, told: Autostart, folder: str) -> Iterator[None]:
-    """While a trainer is asked for its function, that is one that records.
+    """Make a trainer return a recording function while it is asked for its function.
 
     Args:
         trainer: the ``DataParallelTrainer``.
-        told: what a rank of the run is told.
-        folder: the run folder's path, from wherever a worker stands.
+        told: the start request for a rank of the run.
+        folder: the run folder's path, valid in any working directory.
     """
     loop = vars(trainer).get(_LOOP)
     recorded = _recorded(loop, told.as_text(), folder) if callable(loop) else None
@@ -46,11 +46,11 @@ def telling_workers(trainer: Any, told: Autostart, folder: str) -> Iterator[None
 
 @harmless
 def _recorded(loop: Callable[..., Any], told: str, folder: str) -> Callable[..., Any]:
-    # Made in here, and with all that it needs inside: that is what Ray hands over by value.
+    # Defined in here, with all that it needs inside: that is what Ray passes by value.
     def train_loop(*given: Any) -> Any:
         import importlib
 
-        try:  # by name: it is another process's, which may not have it
+        try:  # by name: it runs in another process, which may not have the module
             worker = importlib.import_module("otel_mlperf.integrations.ray_worker")
         except ImportError:
             return loop(*given)

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def as_rank(told: str, folder: str) -> Iterator[None]:
-    """Records what is done inside; an exception ends the rank as failed, and goes on.
+    """Record what is done inside; an exception ends the rank as failed, and propagates.
 
     Args:
         told: an ``Autostart``, as text.
-        folder: the run folder's path; on another node it may not be there.
+        folder: the run folder's path; on another node it may not exist.
     """
     run = _begin(told, folder)
     if run is None:
@@ -58,5 +58,8 @@ def _begin(text: str, folder: str) -> Run | None:
 
 
 def _count_restart(folder: str, rank: int) -> int | None:
-    """Ray starts workers anew that failed, and does not tell them; the driver is no worker."""
+    """Return the restart count of a worker: Ray restarts failed workers without notifying them.
+
+    Starts are counted by the name ``worker-RANK``, because the driver is no worker.
+    """
     return count_restart(folder, f"worker-{rank}", None) if os.path.isdir(folder) else None

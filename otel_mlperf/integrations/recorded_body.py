@@ -36,28 +36,29 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run import Run
 
 ROWS: Final = 65_536
-"""Of the journal, which nobody empties meanwhile: some ten thousand steps with their sections."""
+"""Size of the journal, which is not drained in the meantime: some ten thousand steps with sections.
+"""
 
 
 class RecordedBody:
-    """What is recorded."""
+    """The recorded part of a program."""
 
     def __init__(self, name: str, run: Run) -> None:
         self._name, self._run = name, run
         self._began_ns = time.monotonic_ns()
 
     def measure(self) -> RunMeasures:
-        """What there is to say of it now; once, as long as it is recorded.
+        """Return its measures so far; once, as long as it is recorded.
 
         Raises:
-            OtelMlperfError: more was recorded than the journal holds, or nothing at all.
+            OtelMlperfError: more was recorded than the journal can store, or nothing at all.
         """
         return _measure(self._run, self._name, time.monotonic_ns() - self._began_ns)
 
 
 @contextmanager
 def record_body(name: str) -> Iterator[RecordedBody]:
-    """Records what is inside as a run of its own; a ``start()`` in there goes on with it.
+    """Record what is inside as a run of its own; a ``start()`` in there continues it.
 
     Raises:
         RunActive: another run of this process is active.
@@ -77,7 +78,7 @@ def record_body(name: str) -> Iterator[RecordedBody]:
 
 
 def _end(run: Run) -> None:
-    """Ends the run, and takes away the journal that nobody else is to read."""
+    """End the run, and remove its journal, which no other process reads."""
     journal = run._recorder.journal if run._recorder else None
     run.stop()
     if journal is not None:
@@ -94,7 +95,7 @@ def _measure(run: Run, name: str, duration_ns: int) -> RunMeasures:
     if not run.is_active:
         raise OtelMlperfError(f"recording {name}: its run was stopped inside; leave stop() out")
     journal = recorder.journal
-    # Through the writer's own mapping: to open and close its file again would drop its lock.
+    # Through the writer's own mapping: opening and closing its file again would drop its lock.
     reader = JournalReader(journal.path, journal.buffer)
     if lost := journal.said[Word.LOST_RING_FULL]:
         raise OtelMlperfError(
@@ -123,7 +124,7 @@ def _measure(run: Run, name: str, duration_ns: int) -> RunMeasures:
 
 
 def _times(batch: NewRows, state: JournalState) -> tuple[str, list[TimeMeasures], dict[str, float]]:
-    """The phase, times and rates of the steps; nothing without a step."""
+    """Return the phase, times and rates of the steps; empty without a step."""
     if not len(batch.steps):
         return "", [], {}
     steps = _ended_steps(batch, state)
@@ -131,7 +132,7 @@ def _times(batch: NewRows, state: JournalState) -> tuple[str, list[TimeMeasures]
     phase = names.TRAIN if names.TRAIN in phases else min(phases)
     steps = [step for step in steps if step.root.phase == phase and not step.is_error]
     durations = [step.duration_ns for step in steps]
-    # As of a run: the first step is left out where it took far longer than the others.
+    # As for a run: the first step is left out if it lasted far longer than the other steps.
     if len(steps) > 2 and durations[0] > LONGER * float(np.median(durations[1:])):
         steps = steps[1:]
     if not steps:
@@ -154,14 +155,14 @@ class _Step:
     is_error: bool
     duration_ns: int = 0
     rest_ns: int = 0
-    """In no section."""
+    """Time outside sections."""
     samples: int = 0
     own_ns: dict[tuple[str, str], int] = field(default_factory=dict)
     """By name and category of the section."""
 
 
 def _ended_steps(batch: NewRows, state: JournalState) -> list[_Step]:
-    """In their order; a validation or checkpoint inside a step is none of its time."""
+    """Return the steps in order, without the time of validations and checkpoints inside."""
     is_root = batch.steps["span"] == batch.steps["root"]
     ends = batch.steps[is_root][np.argsort(batch.steps["root"][is_root])]
     rows = batch.steps[np.isin(batch.steps["root"], ends["root"])]
@@ -173,7 +174,7 @@ def _ended_steps(batch: NewRows, state: JournalState) -> list[_Step]:
         _Step(root, is_error=bool(flags & Flag.ERROR))
         for root, flags in zip(roots, ends["flags"].tolist(), strict=True)
     ]
-    # By their ends; in that of their beginnings a step's sections stand as a summary shows them.
+    # Rows are sorted by their ends; a summary shows a step's sections in the order of their starts.
     order = np.lexsort((ended.rows["start"], ended.step))
     order = order[~ended.beside[order]]
     columns = (ended.step, ended.self_ns, ended.duration_ns)
@@ -195,7 +196,7 @@ def _ended_steps(batch: NewRows, state: JournalState) -> list[_Step]:
 
 
 def _calls(batch: NewRows, state: JournalState) -> list[TimeMeasures]:
-    """Of sections in no step how long a call takes, by name."""
+    """Return the call durations of sections outside steps, by name."""
     calls: dict[tuple[str, str], list[int]] = {}
     for row in batch.outside[np.argsort(batch.outside["start"])]:
         _, name, category, *_ = state.section(int(row["name"]))

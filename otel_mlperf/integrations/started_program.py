@@ -18,11 +18,11 @@ _LAUNCHERS: Final = frozenset({
 })  # fmt: skip
 _OWN: Final = frozenset({"otel-mlperf", "otel_mlperf"})
 _WORKER: Final = "from multiprocessing"
-"""How the text begins by which ``multiprocessing`` starts workers, servers and trackers."""
+"""Start of the text by which ``multiprocessing`` starts workers, servers and trackers."""
 
 
 class Program(NamedTuple):
-    """What an interpreter was told to run."""
+    """The program that an interpreter was started with."""
 
     kind: Kind
     """``input``: a script on standard input; ``text``: one behind ``-c``; ``other``: a prompt, or a
@@ -32,7 +32,7 @@ class Program(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What a run of it is called: the script's stem, the module's last word."""
+        """Name of its runs: the script's stem, or the module's last component."""
         if self.kind in {"input", "text"}:
             return "stdin" if self.kind == "input" else "run"
         if self.kind == "module":
@@ -42,9 +42,9 @@ class Program(NamedTuple):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether it does work of its own: launchers only start those that do.
+        """Whether it does work of its own: launchers only start programs that do.
 
-        Nor do texts as a rule: scripts of a shell compute one value by them.
+        Nor do texts as a rule: shell scripts use them to compute one value.
         """
         known_by = self.target if self.kind == "module" else PurePath(self.target).name
         return self.kind not in {"other", "text"} and known_by not in _LAUNCHERS | _OWN
@@ -59,7 +59,7 @@ class Program(NamedTuple):
 
 
 def is_typed() -> bool:
-    """Return whether somebody types what Python reads from standard input."""
+    """Return whether a person types what Python reads from standard input."""
     try:
         return os.isatty(0)
     except OSError:
@@ -69,13 +69,13 @@ def is_typed() -> bool:
 def detect_program(
     argv: Sequence[str], original: Sequence[str], *, is_prompt: bool = True
 ) -> Program:
-    """The program, from ``sys.argv`` and ``sys.orig_argv`` as they are at interpreter start.
+    """Return the program, from ``sys.argv`` and ``sys.orig_argv`` at interpreter start.
 
-    ``is_prompt``: Python without an argument shows one, instead of reading a script.
+    ``is_prompt``: Python without an argument shows a prompt, instead of reading a script.
     """
     first = argv[0] if argv else ""
     if first == "-m":
-        # The module's name stands before its arguments, alone or behind its option: -mname.
+        # The module's name precedes its arguments, alone or behind its option: -mname.
         word = original[-len(argv)]
         return Program("module", word.partition("m")[2] if word.startswith("-") else word)
     if first == "-c":

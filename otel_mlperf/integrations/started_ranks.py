@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     Join = Callable[[str, Identity], None]
-    """Makes this process a rank of a run, whose name comes first."""
+    """Makes this process a rank of a run, whose name is the first argument."""
 
 _SCRIPT_STARTERS: Final = tuple(
     f"{package}.strategies.launchers.subprocess_script"
@@ -43,21 +43,21 @@ _SCRIPT_STARTERS: Final = tuple(
 )
 _GROUPS: Final = "torch.distributed.distributed_c10d"
 _WORKERS: Final = ("concurrent.", "multiprocessing.", "torch.utils.data.", "torch._inductor.")
-"""Modules whose processes work for the one that starts them: pools, loaders, a compiler."""
+"""Modules whose processes work for the process that starts them: pools, loaders, a compiler."""
 _PATH: Final = "PYTHONPATH"
 
 
 class _Starts:
-    """Whether processes that are started are told of the run; not once the program says it."""
+    """Whether started processes are notified of the run; not once the program reports it."""
 
     are_told = False
     is_join_seen = False
     processes = 0
-    """How many of the program's own it has started with ``multiprocessing``."""
+    """Number of its own processes that the program has started with ``multiprocessing``."""
 
 
 class _Gate:
-    """What a woven function runs in."""
+    """The context in which a woven function runs."""
 
     busy = False
 
@@ -66,23 +66,23 @@ class _Gate:
 
 
 def watch_starts(join: Join) -> None:
-    """From now on, with torch, ranks that this program starts belong to its run."""
+    """Make ranks that this program starts with torch belong to its run, from now on."""
     _Starts.are_told = True
     after_import("torch", partial(_watch, join))
 
 
 def leave_starts() -> None:
-    """The program says itself what is recorded: who is started is told nothing more."""
+    """Stop notifying started processes: the program itself reports what is recorded."""
     _Starts.are_told = False
 
 
 def join_with_group(told: Autostart, join: Join) -> None:
-    """This process, or a fork of it, is a rank of that run once it has joined a process group."""
+    """Make this process, or a fork of it, a rank of that run once it joins a process group."""
     if _Starts.is_join_seen:
         return
     _Starts.is_join_seen = True
     gate = _Gate(lambda _: _joining(told, join))
-    # Behind torch: what is woven asks it whether it compiles, which it can say only then.
+    # After torch: woven functions query whether it compiles, which works only then.
     after_import(
         "torch",
         lambda: after_import(_GROUPS, lambda: _weave(_GROUPS, "init_process_group", gate)),
@@ -90,7 +90,7 @@ def join_with_group(told: Autostart, join: Join) -> None:
 
 
 def script_rank(told: Autostart, environ: MutableMapping[str, str]) -> Identity:
-    """Who a script is that was started once more."""
+    """Return the identity of a script that was started once more."""
     local = _number(environ, "LOCAL_RANK")
     return Identity(
         run_id=told.run_id,
@@ -135,7 +135,7 @@ def _of_fresh_process(process: Any) -> AbstractContextManager[object]:
 
 
 def _of_fork(join: Join, process: Any) -> AbstractContextManager[object]:
-    # The child is inside, for all its life: nothing but what it inherits may be made here.
+    # The child stays inside for all its life: only what it may inherit may be made here.
     if not _is_worker(process):
         _count_process()
         _await_forks(join)
@@ -223,7 +223,7 @@ def _number(environ: MutableMapping[str, str], name: str, missing: int = 0) -> i
 
 def _weave(module: str, name: str, gate: _Gate, subject: str = "None") -> None:
     try:
-        # Here: it brings Python's syntax tools along.
+        # Imported here: it loads Python's syntax tools.
         from otel_mlperf.pytorch.loop.weave import weave
 
         found = sys.modules[module]

@@ -32,36 +32,38 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run import Run
 
 GROUP: Final = "otel_mlperf.integrations"
-"""Entry points of this group name a class, made without arguments, that is an integration."""
+"""Entry points of this group name a class, constructed without arguments, that is an integration.
+"""
 _LOADERS: Final = DataLoaders()
 BUILT_IN: Final[tuple[Integration, ...]] = (TorchLoop(), _LOADERS, KerasFit())
 _FAILURES: Final = (Exception, SystemExit)
-"""What code of another package may do; one that ends the program must not end it here."""
+"""What code of another package may raise; its exit must not end the program here."""
 _METADATA: Final = (".dist-info", ".egg-info")
 _awaited: dict[str, Integration] = {}
-"""Those that were switched on, by name, whether their framework has been imported or not."""
+"""Integrations that were switched on, by name, whether their framework is imported or not."""
 _on: list[Integration] = []
-"""Those of them whose framework has."""
+"""Those of them whose framework is imported."""
 _asked: set[str] = set()
-"""Built-in ones by name that the program asked for, whatever a run's settings say."""
+"""Names of built-in integrations that the program requested, whatever a run's settings are."""
 
 
 def integrate(name: str) -> None:
-    """Records the loop of a framework: ``om.integrate("torch")``.
+    """Record the loop of a framework: ``om.integrate("torch")``.
 
-    Before or after the framework is imported and the run begins; twice is once. Under
-    ``otel-mlperf run`` all are switched on, until the program starts a run itself; ``dataloader``
-    is on in each run. Setting ``integrations_off`` names those that are not.
+    It may be called before or after the framework is imported and the run starts; calling it twice
+    has no further effect. Under ``otel-mlperf run`` all integrations are switched on, until the
+    program starts a run itself; ``dataloader`` is on in each run. The setting ``integrations_off``
+    names those that are not.
 
     Args:
-        name: of an integration that comes with this package (``torch``: steps and their parts,
-            validations and checkpoints of a loop written by hand, or run by what is built on torch;
+        name: an integration of this package (``torch``: steps and their parts, validations and
+            checkpoints of a loop written by hand, or run by a library on top of torch;
             ``dataloader``: what happens inside torch's DataLoader and its workers;
-            ``keras``: ``fit`` of Keras 3, on any backend) or with an installed one (entry point
+            ``keras``: ``fit`` of Keras 3, on any backend) or an installed one (entry point
             ``otel_mlperf.integrations``).
 
     Raises:
-        ConfigError: there is none of that name, or it cannot be loaded.
+        ConfigError: there is no integration of that name, or it cannot be loaded.
     """
     for integration in BUILT_IN:
         if integration.name == name:
@@ -85,8 +87,8 @@ def integrate(name: str) -> None:
 
 
 def integrate_all(but: Set[str] = frozenset()) -> None:
-    """Switches on what there is, ``but`` for those of these names; never raises."""
-    for integration in _on:  # in a fork: what its parent has on sees nothing there
+    """Switch on all available integrations, ``but`` for those of these names; never raises."""
+    for integration in _on:  # in a fork: the parent's hooks see nothing there
         _switch_on_again(integration)
     for integration in BUILT_IN:
         if integration.name not in but:
@@ -100,14 +102,14 @@ def integrate_all(but: Set[str] = frozenset()) -> None:
 
 
 def named_off(config: Config) -> set[str]:
-    """What a run's settings say that nobody switches on but the program itself."""
+    """Return the integrations that a run's settings leave to the program itself."""
     return set(filter(None, config.integrations_off.split(",")))
 
 
 def _tell_unknown(off: Set[str]) -> None:
     known = {one.name for one in BUILT_IN}
     if off <= known:
-        return  # without a look at what is installed
+        return  # without scanning installed packages
     known |= {entry.name for entry in offered_by(sys.path)}
     for name in sorted(off - known):
         say_once(
@@ -117,16 +119,16 @@ def _tell_unknown(off: Set[str]) -> None:
 
 
 def give_way() -> None:
-    """The program has started a run itself: it says what is recorded, and what is switched on."""
+    """Switch integrations off: the program has started a run and decides about them itself."""
     for integration in list(_awaited.values()):
         if integration is not _LOADERS:
             _drop(integration)
 
 
 def offered_by(paths: Sequence[str]) -> list[EntryPoint]:
-    """The entry points of installed packages, on those paths, that are integrations."""
-    # Python's own reader takes 25 to 100 ms to be imported, in each process that is recorded, and
-    # mostly for nothing: so whether there is anything for it to read is looked up first, in 1 ms.
+    """Return the entry points of installed packages on those paths that are integrations."""
+    # Importing Python's own reader costs 25 to 100 ms in each recorded process, and is mostly
+    # unnecessary: so a check whether there is anything to read comes first, in 1 ms.
     if not any(GROUP.encode() in text for text in _entry_point_files(paths)):
         return []
     from importlib.metadata import distributions
@@ -158,7 +160,7 @@ def _await(integration: Integration) -> None:
 
 
 def _drop(integration: Integration) -> None:
-    # First: a framework that is imported from here on wakes nobody.
+    # First: a framework that is imported from here on switches nothing on.
     _awaited.pop(integration.name, None)
     if integration not in _on:
         return
@@ -178,9 +180,9 @@ def _switch_on_again(integration: Integration) -> None:
 
 
 def _switch_on(integration: Integration) -> None:
-    """Its framework is there; never raises: whoever imports it must not notice."""
+    """Switch on an integration whose framework is imported; never raises into the import."""
     if _awaited.get(integration.name) is not integration or integration in _on:
-        return  # the program has started a run itself meanwhile, or awaits it a second time
+        return  # the program has started a run itself in the meantime, or awaits it a second time
     try:
         framework = sys.modules[integration.module]
         missing = [name for name in integration.needs if not _has(framework, name)]
@@ -212,7 +214,7 @@ def _look_into_loaders(off: Set[str]) -> None:
         return
     if _LOADERS.name in off:
         _drop(_LOADERS)  # the run before had it
-    elif _LOADERS in _on:  # in a fork: what its parent has on sees nothing there
+    elif _LOADERS in _on:  # in a fork: the parent's hooks see nothing there
         _switch_on_again(_LOADERS)
     else:
         _await(_LOADERS)
@@ -222,17 +224,17 @@ at_begin.append(_begin)
 
 
 def _note() -> None:
-    """Writes into the run's folder which are on, for whoever finds no step in it; never raises."""
+    """Store the active integrations in the run's folder, to explain missing steps; never raises."""
     recorder = unreplaced()
     if recorder is None or recorder.meta.is_child or recorder.meta.rank:
         return
     try:
-        # Here: it loads msgspec, which only a run needs.
+        # Imported here: it loads msgspec, which only a run needs.
         from otel_mlperf.run_file import write_integrations
 
         write_integrations(recorder.meta.run_folder, [integration.name for integration in _on])
     except OSError:
-        pass  # a folder that cannot be written was said when the run began
+        pass  # a folder that cannot be written was reported when the run started
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
 

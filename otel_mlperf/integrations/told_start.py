@@ -21,39 +21,40 @@ FOLDER = str(Path(__file__).parent / "bootstrap")
 
 
 class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a program that is to be recorded is told, as JSON in one environment variable."""
+    """Start request for a program to record, as JSON in one environment variable."""
 
     scope: Literal["this", "programs", "ranks", "group"]
-    """The next program; it and those that launchers start; of those only the ranks; whoever joins
-    a process group."""
+    """``this``: the next program; ``programs``: it and those that launchers start; ``ranks``: of
+    those only the ranks; ``group``: processes that join a process group.
+    """
     name: str | None = None
-    """The run's name; the program's own by default."""
+    """Name of the run (default: the program's own)."""
     python_path: str | None = None
-    """``PYTHONPATH`` as it was, None where there was none."""
+    """``PYTHONPATH`` before the change, None if it was not set."""
     run_id: str = ""
-    """Of the run that it is a rank of, if a rank of that run starts it."""
+    """Run id of the rank, if a rank of that run starts it."""
     restart: int = 0
-    """Of that run."""
+    """Restart count of that run."""
     ranks_here: int = 1
-    """How many ranks of that run there are on a node."""
+    """Number of ranks of that run on a node."""
     pid: int = 0
-    """Of the process that became the program, through as many others as there were before it."""
+    """Pid of the process that became the program, through any number of intermediate programs."""
     delegated: tuple[str, ...] = ()
-    """Words of the command line that started this one: a program named there is its work."""
+    """Command line of the program that started this one: a program named there is its work."""
     behind: str = ""
     """The run folder of the program that starts this one, or that this one has replaced."""
 
     def put(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment with which the program has to be started."""
+        """Return the environment with which the program has to be started."""
         paths = [FOLDER] if not self.python_path else [FOLDER, self.python_path]
         return {**environ, VARIABLE: self.as_text(), "PYTHONPATH": os.pathsep.join(paths)}
 
     def as_text(self) -> str:
-        """The value of the variable."""
+        """Return the value of the variable."""
         return msgspec.json.encode(self).decode()
 
     def take_away(self, environ: MutableMapping[str, str]) -> None:
-        """Leaves the environment as it was before ``put``."""
+        """Restore the environment as it was before ``put``."""
         environ.pop(VARIABLE, None)
         if self.python_path is None:
             environ.pop("PYTHONPATH", None)
@@ -67,7 +68,7 @@ def short_words(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_autostart(environ: Mapping[str, str]) -> Autostart | None:
-    """What this process was told; None where nothing was, or nothing that can be read."""
+    """Return the start request of this process; None if there is none that can be read."""
     try:
         return msgspec.json.decode(environ.get(VARIABLE, ""), type=Autostart)
     except msgspec.MsgspecError:

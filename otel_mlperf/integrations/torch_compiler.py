@@ -23,7 +23,7 @@ def _begin(run: Run) -> None:
 
 
 def _watch() -> None:
-    # Here: it brings the syntax tools of Python along.
+    # Imported here: it loads the syntax tools of Python.
     from otel_mlperf.pytorch.loop.compilation import watch_compilation
 
     watch_compilation(sys.modules[_DYNAMO])

@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-# The hooks are imported where they are needed: they bring the syntax tools of Python along, which
-# programs without torch, and those that only `import otel_mlperf`, shall not wait for.
+# The hooks are imported where they are needed: they load the syntax tools of Python, for which
+# programs without torch, and those that only `import otel_mlperf`, must not wait.
 
 
 class TorchLoop:
-    """Steps, their parts, validations and checkpoints of a loop that is written by hand."""
+    """Integration of a hand-written loop: steps, their parts, validations and checkpoints."""
 
     name: Final = "torch"
     module: Final = "torch"
-    needs: Final = ()  # each hook that this version of torch has no place for is left out alone
+    needs: Final = ()  # a hook that does not fit this version of torch is left out alone
 
     def __init__(self) -> None:
         self._is_awaiting = self._is_in_place = False
         self._imported: list[str] = []
-        """Watched modules that were imported before torch was seen."""
+        """Watched modules that were imported before torch was switched on."""
 
     def await_libraries(self) -> None:
-        """Awaits the modules of watched calls.
+        """Wait for the modules of watched calls.
 
-        Before torch is imported: the module that imports it is in ``sys.modules`` by then, without
-        its functions.
+        It must run before torch is imported: later the module that imports torch is in
+        ``sys.modules`` without its functions.
         """
         from otel_mlperf.pytorch.loop.watched_calls import WATCHED_CALLS
 
@@ -46,7 +46,7 @@ class TorchLoop:
                 after_import(module, partial(self._see_library, module))
 
     def switch_on(self, framework: ModuleType) -> None:
-        """Sees the moments of torch from now on."""
+        """Watch the moments of torch from now on."""
         from otel_mlperf.pytorch.loop import hooks
 
         hooks.install()
@@ -66,7 +66,7 @@ class TorchLoop:
         hooks.see_library(module)
 
     def switch_off(self) -> None:
-        """Sees nothing from now on."""
+        """Stop watching torch."""
         from otel_mlperf.pytorch.loop import hooks
 
         hooks.give_way()
@@ -74,11 +74,11 @@ class TorchLoop:
 
 @contextmanager
 def own_steps() -> Iterator[None]:
-    """While a framework's loop runs that says its steps itself: none are inferred from torch.
+    """Suspend inferred steps while a framework's loop reports its steps itself.
 
-    Data wait, forward, backward and optimizer are sections all the same, of the steps that are
-    said. For an integration, around the framework's ``fit()``: what is open when it begins and was
-    only inferred is taken back, so that the first ``om.step()`` is no step inside a step.
+    Data wait, forward, backward and optimizer remain sections, of the reported steps. It is for an
+    integration, around the framework's ``fit()``. A step that is open at its start and was only
+    inferred is cancelled, so that the first ``om.step()`` is no step inside a step.
     """
     from otel_mlperf.pytorch.loop import hooks
 

@@ -16,19 +16,18 @@ _PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*")
 _ISOLATED: Final = re.compile(
     r"(?:-(?:[WX]\0?[^\0]*|[a-bd-ln-zA-VY-Z?]+)\0)*-[a-bd-ln-zA-VY-Z?]*?([EIS])"
 )
-"""Python's options, divided by NUL, up to such a one; ``-c`` and ``-m`` end them."""
+"""Python's options, separated by NUL, up to an isolating one; ``-c`` and ``-m`` end them."""
 _CLEARING: Final = {
     "apptainer": ("--cleanenv", "-e"), "bwrap": ("--clearenv",), "doas": (), "docker": (),
     "env": ("-", "-i", "--ignore-environment"), "kubectl": (), "podman": (),
     "runuser": ("-", "-l", "--login"), "singularity": ("--cleanenv", "-e"),
     "srun": ("--export=NONE", "--export=NIL"), "ssh": (), "su": ("-", "-l", "--login"), "sudo": (),
 }  # fmt: skip
-"""Commands that start others without their own environment, by one of these options, or always.
-
-``sudo -E`` too leaves ``PYTHONPATH`` out (sudoers(5), the environment variables to remove).
+"""Commands that start other programs without their own environment, by one of these options, or
+always. ``sudo -E`` too leaves ``PYTHONPATH`` out (sudoers(5), the environment variables to remove).
 """
 _ELSEWHERE: Final = ("docker", "kubectl", "podman", "ssh")
-"""Paths of this machine mean nothing there."""
+"""Commands for which paths of this machine are meaningless."""
 _MOST_SHEBANG: Final = 256
 
 
@@ -44,7 +43,7 @@ def describe_withheld(command: Sequence[str], path: str) -> str:
     python = next(named, len(words))
     if found := _ISOLATED.match("\0".join(words[python + 1 :])):
         return f"Python ignores the environment with -{found[1]}; start it without"
-    # Without a Python in sight only the first word is known to be no argument.
+    # Without a Python only the first word is known to be no argument.
     for at, word in enumerate(words[: python if python < len(words) else 1]):
         options = _CLEARING.get(Path(word).name)
         given = words[at + 1 : python]
@@ -62,7 +61,7 @@ def describe_withheld(command: Sequence[str], path: str) -> str:
 
 
 def _interpreter(path: str) -> list[str]:
-    """Return the words of a script's first line, as far as it has any."""
+    """Return the words of a script's shebang line, if it has one."""
     try:
         with open(path, "rb") as file:
             line = file.readline(_MOST_SHEBANG)

@@ -108,7 +108,7 @@ class RingScan:
         return rows
 
     def cut_off(self, place: int, below: int) -> None:
-        """All from ``place`` on was cut off the file; slots from ``below`` on are later ones."""
+        """Note that places from ``place`` on were cut off; slots from ``below`` on are later."""
         self._cut = CutSlots(len(self._ring), place, below)
 
     def take_gone(self, head: int = 0) -> int:

@@ -11,23 +11,24 @@ import sys
 
 
 def _run_the_one_behind_us() -> None:
-    """The environment's own ``sitecustomize``, found as if our folder were not there."""
+    """Run the environment's own ``sitecustomize``, found as if this folder did not exist."""
     folder = os.path.dirname(__file__)
     sys.path[:] = [path for path in sys.path if path != folder]
     sys.path_importer_cache.pop(folder, None)
-    # The name is taken from us for the search, else Python would hand out this module again.
+    # The name is removed for the search, else Python would return this module again.
     ours = sys.modules.pop(__name__)
     try:
         importlib.import_module(__name__)
     except ModuleNotFoundError as error:
         if error.name != __name__:
             raise
-        sys.modules[__name__] = ours  # Python expects what it has just imported to be there
+        sys.modules[__name__] = ours  # Python expects the module that it has just imported
 
 
 def _begin() -> None:
-    # What we load would else bring a collection of all that the program has nearer: into its first
-    # steps, where it is taken for a wait. Now it is one of the youngest, when they are on again.
+    # The modules loaded here would otherwise cause a full collection earlier: in the program's
+    # first steps, where it looks like a wait. Now it is a collection of the youngest objects, when
+    # collections are on again.
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -41,8 +42,9 @@ def _begin() -> None:
             gc.enable()
 
 
-# The environment's own comes first: it may add the paths that we are imported from, and start what
-# must see our imports (coverage). If it raises, Python says so and goes on, and so do we.
+# The environment's own module comes first: it may add the paths of this package, and start tools
+# that must see its imports (coverage). If it raises, Python reports that and continues, and so does
+# this module.
 try:
     _run_the_one_behind_us()
 finally:
