@@ -1,4 +1,4 @@
-"""Start of seeing backward passes: the import of torch, in runs of any kind."""
+"""Start of watching backward passes: the import of torch, in runs of any kind."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def _pass_on(item: SpanItem, resource: Resource, provider: Any, processor: Any) 
         if not _is_sampled(span, getattr(provider, "sampler", None), is_unsampled):
             return UNSELECTED
         processor.on_end(span)
-    except Exception as error:  # noqa: BLE001 - the program's own; training goes on
+    except Exception as error:  # noqa: BLE001 - the program's own; training continues
         callback_failed("TracerProvider", processor.on_end, error)
         return "processor_failed"
     return ""

@@ -25,7 +25,7 @@ TASK_GPUS = "task_gpus"
 
 
 class Reading(msgspec.Struct, array_like=True, frozen=True):
-    """One value of one series."""
+    """A reading: one value of one series."""
 
     journal: str
     """File name of the journal of the reading's rank; empty: the reading is of the node."""

@@ -81,7 +81,7 @@ class Counter(Instrument, CounterSeries):
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         total, low, limit, find = 0.0, 0, MOST, self._sets.find
 
-        # What a series does, with labels: calling that would cost a third more.
+        # Inlined from the series, with labels: calling its method would cost a third more.
         def add(_: InstrumentSeries, value: Any = 1, more: Any = None, /, **labels: Any) -> None:
             nonlocal total
             try:
@@ -100,7 +100,7 @@ class Counter(Instrument, CounterSeries):
                     find(labels, more).add(value)
                 else:
                     slowly(value)
-            except (OverflowError, ValueError) as error:  # too large, or the memory is given up
+            except (OverflowError, ValueError) as error:  # too large, or the memory was released
                 try_slowly(slowly, value, error)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
@@ -140,7 +140,7 @@ class Gauge(Instrument, GaugeSeries):
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         least, low, limit, find = -MOST, -HUGE, MOST, self._sets.find
 
-        # What a series does, with labels: calling that would cost a third more.
+        # Inlined from the series, with labels: calling its method would cost a third more.
         def set_value(_: InstrumentSeries, value: Any, more: Any = None, /, **labels: Any) -> None:
             try:
                 kind = value.__class__
@@ -157,7 +157,7 @@ class Gauge(Instrument, GaugeSeries):
                     find(labels, more).set(value)
                 else:
                     slowly(value)
-            except (OverflowError, ValueError) as error:  # too large, or the memory is given up
+            except (OverflowError, ValueError) as error:  # too large, or the memory was released
                 try_slowly(slowly, value, error)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)

@@ -87,7 +87,7 @@ class JournalUpDownCounter(_Labelled, metrics.UpDownCounter):
 
 
 class JournalGauge(_Labelled, metrics._Gauge):
-    """A value that is set."""
+    """A current value that is set."""
 
     kind = "gauge"
     series = GaugeSeries

@@ -27,7 +27,7 @@ def known_profile(asked: Any) -> str:
         if asked == "memory":
             from otel_mlperf.recorder.sections.allocation_profile import has_memray
 
-            has_memray()  # loaded here rather than within the first call
+            has_memray()  # loaded now rather than within the first call
         return str(asked)
     kinds = ", ".join(PROFILES)
     say_once("span(profile=%.40r): it is one of %s; recorded without", asked, kinds)

@@ -266,7 +266,7 @@ class _Turns:
 
 
 class StepIterator(_Turns, Generic[T]):
-    """One pass."""
+    """Iterator of one pass."""
 
     def __init__(self, of: Steps[T], inner: Iterator[T]) -> None:
         super().__init__(of)
@@ -296,7 +296,7 @@ class StepIterator(_Turns, Generic[T]):
 
 
 class AsyncStepIterator(_Turns, Generic[T]):
-    """One asynchronous pass."""
+    """Asynchronous iterator of one pass."""
 
     def __init__(self, of: Steps[T], inner: AsyncIterator[T]) -> None:
         super().__init__(of)

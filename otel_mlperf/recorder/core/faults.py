@@ -110,7 +110,7 @@ def try_again(call: Callable[..., object], *arguments: Any, left: int = _MOST_TR
     # Each interruption needs a ``try`` of its own: no call returns between two of them.
     try:
         call(*arguments)
-    except BaseException as error:  # noqa: BLE001 - decided there
+    except BaseException as error:  # noqa: BLE001 - the callee decides
         if left:
             try_again(call, *arguments, left=left - 1)
             raise_foreign(error)

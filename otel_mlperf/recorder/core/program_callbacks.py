@@ -55,7 +55,7 @@ class Callbacks(Generic[C]):
         for callback in self.all:
             try:
                 callback(*arguments)
-            except Exception as error:  # noqa: BLE001 - the program's own; training goes on
+            except Exception as error:  # noqa: BLE001 - the program's own; training continues
                 callback_failed(self._name, callback, error)
 
 

@@ -55,7 +55,7 @@ def matches(wanted: Collection[str], name: str, category: str) -> bool:
     """Return whether one of the words is the category, or a pattern of the name."""
     if not wanted:
         return False
-    from fnmatch import fnmatchcase  # brings regular expressions along
+    from fnmatch import fnmatchcase  # imports regular expressions
 
     return any(category == word or fnmatchcase(name, word) for word in wanted)
 

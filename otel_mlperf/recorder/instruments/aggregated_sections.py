@@ -142,7 +142,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                 if cell.word:  # else no cell was left: the section is invisible
                     self.t0 = clock()
                     self.token = set_current(self)
-            except BaseException as problem:  # noqa: BLE001 - decided there
+            except BaseException as problem:  # noqa: BLE001 - the callee decides
                 _rescue(problem, _restore, self, above)
             return self
 
@@ -176,7 +176,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                 if outer is not None:
                     outer.covered_ns += duration
                 self.at = 0
-            except BaseException as problem:  # noqa: BLE001 - decided there
+            except BaseException as problem:  # noqa: BLE001 - the callee decides
                 _rescue(problem, _finish, self, problem)
 
     BoundAggregate.recording = recording
@@ -199,10 +199,10 @@ def _rescue(problem: BaseException, do: Callable[..., None], *arguments: Any) ->
     """Complete or undo a failed entering or leaving."""
     try:
         do(*arguments)
-    except BaseException as another:  # noqa: BLE001 - decided there
+    except BaseException as another:  # noqa: BLE001 - the callee decides
         try_again(do, *arguments)
         internal_error(another)
-    internal_error(problem)  # raises what is the program's
+    internal_error(problem)  # raises an exception of the program
 
 
 def _finish(section: AggregatedSection, problem: BaseException) -> None:

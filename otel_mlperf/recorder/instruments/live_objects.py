@@ -105,7 +105,7 @@ def _class_of(module: str, name: str) -> type | None:
 
 def _name(kind: type) -> str:
     module, name = _MODULE(kind), str(_QUALIFIED(kind))
-    # A class may have anything of its own as its ``__module__``.
+    # The ``__module__`` of a class may be any object.
     return name if type(module) is not str or module == "builtins" else f"{module}.{name}"
 
 

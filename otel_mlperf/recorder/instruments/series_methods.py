@@ -50,7 +50,7 @@ class CounterSeries(InstrumentSeries):
                     floats[at] = total
                 else:
                     slowly(value)
-            except (OverflowError, ValueError) as error:  # too large, or the memory is given up
+            except (OverflowError, ValueError) as error:  # too large, or the memory was released
                 try_slowly(slowly, value, error)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
@@ -89,7 +89,7 @@ class UpDownSeries(InstrumentSeries):
                     floats[at] = total
                 else:
                     slowly(value)
-            except (OverflowError, ValueError) as error:  # too large, or the memory is given up
+            except (OverflowError, ValueError) as error:  # too large, or the memory was released
                 try_slowly(slowly, value, error)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
@@ -126,7 +126,7 @@ class GaugeSeries(InstrumentSeries):
                     floats[at] = value
                 else:
                     slowly(value)
-            except (OverflowError, ValueError) as error:  # too large, or the memory is given up
+            except (OverflowError, ValueError) as error:  # too large, or the memory was released
                 try_slowly(slowly, value, error)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)

@@ -137,7 +137,7 @@ class StackSamples:
                 spread = (spread + _GOLDEN) % 1.0
                 if (metric := self._counted_as()) is not None:
                     self.look(metric)
-        except Exception as error:  # noqa: BLE001 - it is a thread of ours
+        except Exception as error:  # noqa: BLE001 - a thread of the recorder must not print
             internal_error(error)
 
     def _counted_as(self) -> Metric | None:

@@ -1,1 +1,1 @@
-"""From `start()` to the end of the process: identity, folder, agent, fork, closing."""
+"""The lifecycle of a run from `start()` on: identity, folder, agent, fork, closing."""

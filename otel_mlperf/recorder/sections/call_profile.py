@@ -41,7 +41,7 @@ def why_not_loaded(package: str) -> str:
     """Return why a profiler's package cannot be loaded; empty: it can. Loads what it needs."""
     try:
         importlib.import_module(package)
-    except Exception as error:  # noqa: BLE001 - whatever a package does while it is loaded
+    except Exception as error:  # noqa: BLE001 - a package may raise anything on import
         raise_foreign(error)
         return f"{package} cannot be loaded ({error})"
     return ""

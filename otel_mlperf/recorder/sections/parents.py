@@ -76,7 +76,7 @@ class AddedUp(Protocol):
 class OpenStep:
     """An open step, and the totals that are added up in it."""
 
-    # Defaults of the class: most steps have none of it.
+    # Class-level defaults: most steps have no values of their own.
     samples: int | None = None
     tokens: int | None = None
     elements: int | None = None

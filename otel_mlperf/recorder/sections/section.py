@@ -189,7 +189,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 put_open(buffer, at, sid, chunk, t0, self.entry)
                 # Last: a signal handler may open sections from here on, with this as their parent.
                 self.token = set_current(self)
-            except BaseException as error:  # noqa: BLE001 - decided there
+            except BaseException as error:  # noqa: BLE001 - the callee decides
                 slow_path.rescue_enter(self, error, above)
             return self
 
@@ -239,7 +239,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 self.at = 0
                 words[at >> 3] = 0
                 push(at)
-            except BaseException as problem:  # noqa: BLE001 - decided there
+            except BaseException as problem:  # noqa: BLE001 - the callee decides
                 # Determined without a call, after which it could be interrupted again: also,
                 # ``locals()`` would keep the journal's memory as long as the exception lives.
                 try:

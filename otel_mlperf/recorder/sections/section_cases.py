@@ -139,12 +139,12 @@ class RecordedSections(SlowPath):
                     section.sid = 0
                     section.__enter__()
                 self.profiles.begin(section)
-            except BaseException as error:  # noqa: BLE001 - decided there
+            except BaseException as error:  # noqa: BLE001 - the callee decides
                 self.rescue_enter(section, error, above)
             return section
         try:
             return self._again(section).__enter__()
-        except BaseException as error:  # noqa: BLE001 - decided there
+        except BaseException as error:  # noqa: BLE001 - the callee decides
             internal_error(error)
             return section
 
@@ -233,7 +233,7 @@ class RecordedSections(SlowPath):
                 self._exit(chosen, t1, error)
             else:
                 self.leave(chosen)
-        except BaseException as problem:  # noqa: BLE001 - decided there
+        except BaseException as problem:  # noqa: BLE001 - the callee decides
             try:
                 left, end = chosen, t1
             except UnboundLocalError:  # at the first instruction; determined without a call

@@ -231,10 +231,10 @@ class SlowPath:
                 self.make_current(section)
                 return
             self.withdraw(section, above)
-        except BaseException as another:  # noqa: BLE001 - decided there
+        except BaseException as another:  # noqa: BLE001 - the callee decides
             try_again(self.withdraw, section, above)
             internal_error(another)
-        internal_error(error)  # raises what is the program's
+        internal_error(error)  # raises an exception of the program
 
     def withdraw(self, section: SectionContext, above: Any) -> None:
         """Undo the entering of a section in which nothing was."""
@@ -264,7 +264,7 @@ class SlowPath:
         """
         try:
             self._finish_rest(section, t1, slot, error)
-        except BaseException as another:  # noqa: BLE001 - decided there
+        except BaseException as another:  # noqa: BLE001 - the callee decides
             try_again(self._finish_rest, section, t1, slot, error)
             internal_error(another)
         if is_foreign(problem):

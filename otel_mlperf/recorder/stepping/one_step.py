@@ -149,7 +149,7 @@ class OneStep:
         (self._profilers.add if is_on else self._profilers.discard)(id(profiler))
         self.flags = _PROFILED if self._profilers else 0
 
-    # -- begin and end --------------------------------------------------------------------------
+    # -- start and end --------------------------------------------------------------------------
 
     def _open(  # noqa: C901 - each call would cost
         self,

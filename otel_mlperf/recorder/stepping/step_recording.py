@@ -96,7 +96,7 @@ class Stepping(OneStep):
             self.cancel(step)
         return self._surroundings()
 
-    # -- steps that nobody ends -----------------------------------------------------------------
+    # -- steps without an explicit end -----------------------------------------------------------
 
     def ending(self, step: OpenStep) -> End:
         """Return a function that ends a dropped step."""
