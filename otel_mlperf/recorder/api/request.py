@@ -47,7 +47,6 @@ def request(
     ::
 
         with om.request("predict", id=request_id, within_s=0.05): ...
-
         @om.request("predict", within_s=0.05)      # on functions, coroutines, generators
 
     Like a step it is a trace of its own, with all sections inside it. It is sampled whole or not at

@@ -266,10 +266,8 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
     ::
 
         with span("forward"): ...
-
         with span("load", category="data_loading", file=path) as section:
             section.set(rows=len(table))
-
         @span                      # the function's name
         @span("collate")           # on functions, coroutines, generators, async generators
 

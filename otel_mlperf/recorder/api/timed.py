@@ -72,7 +72,6 @@ def timed(name: Any, /) -> Any:
     ::
 
         with om.timed("load"): ...     # load 1.23 s, memory +310 MB
-
         @om.timed("collate")           # each call, of functions and coroutines
         @om.timed                      # under the function's name
 
