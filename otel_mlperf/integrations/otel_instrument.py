@@ -80,7 +80,7 @@ def _choose_ours(_distro: Any, **_: Any) -> None:
 def _begin() -> None:
     try:
         _begin_once()
-    except Exception as error:  # noqa: BLE001 - the program runs, recorded or not, and so do other instrumentations
+    except Exception as error:  # noqa: BLE001 - the program and other tools run all the same
         print(f"otel-mlperf: not recorded: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
 
 

@@ -40,9 +40,7 @@ def make_whole(fd: int) -> int:
         return 0
     try:
         if IS_PORTABLE:
-            os.ftruncate(
-                fd, shape.size
-            )  # zeros written there could hide rows that arrive in the meantime
+            os.ftruncate(fd, shape.size)  # zeros written there could hide rows that come later
         else:
             os.posix_fallocate(fd, length, shape.size - length)
     except (OSError, OverflowError):

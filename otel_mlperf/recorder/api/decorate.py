@@ -169,9 +169,7 @@ class _Body:
             if token is not None:
                 CURRENT.reset(token)
                 self._inside = current
-            elif (
-                current is not around
-            ):  # interrupted before there was a token, so before the body's turn
+            elif current is not around:  # interrupted before the token, so before the body
                 CURRENT.set(around)
         except ValueError as error:
             if is_foreign(error):

@@ -141,9 +141,7 @@ class _Turns:
         try:
             if self._micro is not None:
                 self._end_micro()
-            now = (
-                time.monotonic_ns()
-            )  # a section that ends later than its step counts as concurrent
+            now = time.monotonic_ns()  # a section that ends after its step is concurrent
             if self._step is not None and self._count >= self._of.accumulate:
                 self._end(now)
             recorder = self._recorder = active()

@@ -224,9 +224,7 @@ class AggregatedPlaces:
     def _watch(self, step: OpenStep, cell: AddUpCell) -> None:
         if step.added_up is None:
             step.added_up = AddedUpInStep(self._recording, step, self.outside)
-            extra_of(
-                step.section
-            )  # sends its end to the slow path, so that the fast path needs no test
+            extra_of(step.section)  # sends its end to the slow path
         step.added_up.watch(cell, self.local.memo)
 
 

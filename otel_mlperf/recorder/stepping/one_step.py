@@ -218,9 +218,7 @@ class OneStep:
     def _tell_begun(self, step: OpenStep) -> None:
         """Notify callbacks; an exception that is no ``Exception`` (Ctrl-C) cancels the step."""
         step.is_told = True
-        extra_of(
-            step.section
-        )  # sends its end to the slow path, so that the fast path needs no test
+        extra_of(step.section)  # sends its end to the slow path: the fast path needs no test
         STEP_BEGIN.tell(step.phase, step.number)
 
     def _attend(self, now: int) -> None:
@@ -282,9 +280,7 @@ class OneStep:
         try:
             extra = step.section.extra
             if extra is not None and (extra.usage is not None or extra.stamp is not None):
-                self._end_watching(
-                    step, extra, t1
-                )  # first: the time of callbacks is not the step's
+                self._end_watching(step, extra, t1)  # first: callbacks are not part of the step
             if step.is_told:
                 self._tell_ending(step)
         finally:  # Ctrl-C in a callback belongs to the program; the step ends all the same
