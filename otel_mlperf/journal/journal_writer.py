@@ -169,7 +169,7 @@ class Journal:
                         self.count(lost)
                     return 0
                 later = lease.next.setdefault(0, Lease(lease.end, end))  # atomic: one successor
-            # A slower thread may restore an older lease. That costs other threads a step along the
+            # A delayed thread may restore an older lease. That costs other threads a step along the
             # chain and never a slot, because a counter is never reset.
             self.lease = lease = later
             slot = lease.take()

@@ -233,7 +233,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 # After the row: a kill in between leaves both, and readers believe the row; in the
                 # opposite order the section would be lost. ``at`` is cleared first, so that an
                 # exception here costs at most the table entry: the rescue must not release it
-                # twice. The entry is cleared before its release, because then it is another
+                # twice. The entry is cleared before its release: after that it may be another
                 # section's.
                 at = self.at
                 self.at = 0
