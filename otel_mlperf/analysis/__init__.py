@@ -1,1 +1,1 @@
-"""From a run's tables to findings: plain data, the same for the terminal and for ``--json``."""
+"""Analysis of a run's tables into findings: plain data for the terminal and for ``--json``."""

@@ -1,1 +1,1 @@
-"""Is one run faster than another, in what, and how sure is that?"""
+"""Comparison of runs: what is faster or slower, with confidence intervals."""

@@ -1,8 +1,8 @@
-"""Does a run keep to the bounds that were set for it, and is it no slower than its baseline?
+"""Bounds on a run's measures, and regression checks of a run against its baseline.
 
-A bound is written ``train.step.p95=20ms`` or ``samples_per_s>=1000``: a section, the step or a
-number of the run; ``mean`` (the default), ``usual``, ``p50``, ``p95`` or ``max`` of a time; ``=``
-and ``<=`` are a highest value, ``>=`` is a lowest.
+A bound is written ``train.step.p95=20ms`` or ``samples_per_s>=1000``. It names a section, the step
+or a number of the run. The statistic of a time is ``mean`` (the default), ``usual``, ``p50``,
+``p95`` or ``max``. ``=`` and ``<=`` set a maximum, ``>=`` sets a minimum.
 """
 
 from __future__ import annotations

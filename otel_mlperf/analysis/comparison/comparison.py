@@ -1,4 +1,4 @@
-"""What is slower or faster in the second of two runs, and what else is not the same in it?"""
+"""Comparison of two runs: slower and faster sections, and differences in numbers and parameters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is known of a run that is compared, and what is found?
+"""Data types of a comparison: the measures of a run, and the changes between two runs.
 
-Shapes of answers, as ``--json`` prints them. ``RunMeasures`` is a file, too: a baseline that is
-committed beside the code.
+They are shapes of answers as ``--json`` prints them. ``RunMeasures`` is also a file format: a
+baseline that is committed next to the code.
 """
 
 from __future__ import annotations

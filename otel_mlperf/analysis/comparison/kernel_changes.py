@@ -1,12 +1,13 @@
-"""Which kernels take another time of a profiled step, and is it their shape, count or speed?
+"""Kernels whose time in a profiled step changed, with the reason: shape, count or speed.
 
-Kernels are matched by section, operator and name; then, where a kernel moved, by operator and name;
-then, where another kernel does the same work, by section and operator. The time of one in a step is
+Kernels are matched by section, operator and name. A kernel that moved is matched by operator and
+name. Where another kernel does the same work, both are matched by section and operator. The time of
+a kernel in a step is the product
 
-    calls x time of a call at the shapes before x what other shapes make of it
+    calls x time of a call at the shapes before x factor caused by other shapes
 
-and the reason is the factor that changed most. Where too little is known of shapes the last two are
-one, and called *speed*.
+and the reason is the factor that changed most. Where too few shapes are known, the last two factors
+are merged into one, called *speed*.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of a run's profiler windows is compared: which kernels, launched by what, given what?"""
+"""Kernel measures from a run's profiler windows: kernels by section, operator and shape."""
 
 from __future__ import annotations
 

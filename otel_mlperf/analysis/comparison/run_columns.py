@@ -1,8 +1,9 @@
-"""What do many runs say of the same few things, one run a line, and how did a name go over time?
+"""Columns of measures over many runs, one row per run, and the trend of a column over time.
 
-A column is what a bound can be of (``step``, ``forward.p95``, ``samples_per_s``), a parameter, a
-result, or the last value of something logged; ``peak_memory`` is the GPU's where one was used,
-``peak_gpu_memory`` that alone, ``flops`` the operations of a step.
+A column is anything that a bound can name (``step``, ``forward.p95``, ``samples_per_s``), a
+parameter, a result, or the last value of a logged name. ``peak_memory`` is the GPU's peak where a
+GPU was used, ``peak_gpu_memory`` is always the GPU's. ``flops`` is the number of operations of a
+step.
 """
 
 from __future__ import annotations

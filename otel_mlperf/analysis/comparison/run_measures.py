@@ -1,7 +1,7 @@
 """Measures of a run that a comparison uses: steps, their sections, calls outside steps, machine.
 
-The warm-up step, steps that a profiler slowed down and steps that failed are left out. Of several
-ranks a step counts once, with the mean over the ranks: they step together.
+The warm-up step, failed steps and steps that a profiler slowed down are left out. A step of several
+ranks counts once, with the mean over the ranks, because ranks step together.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What was wrong with a run, by how much, and what is to be done?"""
+"""Findings of a run: performance problems, their cost and the recommended action."""

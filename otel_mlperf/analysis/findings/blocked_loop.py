@@ -1,7 +1,8 @@
-"""Does the main thread stand still in a step where nothing that is recorded has it wait?
+"""Finding of a main thread that is blocked in steps although no recorded section waits.
 
-It neither runs nor is ready to run: it waits for a disk, a network, a lock, or sleeps. That is
-known of it as a whole; as much of it as the sections cannot have is in none of them.
+The blocked thread neither runs nor is ready to run: it waits for a disk, a network or a lock, or it
+sleeps. Only its total blocked time is known. The part that sections cannot contain is attributed to
+the time outside sections.
 """
 
 from __future__ import annotations

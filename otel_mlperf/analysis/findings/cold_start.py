@@ -1,7 +1,7 @@
-"""Is the beginning far longer than what follows: of the training, or of each pass through the data?
+"""Finding of a slow start: first steps, or first batches of a pass, that far exceed later ones.
 
-Workers that are started for a pass are ``worker_startup``. What torch.compile takes is left out:
-who asks for it knows, and where it comes again and again it is ``recompilation``.
+Workers that are started for each pass are reported as ``worker_startup`` instead. Compilation by
+torch.compile is excluded: its users expect it, and repeated compilation is ``recompilation``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Findings of collectives that take much of a step: ranks wait for each other, or move data.
+"""Findings of collectives that take a large share of a step: ranks wait, or data is moved.
 
-Where a rank that is always late was found, the wait for it is that finding's; here is what is left.
-Whoever has no CPU is late now and then, and exchanges slowly: waits, and what DDP exchanges, count
-only where threads are known to have had one. The gradients have to be exchanged: that counts where
-it takes more than all else.
+Where a rank that is always late was found, that finding contains the wait for it. This finding
+covers the rest. A rank that lacks a CPU is late now and then, and exchanges slowly. Therefore waits
+and DDP's exchange count only where threads are known to have had a CPU. The exchange of gradients
+is necessary: it counts only where it exceeds all other work of the step.
 
-A program that reports its steps itself has its collectives in its own sections. There many of them
-for each step, in which the main threads of all ranks stand still, are as sure a sign.
+A program that reports its own steps runs its collectives inside its own sections. In such a program
+many collectives per step, during which the main threads of all ranks are blocked, are equally good
+evidence.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Do threads of the run wait for CPUs, and likely for whom: for each other, or for others?
+"""Findings of CPU contention: threads of the run wait for CPUs that they or other processes use.
 
-Who waits is ready to run: a thread that sleeps, or waits for data or a device, is not among them.
-With fewer runnable threads than CPUs nobody would wait were it not for others; what there is beyond
-the CPUs waits for the run's own threads.
+A waiting thread is ready to run. Threads that sleep, or wait for data or a device, are not counted.
+With fewer runnable threads than CPUs only other processes can cause a wait. Runnable threads
+beyond the number of CPUs wait for the run's own threads.
 """
 
 from __future__ import annotations

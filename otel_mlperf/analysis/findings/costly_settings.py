@@ -1,13 +1,13 @@
-"""Does a setting of PyTorch make steps longer than they must be?
+"""Findings of costly PyTorch settings: anomaly detection, and float32 matrix products without TF32.
 
-*Anomaly detection* keeps a stack of Python for each operation, and looks for NaN in each gradient,
-for which it waits for a GPU: 56 to 158 µs for each operation were measured on two machines, more of
-it the deeper the call.
+*Anomaly detection* stores a Python stack for each operation. It also checks each gradient for NaN,
+which synchronizes with a GPU. Measured cost on two machines: 56 to 158 µs per operation, more for
+deeper calls.
 
-*Products in float32*: what a device with tensor cores takes for them without and with TF32 follows
-from their floating point operations and the peaks of its data sheet. Such kernels reach some six
-tenths of the peak, and what is around them becomes faster in a smaller type, too. Where the host
-sets the pace nothing is won; what would come to more than the passes take was not counted right.
+*Float32 products*: the time of a device with tensor cores, without and with TF32, follows from
+the floating point operations and the peaks of its data sheet. Such kernels reach about six tenths
+of the peak, and the work around them also becomes faster in a smaller type. Nothing is gained where
+the host sets the pace. A result that exceeds the time of the passes is discarded as miscounted.
 """
 
 from __future__ import annotations

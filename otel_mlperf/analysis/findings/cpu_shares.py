@@ -1,7 +1,7 @@
-"""What did the threads of a run get of the CPUs while it made steps, and what did others?
+"""CPU shares during steps: CPU use and CPU waits of a run's threads and of other processes.
 
-As rates between the first and the last reading among the steps: CPU seconds a second are *CPUs*,
-and what threads waited for a CPU, in seconds a second, is how many of them waited on average.
+All values are rates between the first and the last reading during steps. CPU seconds per second are
+*CPUs*. Seconds of CPU wait per second are the average number of waiting threads.
 """
 
 from __future__ import annotations

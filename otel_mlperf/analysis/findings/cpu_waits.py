@@ -1,7 +1,7 @@
-"""How much of some steps did a rank wait for CPUs that others, or too many threads, had?
+"""Share of a range of steps in which a rank waited for CPUs, because of contention or steal time.
 
-A step that takes longer while it waits more has not become slower itself. What a hypervisor took
-for other guests is such a wait, too; Linux counts it for the machine alone.
+A step that takes longer only because it waits more has not become slower itself. CPU time that a
+hypervisor gave to other guests (steal) is such a wait, too. Linux reports it per machine only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Did the steps wait for data, and what would be won by more workers?"""
+"""Finding of steps that wait for data, with the estimated gain of more workers."""
 
 from __future__ import annotations
 

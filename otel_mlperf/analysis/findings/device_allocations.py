@@ -1,8 +1,8 @@
-"""Does PyTorch's CUDA allocator ask the driver for memory in step after step?
+"""Finding of repeated driver allocations by PyTorch's CUDA allocator during training.
 
-It keeps what tensors give back, so that a loop asks in its first steps and hardly ever again.
-Where its cache is emptied in the loop, or where sizes change from step to step, it does so again
-and again; the driver gives memory back only when the GPU has done all its work.
+The allocator caches freed memory, so a loop usually requests driver memory in its first steps only.
+It repeats the requests where its cache is emptied in the loop, or where sizes change from step to
+step. The driver frees memory only after the GPU has finished all its work.
 """
 
 from __future__ import annotations

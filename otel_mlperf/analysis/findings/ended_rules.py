@@ -1,8 +1,9 @@
-"""Which rules, by which a run is watched live, held at some time in it?
+"""Findings of live-warning rules that held at some time during a finished run.
 
-From the readings of the run folder, as the agent judges them while the run goes on: a level must
-hold for its time, a growth is over its time. Waiting for data, collectives and lost telemetry are
-not among the readings, and a device that is lost may have none: other findings judge these.
+The rules are evaluated on the readings of the run folder, as the agent evaluates them live. A level
+must hold for the rule's duration, a growth is measured over that duration. Waits for data,
+collectives and lost telemetry are not among the readings, and a lost device may have no readings:
+other findings cover these.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Findings of a run by all sources: the package's own and those installed in addition.
+"""Registry of finding sources: the package's own and plug-ins from entry points.
 
-This is the socket. A distribution adds findings by an entry point of the group
-``otel_mlperf.findings`` that names a ``FindingSource``; nothing in this package changes for it.
-Findings that only repeat another one, which has the reason, are removed here.
+A distribution adds findings by an entry point of the group ``otel_mlperf.findings`` that names a
+``FindingSource``. Nothing in this package changes for it. Findings that only repeat another
+finding, which contains the reason, are removed here.
 """
 
 from __future__ import annotations

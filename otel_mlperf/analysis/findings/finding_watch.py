@@ -1,6 +1,6 @@
-"""What is worth changing in a run that still goes on?
+"""Periodic evaluation of the findings of a run that is still going on.
 
-The whole run so far is judged, as it will be at its end, from what the run folder has of it.
+Each evaluation covers the whole run so far, as at its end, from the data in the run folder.
 """
 
 from __future__ import annotations

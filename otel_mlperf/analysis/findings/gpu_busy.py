@@ -1,9 +1,9 @@
 """Share of the time in which a rank's GPU works while steps run, and the finding of idle GPUs.
 
-By the driver's utilization: the share of a moment in which at least one kernel ran, however little
-of the GPU it used. So it bounds the time of the work from above, and what is left is surely idle.
-Only GPUs count of which the rank's torch has memory. A reading counts for the time since the one
-before: readings in the first seconds are more frequent.
+The source is the driver's utilization: the share of an interval in which at least one kernel ran,
+however little of the GPU the kernel used. It is an upper bound of the busy time, so the remaining
+time is certainly idle. Only GPUs on which the rank's torch has memory count. A reading is weighted
+with the time since the previous one, because readings in the first seconds are more frequent.
 """
 
 from __future__ import annotations

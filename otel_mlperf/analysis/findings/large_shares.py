@@ -1,4 +1,4 @@
-"""Findings of what takes a large share of a step or of the run besides the training itself."""
+"""Findings of a large share of a step or run that is spent outside the training itself."""
 
 from __future__ import annotations
 

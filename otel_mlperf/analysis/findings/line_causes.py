@@ -1,7 +1,7 @@
 """Kinds of calls that hold up a training loop: what each does, and the advice that fits it.
 
-A call is known by its name in the program's line and by the package of the Python function that it
-calls. Where several kinds have a name in common the first one counts.
+A call is identified by its name in the program's line and by the package of the Python function
+that it calls. If several kinds contain the name, the first kind applies.
 """
 
 from __future__ import annotations

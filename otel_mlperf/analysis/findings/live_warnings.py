@@ -1,7 +1,8 @@
-"""Of what was warned while a run went on, when, and for how long?
+"""Live warnings of a finished run: their times and durations, added to its findings.
 
-What the agent told then is in the run folder. It is added to the finding that judges the finished
-run by the same row of the table; where none does, because it passed, it is a finding itself.
+The run folder contains the warnings that the agent reported. A warning is added to the finding of
+the same table row on the finished run. A warning without such a finding, because the condition
+passed, becomes a finding itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Why do the steps wait for their loader: slow storage, a slow collate_fn, one slow worker?
+"""Findings of the cause of data waits: slow storage, a slow collate_fn, one slow worker.
 
-What is won is worked out by ``LoaderModel``: time of a worker that nobody waits for is no finding.
+``LoaderModel`` computes the gain. Worker time that no step waits for is not reported.
 """
 
 from __future__ import annotations

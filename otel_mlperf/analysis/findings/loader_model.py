@@ -1,8 +1,9 @@
-"""What would a step wait for its batches, if they were fetched in another time?
+"""Model of a DataLoader: predicted data wait of a step for other fetch times or worker counts.
 
-Without workers a step waits for as long as its batches are fetched. Workers fetch beside the step
-and bring their batches in turn: each of W brings every W-th, so the slowest sets the pace, and a
-step waits for what its own work does not cover: ``max(0, fetch / W - work)``.
+Without workers a step waits as long as fetching its batches lasts. Workers fetch in parallel to the
+step and deliver their batches in turn. Each of W workers delivers every W-th batch, so the slowest
+worker sets the pace. A step waits for what its own work does not cover:
+``max(0, fetch / W - work)``.
 """
 
 from __future__ import annotations

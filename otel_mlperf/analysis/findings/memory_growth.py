@@ -1,12 +1,12 @@
-"""Does the memory of a training process grow for as long as it runs, on the host or on a device?
+"""Finding of memory growth (leak) of a training process, on the host or on a device.
 
-A line through the resident memory, and through what its tensors have of each device when a step
-begins, of the last two thirds of the run, from the end of its first step to that of its last: what
-is set up and warmed up lies before, what a loop gives back when it is over lies behind. It must
-explain nearly all of what is read (r²), the more so the fewer readings there are: steps, saws and
-noise are no growth. And it must go on to the end, beyond what the history of an optimizer may come
-to: what fills up and stays has a bound. A process that does nothing again and again, neither steps
-nor sections of one name, only loads: it is not looked at.
+A line is fitted through the resident memory, and through the tensor memory of each device at the
+start of a step. The fit covers the last two thirds of the run, between the ends of its first and
+its last step. Set-up and warm-up come earlier, and a loop frees memory only after its end. The line
+must explain nearly all of the variance (r²), the more so the fewer readings there are: a step
+function, a sawtooth or noise is not growth. The growth must continue to the end, beyond the size
+that an optimizer's history may reach: memory that fills up and stays has a bound. A process that
+repeats nothing, neither steps nor sections of one name, is only loading. It is not evaluated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Findings of what a recording lacks: steps not seen, devices that stopped, lost records."""
+"""Findings of gaps in a recording: undetected steps, lost devices, lost records."""
 
 from __future__ import annotations
 

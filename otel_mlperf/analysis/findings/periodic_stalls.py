@@ -1,13 +1,14 @@
 """Finding of slow steps that recur periodically, and of the section that is longer in them.
 
-A step is long against the clearest of several limits: nearer to the longest few than to the usual
-step, where the machine's own noise is shorter; and beyond the spread of the shorter half of the
-steps, where a stall is not much more than that. Where a GPU sets the pace, a host that ran ahead of
-it waits in a stall for work that has to be done in any case: that time is not lost.
+A step is slow by the clearest of several thresholds. One is relative: nearer to the longest few
+steps than to the usual step, where the machine's own noise is smaller. The others lie beyond the
+spread of the shorter half of the steps, where a stall hardly exceeds that spread. Where a GPU sets
+the pace, a host that ran ahead of it waits in a stall for work that has to be done in any case:
+that time is not lost.
 
-Steps at equal distances are a comb: every ``period``-th one from the ``first``. Long steps at
-random hit a comb of so many teeth as draws without replacement do (hypergeometric); the probability
-is multiplied by the number of combs that are tried.
+Steps at equal distances are a comb: every ``period``-th step, starting with ``first``. The number
+of random slow steps on a comb of that many teeth follows draws without replacement
+(hypergeometric). The probability is multiplied by the number of combs tried.
 """
 
 from __future__ import annotations

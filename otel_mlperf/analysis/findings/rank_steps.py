@@ -1,10 +1,10 @@
-"""What had each rank in the steps that all of them made, and what of them went into collectives?
+"""Step times, amounts of data and collective times of each rank, over the steps of all ranks.
 
-Explicit collectives are sections of the category communication. Those of DDP go on inside the
-backward pass, where no section is: how much of it they take by themselves DDP has timed.
+Explicit collectives are sections of the category communication. DDP's collectives run inside the
+backward pass, where no section is: DDP itself measures how much time they take alone.
 
-A rank that arrives last in a collective waits for nobody: what it spends there is the exchange, and
-what others spend there beyond that they wait for it.
+The rank that arrives last in a collective waits for no other rank. Its time there is the exchange.
+The additional time of the other ranks is their wait for it.
 """
 
 from __future__ import annotations

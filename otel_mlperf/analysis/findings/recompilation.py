@@ -1,8 +1,8 @@
 """Findings of ``torch.compile`` that compiles again for batches of other shapes.
 
-A graph is compiled when it is called first, and once more for a batch of another size, such as the
-last of an epoch: three such steps behind the first one are usual. Where batches differ throughout,
-or a second shape comes right behind the first one, even one such step is avoidable.
+A graph is compiled on its first call, and again for a batch of another size, such as the last batch
+of an epoch. Three such steps after the first are usual. Where batch sizes vary throughout, or a
+second shape follows the first immediately, even one such step is avoidable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does a finding get to see of a run?"""
+"""Input of a finding: a run's summary, tables and cached step series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings of a run's time: its goodput, its set-up, and requests beyond their bound."""
+"""Findings of a run's time: low goodput, long set-up, and requests that exceed their bound."""
 
 from __future__ import annotations
 

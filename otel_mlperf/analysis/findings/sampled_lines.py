@@ -1,7 +1,7 @@
 """Findings of lines that hold up the main thread: output, results, waits, conversions.
 
-A line is what most of the calls are that it was found in, as far as these are known here by their
-name or their library. That a call of such a name does what the name says is likely, no more.
+A line is classified by most of the sampled calls in it, if their name or library is known here. A
+call very likely does what its name suggests, but this is not certain.
 """
 
 from __future__ import annotations

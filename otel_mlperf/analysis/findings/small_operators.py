@@ -1,17 +1,17 @@
-"""Findings of models that compute in pieces so small that their overhead is most of the step.
+"""Findings of models whose operations are so small that overhead dominates the step.
 
-*Operators on the host*: from the operations in the graph of a backward pass, as autograd has them,
-and the time of a backward pass, as far as the main thread had a CPU. One operation costs the engine
-some 5 µs on a current CPU, whatever it computes: 7 µs were measured on one row of 64 numbers,
-350 µs in a transformer of 256 dimensions. Where the loop calls the model many times before one
-backward pass, takes many elements out one by one, or uses each weight again and again, it computes
-single items, and larger operations are small, too.
+*Operators on the host* are judged by two figures: the number of operations in the autograd graph of
+a backward pass, and the time of a backward pass while the main thread had a CPU. One operation
+costs the engine about 5 µs on a current CPU, whatever it computes. Measured: 7 µs on one row of 64
+numbers, 350 µs in a transformer of 256 dimensions. The model computes single items if the loop
+calls it many times before one backward pass, selects many elements one by one, or uses each weight
+repeatedly. Then larger operations are small, too.
 
 *Launches*: a kernel launch costs the host some microseconds, with Python and autograd tens of them.
-Where kernels are shorter than that, forward, backward and optimizer last as long as the host needs,
-and the GPU idles in between. A CUDA graph launches all of it at once: those sections then last as
-long as the GPU has work. Its utilization bounds that from above, so the difference is surely won if
-all of the GPU's work is theirs.
+If kernels are shorter, the host determines the time of forward, backward and optimizer, and
+the GPU idles in between. A CUDA graph launches all work in one call: those sections then last as
+long as the GPU has work. GPU utilization is an upper bound of that work, so the difference is
+certainly gained if all of the GPU's work belongs to these sections.
 """
 
 from __future__ import annotations

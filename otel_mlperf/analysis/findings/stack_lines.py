@@ -1,4 +1,4 @@
-"""At which lines of the program was the main thread found in its steps, and how often?"""
+"""Stack samples of the main thread in steps, aggregated by program line and called function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do steps become longer with time?"""
+"""Finding of step drift: step times that increase over the run."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Finding of time between steps that no section explains, and time that surrounds checkpoints.
 
-At the end of an epoch a loop counts, draws or reads again what it needs for the next one; what is
+At the end of an epoch a loop counts, draws or reads again what the next epoch needs. Time that is
 in a section has a row or a finding of its own. Around a checkpoint a program renames the file,
-removes the previous one, copies or counts: between two steps of a loop that does nothing else
-there, that is all of the time except the saving.
+removes the previous one, copies or counts. In a loop that does nothing else between the two steps,
+all of that time except the saving surrounds the checkpoint.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Findings of ranks that hold up the others.
+"""Findings of stragglers: ranks that hold up the other ranks.
 
-What a rank takes longer is its own only where it did not wait meanwhile: for a CPU that others had,
-or for the buffers that DDP makes equal before its forward pass. A rank that is slower in its
-forward pass is as much slower in the backward pass, whose sections show the waits of both.
+A rank's excess time is its own only where it did not wait at the same time: for a CPU that other
+threads had, or for the buffers that DDP broadcasts before its forward pass. A rank that is slower
+in its forward pass is equally slower in the backward pass, whose sections contain the waits of
+both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Do the steps wait for copies from the host to the device?
+"""Finding of steps that wait for copies from the host to the device.
 
-By profiler windows, where there are any: what of the copies ran while the device did nothing else.
-Else by the sections of transfers: a call that only starts a copy is short. Where there are none, by
-the lines at which the loop was found: ``Tensor.to`` and ``Tensor.cuda`` are no sections.
+Profiler windows are used if they exist: the copy time in which the device did nothing else.
+Otherwise the sections of transfers are used: a call that only starts a copy is short. If both are
+missing, the sampled lines of the loop are used: ``Tensor.to`` and ``Tensor.cuda`` are no sections.
 """
 
 from __future__ import annotations

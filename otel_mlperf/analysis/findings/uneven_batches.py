@@ -1,12 +1,12 @@
-"""How much of a batch is padding, and what of a step goes into it?
+"""Finding of padding in batches: its share of the elements, and the step time that it costs.
 
-Where batches differ in size, the line ``duration = a + b · elements`` through the steps says what
-an element takes. Elements of a batch that are in none of its samples, before they were collated,
-are padding: without them a step takes ``b · padding`` less.
+Where batches differ in size, the line ``duration = a + b · elements`` through the steps gives the
+time per element. Padding is the elements of a batch beyond those of its samples before collation.
+Without padding a step takes ``b · padding`` less.
 
-Where all are of one size, padding is what their token numbers show, a share p of their places. Of
-forward and backward pass p is saved where each place takes as long, and ``1 - (1 - p)²`` where each
-is compared with all others, as in attention.
+Where all batches have one size, the token counts show the padding as a share p of the positions.
+The saving of forward and backward pass is p where each position costs the same time, and
+``1 - (1 - p)²`` where each position is compared with all others, as in attention.
 """
 
 from __future__ import annotations

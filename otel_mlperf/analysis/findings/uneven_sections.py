@@ -1,7 +1,7 @@
-"""Which sections take so different times from step to step that it costs something?
+"""Findings of sections whose time varies from step to step so much that the slow calls cost time.
 
-Not those of a machine that is uneven itself: where threads wait for CPUs, a hypervisor takes some,
-or others have some, a step takes longer now and then, whatever it does.
+Variation caused by the machine is excluded. Where threads wait for CPUs, a hypervisor steals CPU
+time or other processes use CPUs, a step is longer now and then, whatever it does.
 """
 
 from __future__ import annotations

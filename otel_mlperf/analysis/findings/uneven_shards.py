@@ -1,7 +1,7 @@
-"""Has one rank more data than the others, which wait for it then?
+"""Finding of a rank with more data than the other ranks, which wait for it.
 
-In a step (larger batches, longer samples) or in all (more batches). Whoever has more is named:
-that the others wait is no fault of theirs.
+The rank has more data in each step (larger batches, longer samples) or overall (more batches). The
+finding names the rank with more data: the waits of the other ranks are not their fault.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Are the workers of a loader started anew for each pass, and what does that take?"""
+"""Finding of DataLoader workers that are restarted for each pass, and the time that this costs."""
 
 from __future__ import annotations
 

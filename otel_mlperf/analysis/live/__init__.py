@@ -1,1 +1,1 @@
-"""What does a run do right now?"""
+"""Live view of a run: current step, requests, devices and warnings."""

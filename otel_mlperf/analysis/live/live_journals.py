@@ -1,4 +1,4 @@
-"""What do the ranks of a run on this node do now, as their journals show it?"""
+"""Live state of the ranks on this node, read from their journals."""
 
 from __future__ import annotations
 

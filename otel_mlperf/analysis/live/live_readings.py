@@ -1,6 +1,6 @@
-"""What did GPUs, memory and CPUs of a run look like when they were read last?
+"""Latest readings of a run's GPUs, memory and CPUs.
 
-From whatever has the readings: the agent's newest ones beside the journals, or the run folder.
+The source is the agent's newest readings, stored next to the journals, or the run folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which requests are open now, and how long did the last ones take, as journals show them?"""
+"""Open requests and recent request latencies, read from journals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a run folder say of a run's last moments, and what was read last?"""
+"""Latest steps, values and readings of a run, read from its run folder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What does a run do right now, or did at its end?
+"""Live view of a run, or its final state, merged from journals and the run folder.
 
-Ranks on this node are looked at in their journals, so that it is true to the moment and needs
-neither agent nor server; others, GPUs, and a run that has ended, as far as the run folder has them.
+Ranks on this node are read from their journals, so their state is current and requires neither
+agent nor server. Other ranks, GPUs and a finished run are read from the run folder, as far as it
+contains them.
 """
 
 from __future__ import annotations

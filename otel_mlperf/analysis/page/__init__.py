@@ -1,1 +1,1 @@
-"""What does a page about a run show: the run's own answers, and its course over time?"""
+"""Data of a run's HTML page: the run's own answers and its course over time."""

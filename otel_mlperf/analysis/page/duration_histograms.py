@@ -1,7 +1,7 @@
 """Histograms of durations: of steps, and of calls of the sections with most time.
 
-Bars are equally wide in the logarithm of the duration, so that a few long calls leave the others
-apart. The steps are those that the summary's figures are about, on all ranks.
+Bars are equally wide in the logarithm of the duration, so that a few long calls do not compress the
+other bars. The steps are those of the summary's figures, on all ranks.
 """
 
 from __future__ import annotations

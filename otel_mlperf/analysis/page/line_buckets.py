@@ -1,9 +1,8 @@
-"""How did readings and logged values go in the course of a run, in as many numbers as fit a page?
+"""Time series of readings and logged values, downsampled into buckets for a page.
 
-The run's time is cut into equal pieces. What was read in one of them stands there as its smallest,
-mean and largest value; a piece in which nothing was read has none. Of so many ranks or devices
-that nobody could tell their lines apart one line is shown: the mean of all, between the smallest
-and the largest.
+The run's time is cut into equal buckets. A bucket contains the minimum, mean and maximum of its
+readings. A bucket without a reading is empty. Where there are too many ranks or devices to tell
+their lines apart, one line is shown: the mean of all, between the minimum and the maximum.
 """
 
 from __future__ import annotations

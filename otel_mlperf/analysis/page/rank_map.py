@@ -1,8 +1,8 @@
-"""Which rank took how long for its steps, and when?
+"""Heat map of step times by rank and time.
 
-The steps of a run in as many pieces as a map has columns, and of each piece every rank's mean: a
-rank that is slow all the time is a line across, a moment in which all were slow a line from top to
-bottom. They are the steps that the summary's figures are about.
+The steps of a run are divided into as many buckets as the map has columns. The map contains every
+rank's mean for each bucket. A rank that is always slow appears as a row, a moment in which all
+ranks were slow as a column. The steps are those of the summary's figures.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How long did steps take in the course of a run, in as many numbers as a page can show?
+"""Time series of step durations, downsampled into as many buckets as a page can show.
 
-Steps lie in the order in which they began, and neighbours share a bucket: its smallest, mean and
-largest time are exact, over all of its steps on all ranks. A run of few steps has one in each
-bucket. They are the steps that the summary's figures are about.
+Steps are ordered by their start, and neighbours share a bucket. A bucket's minimum, mean and
+maximum are exact, over all of its steps on all ranks. In a run of few steps each bucket contains
+one step. The steps are those of the summary's figures.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What did a run do in each hour, or other period?"""
+"""Figures of a run by hours or other periods."""

@@ -1,8 +1,8 @@
-"""Into which periods of wall-clock time is a run cut?
+"""Grid of wall-clock periods of equal length over a run.
 
-They begin at midnight, by the local clock, of the day on which the run began, and at every multiple
-of their length after it: an hour's at full hours. The clock is that of the run's begin throughout,
-so that all are equally long when summer time begins or ends.
+Periods start at local midnight of the day on which the run started, and at every multiple of their
+length after it: hourly periods start at full hours. The UTC offset at the run's start applies
+throughout, so that all periods have equal length when summer time starts or ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run did by periods: the shapes of the answer, as ``--json`` prints them."""
+"""Data types of a run's figures by period, as ``--json`` prints them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What did the devices do in profiler windows?"""
+"""Device work in profiler windows: kernels, operators, copies and hot spots."""

@@ -1,8 +1,8 @@
 """Functions and lines that took the time or memory of profiled sections, and memory growth.
 
-Profiled calls of all ranks and processes add up by section; functions of profiler windows with
-stacks by name, without the time of PyTorch's operators inside them and without this package's own
-functions. Growth is what each process has more of than at an earlier point.
+Profiled calls of all ranks and processes are summed by section. Functions of profiler windows with
+stacks are summed by name, without the time of PyTorch's operators inside them and without this
+package's own functions. Growth is what each process has in addition to an earlier point.
 """
 
 from __future__ import annotations

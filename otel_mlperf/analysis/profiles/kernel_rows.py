@@ -1,4 +1,4 @@
-"""Into which rows do the totals of windows go, by whatever they are grouped?"""
+"""Rows of the kernels table: totals of profiler windows, grouped by kernel, operator or place."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Work of the devices in the profiler windows of a run, in one step of them, or in one trace.
 
-From the rows of the tables ``windows``, ``totals``, ``streams``, ``copies``, ``gaps`` and
-``allocator``, stored in a run folder or counted just now. Counts and times of several windows add
-up; quantiles do not, and exist for a single window only. A step is counted from the rows of its
-single events, which are stored whatever the budget sent: exact, and a part of its window's sums.
-The memory peak of a window has the operator and the section that started last and had not ended.
+The rows of the tables ``windows``, ``totals``, ``streams``, ``copies``, ``gaps`` and ``allocator``
+are the input, stored in a run folder or computed just now. Counts and times of several windows are
+summed. Quantiles cannot be summed and exist for a single window only. A step is computed from the
+rows of its single events, which are stored whatever the budget sent: its figures are exact, and a
+part of its window's sums. The memory peak of a window has the operator and the section that started
+last and had not ended.
 """
 
 from __future__ import annotations

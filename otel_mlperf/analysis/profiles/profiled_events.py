@@ -1,8 +1,8 @@
-"""What is every event of a profiled step: its kind of work, its own time, what it belongs to?
+"""Events of a profiled step: their kind of work, own time, section and enclosing operator.
 
-As windows are counted, from the rows of single events: an event's own time is without what lies
-inside it on its thread, frames of Python passed over, and a kernel belongs to the innermost
-operator above it.
+They are computed from the rows of single events in the same way as windows. An event's own time
+excludes the events nested in it on its thread, except Python frames. A kernel belongs to the
+innermost operator above it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What do the events of one profiled step come to, as rows of the tables of windows?
+"""Totals of the events of one profiled step, as rows of the tables of windows.
 
-As the tables themselves are counted, from the rows of single events: quantiles by nearest rank, the
-time of an operator's own without what lies inside it on its thread.
+They are computed from the rows of single events in the same way as the tables: quantiles by nearest
+rank, an operator's own time without the operators nested in it on its thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which steps did profiler windows record, and which of their events belong to one of them?
+"""Steps that profiler windows recorded, and the events that belong to each step.
 
 A recorded step has its events in its own trace. Where only the profiler's annotation
-``ProfilerStep#5`` shows it, they are that annotation and everything below it.
+``ProfilerStep#5`` shows a step, its events are that annotation and everything below it.
 """
 
 from __future__ import annotations

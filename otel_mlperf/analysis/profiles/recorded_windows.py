@@ -1,4 +1,4 @@
-"""Which profiler windows does a run have: read into its tables, still to be read, left out?"""
+"""Profiler windows of a run: stored in its tables, pending, or left out."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Which operators and kernels ran under each section of a profiled step, rolled up by name?
+"""Operators and kernels under each section of a profiled step, rolled up by name.
 
-The time of an operator is its own, as in the totals of a window: without the operators,
-annotations and sections in it on the same thread. So what the operators of a section's thread took
-is a part of the section's own time, and adds up with what was in none. Kernels run beside the host:
-their times are on the device, and add up over its streams. Passed over are frames of Python, and
-annotations that no operator is around: sections may lie inside them.
+An operator's time is its own time, as in the totals of a window: without the operators, annotations
+and sections nested in it on the same thread. Therefore the operators on a section's thread are a
+part of the section's own time, and add up with the time outside all operators. Kernels run
+concurrently to the host: their times are device times, and are summed over streams. Python frames
+are skipped, and so are annotations without an enclosing operator: they may contain sections.
 """
 
 from __future__ import annotations

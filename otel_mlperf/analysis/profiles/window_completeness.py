@@ -1,9 +1,9 @@
-"""How much of each window is there, and is it shorter than those of other ranks?
+"""Completeness of profiler windows: missing data of a window, and steps that only other ranks have.
 
-What a window lacks by itself is in its row of the table ``completeness``. Ranks profile the same
-steps: windows belong together that have the same number and a step in common; imported ones have no
-number. Steps that another rank has and this one has not are a loss of its window: what is added up
-over ranks lacks them.
+The table ``completeness`` contains what a window lacks by itself. Ranks profile the same steps:
+windows belong together if they have the same number and a step in common. Imported windows have no
+number. Steps that another rank has and this one lacks are a loss of its window: sums over ranks
+lack them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is found out about profiler windows: the shapes of the answers, as ``--json`` prints them.
+"""Data types of profiler windows and their kernels, as ``--json`` prints them.
 
-Times are nanoseconds and sums over all windows, unless they say otherwise.
+Times are nanoseconds and sums over all windows, unless a field declares otherwise.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Who took part in a run, and what became of all that it recorded?"""
+"""Facts about a run: its processes, and the accounts of all recorded items."""

@@ -1,4 +1,4 @@
-"""What is a number of a program in JSON, which has none for what is not finite?"""
+"""JSON type of a number from the program; non-finite values become null."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of every item that was recorded?"""
+"""Accounts of recorded items: created, delivered, pending and lost, by signal and destination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who took part in a run, for how long, and how did it end?"""
+"""Processes of a run: their lifetimes, outcomes and failures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What does a stored run hold, as tables that a program goes on with?
+"""A stored run as Arrow tables, for programs and notebooks.
 
-Arrow's, because everything reads those: pandas, polars and DuckDB where they are installed. DuckDB
-and pyarrow are loaded when a table is asked for.
+Arrow is used because pandas, polars and DuckDB all read it, where they are installed. DuckDB and
+pyarrow are imported when a table is requested.
 """
 
 from __future__ import annotations

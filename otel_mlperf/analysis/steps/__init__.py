@@ -1,1 +1,1 @@
-"""Where does the time of a step go?"""
+"""Step times: one step, a typical step, and differences between ranks."""

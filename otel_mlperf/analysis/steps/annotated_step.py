@@ -1,7 +1,7 @@
-"""What happened in a step that only a profiler's annotation shows, as in traces from elsewhere?
+"""A step that only a profiler's annotation shows, as in imported traces.
 
-Its sections are the annotations that the program made; those inside an operator count as operators.
-Operators and kernels are under the innermost section around what launched them.
+Its sections are the annotations of the program. Annotations inside an operator count as operators.
+Operators and kernels are listed under the innermost section around the code that launched them.
 """
 
 from __future__ import annotations

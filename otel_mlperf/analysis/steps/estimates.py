@@ -1,11 +1,11 @@
-"""How long does something usually take, and how far may that be chance?
+"""Estimates of mean durations with standard errors, and confidence intervals of their ratio.
 
-Steps are not independent: a slow moment of the machine lasts for several of them. So the error of a
-mean is taken from blocks of steps, as a block bootstrap does. For a mean, the variance that the
-moving block bootstrap tends to with ever more resamples is known in closed form (Künsch 1989, The
-jackknife and the bootstrap for general stationary observations): nothing is drawn, and the same
-runs always get the same answer. A trimmed mean is judged by the same formula on its influence
-values, which are the winsorized times (Huber 1981, Robust statistics, section 3.3).
+Steps are not independent: a slow moment of the machine affects several of them. Therefore the
+error of a mean is derived from blocks of steps, as in a block bootstrap. The variance that the
+moving block bootstrap of a mean approaches with more and more resamples has a closed form (Künsch
+1989, The jackknife and the bootstrap for general stationary observations). Nothing is drawn, so the
+same runs always give the same answer. For a trimmed mean the same formula is applied to its
+influence values, which are the winsorized times (Huber 1981, Robust statistics, section 3.3).
 """
 
 from __future__ import annotations

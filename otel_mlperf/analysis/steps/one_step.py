@@ -1,4 +1,4 @@
-"""What happened in one step, on every rank that kept it?"""
+"""One step with its sections and spans, on every rank that sampled it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How much of a phase's steps did each section take itself?
+"""Own time (self time) of each section in a phase's steps: sums and the 95th percentile.
 
-A run may have more rows of sections than memory has room for: they are read some steps at a time,
-none of which is cut in two, and of each piece only sums stay, and the longest times.
+A run may have more section rows than fit in memory. They are read some steps at a time, without
+splitting a step, and only sums and the longest times of each piece are retained.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which rank is slower than the others, and in what?"""
+"""Slow ranks: ranks whose sections take far longer than the median of the ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened in a run outside its steps, on every rank?"""
+"""The trace of a run outside its steps, on every rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do the spans of a step hang together, and how much of each is its own time?"""
+"""Tree of the spans of a step, with the own time of each span."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which steps of a run can be read at once, with all of their sections, in little memory?"""
+"""Ranges of steps that can be read together, with all of their sections, in limited memory."""
 
 from __future__ import annotations
 

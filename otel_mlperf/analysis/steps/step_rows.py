@@ -1,7 +1,7 @@
-"""What do the tables say of one step, on all ranks at once?
+"""Table rows of one step: sections, GPU times, marks and spans, on all ranks at once.
 
-A question for each rank would be thousands. What a profiler saw is asked for rank by rank: few have
-it, and each may have much.
+A query for each rank would mean thousands of queries. Profiler events are queried rank by rank: few
+ranks have them, and each may have many.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which rows of a run belong to the steps and ranks that were asked for, and what is there instead?
+"""Selection of steps and ranks of a run, as SQL conditions, and errors that list what exists.
 
-As SQL over the views of a store, so that the rest is never read.
+The conditions apply to the views of a store, so that other rows are never read.
 """
 
 from __future__ import annotations

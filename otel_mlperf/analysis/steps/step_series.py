@@ -1,7 +1,7 @@
-"""How long did the steps take, one after the other?
+"""Series of step durations and of section times, in step order.
 
-Of several ranks a step counts once, with the mean over the ranks: they step together. The warm-up
-step, steps that a profiler slowed down and steps that failed are not among them.
+A step of several ranks counts once, with the mean over the ranks, because ranks step together. The
+warm-up step, failed steps and steps that a profiler slowed down are excluded.
 """
 
 from __future__ import annotations

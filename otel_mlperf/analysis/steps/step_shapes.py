@@ -1,7 +1,4 @@
-"""What is found out about one step, or about the usual one: the shapes of the answers.
-
-As ``--json`` prints them.
-"""
+"""Data types of one step, one request and the mean step, as ``--json`` prints them."""
 
 from __future__ import annotations
 

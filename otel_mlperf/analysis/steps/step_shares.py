@@ -1,4 +1,4 @@
-"""Where does the time of one step go?"""
+"""Breakdown of the mean step by section, with the warm-up and the slowest step."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is there to say about a whole run?"""
+"""Summary of a whole run."""

@@ -1,4 +1,4 @@
-"""What went on beside the steps: on other threads and tasks, and in DataLoader workers?"""
+"""Sections concurrent to the steps: on other threads and tasks, and in DataLoader workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long did the calls of each section take: mean, spread and quantiles?"""
+"""Durations of each section's calls: mean, standard deviation and quantiles."""
 
 from __future__ import annotations
 

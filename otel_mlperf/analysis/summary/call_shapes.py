@@ -1,4 +1,4 @@
-"""How long calls of sections took: the shapes of the answers, as ``--json`` prints them."""
+"""Data types of the durations of section calls, as ``--json`` prints them."""
 
 from __future__ import annotations
 

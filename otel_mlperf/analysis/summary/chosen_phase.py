@@ -1,4 +1,4 @@
-"""Of which steps, or of requests, is the summary that somebody asks for?"""
+"""Phase of a summary: the requested phase, requests, or the default."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Time of each epoch, and the peaks of memory up to its end.
 
-An epoch's span has the peaks that its process read when it ended. Where there is no such span they
-are known only if no later reading that the next epoch is part of is higher.
+An epoch's span contains the peaks that its process read at the epoch's end. Without such a span the
+peaks are known only if no later reading, which includes the next epoch, is higher.
 """
 
 from __future__ import annotations

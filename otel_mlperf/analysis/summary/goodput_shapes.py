@@ -1,4 +1,4 @@
-"""What a run's time went into, all of it: the shapes of the answers, as ``--json`` prints them."""
+"""Data types of the goodput ledger: kinds of wall time, by rank, as ``--json`` prints them."""
 
 from __future__ import annotations
 

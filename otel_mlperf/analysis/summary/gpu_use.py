@@ -1,4 +1,4 @@
-"""How long was a GPU in the steps of a phase, what of it did it idle, and who waited for whom?"""
+"""GPU time of a phase's steps: idle time, and whether the host or the device set the pace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened inside DataLoaders: the shapes of the answers, as ``--json`` prints them."""
+"""Data types of DataLoader use, as ``--json`` prints them."""
 
 from __future__ import annotations
 

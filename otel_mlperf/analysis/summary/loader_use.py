@@ -1,4 +1,4 @@
-"""What happened inside the DataLoaders of a run, and which worker is slow?"""
+"""DataLoader use of a run: waits, fetch times, and slow workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What did the program itself say: the last value of each name, what it counted and measured?"""
+"""Values logged by the program: the last value of each name, counters, gauges and histograms."""
 
 from __future__ import annotations
 

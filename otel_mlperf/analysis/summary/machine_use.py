@@ -1,4 +1,4 @@
-"""How busy were the machines of a run, what of them was used, and which devices were lost?"""
+"""Utilization of a run's machines: CPUs, memory and GPUs, and lost devices."""
 
 from __future__ import annotations
 

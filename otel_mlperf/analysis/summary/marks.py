@@ -1,4 +1,4 @@
-"""Which points of a run did its program mark?"""
+"""Points that the program marked by ``run.mark()``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a run do when it is not in a step?"""
+"""Breakdown of the time outside steps, by section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far is a run that goes on, and how long will the rest take?"""
+"""Progress of a running training: steps done, steps expected, and the remaining time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worth knowing of a run in one line?"""
+"""List of runs, one line per run: outcome, steps and duration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What did sections, and the processes of the run, use?"""
+"""Resource use of sections and of the run's processes: CPU time, memory, I/O and GPU time."""
 
 from __future__ import annotations
 

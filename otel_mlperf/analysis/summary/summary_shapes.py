@@ -1,6 +1,7 @@
-"""What is found out about a run: the shapes of the answers, as ``--json`` prints them.
+"""Data types of a run's summary, as ``--json`` prints them.
 
-Times are nanoseconds; of several ranks they are means over the ranks, unless they say otherwise.
+Times are nanoseconds, and means over the ranks of a multi-rank run, unless a field declares
+otherwise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What sections and processes used: the shapes of the answers, as ``--json`` prints them."""
+"""Data types of the resource use of sections and processes, as ``--json`` prints them."""
 
 from __future__ import annotations
 

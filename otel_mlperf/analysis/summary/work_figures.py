@@ -1,7 +1,7 @@
-"""What did the models compute, and how much of what the device can do was that?
+"""Work of the models: floating point operations, and model FLOPs utilization (MFU).
 
-From steps whose operations are known; the warm-up and steps that failed are left out, as they are
-of the other figures. What is not known is None, and so is all that would follow from it.
+Only steps with known operations count. The warm-up and failed steps are excluded, as in the other
+figures. An unknown figure is None, and so is every figure derived from it.
 """
 
 from __future__ import annotations

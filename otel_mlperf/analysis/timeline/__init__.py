@@ -1,1 +1,1 @@
-"""What happened when, on which track?"""
+"""Timeline of a run: slices, points and instants on tracks."""

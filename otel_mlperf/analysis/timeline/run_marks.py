@@ -1,4 +1,4 @@
-"""Which points did the program mark in a run, and on which track is each shown?"""
+"""Marks of a run as instants of its timeline, each on a track of its rank."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What happened when in a run, which values changed, and on which track is each shown?
+"""Timeline of a run: its steps, spans and counter values, each on its track.
 
-Read piece by piece: a run of a million spans is never in memory as a whole.
+It is read piece by piece: a run of a million spans is never in memory as a whole.
 """
 
 from __future__ import annotations

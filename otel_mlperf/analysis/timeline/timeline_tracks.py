@@ -1,8 +1,8 @@
-"""Of what is a timeline made: processes, tracks and the lines of each, slices and points?
+"""Data types of a timeline: processes, tracks, lanes, slices, instants and points.
 
-Viewers draw what begins later and ends earlier as inside. So only what truly is inside may lie
-on the line of its parent; siblings that overlap (tasks, roll-ups) and children that outlive their
-parent get lines of their own.
+Viewers draw a slice that starts later and ends earlier as nested. Therefore a slice may share its
+parent's lane only if it is truly nested. Overlapping siblings (tasks, roll-ups) and children that
+outlive their parent are placed in lanes of their own.
 """
 
 from __future__ import annotations
