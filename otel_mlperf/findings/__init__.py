@@ -1,1 +1,1 @@
-"""What is found out about a run, while it goes on and when it has ended."""
+"""Table of findings: conditions, thresholds and advice, for live and finished runs."""

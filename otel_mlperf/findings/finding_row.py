@@ -1,7 +1,7 @@
-"""Of what is a row of the table of findings made: one condition, and who is told when it holds?
+"""One row of the findings table: a condition, its threshold and who is notified.
 
-A row has up to three parts: a *live warning* (it is a ``Rule``), an *alert* of Prometheus, and the
-*finished run*. Its threshold stands here once, for all of them.
+A row has up to three parts: a *live warning* (the row is a ``Rule``), a Prometheus *alert*, and the
+judgement of a *finished run*. Its threshold is stored here once, for all of them.
 """
 
 from __future__ import annotations
