@@ -1,1 +1,1 @@
-"""How findings look: on a terminal, in a notebook, for programs and in viewers of timelines."""
+"""Rendering of answers: for terminals, notebooks, HTML pages, programs and timeline viewers."""

@@ -1,7 +1,7 @@
-"""How do the rows of the table of findings look as alert rules of Prometheus?
+"""Prometheus alert rules, rendered from the rows of the findings table.
 
-``python -m otel_mlperf.report.alert_rules > rules.yaml`` writes those of the package and of every
-finding that is installed beside it.
+``python -m otel_mlperf.report.alert_rules > rules.yaml`` writes the rules of the package and of
+every installed plug-in finding.
 """
 
 from __future__ import annotations

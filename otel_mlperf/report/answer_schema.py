@@ -1,4 +1,4 @@
-"""On what in the ``--json`` of a command may a program rely? JSON Schema, from the types."""
+"""JSON Schema of the ``--json`` answers of commands, generated from their types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does it look on a terminal how long calls of sections took?"""
+"""Terminal table of the durations of section calls and requests."""
 
 from __future__ import annotations
 

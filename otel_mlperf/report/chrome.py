@@ -1,7 +1,7 @@
-"""How does a timeline look as a Chrome trace, which chrome://tracing and Perfetto open?
+"""Chrome trace format of a timeline, for chrome://tracing and Perfetto.
 
-JSON, with times in microseconds after ``baseTimeNanoseconds``: Unix times would lose their
-nanoseconds in the double precision with which viewers read them.
+The format is JSON with times in microseconds relative to ``baseTimeNanoseconds``: viewers read
+times as double precision, in which Unix times would lose their nanoseconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How is it told that a profiler window is complete, or what it lacks?"""
+"""Lines about the completeness of profiler windows, and what they lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do findings and the checks of ``doctor`` look on a terminal?"""
+"""Terminal rendering of findings, and of the checks of ``doctor``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does the time of steps on a GPU look on a terminal?"""
+"""Terminal lines about the GPU time of steps."""
 
 from __future__ import annotations
 

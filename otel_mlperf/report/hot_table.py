@@ -1,4 +1,4 @@
-"""How do the functions and lines of profiled sections look on a terminal?"""
+"""Terminal tables of the functions and lines of profiled sections."""
 
 from __future__ import annotations
 

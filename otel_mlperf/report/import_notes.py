@@ -1,4 +1,4 @@
-"""What was in a trace file, and what came of it: as figures and as text?"""
+"""Summary of an imported trace file: figures for ``--json``, and text."""
 
 from __future__ import annotations
 

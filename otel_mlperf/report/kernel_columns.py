@@ -1,4 +1,4 @@
-"""How does the table of kernels look: its rows, what they leave out, and what they add up to?"""
+"""Columns and rows of the kernels table on a terminal, with the rows left out and the totals."""
 
 from __future__ import annotations
 

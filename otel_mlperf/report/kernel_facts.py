@@ -1,4 +1,4 @@
-"""What is told below the table of kernels: waits, launches, copies, memory and damage?"""
+"""Lines below the kernels table: waits, launches, copies, memory and damage."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How is the name of a C++ kernel said in the width of a table?
+"""Short names of C++ kernels, cut to the width of a table.
 
 ``void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(int, …)``
-is ``vectorized_elementwise_kernel<CUDAFunctor_add>``: the function without its namespaces and
-arguments, and of its template arguments the one that tells it from its like.
+becomes ``vectorized_elementwise_kernel<CUDAFunctor_add>``: the function without its namespaces and
+arguments, and the one template argument that distinguishes it from similar kernels.
 """
 
 from __future__ import annotations

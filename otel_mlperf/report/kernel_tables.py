@@ -1,4 +1,4 @@
-"""How do the kernels of a profiler window look on a terminal?"""
+"""Terminal rendering of the kernels of profiler windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do the machines of a run look, and the devices that were lost?"""
+"""Lines about a run's machines and lost devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does the list of all metrics look, on a terminal, as a page and for programs?"""
+"""Reference of all metrics: for terminals, as the page docs/metrics.md, and as JSON."""
 
 from __future__ import annotations
 

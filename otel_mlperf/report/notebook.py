@@ -1,8 +1,8 @@
-"""How does a run look in a notebook: its summary, what was found, its charts?
+"""Notebook rendering of a run: its summary, findings and charts.
 
-The charts are those of the page, in a frame of their own: nothing of theirs meets the notebook's
-scripts and styles. Where frames are taken out (on GitHub, in a notebook that is not trusted) or no
-script runs, the table is there all the same.
+The charts are those of the page, in an iframe of their own: they share neither scripts nor styles
+with the notebook. The table remains visible where frames are removed (on GitHub, in an untrusted
+notebook) or scripts do not run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How does a timeline look as a Perfetto trace, the format of ui.perfetto.dev itself?
+"""Perfetto trace format of a timeline, the native format of ui.perfetto.dev.
 
-A stream of ``TracePacket`` messages: descriptors of tracks, and events on them. A process is a
-track that shows its steps, with the others below it: so, and not for processes of its own kind, the
-viewer shows the whole run at first sight and keeps the order of tracks. Names that come up often
-are *interned*: written once, and from then on a small number.
+The format is a stream of ``TracePacket`` messages: track descriptors, and events on tracks. A
+process is a track that shows its steps, with its other tracks below. Perfetto's own process type is
+not used: with plain tracks the viewer shows the whole run initially and keeps the order of tracks.
+Frequent names are *interned*: written once, then referenced by a small number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How do the periods of a run look on a terminal?"""
+"""Terminal tables of the periods of a run."""
 
 from __future__ import annotations
 

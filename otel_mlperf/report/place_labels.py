@@ -1,4 +1,4 @@
-"""By which words are sections told apart that have the same name?"""
+"""Unambiguous labels of sections that have the same name."""
 
 from __future__ import annotations
 

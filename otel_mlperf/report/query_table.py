@@ -1,4 +1,4 @@
-"""How does the answer to a query look on a terminal?"""
+"""Terminal table of a query result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do chosen columns of many runs look on a terminal?"""
+"""Terminal table of chosen columns of many runs."""
 
 from __future__ import annotations
 

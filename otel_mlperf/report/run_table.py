@@ -1,4 +1,4 @@
-"""How does the list of runs look on a terminal?"""
+"""Terminal table of the list of runs."""
 
 from __future__ import annotations
 

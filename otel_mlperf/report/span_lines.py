@@ -1,4 +1,4 @@
-"""How does a tree of spans look on a terminal, with the operators and kernels of each?"""
+"""Terminal tree of spans, with the operators and kernels of each span."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does one step look on a terminal, with the operators and kernels of its sections?"""
+"""Terminal rendering of one step or request, with the operators and kernels of its sections."""
 
 from __future__ import annotations
 

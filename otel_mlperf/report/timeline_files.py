@@ -1,4 +1,4 @@
-"""How does a run's timeline get into a file, whatever the format that a viewer opens?"""
+"""Writer of a run's timeline into a file, independent of the file format."""
 
 from __future__ import annotations
 

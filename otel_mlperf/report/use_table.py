@@ -1,4 +1,4 @@
-"""How does what sections used look on a terminal?"""
+"""Terminal table of the resource use of sections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are the verdicts of a gate written: for people, for a test report, for GitHub?"""
+"""Verdicts of a regression check: for terminals, as a JUnit report, as GitHub annotations."""
 
 from __future__ import annotations
 

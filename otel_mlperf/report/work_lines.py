@@ -1,4 +1,4 @@
-"""How does a summary tell the work of models?"""
+"""Summary lines about the work of models: operations and utilization."""
 
 from __future__ import annotations
 

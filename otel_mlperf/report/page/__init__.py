@@ -1,1 +1,1 @@
-"""How does a run look as one page of HTML, which people send to each other?"""
+"""HTML page of a run: one self-contained file."""

@@ -1,4 +1,4 @@
-"""What does the process do that makes the page of a run for the agent?"""
+"""Process that renders a run's HTML page for the agent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What do the charts of a page get to draw?
+"""Chart data of a run's page, as JSON-ready values.
 
-Times are seconds from the begin of the run, all else is in its own unit. Numbers keep six figures:
-more than a screen can show, and half of what a page would else weigh.
+Times are seconds since the start of the run, all other values are in their own unit. Numbers have
+six significant digits: more than a screen can show, and half the size of full precision.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which charting library is in a page, and how is the copy of it renewed?
+"""The charting library (uPlot) embedded in pages, and the update of its local copy.
 
-uPlot, under the MIT licence that lies beside it: the smallest library that zooms, points and draws
-bands. ``python -m otel_mlperf.report.page.chart_library FOLDER`` takes the files of another version
-over from ``FOLDER``, where ``npm pack uplot`` was unpacked; the checksums below are then to be
-replaced by those that it prints.
+uPlot is stored next to its MIT licence. It is the smallest library that zooms, points and draws
+bands. ``python -m otel_mlperf.report.page.chart_library FOLDER`` copies the files of another
+version from ``FOLDER``, where ``npm pack uplot`` was unpacked. Then the checksums below must be
+replaced by those that the command prints.
 """
 
 from __future__ import annotations

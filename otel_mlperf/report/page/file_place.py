@@ -1,4 +1,4 @@
-"""How does a page say where in the code something is?"""
+"""Source locations (file and line) on a page."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What does a page say of what memory has grown between two points?
+"""Memory growth between two points, as tables on a page.
 
-As the terminal does, in the same words; the template asks these functions.
+The text is the same as on a terminal. The template calls these functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is the first thing that a page says: one sentence, and the numbers that people look for?"""
+"""Headline and number tiles of a run's page."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What does a page say of the functions and lines of profiled sections?
+"""Functions and lines of profiled sections, as tables on a page.
 
-As the terminal does, in the same words; the template asks these functions.
+The text is the same as on a terminal. The template calls these functions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How does the page about a run become one file that needs nothing else?
+"""Rendering of a run's page into one self-contained HTML file.
 
-Text is HTML by a template that escapes whatever it is given; styles, scripts and the numbers of the
-charts are in the file. Its policy (CSP) lets the browser run these scripts and no others, and ask
-nobody for anything: were a name ever to become a tag, it could do nothing.
+A template escapes every inserted text. Styles, scripts and the chart data are embedded in the
+file. Its content security policy (CSP) lets the browser run only these scripts and forbids all
+network requests: even if a name became a tag, it could do nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which rows do the tables of a page have?
+"""Rows of the tables on a run's page.
 
-The template asks these functions: what is chosen, ordered and put into words happens here.
+The template calls these functions: they select, sort and format the rows.
 """
 
 from __future__ import annotations
