@@ -1,7 +1,8 @@
-"""The command line: which words does it know, and how does an error become an exit code?
+"""The command line's entry point: dispatch of commands, and exit codes for errors.
 
-``main`` is the only place where that happens. Commands are loaded when they are called, and load
-their libraries when they run: ``otel-mlperf run`` becomes the program without any of them.
+``main`` is the only place that maps errors to exit codes. Command modules are imported when they
+are called, and import their libraries when they run: ``otel-mlperf run`` becomes the program
+without importing any of them.
 """
 
 from __future__ import annotations

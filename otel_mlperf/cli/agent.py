@@ -1,4 +1,4 @@
-"""``otel-mlperf agent``: how does one process of a node read for all runs on it?"""
+"""``otel-mlperf agent``: one process that serves all runs on a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which arguments do several commands have in common?"""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 

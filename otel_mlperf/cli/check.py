@@ -1,4 +1,4 @@
-"""``otel-mlperf check``: may this run pass?"""
+"""``otel-mlperf check``: regression gate of a run against bounds and a baseline."""
 
 from __future__ import annotations
 

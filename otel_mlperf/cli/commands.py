@@ -1,4 +1,4 @@
-"""Which commands are there, and where does each of them lie?"""
+"""Registry of the commands, with lazy import of their modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``otel-mlperf compare``: is one run faster than another, and in what?"""
+"""``otel-mlperf compare``: differences between runs, by section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``otel-mlperf doctor``: what is wrong, and what to do about it?"""
+"""``otel-mlperf doctor``: diagnosis of machine, run, agent and server, with remedies."""
 
 from __future__ import annotations
 

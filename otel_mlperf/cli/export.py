@@ -1,4 +1,4 @@
-"""``otel-mlperf export``: how does a run get into a viewer of timelines, or into other tools?"""
+"""``otel-mlperf export``: export of a run to timeline viewers, OTLP/JSON, CSV or Parquet."""
 
 from __future__ import annotations
 

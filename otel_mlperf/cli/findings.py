@@ -1,4 +1,4 @@
-"""``otel-mlperf findings``: what is worth changing in a run?"""
+"""``otel-mlperf findings``: findings of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``otel-mlperf hot``: which functions and lines were profiled sections spent in?"""
+"""``otel-mlperf hot``: hot functions and lines of profiled sections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``otel-mlperf import``: how does a trace of torch.profiler get into a run, a server or a file?"""
+"""``otel-mlperf import``: import of torch.profiler traces into a run, a server or a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``otel-mlperf kernels``: what did the devices do while the profiler ran?"""
+"""``otel-mlperf kernels``: device work in profiler windows or in a trace file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``otel-mlperf loader``: how fast is a data loader, and with which setting is it fastest?"""
+"""``otel-mlperf loader``: benchmark of a data loader, and its best setting."""
 
 from __future__ import annotations
 

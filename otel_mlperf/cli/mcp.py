@@ -1,4 +1,4 @@
-"""``otel-mlperf mcp``: how does an assistant get at the runs?"""
+"""``otel-mlperf mcp``: Model Context Protocol server that gives assistants access to runs."""
 
 from __future__ import annotations
 

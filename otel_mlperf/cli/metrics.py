@@ -1,4 +1,4 @@
-"""``otel-mlperf metrics``: which metrics are there, and what do they mean?"""
+"""``otel-mlperf metrics``: reference of all metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a command say its answer, how far it has got, and what it stumbled over?"""
+"""Output of commands: answers as text or JSON, progress, status and warnings."""
 
 from __future__ import annotations
 

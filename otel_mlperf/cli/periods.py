@@ -1,4 +1,4 @@
-"""``otel-mlperf periods``: what did a run do in each hour?"""
+"""``otel-mlperf periods``: figures of a run by hour or another period."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``otel-mlperf profile``: how does somebody look into a job that runs?"""
+"""``otel-mlperf profile``: profiler window in a running job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``otel-mlperf query``: what do a run's tables say to a question of one's own?"""
+"""``otel-mlperf query``: SQL query of a run's tables."""
 
 from __future__ import annotations
 

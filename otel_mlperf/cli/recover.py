@@ -1,4 +1,4 @@
-"""``otel-mlperf recover``: reads and delivers what killed processes left."""
+"""``otel-mlperf recover``: recovery and delivery of data left by killed processes."""
 
 from __future__ import annotations
 

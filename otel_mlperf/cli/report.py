@@ -1,4 +1,4 @@
-"""``otel-mlperf report``: how does a run get into a page that can be sent to somebody?"""
+"""``otel-mlperf report``: HTML page of a run, to be shared as one file."""
 
 from __future__ import annotations
 

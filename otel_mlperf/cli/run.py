@@ -1,6 +1,7 @@
-"""``otel-mlperf run``: how is a program recorded that does not know of it?
+"""``otel-mlperf run``: recording of an unmodified program.
 
-Beside the standard library only what starting it needs is loaded: this process becomes the program.
+Only the standard library and what starting the program needs are imported: this process becomes the
+program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``otel-mlperf runs``: which runs are there?"""
+"""``otel-mlperf runs``: list of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``otel-mlperf schema``: on what in ``--json`` may a program rely?"""
+"""``otel-mlperf schema``: JSON Schema of the ``--json`` answers."""
 
 from __future__ import annotations
 

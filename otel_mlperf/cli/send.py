@@ -1,4 +1,4 @@
-"""``otel-mlperf send``: how does a run that was recorded without a server get to one?"""
+"""``otel-mlperf send``: delivery of a run's spans that was recorded without a server."""
 
 from __future__ import annotations
 

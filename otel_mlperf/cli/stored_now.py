@@ -1,4 +1,4 @@
-"""How does a command get what a run has recorded up to now?"""
+"""Waits until the records of a run up to now are stored."""
 
 from __future__ import annotations
 

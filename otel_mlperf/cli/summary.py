@@ -1,4 +1,4 @@
-"""``otel-mlperf summary``: where did the time of a run go?"""
+"""``otel-mlperf summary``: breakdown of a run's time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``otel-mlperf top``: what does a run do right now?"""
+"""``otel-mlperf top``: live view of a running job."""
 
 from __future__ import annotations
 
