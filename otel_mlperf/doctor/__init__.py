@@ -1,1 +1,1 @@
-"""What is wrong with this machine, this endpoint, this run, and what is to be done about it?"""
+"""Diagnosis of this machine, a run and its endpoints, with remedies."""

@@ -1,4 +1,4 @@
-"""How far does a request come: name, connection, TLS, HTTP, OTLP, Jaeger and Prometheus?"""
+"""Checks of the telemetry endpoints: DNS, TCP, TLS, HTTP, OTLP, Jaeger and Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is this machine fit for recording?"""
+"""Checks of this machine: Python, torch, GPU, shared memory, disk and clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a run recorded as it should be: is its agent alive, does every item have its fate?"""
+"""Checks of a run: agent, journals, item accounts, profiler windows and findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with this machine, this run and its way to the servers, all together?"""
+"""Complete diagnosis: the checks of machine, run and servers together."""
 
 from __future__ import annotations
 
