@@ -1,1 +1,1 @@
-"""How does a trace of torch.profiler become part of a run?"""
+"""Import of torch.profiler traces into runs."""

@@ -1,7 +1,7 @@
-"""Of which run is a trace, into which is it put, and what does an import say of its process there?
+"""Target run of an imported trace: the run that owns it, or a new one, with its process row.
 
-A run that was recorded is only added to. One that an import made has nothing else that could tell
-who took part in it: each rank gets a row of its own, from its traces.
+An import only adds to a recorded run. In a run that an import created, nothing else records its
+participants: each rank gets a row of its own, derived from its traces.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What did the devices do: while a run was profiled, or in a trace file as it lies there?"""
+"""Kernels of a run's profiler windows, or of a trace file that is not imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does ``import`` do with one trace, and how many spans may it become?"""
+"""Import of traces: conversion, span budget, and output to a run, a server or a file."""
 
 from __future__ import annotations
 
