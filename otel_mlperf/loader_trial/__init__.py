@@ -1,1 +1,1 @@
-"""How fast is a data loader, what of it takes the time, and with which setting is it fastest?"""
+"""Benchmark of a data loader: throughput, cost breakdown and best setting."""

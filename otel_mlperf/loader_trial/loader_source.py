@@ -1,4 +1,4 @@
-"""Which object does ``module:loader`` or ``train.py:loader`` name, and can it be iterated?"""
+"""Resolution of ``module:loader`` or ``train.py:loader`` to an iterable loader object."""
 
 from __future__ import annotations
 

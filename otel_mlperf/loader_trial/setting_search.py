@@ -1,6 +1,6 @@
-"""Which settings of a loader are worth a trial, and which of them is the best?
+"""Search for the best setting of a loader: settings to try, and the choice of the best.
 
-Nothing is measured here: who asks hands in what measures.
+Nothing is measured here: the caller passes the function that measures.
 """
 
 from __future__ import annotations

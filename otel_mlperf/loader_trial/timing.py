@@ -1,8 +1,8 @@
-"""How fast does a loader give batches, once it is under way?
+"""Timing of a loader's throughput, after its workers have started.
 
-Its first batch is told apart: it waits for workers to start. Then as many go by as workers have
-fetched ahead meanwhile, and the rest is timed in turns, whose spread is the noise. Where an epoch
-ends the next begins, which is part of the time, with the same workers.
+The first batch is measured separately, because it waits for workers to start. The batches that
+workers prefetched in the meantime are skipped. The rest is timed in turns, whose spread is the
+noise. After an epoch the next one starts with the same workers, and its start is part of the time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How is a torch DataLoader made again with another setting?"""
+"""Copies of a torch DataLoader with other settings."""
 
 from __future__ import annotations
 

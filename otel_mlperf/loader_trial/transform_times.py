@@ -1,7 +1,7 @@
-"""How long does each transform of a dataset take?
+"""Time of each transform of a dataset.
 
-Torch does not say what a dataset does. Those that keep a callable as ``transform``, alone or as a
-list inside (``Compose``), let us put a clock around each; afterwards all is as it was.
+Torch does not report what a dataset does. If a dataset has a callable as ``transform``, alone or in
+a nested list (``Compose``), a timer is wrapped around each callable and removed afterwards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How does what was found out about a loader look on a terminal?"""
+"""Terminal rendering of a loader benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found out about a loader: the shapes of the answers, as ``--json`` prints them."""
+"""Data types of a loader benchmark, as ``--json`` prints them."""
 
 from __future__ import annotations
 
