@@ -1,1 +1,1 @@
-"""How does what a run folder holds leave it again: as requests, or as a file?"""
+"""Export of a run folder's contents: as OTLP requests, or as a file."""

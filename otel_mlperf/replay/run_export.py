@@ -1,4 +1,4 @@
-"""How does a run become one file, for a viewer of timelines or for other tools?"""
+"""Export of a run into one file, for timeline viewers or other tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do spans get to a server by hand: where to, with how much patience?"""
+"""Manual delivery of spans to a server: endpoint, retries and partial success."""
 
 from __future__ import annotations
 

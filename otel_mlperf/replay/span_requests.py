@@ -1,6 +1,6 @@
-"""A run folder's spans as requests again, as the agent would have sent them.
+"""OTLP requests rebuilt from a run folder's spans, as the agent would have sent them.
 
-Ids are those of the first time, so that a server which has a span already has it once.
+Ids are the original ones, so a server that already has a span stores it only once.
 """
 
 from __future__ import annotations
