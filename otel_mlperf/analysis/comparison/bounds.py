@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
 
 Level = Literal["breach", "nothing", "warn", "ok"]
-"""*nothing*: there was nothing that could be compared, which is no pass."""
+"""*nothing*: no comparison was possible, which does not count as a pass."""
 _BOUND: Final = re.compile(
     r"\s*(?P<name>.+?)\s*(?P<sign><=|>=|=)\s*(?P<value>[\d.]+)\s*(?P<unit>\S*)"
 )
@@ -43,42 +43,42 @@ NOTHING_COMPARED: Final = (
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """The highest, or lowest, that a value may be."""
+    """A maximum or minimum that a value must keep to."""
 
     told: str
-    """As it was written."""
+    """The bound as the user wrote it."""
     name: str
     is_highest: bool
     value: float
-    """Nanoseconds, bytes, or as the number itself is counted."""
+    """The limit in nanoseconds, bytes, or the number's own unit."""
     unit: str
-    """In which it was written."""
+    """Unit in which the user wrote the bound."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was looked at, and what came of it."""
+    """The verdict on one bound or one change."""
 
     name: str
     level: Level
     said: str
-    """In one line, with the numbers."""
+    """One line with the numbers."""
 
 
 class Verdicts(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="verdicts/1"):
-    """Whether a run may pass."""
+    """All verdicts on a run, and whether it may pass."""
 
     is_broken: bool
     """Whether any verdict is a breach, or nothing could be compared."""
     verdicts: list[Verdict]
     context: list[str]
-    """What a reviewer of a breach asks next, in words; empty: there is no baseline."""
+    """Further information for a reviewer of a breach, as text; empty: there is no baseline."""
 
 
 def parse_bound(told: str) -> Bound:
-    """A bound as it is written on a command line.
+    """Parse a bound from the command line.
 
     Raises:
-        UsageError: it is not written like one.
+        UsageError: the text is not a valid bound.
     """
     match = _BOUND.fullmatch(told)
     try:
@@ -94,10 +94,10 @@ def parse_bound(told: str) -> Bound:
 
 
 def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
-    """Whether a run keeps to a bound.
+    """Check whether a run keeps to a bound.
 
     Raises:
-        UsageError: the run has nothing of that name: a bound of nothing would hold for ever.
+        UsageError: the run has nothing of that name: such a bound would always hold.
     """
     value = _find(run, bound.name)
     is_kept = value <= bound.value if bound.is_highest else value >= bound.value
@@ -106,19 +106,19 @@ def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
 
 
 def judge_changes(comparison: Comparison, tolerance: float = 0.0) -> list[Verdict]:
-    """What of a run is slower than its baseline by more than ``tolerance``, and surely so.
+    """Return verdicts on what is significantly slower than the baseline by more than ``tolerance``.
 
-    A section alone counts where it makes the step, or outside steps the run, longer by a hundredth
-    or more.
+    A section's own breach counts only if it makes the step, or outside steps the run, longer by a
+    hundredth or more.
     """
     step = comparison.times[:1]
-    # Of runs of which only one has steps nothing in a step can be compared.
+    # If only one of the runs has steps, nothing inside steps can be compared.
     times = comparison.times if step and None not in (step[0].before_ns, step[0].after_ns) else []
     changes = [*times, *comparison.calls]
     if not changes:
         return [Verdict(STEP, "nothing", NOTHING_COMPARED)]
     verdicts = [_judge(change, tolerance) for change in changes]
-    # The first, mostly the step, is always told of; of the others what is worth a word.
+    # The first verdict, usually the step's, is always reported; the other ones only if breached.
     return [verdicts[0], *(verdict for verdict in verdicts[1:] if verdict.level == "breach")]
 
 
@@ -139,14 +139,14 @@ def _judge(change: TimeChange, tolerance: float) -> Verdict:
 
 
 def _times(change: TimeChange) -> str:
-    """``, 31.0 → 33.0 ms``: a percentage alone says not whether it is worth a minute."""
+    """Return ``, 31.0 → 33.0 ms``: a percentage alone does not show whether the change matters."""
     if change.before_ns is None or change.after_ns is None:
         return ""
     return f", {change.before_ns / 1e6:,.4g} → {change.after_ns / 1e6:,.4g} ms"
 
 
 def find_value(run: RunMeasures, name: str) -> float | None:
-    """A number of a run, or a statistic of a section or the step; None: it has none of that name.
+    """Return a number of a run, or a statistic of a section or the step; None: unknown name.
 
     Times are in nanoseconds.
     """

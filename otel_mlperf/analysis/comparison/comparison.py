@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.estimates import Interval
 
 CONFIDENCE: Final = 0.995
-"""That none of all intervals leaves out the truth: of 200 equal pairs one is called different."""
+"""Confidence that all intervals together contain the truth: 1 of 200 equal pairs is misreported."""
 MATTERS: Final = 0.01
-"""What is surely slower by less is the same: nobody would do anything about it."""
+"""Threshold below which a significant slowdown is reported as ``same``: nobody would act on it."""
 FEWEST_CALLS: Final = 3.0
-"""Calls outside steps from which their spread tells anything: each is a piece of its own."""
+"""Minimum calls outside steps for a meaningful spread: each call is a block of its own."""
 VAGUE: Final = 0.1
-"""An interval that reaches further than this on both sides tells nothing."""
+"""An interval that extends further than this on both sides is inconclusive."""
 
 
 def compare_runs(
     before: RunMeasures, after: RunMeasures, confidence: float = CONFIDENCE
 ) -> Comparison:
-    """What is different in ``after``, with a ``confidence`` for all intervals together."""
+    """Return the differences of ``after``; all intervals together have the ``confidence``."""
     (times_before, calls_before), (times_after, calls_after) = _parts(before), _parts(after)
     names = _names(times_before, times_after)
     common = {time.name for time in calls_before} & {time.name for time in calls_after}
-    # Each row has two intervals, and any of them may be wrong by chance (Bonferroni).
+    # Bonferroni correction: each row has two intervals, and each may be wrong by chance.
     of_one = 1 - (1 - confidence) / (2 * max(1, len(names) + len(common)))
     first = {time.name: time for time in times_before}
     second = {time.name: time for time in times_after}
@@ -87,13 +87,13 @@ def _call_change(
         mean=mean,
         by="mean",
         word=word,
-        # Without the run's own time nobody knows how much it is: it counts in any case.
+        # Without the run's own time the share is unknown, so the change always counts.
         share=more_ns * before.steps / run_ns if run_ns else math.copysign(1.0, more_ns),
     )
 
 
 def _names(before: Sequence[TimeMeasures], after: Sequence[TimeMeasures]) -> list[str]:
-    """All names once, in the order of the second run; what only the first has comes last."""
+    """Return all names once, in the order of the second run, then those of the first run only."""
     return [*dict.fromkeys(time.name for time in (*after, *before))]
 
 
@@ -111,7 +111,7 @@ def _change(
     before_ns, after_ns = (time.mean_ns.value if time else None for time in (before, after))
     more_ns = (after_ns or 0.0) - (before_ns or 0.0)
     by, word = _judged(usual, mean)
-    if before_ns is None or after_ns is None:  # what is nothing takes no time
+    if before_ns is None or after_ns is None:  # a missing section costs no time
         matters = abs(more_ns) >= MATTERS * step_ns
         word = ("slower" if before_ns is None else "faster") if matters else "same"
     return TimeChange(
@@ -128,14 +128,14 @@ def _change(
 
 
 def _judged(usual: Interval | None, mean: Interval | None) -> tuple[Literal["usual", "mean"], Word]:
-    """What the two intervals say together: the mean, where both are sure."""
+    """Return the joint verdict of the two intervals; the mean's, if both are significant."""
     known: list[tuple[Literal["usual", "mean"], Interval]] = []
     known += [("mean", mean)] if mean is not None else []
     known += [("usual", usual)] if usual is not None else []
     for by, interval in known:
         if abs(interval.ratio) >= MATTERS and (interval.low > 0 or interval.high < 0):
             return by, "slower" if interval.low > 0 else "faster"
-    # Where neither is sure of a difference the narrower one says more.
+    # If neither shows a significant difference, the narrower interval is more informative.
     known.sort(key=lambda one: one[1].high - one[1].low)
     for by, interval in known:
         return by, "same" if interval.low > -VAGUE and interval.high < VAGUE else "unclear"
@@ -161,7 +161,7 @@ def _differing(before: RunMeasures, after: RunMeasures) -> list[Differing]:
         for what, first, second in pairs
         for name in dict.fromkeys((*first, *second))
         if first.get(name) != second.get(name)
-        # What of a machine is not known is not another machine.
+        # An unknown property does not make it another machine.
         if what != "machine" or None not in (first.get(name), second.get(name))
     ]
 

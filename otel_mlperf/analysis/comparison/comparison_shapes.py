@@ -17,11 +17,11 @@ from otel_mlperf.analysis.steps.estimates import (  # noqa: TC001 - msgspec read
 )
 
 FORMAT: Final = 1
-"""Version of a baseline file; a reader refuses a higher one."""
+"""Version of the baseline file format; readers reject a higher version."""
 Word = Literal["slower", "faster", "same", "unclear"]
 KernelReason = Literal["speed", "count", "shape", "replaced", "new", "gone"]
-"""What changed of a kernel: how long a call of one shape takes, how many calls there are, what they
-are given; or another kernel does it, or there is none on one side."""
+"""What changed about a kernel: the time per call at equal shapes, the number of calls, or the
+shapes; or another kernel replaces it, or it exists in one run only."""
 
 
 ShapeBasis = Literal["inputs", "launch", ""]
@@ -29,28 +29,28 @@ ShapeBasis = Literal["inputs", "launch", ""]
 
 
 class TimeMeasures(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one section's own time in a step, of the whole step, or of a call."""
+    """Time measures of one section's own time in a step, of the whole step, or of a call."""
 
     name: str
-    """As a summary shows it."""
+    """Name as a summary shows it."""
     category: str = ""
     steps: int
-    """Those in which it was; outside steps its calls."""
+    """Steps that contain the section; outside steps, the number of its calls."""
     usual_ns: Estimate
-    """In these, without the shortest and the longest tenth."""
+    """Mean over these steps, without the shortest and the longest tenth."""
     mean_ns: Estimate
-    """Over all steps, so that the sections add up to the step."""
+    """Mean over all steps, so that the sections add up to the step."""
     p50_ns: float
     p95_ns: float
     max_ns: float
-    """These three of the steps in which it was."""
+    """These three statistics are over the steps that contain the section."""
 
 
 class ShapeMeasures(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of a kernel that had the same to do."""
+    """Calls of a kernel with the same input shapes or launch parameters."""
 
     inputs: str = ""
-    """Shapes and types of its operator's inputs; empty: not recorded."""
+    """Shapes and types of the operator's inputs; empty: not recorded."""
     launch: str = ""
     """Grid and block, or the bytes of a copy or message; empty: not recorded."""
     calls_per_step: float
@@ -63,20 +63,20 @@ class KernelMeasures(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     section: str
     operator: str = ""
-    """Empty: not known."""
+    """Operator that launched the kernel; empty: not known."""
     calls_per_step: float
     mean_ns: float
     shapes: list[ShapeMeasures] = []
-    """Of all its calls; those of which nothing was recorded have a shape of empty texts."""
+    """Shapes of all calls; calls without a recorded shape have empty strings as shape."""
 
     @property
     def per_step_ns(self) -> float:
-        """What it takes of a step."""
+        """Time of the kernel per step."""
         return self.calls_per_step * self.mean_ns
 
 
 class RunMeasures(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a run that a comparison needs."""
+    """All measures of a run that a comparison needs."""
 
     format: int = FORMAT
     id: str
@@ -84,52 +84,54 @@ class RunMeasures(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     outcome: str
     phase: str
-    """That the steps are of; empty: the run has none."""
+    """Phase of the measured steps; empty: the run has no steps."""
     steps: int
-    """That the times are about: on one rank."""
+    """Number of measured steps, on one rank."""
     left_out: dict[str, int]
-    """Steps that they are not about, by the reason in words."""
+    """Steps left out of the measures, by reason."""
     times: list[TimeMeasures]
-    """Of the step first, then of its sections in their order."""
+    """Measures of the step, then of its sections in their order."""
     calls: list[TimeMeasures] = []
-    """Of a call of each section outside steps, requests too; most time first."""
+    """Measures of a call of each section outside steps, requests too; most total time first."""
     numbers: dict[str, float]
-    """Rates, memory and the run's time by name, with its unit, as far as they are known."""
+    """Known rates, memory and the run's time, by name; the name contains the unit."""
     params: dict[str, Any]
     result: dict[str, Any]
     last: dict[str, GivenNumber]
     machine: dict[str, Any]
     """Ranks, nodes, CPUs and GPUs."""
     kernels: list[KernelMeasures] = []
-    """Of its profiler windows; empty: it has none."""
+    """Kernels of the run's profiler windows; empty: it has none."""
     profiled_steps: int = 0
-    """That the kernels are about; 0: its windows name none, a *step* of a kernel is a window."""
+    """Profiled steps behind the kernels' figures; 0: the windows name none, and a *step* of a
+    kernel is a window."""
 
 
 class TimeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """By how much one section, or the step, takes longer."""
+    """Change of the time of one section, or of the step."""
 
     name: str
     category: str = ""
     before_ns: float | None
-    """Mean over all steps; None: it is not in that run."""
+    """Mean over all steps; None: that run does not have the section."""
     after_ns: float | None
     usual: Interval | None
-    """Of where it is, without the shortest and longest tenth; None: too little is known."""
+    """Change over the steps with the section, without the shortest and longest tenth; None: too
+    little is known."""
     mean: Interval | None
-    """Of all steps."""
+    """Change of the mean over all steps."""
     by: Literal["usual", "mean"]
-    """Which of the two the word follows."""
+    """Which of the two intervals the verdict (``word``) is based on."""
     word: Word
     share: float
-    """By how much the step takes longer for it: a share of the mean step before.
+    """Change of the step caused by this section, as a share of the mean step before.
 
-    Outside steps by how much the run takes longer for all of its calls: a share of the run before.
+    Outside steps: change of the run caused by all its calls, as a share of the run before.
     """
 
 
 class NumberChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A number that both runs have, or one of them."""
+    """Change of a number that both runs have, or one of them."""
 
     name: str
     before: float | None
@@ -137,7 +139,7 @@ class NumberChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Differing(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is not the same in both runs."""
+    """A parameter, result, machine property or logged value that differs between two runs."""
 
     what: Literal["param", "result", "machine", "last"]
     name: str
@@ -146,41 +148,42 @@ class Differing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel that takes another time of a profiled step than before."""
+    """A kernel whose time in a profiled step changed."""
 
     name: str
     section: str
     operator: str = ""
     before_ns: float
-    """A step; 0: it was not there."""
+    """Time per step; 0: the run did not have the kernel."""
     after_ns: float
     reason: KernelReason
     shapes: tuple[str, str] | None = None
-    """Of the reason *shape*: that with most time only before, and only after."""
+    """For the reason *shape*: the largest shape that exists only before, and only after."""
     compared_by: ShapeBasis = ""
-    """Of *speed*: what calls had in common; empty: too little of it was recorded to tell."""
+    """For the reason *speed*: what the compared calls have in common; empty: too little was
+    recorded to tell."""
     before: KernelMeasures | None
     after: KernelMeasures | None
-    """Of another name than ``before`` where another kernel does the same."""
+    """Has another name than ``before`` if another kernel does the same work."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="comparison/1"):
-    """What is different in the second of two runs."""
+    """Differences of the second run from the first."""
 
     before: RunMeasures
     after: RunMeasures
     confidence: float
-    """That no interval at all leaves out the truth."""
+    """Confidence that all intervals together contain the truth."""
     times: list[TimeChange]
-    """Of the step first."""
+    """Changes of the step, then of its sections."""
     calls: list[TimeChange] = []
-    """Of a call of each section outside steps that both runs have, most time first."""
+    """Changes of a call of each section outside steps that both runs have, most time first."""
     numbers: list[NumberChange]
     differing: list[Differing]
     kernels: list[KernelChange]
-    """What costs most more first, then what saves most."""
+    """Changed kernels: the largest slowdown first, then the largest saving."""
     kernels_ns: tuple[float, float] | None = None
-    """All kernels' time in a profiled step, before and after; None: not both were profiled."""
+    """Time of all kernels in a profiled step, before and after; None: a run was not profiled."""
 
 
 class Comparisons(

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     )
 
 _KERNEL_MATTERS: Final = 0.05
-"""Of its time in a step before."""
+"""Minimum change, as a share of the kernel's time per step before."""
 _STEP_MATTERS: Final = 0.005
-"""Of all kernels' time in a step before."""
+"""Minimum change, as a share of all kernels' time per step before."""
 _KNOWN: Final = 0.5
-"""Share of a kernel's time whose shapes are to be known before they are compared."""
+"""Minimum share of a kernel's time with known shapes, to compare them."""
 _BASES: Final[tuple[ShapeBasis, ...]] = ("inputs", "launch")
 _Pair = tuple["KernelMeasures | None", "KernelMeasures | None"]
 _KEYS: Final[tuple[Callable[[KernelMeasures], Any], ...]] = (
@@ -46,9 +46,9 @@ _KEYS: Final[tuple[Callable[[KernelMeasures], Any], ...]] = (
 def find_kernel_changes(
     before: Sequence[KernelMeasures], after: Sequence[KernelMeasures]
 ) -> list[KernelChange]:
-    """Those whose time in a step is another one; none where only one run was profiled.
+    """Return the kernels whose time in a step changed; empty if only one run was profiled.
 
-    What costs most more comes first, what saves most last.
+    The largest slowdown comes first, the largest saving last.
     """
     if not before or not after:
         return []
@@ -65,7 +65,7 @@ def _has_operators(kernels: Sequence[KernelMeasures]) -> bool:
 
 
 def _by_name(kernels: Sequence[KernelMeasures]) -> list[KernelMeasures]:
-    """Those of one name together: all that can be matched with one of which no more is known."""
+    """Merge kernels of one name: the only match possible if the other run recorded no more."""
     of_name: dict[str, list[KernelMeasures]] = defaultdict(list)
     for kernel in kernels:
         of_name[kernel.name].append(kernel)
@@ -85,7 +85,7 @@ def _matched(before: Sequence[KernelMeasures], after: Sequence[KernelMeasures]) 
     for key in _KEYS:
         first, second = _grouped(left, key), _grouped(right, key)
         for known, of in first.items():
-            # The longest with the longest: of what is left nothing tells more.
+            # Pair the longest with the longest: no other property distinguishes what is left.
             pairs += zip(of, second.get(known, ()), strict=False)
         taken = {id(one) for pair in pairs for one in pair}
         left, right = ([one for one in of if id(one) not in taken] for of in (left, right))
@@ -133,10 +133,10 @@ def _change(before: KernelMeasures | None, after: KernelMeasures | None) -> Kern
 
 
 def _reason(before: KernelMeasures, after: KernelMeasures) -> tuple[KernelReason, ShapeBasis]:
-    """What changed by the largest factor, and by what shapes were told apart."""
+    """Return the factor that changed most, and the kind of shapes that were compared."""
     count = math.log(after.calls_per_step / before.calls_per_step)
     by_call = math.log(after.mean_ns / before.mean_ns)
-    # Another kernel has another grid for the same work: only the operator's inputs tell.
+    # Another kernel has another grid for the same work: compare only the operator's inputs.
     bases: tuple[ShapeBasis, ...] = ("inputs",) if before.name != after.name else _BASES
     known = [basis for basis in bases if _knows(before, basis) and _knows(after, basis)]
     found: ShapeBasis = known[0] if known else ""
@@ -158,7 +158,7 @@ def _knows(kernel: KernelMeasures, basis: str) -> bool:
 
 
 def _by(kernel: KernelMeasures, basis: str) -> dict[str, tuple[float, float]]:
-    """Calls and time in a step by the shape, as far as it is known."""
+    """Return calls and time per step by shape, as far as shapes are known."""
     found: dict[str, tuple[float, float]] = {}
     for one in kernel.shapes:
         if shape := getattr(one, basis):
@@ -169,9 +169,9 @@ def _by(kernel: KernelMeasures, basis: str) -> dict[str, tuple[float, float]]:
 
 
 def _speed(before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]) -> float:
-    """By what a call of the same shape takes longer, weighed by the calls before.
+    """Return the log ratio of the time per call at equal shapes, weighted by the calls before.
 
-    Without a shape in common nothing is known of the speed: it is taken as the same.
+    Without a common shape the speed is unknown and is assumed to be unchanged.
     """
     common = before.keys() & after.keys()
     if not common:
@@ -182,7 +182,7 @@ def _speed(before: dict[str, tuple[float, float]], after: dict[str, tuple[float,
 
 
 def _other_shapes(before: KernelMeasures, after: KernelMeasures) -> tuple[str, str] | None:
-    """That of which there are fewest more calls, and that of which there are most more."""
+    """Return the shapes with the largest decrease and the largest increase of calls."""
     for basis in _BASES:
         if _knows(before, basis) and _knows(after, basis):
             first, second = _by(before, basis), _by(after, basis)

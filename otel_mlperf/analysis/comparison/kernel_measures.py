@@ -26,21 +26,21 @@ _TOTALS: Final = (
     "SELECT name, arg_max(section, section_ns), '', '', '', sum(count), sum(total_ns) FROM totals "
     "WHERE what = 'kernel' AND list_contains($digests, digest) GROUP BY name"
 )
-"""Of windows that an earlier version has read."""
+"""For windows that an earlier version stored."""
 
 
 class KernelsOfWindows(NamedTuple):
-    """What their windows say."""
+    """Kernels measured in profiler windows."""
 
     kernels: list[KernelMeasures]
-    """The longest first."""
+    """Longest first."""
     steps: int
-    """0: the windows name none."""
+    """Number of profiled steps; 0: the windows name none."""
     windows: int
 
 
 def read_kernels(store: Store, window: int | None = None) -> KernelsOfWindows:
-    """The kernels of all windows of a run; of the one with that number on each rank.
+    """Return the kernels of all windows of a run, or of window number ``window`` on each rank.
 
     Raises:
         StoreError: a file of the run cannot be read.
@@ -68,7 +68,7 @@ def read_kernels(store: Store, window: int | None = None) -> KernelsOfWindows:
 def kernel_of(
     name: str, section: str, operator: str, shapes: Iterable[ShapeMeasures]
 ) -> KernelMeasures:
-    """A kernel with the sums of its shapes, those with most time first."""
+    """Return a kernel with the sums of its shapes, most time first."""
     ordered = sorted(
         shapes, key=lambda one: (-one.calls_per_step * one.mean_ns, one.inputs, one.launch)
     )

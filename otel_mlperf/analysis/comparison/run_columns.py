@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 USUAL: Final = (STEP, "samples_per_s")
-"""Columns where none are asked for."""
+"""Default columns."""
 _ALIASES: Final = {
     "peak_memory": ("cuda_peak_bytes", "memory_peak_bytes"),
     "peak_gpu_memory": ("cuda_peak_bytes", "gpu_memory_bytes"),
@@ -42,15 +42,15 @@ _FLOPS: Final[dict[str, CellUnit]] = {"flops_per_step": "FLOP", "flops_per_s": "
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What one run has in one column."""
+    """The value of one run in one column."""
 
     value: Any
-    """None: it has nothing of that name."""
+    """None: the run has nothing of that name."""
     unit: CellUnit = ""
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One run."""
+    """One row of the table: a run with its cells."""
 
     id: str
     short_id: str
@@ -59,8 +59,9 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str]
     cells: dict[str, Cell]
     change: TimeChange | None = None
-    """In a trend: of its step beside that of the run before, else of its longest section outside
-    steps that both have; None: there is nothing to compare."""
+    """In a trend: change of the step since the previous run, or else of the longest section outside
+    steps that both runs have; None: no comparison is possible.
+    """
 
 
 class ColumnMean(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,11 +77,11 @@ class ColumnMean(msgspec.Struct, frozen=True, kw_only=True):
 class RunColumns(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="run_columns/1"
 ):
-    """Runs with what was asked for of each, in the order that was asked for."""
+    """Runs with their requested columns, in the requested order."""
 
     runs: list[RunRow]
     means: dict[str, ColumnMean] | None = None
-    """By column, where they were asked for."""
+    """Mean by column, if requested."""
 
 
 def read_means(rows: Sequence[RunRow]) -> dict[str, ColumnMean]:
@@ -105,12 +106,12 @@ def _is_number(value: Any) -> bool:
 def read_columns(
     runs: Iterable[RunFolder], columns: Sequence[str], usual: Sequence[str] = ()
 ) -> list[RunRow]:
-    """The columns of runs, in their order; a run that cannot be read has empty ones.
+    """Return the columns of runs, in the given order; a run that cannot be read has empty cells.
 
     Args:
-        runs: of which.
-        columns: what is asked for.
-        usual: what comes before it, as far as any of the runs has it.
+        runs: the runs to read.
+        columns: the requested columns.
+        usual: columns in front of these, if any of the runs has them.
 
     Raises:
         UsageError: none of the runs has anything of a column's name.
@@ -135,11 +136,10 @@ def _read(
 def read_trend(
     runs: Sequence[RunFolder], columns: Sequence[str], usual: Sequence[str] = ()
 ) -> list[RunRow]:
-    """Runs from the oldest to the newest, each with what its step takes longer than the one before.
+    """Return runs from oldest to newest, each with the change of its step since the previous run.
 
-    Of runs without steps it is the section outside steps with most time.
-
-    Columns are as those of ``read_columns``.
+    For runs without steps, the section outside steps with most time is compared. Columns are those
+    of ``read_columns``.
 
     Raises:
         UsageError: none of the runs has anything of a column's name.
@@ -152,13 +152,13 @@ def read_trend(
         if measures is not None and (measures.times or measures.calls):
             found = compare_runs(before, measures) if before else None
             change = next(iter([*found.times, *found.calls]), None) if found else None
-            before = measures  # a run without any times in between is passed over
+            before = measures  # skips a run without any times in between
         trend.append(msgspec.structs.replace(row, change=change))
     return trend
 
 
 def sort_rows(rows: Iterable[RunRow], column: str, *, ascending: bool = False) -> list[RunRow]:
-    """By a column, the largest first; what has none comes last."""
+    """Return rows sorted by a column, largest first by default; rows without a value come last."""
     rows = list(rows)
     there = [row for row in rows if row.cells[column].value is not None]
     is_number = all(isinstance(row.cells[column].value, int | float) for row in there)
@@ -174,7 +174,7 @@ def sort_rows(rows: Iterable[RunRow], column: str, *, ascending: bool = False) -
 def _measured(run: RunFolder) -> RunMeasures | None:
     try:
         return measure_run(run)
-    except StoreError:  # `summary` of that run says what is wrong
+    except StoreError:  # `summary` of that run reports the error
         return None
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _LEFT_OUT: Final = (names.RUN, names.GARBAGE_COLLECTION, names.PROFILER)
-"""Categories that are no work of the program."""
+"""Categories that are not work of the program."""
 _PIECES: Final = """SELECT name, count, sum_ns FROM durations
 WHERE NOT in_step AND NOT list_contains($left_out, category)"""
 
@@ -85,17 +85,17 @@ def _estimate(calls: CallFigures, pieces: list[tuple[int, int]]) -> Estimate:
 
 
 STEP: Final = "step"
-"""The row of the whole step."""
+"""Name of the row of the whole step."""
 _FEWEST: Final = 2
 _MOST_BYTES: Final = 64 << 20
-"""Of a baseline file."""
+"""Maximum size of a baseline file."""
 
 
 def read_measures(run: str) -> RunMeasures:
-    """What is known of a run that a user names, or of a baseline file.
+    """Return the measures of a run that the user names, or of a baseline file.
 
     Raises:
-        NoSuchRun: there is none of that name.
+        NoSuchRun: no run has that name.
         StoreError: it cannot be read, or is of a newer version.
     """
     if run.endswith(".json"):
@@ -104,15 +104,15 @@ def read_measures(run: str) -> RunMeasures:
 
 
 def read_baseline(file: str | Path) -> RunMeasures:
-    """A baseline file.
+    """Read a baseline file.
 
     Raises:
-        StoreError: it cannot be read, is no baseline, or one of a newer version.
+        StoreError: the file cannot be read, is not a baseline, or is of a newer version.
     """
     try:
-        # The caller may name a link, but a pipe or a device would be read for ever.
+        # A link is allowed, but reading a pipe or a device would never end.
         text = read_regular(os.path.realpath(file), _MOST_BYTES)
-        # A newer version may have changed anything but this.
+        # Only this field is guaranteed to exist in a newer version.
         found = msgspec.json.decode(text).get("format", 0)
         if found > FORMAT:
             raise StoreError(
@@ -127,7 +127,7 @@ def read_baseline(file: str | Path) -> RunMeasures:
 
 
 def measure_run(run: RunFolder) -> RunMeasures:
-    """What is known of a run.
+    """Return the measures of a run.
 
     Raises:
         StoreError: a file of the run cannot be read.
@@ -157,14 +157,14 @@ def measure_run(run: RunFolder) -> RunMeasures:
 
 
 def measure_window(run: RunFolder, window: int) -> RunMeasures:
-    """The kernels of one profiler window of a run, and nothing of its other steps.
+    """Return the kernels of one profiler window of a run, without any other measures of its steps.
 
     Args:
         run: the run.
-        window: which, from 1 on, in the order of their times; of several ranks that of each.
+        window: number of the window from 1, in time order; with several ranks, that of each rank.
 
     Raises:
-        NoSuchWindow: the run has no so many.
+        NoSuchWindow: the run has fewer windows.
         StoreError: a file of the run cannot be read.
     """
     store = Store(run.path)
@@ -214,7 +214,7 @@ def _read_times(store: Store, summary: Summary) -> tuple[list[TimeMeasures], dic
 
 
 def measure_times(name: str, category: str, times: NDArray[np.float64]) -> TimeMeasures:
-    """What is known of a section by its time in each step, in order; 0: it was not there."""
+    """Return the measures of a section from its time per step, in order; 0: not in that step."""
     there = times[times > 0] if times.any() else times
     p50, p95 = _quantile(there, 0.5), _quantile(there, 0.95)
     return TimeMeasures(
@@ -230,7 +230,7 @@ def measure_times(name: str, category: str, times: NDArray[np.float64]) -> TimeM
 
 
 def _quantile(times: NDArray[np.float64], share: float) -> float:
-    """The nearest rank, as a summary says it."""
+    """Return the quantile by nearest rank, as in a summary."""
     return float(np.quantile(times, share, method="inverted_cdf"))
 
 

@@ -23,31 +23,33 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _NAMED: Final = ("sync_in_loop", "blocked_loop")
-"""Findings of lines at which the loop stands still."""
+"""Findings of lines at which the loop is blocked."""
 _FEWEST: Final = 10
-"""Steps from which on there is anything to say about a usual one."""
+"""Minimum number of steps for a typical step."""
 _COMPUTES: Final = frozenset({names.FORWARD, names.BACKWARD, names.OPTIMIZER})
-"""Categories in which the main thread works, unless a GPU does it for it."""
+"""Categories in which the main thread computes, unless a GPU does it instead."""
 _WRITES: Final = 0.5
-"""Times a step from which on it is the loop that writes, not its surroundings."""
+"""Minimum write calls per step that indicate that the loop itself writes."""
 _LEAST_WRITING: Final = 0.05
-"""Of a step, where it writes that often: less could be what nobody counts."""
+"""Minimum share of a step, if the loop writes that often: less could be uncounted work."""
 _LEAST_SAVED: Final = 0.75
-"""Of the share; some of what is waited for may be needed."""
+"""Minimum saving as a part of the share: some of the waits may be necessary."""
 _MOST_SAVED: Final = 1.5
-"""Of the share: who has waited begins again with cold caches and a slow clock."""
+"""Maximum saving as a part of the share: after a wait, caches are cold and the clock is slow."""
 _MOST_WRITTEN: Final = 1.25
-"""Of what is in no section, for the same reason: what the kernel computes to write is in there."""
+"""Maximum saving as a part of the time in no section, for the same reason: that time includes what
+the kernel computes to write."""
 _COVERED: Final = """SELECT sum(duration_ns) FILTER (WHERE n >= $first),
     max(end_ns) - min(start_ns), count(*)
     FROM steps WHERE phase = $phase AND rank = $rank"""
 
 
 def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
-    """Of a run of one rank; silent where lines of the program, or its threads, are found to do it.
+    """Return the finding of a single-rank run, unless its lines or its threads explain the wait.
 
-    Of several ranks, each may wait for the others anywhere: a collective that the loop calls by
-    itself is in no section. And a thread may wait for those that compute with it and have no CPU.
+    With several ranks, each may wait for other ranks anywhere: a collective that the loop calls
+    directly is in no section. A thread may also wait for threads that compute with it and lack a
+    CPU.
     """
     steps, row = numbers.summary.steps, row_of("blocked_loop")
     if steps is None or steps.count < _FEWEST or len(steps.rows) < 2:
@@ -72,13 +74,13 @@ def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
 class _Standing(NamedTuple):
     rank: OfRank
     share: float
-    """Of a step, in no section, in which the main thread surely stood still."""
+    """Share of a step in no section in which the main thread was certainly blocked."""
     writes: float | None
-    """Times a step that the process wrote."""
+    """Write calls of the process per step."""
 
     @property
     def is_writing(self) -> bool:
-        """Whether it is likely that it stands still for that."""
+        """Return whether writing is the likely cause of the block."""
         return self.writes is not None and self.writes >= _WRITES
 
 
@@ -92,7 +94,7 @@ def _standing(rank: OfRank, host: OfHost | None, numbers: RunNumbers) -> _Standi
     if not sum_ns or not from_to_ns:
         return _Standing(rank, 0.0, None)
     in_steps = min(1.0, sum_ns / from_to_ns)
-    # All that is beside the steps, and in sections that wait, may be standing still, too.
+    # All time outside the steps, and in sections that wait, may be blocked time, too.
     moved = rank.main_on_cpu + rank.main_waits + _stolen(rank, host)
     of_steps = (1 - moved - (1 - in_steps)) / in_steps
     share = min(numbers.uncovered, of_steps - _may_wait(numbers))
@@ -101,15 +103,15 @@ def _standing(rank: OfRank, host: OfHost | None, numbers: RunNumbers) -> _Standi
 
 
 def _stolen(rank: OfRank, host: OfHost | None) -> float:
-    """Share of the time in which a hypervisor had the CPU that the main thread was running on.
+    """Return the share of time in which a hypervisor took the CPU under the running main thread.
 
-    Linux counts it for no thread: each has lost as it ran.
+    Linux does not report steal time per thread: it is attributed in proportion to the running time.
     """
     return host.stolen * rank.main_on_cpu / host.busy if host is not None and host.busy else 0.0
 
 
 def _may_wait(numbers: RunNumbers) -> float:
-    """Share of a step in sections in which the main thread may stand still."""
+    """Return the share of a step in sections in which the main thread may be blocked."""
     steps = numbers.summary.steps
     assert steps is not None
     if numbers.uses_gpu:
@@ -134,7 +136,7 @@ def _finding(still: _Standing, numbers: RunNumbers) -> Finding:
     if still.writes is not None:
         evidence["writes"] = still.writes
     if still.is_writing:
-        # To hand work to another process is to write, too: what is waited for is not known.
+        # Passing work to another process is a write, too: the reason of the wait is unknown.
         doing += f"; it writes {still.writes:.1f} times a step, to files, pipes or a terminal"
         most = max(most, _MOST_WRITTEN * numbers.uncovered)
     return Finding(

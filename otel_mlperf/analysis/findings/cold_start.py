@@ -26,19 +26,20 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.step_series import StepSeries
 
 _FEWEST: Final = 60
-"""Steps from which on a beginning can be told from what follows."""
+"""Minimum number of steps to distinguish a slow start from later steps."""
 _BLOCK: Final = 5
-"""Steps that are taken together: a single one that is short ends no beginning."""
+"""Steps per block: a single short step does not end the start phase."""
 _LONG: Final = 1.5
-"""Times what is usual later, from which on a block still belongs to the beginning."""
+"""A block belongs to the start phase from this multiple of the later typical step upward."""
 _LEAST_NS: Final = 1e9
-"""Of the training's beginning: every program has a moment of that."""
+"""Minimum excess of the training's start: every program has a short one."""
 _AGAIN: Final = 0.05
-"""Share of the later steps that may be as long again: else it comes and goes, as neighbours do."""
+"""Maximum share of later steps that are as long: beyond it slow steps recur, as with noisy
+neighbours."""
 _MUCH: Final = 0.1
-"""Of the mean excess of the first steps: one that takes less beyond the usual is not among them."""
+"""Minimum excess of a start step, as a part of the mean excess of the first steps."""
 _LONGEST: Final = 0.5
-"""Share of the steps: what is longer is no beginning."""
+"""Maximum share of the steps: a longer phase is not a start."""
 
 _COMPILING: Final = """SELECT sum(self_ns) / nullif(count(DISTINCT rank), 0) FROM sections
     WHERE phase = $phase AND category = $category AND n IS NOT NULL
@@ -46,7 +47,7 @@ _COMPILING: Final = """SELECT sum(self_ns) / nullif(count(DISTINCT rank), 0) FRO
 
 
 class _Start(NamedTuple):
-    """What is spent at beginnings beyond what is usual."""
+    """Excess time of starts beyond the typical time."""
 
     what: str
     excess_ns: float
@@ -57,7 +58,7 @@ class _Start(NamedTuple):
 
 @once_a_run
 def find_cold_start(numbers: RunNumbers) -> list[Finding]:
-    """One for each beginning that takes more than the row's share of the training."""
+    """Return one finding per kind of start that exceeds the row's share of the training."""
     trained_ns = time_trained(numbers)
     if not trained_ns:
         return []
@@ -70,7 +71,7 @@ def find_cold_start(numbers: RunNumbers) -> list[Finding]:
 
 
 def _of_passes(numbers: RunNumbers) -> Iterator[_Start]:
-    """By the first batches of loaders, without those that wait for workers to start."""
+    """Yield the start of a loader's passes: first batches, except waits for workers to start."""
     for use in numbers.summary.loaders:
         for first in use.first_batches:
             others = use.batches - first.passes
@@ -89,7 +90,7 @@ def _of_passes(numbers: RunNumbers) -> Iterator[_Start]:
 
 
 def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
-    """By the first steps."""
+    """Yield the start of the training: the first steps."""
     series, warm_up = numbers.steps, numbers.summary.warm_up
     if series is None or len(series.numbers) < _FEWEST:
         return
@@ -120,7 +121,7 @@ def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
 
 
 def _compiling_ns(numbers: RunNumbers, first: int, last: int) -> float:
-    """What torch.compile takes in these steps, mean of the ranks that it works in."""
+    """Return the time of torch.compile in these steps, mean over the ranks that compile."""
     phase = numbers.summary.steps.phase if numbers.summary.steps else ""
     ((compile_ns,),) = numbers.store.rows(
         _COMPILING, phase=phase, category=names.COMPILE, first=first, last=last
@@ -129,7 +130,7 @@ def _compiling_ns(numbers: RunNumbers, first: int, last: int) -> float:
 
 
 def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
-    """Steps before the first block that is as long as later ones."""
+    """Count the steps before the first block that is as short as later ones."""
     blocks = len(durations) // _BLOCK
     means = durations[: blocks * _BLOCK].reshape(blocks, _BLOCK).mean(axis=1)
     short = np.flatnonzero(means <= _LONG * usual_ns)
@@ -137,16 +138,16 @@ def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
 
 
 def _count_decisive(durations: NDArray[np.float64], usual_ns: float, excess_ns: float) -> int:
-    """Return the steps up to the last one that takes much of the excess, beside the warm-up.
+    """Return the steps up to the last one that takes much of the excess, without the warm-up.
 
-    Blocks are of several steps: those behind a single long one are no part of the beginning.
+    Blocks contain several steps: those after a single long step are not part of the start.
     """
     much = np.flatnonzero(durations - usual_ns > _MUCH * excess_ns / (len(durations) + 1))
     return int(much[-1]) + 1 if len(much) else 0
 
 
 def _longer(numbers: RunNumbers, series: StepSeries, count: int) -> str:
-    """Where most of what these steps take longer is; empty: of the first step alone."""
+    """Return the section with most of the excess of these steps; empty for the first step alone."""
     if not count:
         return ""
     own = {shown(one.name): one.own_ns for one in numbers.sections}
@@ -165,7 +166,7 @@ def _finding(start: _Start, trained_ns: float, numbers: RunNumbers) -> Finding:
         action=row.action,
         evidence={"share": part, "excess_ns": start.excess_ns, **start.evidence},
         where=start.where,
-        # What is done the first time may have to be done all the same, if sooner.
+        # First-time work may be necessary anyway, only earlier.
         gain=Gain(low=share / 2, high=share, of="run"),
         command=f"otel-mlperf summary {summary.short_id}",
     )

@@ -28,32 +28,33 @@ if TYPE_CHECKING:
 
 _LATE: Final = (find_stragglers, find_uneven_shards)
 _LEAST_NS: Final = 5_000_000
-"""Of a step: each collective has its latency, which is much of a step that does little."""
+"""Minimum time per step: each collective has its latency, which is a large share of a
+short step."""
 _TOO_MUCH: Final = 0.5
-"""Share of a step from which on the exchange of gradients is."""
+"""Threshold of the share of a step from which the exchange of gradients is a finding."""
 _VERY_MANY: Final = 16.0
-"""Collectives for each step, from which on it is their number: DDP's buckets are a few."""
+"""Collectives per step from which their number is the cause: DDP has only a few buckets."""
 _LEAST_OF_VERY_MANY: Final = 0.7
-"""Part of the time of so many that fewer of them save at least: each costs its latency."""
+"""Minimum part of their time that fewer collectives save: each one costs its latency."""
 _MANY: Final = 4.0
-"""Collectives for an update that are not of gradients, from which on they are worth a word."""
+"""Collectives per update, other than of gradients, from which the text mentions them."""
 _LAST: Final = """SELECT name, avg(value) FROM (
     SELECT name, rank, arg_max(value, time_ns) AS value FROM readings
     WHERE name IN (SELECT unnest($names)) AND rank IS NOT NULL GROUP BY ALL) GROUP BY name"""
 
 
 class _Counted(NamedTuple):
-    """What is known of them without a profiler; means of the ranks, None what is not."""
+    """Counts of collectives without a profiler; means over the ranks, None if unknown."""
 
     collectives: float | None
-    """For each update of an optimizer, wherever they are asked for."""
+    """Collectives per optimizer update, wherever they are requested."""
     buckets: float | None
-    """Of them, those in which DDP exchanges gradients."""
+    """Those in which DDP exchanges gradients."""
     gradients_bytes: float | None
 
     @property
     def words(self) -> str:
-        """That end the summary."""
+        """Return the end of the summary."""
         said = []
         if self.collectives is not None:
             said.append(f"{self.collectives:,.0f} for each update")
@@ -65,7 +66,7 @@ class _Counted(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What to begin with: those that need not be, or nothing."""
+        """Return which collectives to remove first, or an empty text."""
         others = (self.collectives or 0.0) - (self.buckets or 0.0)
         if others < _MANY:
             return ""
@@ -73,12 +74,12 @@ class _Counted(NamedTuple):
 
     @property
     def evidence(self) -> dict[str, float]:
-        """What is known, by name."""
+        """Return the known counts by name."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 def find_collectives(numbers: RunNumbers) -> list[Finding]:
-    """One, if they take more than the row's share of the mean step of all ranks."""
+    """Return one finding if collectives exceed the row's share of the mean step of all ranks."""
     ranks, row = read_rank_steps(numbers), row_of("collectives")
     if not ranks:
         return []
@@ -119,7 +120,7 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
 
 
 def _gain(share: float, moving: float, counted: _Counted) -> Gain:
-    """Return what fewer collectives save.
+    """Return the gain of fewer collectives.
 
     Ranks have to agree somewhere: only what is requested without need can all be saved. Of very
     many each costs its latency, which fewer ones do not.
@@ -130,7 +131,7 @@ def _gain(share: float, moving: float, counted: _Counted) -> Gain:
 
 
 def _find_unseen(numbers: RunNumbers, step_ns: float) -> list[Finding]:
-    """One, if main threads stand still for much of a step that has many collectives, all unseen."""
+    """Return one finding if main threads are blocked in steps with many unrecorded collectives."""
     row, steps = row_of("collectives"), numbers.summary.steps
     assert steps is not None
     counted = _read_counted(numbers)
@@ -152,7 +153,7 @@ def _find_unseen(numbers: RunNumbers, step_ns: float) -> list[Finding]:
             action=row.action,
             evidence={"share": share} | counted.evidence,
             where=Where(section=section),
-            # To request each one costs the CPU as well, as part of what is left.
+            # Each request costs CPU time as well, which is a part of the remaining share.
             gain=Gain(low=_LEAST_OF_VERY_MANY * share, high=(1 + share) / 2).narrowed(),
             command=f"otel-mlperf show {numbers.summary.short_id}",
         )
@@ -160,9 +161,9 @@ def _find_unseen(numbers: RunNumbers, step_ns: float) -> list[Finding]:
 
 
 def _standing(numbers: RunNumbers) -> float:
-    """Share of a step in which no main thread ran or wanted a CPU; 0.0: not known of all ranks.
+    """Return the share of a step in which no main thread ran or wanted a CPU, without data waits.
 
-    Without waits for data.
+    0.0 if it is not known of all ranks.
     """
     steps, ranks = numbers.summary.steps, read_cpu_shares(numbers).ranks
     if steps is None or len(ranks) != len(read_rank_steps(numbers)) or not ranks:
@@ -178,7 +179,7 @@ def _read_counted(numbers: RunNumbers) -> _Counted:
 
 
 def _have_cpus(numbers: RunNumbers) -> bool:
-    """Whether it is known of every rank that its main thread seldom waited for one."""
+    """Return whether every rank is known to have seldom waited for a CPU."""
     ranks, busy = read_cpu_shares(numbers).ranks, row_of("noisy_neighbour")
     is_known = len(ranks) == len(read_rank_steps(numbers))
     return is_known and not any(busy.holds(one.main_waits) for one in ranks)

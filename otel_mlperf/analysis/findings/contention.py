@@ -18,22 +18,23 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _FEWEST: Final = 10
-"""Steps from which on there is anything to say about a usual one."""
+"""Minimum number of steps for a typical step."""
 _TOO_MANY: Final = 1.5
-"""Runnable threads for each CPU, from which on their number is it: some more is usual."""
+"""Runnable threads per CPU from which their number is the cause: slightly more is common."""
 _FEWEST_TOO_MANY: Final = 1.5
-"""Threads beyond the CPUs at least: one that waits for part of a CPU waits for the quota."""
+"""Minimum runnable threads beyond the CPUs: a single one that waits for part of a CPU waits for the
+quota."""
 _VERY_MANY: Final = 8.0
-"""Runnable threads for each CPU from which on fewer of them win about half of the wait."""
+"""Runnable threads per CPU from which fewer threads save about half of the wait."""
 _OTHERS: Final = 0.1
-"""Share of the host's CPUs from which on others are worth a word: the system itself uses some."""
+"""Minimum share of the host's CPUs used by other processes: the system itself uses some."""
 _UNSURE: Final = 0.2
-"""Part by which a gain may be off either way: readings are few, and others come and go."""
+"""Uncertainty of a gain in either direction: readings are few, and other processes come and go."""
 _WORKER: Final = "worker"
 
 
 def find_contention(numbers: RunNumbers) -> list[Finding]:
-    """One for each rank whose main thread waits for CPUs for more than the row's share of time."""
+    """Return one finding per rank whose main thread waits for CPUs beyond the row's threshold."""
     steps = numbers.summary.steps
     if steps is None or steps.count < _FEWEST:
         return []
@@ -83,8 +84,8 @@ def _oversubscription(rank: OfRank, short_id: str) -> Finding:
             "cv2.setNumThreads(0))."
         )
     # The work of workers has to be done in any case. Threads of one operation wait for each other
-    # at its end, some by spinning: what fewer of them win was from half of the wait, where there
-    # were very many, to one and three quarters times it.
+    # at its end, some by spinning. The measured gain of fewer threads was from half of the wait,
+    # where there were very many, to one and three quarters times the wait.
     low = 0.0 if is_workers else rank.main_waits / 2
     high = rank.main_waits if is_workers else min(1 - rank.main_on_cpu, rank.main_waits * 1.75)
     return Finding(
@@ -100,7 +101,7 @@ def _oversubscription(rank: OfRank, short_id: str) -> Finding:
 
 
 def _narrowed(low: float, high: float, *, is_very_many: bool) -> Gain:
-    """Return a gain to act on: the lower part of the interval where threads are very many."""
+    """Return an interval narrow enough to act on: the lower part where threads are very many."""
     if is_very_many:
         return Gain(low=low, high=min(high, low + WIDEST))
     return Gain(low=low, high=high).centered()
@@ -110,8 +111,8 @@ def _noisy_neighbour(rank: OfRank, shares: CpuShares, short_id: str) -> Finding:
     row, host = row_of("noisy_neighbour"), shares.host
     assert host is not None
     words = {"others": shares.others, "host": host.cpus, "value": rank.main_waits}
-    # What threads do together ends with the last of them: the main thread's own wait is the least,
-    # and the share of all runnable threads that waited is what each lacks of its pace.
+    # Joint work ends with the last thread: the main thread's own wait is the minimum loss. The
+    # share of all runnable threads that waited is the loss of pace of each.
     waiting = sum(rank.waiting.values())
     paced = (rank.main_on_cpu + rank.main_waits) * waiting / rank.runnable if rank.runnable else 0.0
     low, high = sorted((rank.main_waits, paced))

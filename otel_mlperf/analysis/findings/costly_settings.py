@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _FEWEST: Final = 10
-"""Steps from which on there is anything to say about a usual one."""
+"""Minimum number of steps for a typical step."""
 _LEAST_NS, _MOST_NS = 50_000.0, 160_000.0
-"""That anomaly detection takes for an operation."""
+"""Cost of anomaly detection per operation: minimum and maximum."""
 _REACHED: Final = 0.6
-"""Part of the peak that products of float32 reach."""
+"""Part of the peak that float32 products reach."""
 _LEAST_BUSY: Final = 0.7
-"""Utilization of a GPU from which on it sets the pace."""
+"""GPU utilization from which the GPU sets the pace."""
 _DEVICES: Final = f"""WITH {OWN_GPUS},
 known AS (SELECT DISTINCT labels ->> $gpu AS gpu, labels ->> $model AS model FROM readings
     WHERE name = $limit)
@@ -42,7 +42,7 @@ WHERE phase = $phase AND name = $backward AND n > 0 GROUP BY rank"""
 
 
 def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
-    """One, of the first rank in which it was on when its graph was looked at last."""
+    """Return one finding, for the first rank whose latest graph has anomaly detection on."""
     steps, row = numbers.summary.steps, row_of("anomaly_detection")
     on = [rank for rank, is_on in numbers.latest(names.AUTOGRAD_ANOMALY).items() if is_on]
     operations = _of_a_step(numbers, names.GRAPH_NODES) if on else {}
@@ -68,7 +68,7 @@ def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_full_precision(numbers: RunNumbers) -> list[Finding]:
-    """One, of the first rank whose GPU could make the products of its model in TF32."""
+    """Return one finding, for the first rank whose GPU could run the model's products in TF32."""
     steps, row = numbers.summary.steps, row_of("full_precision")
     counted = _of_a_step(numbers, names.GRAPH_FLOAT32)
     if steps is None or not counted:
@@ -103,10 +103,10 @@ def find_full_precision(numbers: RunNumbers) -> list[Finding]:
 
 
 def _of_a_step(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:
-    """What a backward pass has of it times those of a step, by rank.
+    """Return a per-pass metric times the backward passes per step, by rank.
 
-    None where steps are few, or no pass has any of it. A program that names no backward passes
-    makes one in a step at least.
+    Empty if steps are few, or no pass has the metric. A program that names no backward passes runs
+    at least one per step.
     """
     steps, latest = numbers.summary.steps, numbers.latest(metric)
     if steps is None or steps.count < _FEWEST or not any(latest.values()):
@@ -116,7 +116,7 @@ def _of_a_step(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:
 
 
 def _devices(numbers: RunNumbers) -> dict[int, str | None]:
-    """What kind of GPU each rank has memory of."""
+    """Return the kind of GPU on which each rank has memory."""
     return dict(
         numbers.store.rows(
             _DEVICES,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAIN: Final = "main"
 _SHORTEST_S: Final = 1.4
-"""Between first and last reading: what happened in less may be anything."""
+"""Minimum time between first and last reading: a shorter time is not representative."""
 BUSY: Final = ("user", "nice", "system", "interrupt")
 """Modes in which a CPU works."""
 STOLEN: Final = "steal"
@@ -31,7 +31,7 @@ _GROWING: Final = (
     names.PROCESS_WRITE_CALLS,
 )
 _LEVELS: Final = (names.CGROUP_CPU_LIMIT, names.SYSTEM_CPU_COUNT, names.PROCESS_THREADS)
-# A process that begins anew counts from zero again: only its last life is looked at.
+# Counters of a restarted process start at zero: only its last life is read.
 _READ: Final = """WITH bounds AS (SELECT min(start_ns) AS first, max(end_ns) AS last FROM steps
     WHERE phase = $phase),
 among AS (SELECT r.*, last FROM readings r, bounds
@@ -46,33 +46,33 @@ GROUP BY ALL ORDER BY ALL"""
 
 
 class OfRank(NamedTuple):
-    """One rank's processes; in CPUs, or threads on average."""
+    """CPU use of one rank's processes; in CPUs, or average threads."""
 
     rank: int
     cpus: float
-    """That they may use."""
+    """CPUs that the processes may use."""
     main_on_cpu: float
     """Share of the time in which the main thread ran."""
     main_waits: float
-    """Share of the time in which it was ready to run and had no CPU."""
+    """Share of the time in which the main thread was ready to run and had no CPU."""
     on_cpu: dict[str, float]
-    """By role: CPUs that were used."""
+    """CPUs used, by role."""
     waiting: dict[str, float]
-    """By role: threads that had none."""
+    """Runnable threads without a CPU, by role."""
     threads: float
-    """That the training process has, whatever they do."""
+    """Threads of the training process, whatever they do."""
     writes: float | None
-    """Times a second that the training process called the kernel to write; None: not counted."""
+    """Write system calls of the training process per second; None: not counted."""
     over_s: float
-    """Between the readings by which all this is known."""
+    """Time between the readings behind these figures."""
 
     @property
     def runnable(self) -> float:
-        """Threads that ran or waited, on average."""
+        """Return the average number of threads that ran or waited."""
         return sum(self.on_cpu.values()) + sum(self.waiting.values())
 
     def runnable_of(self, role: str) -> float:
-        """The same of one role."""
+        """Return the average number of runnable threads of one role."""
         return self.on_cpu.get(role, 0.0) + self.waiting.get(role, 0.0)
 
 
@@ -82,19 +82,19 @@ class OfHost(NamedTuple):
     cpus: float
     busy: float
     stolen: float
-    """By the hypervisor, for other guests."""
+    """CPUs that the hypervisor gave to other guests."""
 
 
 class CpuShares(NamedTuple):
-    """What each got."""
+    """CPU shares of all ranks and of the host."""
 
     ranks: list[OfRank]
     host: OfHost | None
-    """None: several, or it was not read."""
+    """None: several hosts, or not read."""
 
     @property
     def others(self) -> float:
-        """CPUs that processes which are not of the run used."""
+        """Return the CPUs used by processes that are not part of the run."""
         if self.host is None:
             return 0.0
         own = sum(sum(rank.on_cpu.values()) for rank in self.ranks)
@@ -102,12 +102,12 @@ class CpuShares(NamedTuple):
 
 
 _Rates = dict[tuple[str, str], float]
-"""By metric and what tells its series apart."""
+"""Rates by metric and by the labels that distinguish its series."""
 
 
 @once_a_run
 def read_cpu_shares(numbers: RunNumbers) -> CpuShares:
-    """Those of the steps of the main phase; a rank of which too little was read is not there."""
+    """Return the CPU shares during the main phase's steps, without ranks with too few readings."""
     store, steps = numbers.store, numbers.summary.steps
     phase = steps.phase if steps else ""
     grown: dict[int, _Rates] = {}
@@ -117,7 +117,7 @@ def read_cpu_shares(numbers: RunNumbers) -> CpuShares:
         _READ,
         phase=phase,
         slack_ns=10**9,
-        # What is written after the last step, such as a traceback, is not the loop's.
+        # Writes after the last step, such as a traceback, are not the loop's.
         writes=names.PROCESS_WRITE_CALLS.name,
         names=[one.name for one in (*_GROWING, *_LEVELS)],
     ):

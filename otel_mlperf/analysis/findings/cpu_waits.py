@@ -35,13 +35,13 @@ _BETWEEN: Final = """SELECT min(start_ns), max(end_ns) FROM steps
     WHERE phase = $phase AND number BETWEEN $first AND $last"""
 
 _Curve = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
-"""Times, and what had been counted by then."""
+"""Times, and the cumulative count at each time."""
 
 
 def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
-    """Share of their time, 0.0 to 1.0, in which threads were ready to run and had no CPU.
+    """Return the share of time, 0.0 to 1.0, in which threads were ready to run without a CPU.
 
-    Of the rank that waited most; None: too little was read meanwhile.
+    The rank that waited most counts; None if too few readings exist in the steps.
     """
     steps = numbers.summary.steps
     ((begin_ns, end_ns),) = numbers.store.rows(
@@ -58,7 +58,7 @@ def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
 
 @once_a_run
 def _read_host(numbers: RunNumbers) -> dict[str, list[_Curve]]:
-    """CPU time of the machine by mode, a curve for each CPU; of several machines nothing."""
+    """Return CPU time of the machine by mode, one curve per CPU; empty for several machines."""
     modes: dict[str, list[_Curve]] = {}
     for labels, times, values in numbers.store.rows(_READ_HOST, name=_HOST_CPU):
         mode = json.loads(labels or "{}").get(names.CPU_MODE, "")
@@ -67,7 +67,7 @@ def _read_host(numbers: RunNumbers) -> dict[str, list[_Curve]]:
 
 
 def _stolen(modes: dict[str, list[_Curve]], begin_ns: float, end_ns: float) -> float:
-    """Share that was stolen of what the machine's CPUs would have worked."""
+    """Return the stolen share of the time that the machine's CPUs would have worked."""
     grown = {mode: _grown(curves, begin_ns, end_ns) for mode, curves in modes.items()}
     wanted = sum(grown.get(mode, 0.0) for mode in (*BUSY, STOLEN))
     return grown.get(STOLEN, 0.0) / wanted if wanted > 0 else 0.0
@@ -75,7 +75,7 @@ def _stolen(modes: dict[str, list[_Curve]], begin_ns: float, end_ns: float) -> f
 
 @once_a_run
 def _read_curves(numbers: RunNumbers) -> dict[tuple[int, int], dict[str, list[_Curve]]]:
-    """Of each process of a rank, by metric; CPU time is user and system."""
+    """Return the curves of each process of a rank, by metric; CPU time has user and system."""
     processes: dict[tuple[int, int], dict[str, list[_Curve]]] = {}
     wanted = [_CPU, _DELAY, _MAIN_CPU, _MAIN_DELAY]
     for rank, restart, name, labels, times, values in numbers.store.rows(_READ, names=wanted):
@@ -101,7 +101,7 @@ def _waits(curves: dict[str, list[_Curve]], begin_ns: int, end_ns: int) -> float
     cpu, delay = _grown(curves[_MAIN_CPU], begin, end), _grown(curves[_MAIN_DELAY], begin, end)
     waiting = _grown(curves.get(_DELAY, []), begin, end)
     runnable = waiting + _grown(curves.get(_CPU, []), begin, end)
-    # What threads do together ends with the last of them: each lacks its pace of what all waited.
+    # Joint work ends with the last thread: the waits of all threads slow down each of them.
     paced = (cpu + delay) * waiting / runnable if runnable else 0.0
     return min(1.0, max(delay, paced) / over_s)
 

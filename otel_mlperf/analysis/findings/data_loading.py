@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import MachineUse, Summary
 
 _FEWEST: Final = 3
-"""Steps from which on there is anything to say about a usual one."""
+"""Minimum number of steps for a typical step."""
 _FULL: Final = 0.9
-"""Share of the CPUs from which on none is free for more workers."""
+"""Share of the CPUs in use from which no CPU is free for more workers."""
 _MOST_WAITED: Final = 0.5
-"""Share of the wait from which on it is another cause's."""
+"""Share of the wait from which another finding's cause explains it."""
 _CHEAPER: Final = (
     "The CPUs are busy, so more workers may not help: make loading a sample cheaper (decode or "
     "augment less, or once beforehand), or ask for more CPUs."
@@ -42,19 +42,19 @@ _CAUSE: Final = "See the finding {id}: most of the wait is there."
 
 
 class _Advice(NamedTuple):
-    """What to do, and what would be won by it."""
+    """Recommended action and its gain."""
 
     action: str
     gain: Gain | None
     severity: Severity | None = None
-    """None: as the row has it."""
+    """None: the row's severity."""
 
 
 def find_data_loading(numbers: RunNumbers) -> list[Finding]:
-    """One finding, if the steps of the main phase wait for more than the row's share of them."""
+    """Return one finding if data waits of the main phase exceed the row's share of a step."""
     summary, row = numbers.summary, row_of("data_loading")
     steps = summary.steps
-    # With one or two steps the first one's start of the workers is all that there is to see.
+    # With one or two steps, the worker start in the first step would dominate.
     if steps is None or steps.count < _FEWEST:
         return []
     waits = [
@@ -92,12 +92,12 @@ def find_data_loading(numbers: RunNumbers) -> list[Finding]:
 
 
 def _advise(numbers: RunNumbers, share: float) -> _Advice | None:
-    """By what is known of the loader; None: nothing that is worth a change."""
+    """Return advice by what is known of the loader; None if no change is worthwhile."""
     model, machine = model_loader(numbers), numbers.summary.machine
     if model is None:
         return _advise_unseen(share, machine)
     if _is_for_cpus(numbers, model):
-        return None  # that is another finding
+        return None  # another finding covers it
     cause = _cause(numbers, model)
     if cause is not None:
         return _Advice(_CAUSE.format(id=cause.id), cause.gain)
@@ -109,7 +109,7 @@ def _advise(numbers: RunNumbers, share: float) -> _Advice | None:
 
 
 def _is_for_cpus(numbers: RunNumbers, model: LoaderModel) -> bool:
-    """Whether workers would keep up, were it not for others on the CPUs, or too many threads."""
+    """Return whether workers would keep up, if other processes or threads left them the CPUs."""
     contended = find_contention(numbers)
     if not model.workers or not contended:
         return False
@@ -121,7 +121,7 @@ def _is_for_cpus(numbers: RunNumbers, model: LoaderModel) -> bool:
 
 
 def _cause(numbers: RunNumbers, model: LoaderModel) -> Finding | None:
-    """What most of the wait is, if another finding says it."""
+    """Return the other finding that explains most of the wait, if there is one."""
     for finding in find_loader_causes(numbers):
         won = finding.gain.high if finding.gain is not None else 0.0
         if won * model.step_ns > _MOST_WAITED * model.wait_ns:
@@ -136,14 +136,14 @@ def _cause(numbers: RunNumbers, model: LoaderModel) -> Finding | None:
 
 
 def _advise_other(model: LoaderModel, share: float, machine: MachineUse | None) -> _Advice | None:
-    """Fetching is not what the step waits for."""
+    """Return advice where fetching is not the reason of the wait."""
     if _is_full(machine):
-        return None  # for a CPU, as everywhere in a step: that is another finding
+        return None  # the step waits for a CPU, as elsewhere: another finding covers it
     return _advise_hand_over(model) if model.workers else _advise_unseen(share, machine)
 
 
 def _advise_hand_over(model: LoaderModel) -> _Advice | None:
-    """The workers keep up, and still the step waits: for its batches to be handed over."""
+    """Return advice where workers keep up and steps still wait for the transfer of batches."""
     won_ns = model.wait_ns - model.fetch_ns
     won = won_ns / model.step_ns
     if won_ns < WORTH_NS or not row_of("data_loading").holds(won):
@@ -153,7 +153,7 @@ def _advise_hand_over(model: LoaderModel) -> _Advice | None:
 
 
 def _advise_workers(model: LoaderModel, share: float, machine: MachineUse | None) -> _Advice:
-    """More workers, as far as CPUs are free for them: no work is done by more than all CPUs."""
+    """Return advice for more workers, as far as CPUs are free: all CPUs bound the total work."""
     by_workers = model.won(lambda use: use.fetch_ns, model.workers + 1)
     busy = machine.cpu_share if machine is not None else None
     free = 1.0 if busy is None else max(0.0, 1.0 - busy)
@@ -170,11 +170,11 @@ def _advise_workers(model: LoaderModel, share: float, machine: MachineUse | None
 
 
 def _advise_unseen(share: float, machine: MachineUse | None) -> _Advice:
-    """Of data that come in some other way, or of a loader that nobody saw inside.
+    """Return advice for data from another source, or from a loader without inner readings.
 
-    Between loading that merely goes on while the step computes, and no wait at all: one that is
-    beside the other takes as long as the longer of the two, so of the whole, the shorter is won.
-    Where no CPU is free nothing may come of it.
+    The gain lies between loading that only becomes concurrent to computing, and no wait at all. Two
+    concurrent activities last as long as the longer one, so the shorter one is saved. If no CPU is
+    free, the gain may be zero.
     """
     is_full = _is_full(machine)
     gain = Gain(low=0.0 if is_full else min(share, 1.0 - share), high=share)

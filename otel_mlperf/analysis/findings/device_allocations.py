@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _FEWEST: Final = 2
-"""Stretches between two readings, in the run's later half, in each of which it asks."""
-# The steps are counted of ranks alone whose allocator asks in the later half at all.
+"""Minimum number of intervals between two readings in the run's later half, each with a request."""
+# Only the steps of ranks whose allocator requests memory in the later half are counted.
 _ASKED: Final = """WITH read AS (
     SELECT rank, restart, labels ->> $device AS device, time_ns, value,
         (min(time_ns) OVER series + max(time_ns) OVER series) / 2 AS middle
@@ -46,7 +46,7 @@ HAVING count(*) >= $fewest ORDER BY 5 DESC LIMIT 1"""
 
 
 def find_device_allocations(numbers: RunNumbers) -> list[Finding]:
-    """One, of the rank and device that ask most often in the run's later half."""
+    """Return one finding, for the rank and device with most requests in the run's later half."""
     row, figures = row_of("device_allocations"), numbers.summary.steps
     if figures is None:
         return []
@@ -60,7 +60,7 @@ def find_device_allocations(numbers: RunNumbers) -> list[Finding]:
     if not asked or not row.holds(asked[0][-1]):
         return []
     rank, index, times, steps, _ = asked[0]
-    # What the GPU idles for it is not known apart from what it idles for other reasons.
+    # GPU idle time caused by allocations cannot be separated from other idle time.
     idle = {of: 1 - busy for of, busy in read_gpu_busy(numbers).items()}
     return [
         Finding(

@@ -30,9 +30,9 @@ _ELSEWHERE: Final = frozenset(
     {"data_loading", "collectives", "telemetry_lost", "gpu_idle", "gpu_lost", "requests_late"}
 )
 _ENOUGH: Final = 0.5
-"""Part of its time for which the growth of a ratio must be known, unless the run was shorter."""
+"""Minimum part of the rule's duration with known growth of a ratio, unless the run was shorter."""
 
-# Readings of the node have no rank, and NULL equals nothing: -1 stands for it.
+# Readings of the node have no rank, and NULL never equals NULL: -1 replaces it.
 _SUMS: Final = """SELECT coalesce(rank, -1) AS rank, restart, time_ns, sum(value) AS value,
     list_extract(${what}_keys, list_position(${what}_labels, labels)) AS key
     FROM readings WHERE name = ${what} AND list_contains(${what}_labels, labels) GROUP BY ALL"""
@@ -42,8 +42,8 @@ _RATIO: Final = (
     f"JOIN ({_SUMS.format(what='per')}) p USING (rank, restart, time_ns, key) WHERE p.value > 0)"
 )
 _OF_ONE: Final = "PARTITION BY rank, restart, key ORDER BY time_ns"
-# Readings in a row in which the condition holds share the number of those before in which it did
-# not: that is their stretch.
+# Consecutive readings with a true condition have the same number of earlier false readings: this
+# number identifies their stretch.
 _LEVEL: Final = f"""judged AS (SELECT rank, restart, key, time_ns, value / per AS value,
     value / per {{sign}} $threshold AS holds FROM known),
 stretches AS (SELECT *, sum((NOT holds)::INTEGER) OVER ({_OF_ONE}) AS stretch FROM judged),
@@ -52,8 +52,8 @@ held AS (SELECT rank, restart, key, (max(time_ns) - min(time_ns)) / 1e9 AS held_
 whole AS (SELECT rank, restart, key, count(*) AS of_all FROM judged GROUP BY ALL)
 SELECT rank, key, {{worst}}(value), max(held_s) FROM held JOIN whole USING (rank, restart, key)
 WHERE held_s >= $for_s OR (many = of_all AND many > 1) GROUP BY rank, key ORDER BY rank, key"""
-# A process that begins anew counts from zero again: what has shrunk since the window began has not
-# grown, and the next reading tells more.
+# Counters of a restarted process start at zero: a value that has shrunk since the window's start
+# is no growth, and the next reading counts instead.
 _GROWTH: Final = f"""first AS (SELECT *, first_value(value) OVER time AS value_before,
     first_value(per) OVER time AS per_before, first_value(time_ns) OVER time AS since_ns
     FROM known WINDOW time AS ({_OF_ONE} RANGE BETWEEN $over_ns PRECEDING AND CURRENT ROW)),
@@ -79,10 +79,10 @@ class _Held(NamedTuple):
 
 
 class _Extremes(NamedTuple):
-    """Least and most that one process read of a series."""
+    """Minimum and maximum that one process read of a series."""
 
     labels: str
-    """JSON."""
+    """Labels as JSON."""
     rank: int
     restart: int
     least: float
@@ -90,7 +90,7 @@ class _Extremes(NamedTuple):
 
 
 class _Bounds(NamedTuple):
-    """What a sum of series lies between."""
+    """Lower and upper bound of a sum of series."""
 
     least: float
     most: float
@@ -99,11 +99,11 @@ class _Bounds(NamedTuple):
 _ONE: Final = _Bounds(1.0, 1.0)
 _Key = tuple[int, int, str]
 _Read = dict[str, list[_Extremes]]
-"""What was read, by metric."""
+"""Extremes of the readings, by metric."""
 
 
 def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
-    """One for each rule, rank and device, however often it came and went."""
+    """Return one finding per rule, rank and device, however often the condition came and went."""
     rules = [rule for rule in RULES if rule.of_ended and rule.id not in _ELSEWHERE]
     read = _read_extremes(numbers.store, rules)
     return [
@@ -115,7 +115,7 @@ def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
 
 
 def _with_gain(finding: Finding, numbers: RunNumbers) -> Finding:
-    """A quota costs at most what the main thread waited for a CPU, of its own threads too."""
+    """Add the gain of a higher quota: at most the main thread's CPU waits, whatever their cause."""
     if finding.id != "cpu_throttled":
         return finding
     ranks = read_cpu_shares(numbers).ranks
@@ -138,14 +138,14 @@ def _read_extremes(store: Store, rules: Iterable[Rule]) -> _Read:
 
 
 def _may_have_held(rule: Rule, read: _Read) -> bool:
-    """Whether the extremes allow it: most rules are done with here, without a look at the rows."""
+    """Return whether the extremes permit it: this rejects most rules without reading their rows."""
     measured = _bounds(rule, rule.measured, read)
     per = _bounds(rule, rule.per, read) if rule.per is not None else dict.fromkeys(measured, _ONE)
     return any(_is_possible(rule, of, per[key]) for key, of in measured.items() if key in per)
 
 
 def _is_possible(rule: Rule, measured: _Bounds, per: _Bounds) -> bool:
-    # A value that is no number is on neither side of a limit: then it is the rows that decide.
+    # NaN is on neither side of a limit: then the rows decide.
     if rule.over_s:
         enough = 0.0 if rule.per is not None else rule.threshold
         return not measured.most - measured.least <= enough
@@ -155,7 +155,7 @@ def _is_possible(rule: Rule, measured: _Bounds, per: _Bounds) -> bool:
 
 
 def _bounds(rule: Rule, series: MeasuredSeries, read: _Read) -> dict[_Key, _Bounds]:
-    """Bounds of the sums that are judged: by rank, restart and what the rule distinguishes by."""
+    """Return bounds of the judged sums, by rank, restart and the labels that the rule groups by."""
     bounds: dict[_Key, _Bounds] = {}
     keys = _keys(series, rule.by, read)
     for one in read.get(series.metric.name, ()):
@@ -167,7 +167,7 @@ def _bounds(rule: Rule, series: MeasuredSeries, read: _Read) -> dict[_Key, _Boun
 
 
 def _judge(store: Store, rule: Rule, read: _Read) -> list[_Held]:
-    """On which ranks and devices a rule held."""
+    """Return the ranks and devices on which a rule held."""
     values = _chosen("measured", rule.measured, rule.by, read)
     if rule.per is not None:
         values |= _chosen("per", rule.per, rule.by, read)
@@ -189,7 +189,7 @@ def _judge(store: Store, rule: Rule, read: _Read) -> list[_Held]:
 
 
 def _chosen(what: str, series: MeasuredSeries, by: Sequence[str], read: _Read) -> dict[str, Any]:
-    """The label sets of a series, and beside each the labels that the rule distinguishes by."""
+    """Return the label sets of a series, each with the labels that the rule groups by."""
     keys = _keys(series, by, read)
     return {
         what: series.metric.name,
@@ -199,7 +199,7 @@ def _chosen(what: str, series: MeasuredSeries, by: Sequence[str], read: _Read) -
 
 
 def _keys(series: MeasuredSeries, by: Sequence[str], read: _Read) -> dict[str, str]:
-    """The labels that the rule distinguishes by, of each label set of the series, as JSON."""
+    """Return the labels that the rule groups by, for each label set of the series, as JSON."""
     keys: dict[str, str] = {}
     for text in dict.fromkeys(one.labels for one in read.get(series.metric.name, ())):
         told = json.loads(text or "{}")
@@ -221,9 +221,9 @@ def _finding(held: _Held) -> Finding:
 
 
 def _time_words(held: _Held) -> str:
-    # The worst of a run of days is easily read as all of it.
+    # Without a duration, the worst value of a run of days could be read as its typical value.
     rule, seconds = held.rule, round(held.held_s)
-    is_event = rule.over_s and "{value" not in rule.summary  # when it came is not known better
+    is_event = rule.over_s and "{value" not in rule.summary  # its time is not known exactly
     if not seconds or is_event:
         return ""
     time = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds} s"

@@ -67,18 +67,18 @@ if TYPE_CHECKING:
 
 _ANY: Final = "*"
 _REASONS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
-    # A wait every so many steps: for one worker of so many, or where a pass begins.
+    # Periodic waits: for one slow worker of several, or where a pass starts.
     ("periodic_stall", DATA_WAIT): frozenset({"slow_worker", "worker_startup", "cold_start"}),
     ("periodic_stall", "garbage collection"): frozenset({"garbage_collection"}),
     ("periodic_stall", "compile"): frozenset({"recompilation"}),
-    # Who waits for a CPU now and then takes longer then, whatever it does.
+    # A thread that sometimes waits for a CPU is sometimes slower, whatever it does.
     ("uneven_section", _ANY): frozenset({"noisy_neighbour", "oversubscription", "uneven_batches"}),
 }
-"""By id and section, the findings that are its reason."""
+"""The findings that are the reason of a finding, by its id and section."""
 
 
 def without_echoes(findings: list[Finding]) -> list[Finding]:
-    """Those for which there is no reason among the others."""
+    """Return the findings whose reason is not among the other findings."""
     found = {finding.id for finding in findings}
     return [
         finding
@@ -93,7 +93,7 @@ def _reasons(id: str, section: str) -> frozenset[str]:
 
 GROUP: Final = "otel_mlperf.findings"
 Find = Callable[[RunNumbers], list[Finding]]
-"""Judges a run: pure, but for queries of the run's tables."""
+"""Judge a run: a pure function, except for queries of the run's tables."""
 
 OWN: Final[tuple[Find, ...]] = (
     find_unseen_steps,
@@ -130,11 +130,11 @@ OWN: Final[tuple[Find, ...]] = (
 
 
 class FindingSource(NamedTuple):
-    """What an entry point names."""
+    """Plug-in that an entry point names."""
 
     find: Find
     rows: tuple[FindingRow, ...] = ()
-    """Its rows of the table: those with an alert are among the alert rules that are written."""
+    """Its rows of the findings table: those with an alert are written to the alert rules."""
 
 
 def judge_run(
@@ -143,28 +143,28 @@ def judge_run(
     store: Store | None = None,
     phase: str | None = None,
 ) -> Summary:
-    """The summary of a run folder with its findings; of one ``rank`` or ``phase``, if it is given.
+    """Return the summary of a run with its findings; of one ``rank`` or ``phase``, if given.
 
-    ``store`` holds the tables of that rank, where somebody has opened them already.
+    ``store`` contains the tables of that rank, if the caller has already opened them.
 
     Raises:
         NoSuchRun: no process of that rank is known.
         NoSuchPhase: the run has no steps of that phase, or no requests.
         StoreError: a file of the run cannot be read.
     """
-    # One for both: to open it lists every part of the run and loads a connection of its own.
+    # Shared by both: opening a store lists every part of the run and opens a connection.
     store = store or Store(run.path, rank)
     summary = summarize(run, rank, store, phase)
     return replace(summary, findings=find_all(RunNumbers(summary, store)))
 
 
 def find_all(numbers: RunNumbers) -> list[Finding]:
-    """The findings of all sources, worst first.
+    """Return the findings of all sources, worst first.
 
-    One that raises costs itself alone, and is a finding itself: ``finding_failed``.
+    A source that raises loses only its own findings, and is reported itself as ``finding_failed``.
     """
     findings: list[Finding] = []
-    # Bound as a default: a lambda looks its names up when it is called, here as well as later.
+    # Bound as a default argument: a lambda resolves free names when it is called.
     for find in OWN:
         findings += _judged(find.__name__, lambda find=find: find(numbers))  # type: ignore[misc]
     for entry in _entry_points():
@@ -174,10 +174,10 @@ def find_all(numbers: RunNumbers) -> list[Finding]:
 
 
 def all_rows() -> tuple[FindingRow, ...]:
-    """The table, with the rows of every source that is installed.
+    """Return the table, with the rows of every installed source.
 
     Raises:
-        Exception: whatever a source raises that cannot be loaded: its alerts would be missing.
+        Exception: any error of a source that cannot be loaded: its alerts would be missing.
     """
     return (*TABLE, *(row for entry in _entry_points() for row in _source(entry).rows))
 
@@ -188,7 +188,7 @@ def _entry_points() -> list[EntryPoint]:
 
 @lru_cache(maxsize=1)
 def _installed(_path: tuple[str, ...]) -> list[EntryPoint]:
-    """Entry points of the group, sorted by name.
+    """Return the entry points of the group, sorted by name.
 
     Cached for an import path: importlib reads the metadata of every installed package, which costs
     as much as ten queries.
@@ -197,7 +197,7 @@ def _installed(_path: tuple[str, ...]) -> list[EntryPoint]:
 
 
 def _source(entry: EntryPoint) -> FindingSource:
-    # Imports somebody else's module: only where findings are asked for, never in the agent or the
+    # Imports third-party code: only where findings are requested, never in the agent or the
     # training process.
     source = entry.load()
     if not isinstance(source, FindingSource):
@@ -208,7 +208,7 @@ def _source(entry: EntryPoint) -> FindingSource:
 def _judged(name: str, judge: Callable[[], list[Finding]]) -> list[Finding]:
     try:
         return list(judge())
-    except Exception as error:  # noqa: BLE001 - it may be anybody's code
+    except Exception as error:  # noqa: BLE001 - it may be third-party code
         row = row_of("finding_failed")
         told = f"{type(error).__name__}: {error}"
         summary = row.summary.format(name=name, error=told)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _EVERY_NS: Final = 15 * 10**9
 _REST: Final = 20
-"""So many times as long as it took nobody judges again: at most a twentieth of a core."""
+"""Minimum pause as a multiple of the evaluation time: it uses at most a twentieth of a core."""
 
 
 class FindingWatch:
-    """Judges one run again and again, as seldom as it is dear."""
+    """Repeated evaluation of one run's findings, with pauses in proportion to its cost."""
 
     def __init__(self, run: RunFolder, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._run, self._clock = run, clock
@@ -32,11 +32,11 @@ class FindingWatch:
         self._found: list[Finding] = []
 
     def look(self) -> list[Finding]:
-        """The findings, worst first, of now or of a short while ago."""
+        """Return the findings, worst first, of now or of a short time ago."""
         begin_ns = self._clock()
         if self._next_ns is not None and begin_ns < self._next_ns:
             return self._found
-        # A run without a process yet, or a part that is just being written.
+        # The run may have no process yet, or a part may be incomplete at the moment.
         with suppress(OtelMlperfError):
             self._found = judge_run(self._run).findings
         end_ns = self._clock()

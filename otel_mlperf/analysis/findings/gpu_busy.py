@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 _FEWEST_WINDOWS: Final = 3
-"""Steps from which on there is anything to say about a usual one."""
+"""Minimum number of steps for a typical step."""
 
 
 def find_gpu_idle(numbers: RunNumbers) -> list[Finding]:
-    """One finding, if the GPUs idle for more than the row's share of a step."""
+    """Return one finding if the GPUs idle for more than the row's share of a step."""
     gpu, row = numbers.summary.gpu, row_of("gpu_idle")
     if gpu is None or gpu.steps < _FEWEST_WINDOWS or gpu.idle_ns is None:
         return []
@@ -50,11 +50,11 @@ def find_gpu_idle(numbers: RunNumbers) -> list[Finding]:
 
 
 _FEWEST_READINGS: Final = 3
-"""Readings among the steps from which on their mean is that of the steps."""
+"""Minimum number of readings during the steps for a representative mean."""
 OWN_GPUS: Final = """own AS (
     SELECT DISTINCT rank, labels ->> $gpu AS gpu FROM readings
     WHERE name = $memory AND rank IS NOT NULL)"""
-"""Those that a rank's torch has memory of."""
+"""SQL of the GPUs on which a rank's torch has memory."""
 _BUSY: Final = f"""WITH {OWN_GPUS},
 bounds AS (SELECT rank, restart, min(end_ns) AS first, max(end_ns) AS last FROM steps
     WHERE phase = $phase GROUP BY rank, restart),
@@ -69,7 +69,7 @@ HAVING count(*) >= $fewest"""
 
 @once_a_run
 def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
-    """By rank, 0.0 to 1.0; of no rank whose GPU was not read often enough, or cannot tell."""
+    """Return GPU utilization by rank, 0.0 to 1.0, without ranks that have too few readings."""
     steps = numbers.summary.steps
     if steps is None:
         return {}
@@ -88,10 +88,10 @@ def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
 
 
 def most_to_win(numbers: RunNumbers) -> float:
-    """Share of a step that can be won at most by what the host does: what its GPU idles.
+    """Return the maximum share of a step that host changes can save: the GPU's idle share.
 
-    1.0, all of it, where that is not known, where no GPU is used, and of several ranks: the kernel
-    of a collective runs while it waits for another rank.
+    It is 1.0 if the idle share is unknown, if no GPU is used, and for several ranks: the kernel of
+    a collective runs while it waits for another rank.
     """
     if numbers.summary.ranks > 1:
         return 1.0

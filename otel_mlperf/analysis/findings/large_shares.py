@@ -23,33 +23,33 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
 _FEWEST: Final = 10
-"""Steps from which on a share of them is no accident of the first."""
+"""Minimum number of steps for a share that the first steps do not dominate."""
 _FEWEST_COLLECTING: Final = 3
 _COLLECTED: Final = 0.8
-"""Part of the time of collections that can be saved at least."""
+"""Minimum part of the collections' time that can be saved."""
 _LEAST_OF_LINES, _MOST_OF_LINES = 0.7, 1.2
-"""Parts of what lines of the program take that can be saved."""
+"""Minimum and maximum part of the time of the program's lines that can be saved."""
 _OF_LIBRARY: Final = "It computes with {library} on the CPU. "
 _GRAVE: Final = 0.3
-"""Share of the run from which on validation is a warning: less may well be what is wanted."""
+"""Validation above this share of the run is a warning; less may be intended."""
 _AROUND: Final = (
     ": {saved:.0%} to save, {around:.0%} for what is done around it, such as renaming and removing"
 )
 _LEAST_AROUND: Final = 0.02
-"""Share of the run from which on that is worth a word."""
+"""Minimum share of the run around checkpoints to be mentioned."""
 _LINE: Final = (
     "Do what that line does more seldom, or for the whole batch at once; `with om.span(...)` "
     "around it says what it takes."
 )
 _SHORTEST_NS: Final = 10_000_000_000
-"""A run must last so long before a share of it tells anything: set-up and end are as long."""
+"""Minimum duration of a run for meaningful shares: in shorter runs set-up and end dominate."""
 _SHORTEST_OF_MANY_NS: Final = 5_000_000_000
 _MANY: Final = 5
-"""Validations or checkpoints from which on half as long is enough: they come again and again."""
+"""Number of validations or checkpoints from which half that duration suffices: they recur."""
 
 
 def find_large_shares(numbers: RunNumbers) -> list[Finding]:
-    """One for each of: garbage collections, what is in no section, validation, checkpoints."""
+    """Return one finding each for garbage collections, untracked time, validation, checkpoints."""
     summary = numbers.summary
     found = []
     steps = summary.steps
@@ -62,7 +62,7 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
         if _collecting_steps(numbers) >= _FEWEST_COLLECTING:
             collecting = _finding("garbage_collection", collected, "step", summary)
             found += _beside_gpu(collecting, numbers)
-        # Where nothing at all was named there is nothing that could be uncovered.
+        # If the program has no sections at all, untracked time is not a finding.
         if len(steps.rows) > 1:
             costly = find_costly_line(numbers)
             left = _unexplained(numbers) - sum(one.evidence["share"] for one in costly)
@@ -84,7 +84,7 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
 
 
 def _checkpoints(saved: float, numbers: RunNumbers) -> list[Finding]:
-    """With what the program does around them: it goes as they do."""
+    """Add the program's work around the checkpoints, which scales with their number."""
     around = time_around_checkpoints_ns(numbers) / numbers.summary.duration_ns
     found = _finding("checkpoint", saved + around, "run", numbers.summary)
     if around < _LEAST_AROUND:
@@ -100,7 +100,7 @@ def _checkpoints(saved: float, numbers: RunNumbers) -> list[Finding]:
 
 
 def _beside_gpu(found: list[Finding], numbers: RunNumbers) -> list[Finding]:
-    """Those for which the GPU idles enough, with no more to win than it does."""
+    """Return the findings for which the GPU idles enough, with gains capped by its idle time."""
     most = most_to_win(numbers)
     return [
         replace(one, gain=one.gain and _at_most(one.gain, most))
@@ -114,7 +114,7 @@ def _at_most(gain: Gain, most: float) -> Gain:
 
 
 def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
-    """With what of the program likely takes most of it: that may be needed, or be done for less."""
+    """Add the program's line that likely takes most of it: it may be necessary, or made cheaper."""
     costliest = most_uncovered(numbers)
     if costliest is None:
         return finding
@@ -128,9 +128,9 @@ def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
 
 @once_a_run
 def find_costly_line(numbers: RunNumbers) -> list[Finding]:
-    """One, if lines of the program in no section take more than the row's share of a step.
+    """Return one finding if lines of the program in no section exceed the row's share of a step.
 
-    Not those that have a finding of their own, as output has.
+    Lines that have a finding of their own, such as output, are excluded.
     """
     row, costliest = row_of("costly_line"), most_uncovered(numbers)
     if costliest is None or cause_of(costliest.call, has_gpu=numbers.uses_gpu) is not None:
@@ -148,7 +148,7 @@ def find_costly_line(numbers: RunNumbers) -> list[Finding]:
             action=(_OF_LIBRARY.format(library=library) if library else "") + row.action,
             evidence={"share": share, "share_of_that_line": costliest.share},
             where=Where(section=str(costliest.line), rank=costliest.rank),
-            # Some of it may be needed in each step; and what it leaves in caches is felt besides.
+            # Some of it may be needed in each step; its effect on caches adds to the gain.
             gain=Gain(
                 low=_LEAST_OF_LINES * min(share, costliest.share),
                 high=min(1.0, _MOST_OF_LINES * share),
@@ -159,14 +159,14 @@ def find_costly_line(numbers: RunNumbers) -> list[Finding]:
 
 
 def _unexplained(numbers: RunNumbers) -> float:
-    """Share of a step in no section, without what lines of the program were found to do."""
+    """Return the untracked share of a step, without the part that sampled program lines explain."""
     found = find_sampled_lines(numbers) + find_copying_lines(numbers)
     known = sum(one.evidence.get("share_of_function", one.evidence["share"]) for one in found)
     return numbers.uncovered - known
 
 
 def _collecting_steps(numbers: RunNumbers) -> int:
-    """In how many steps there was a collection: a single long one is what set-up has left."""
+    """Count the steps with a collection: a single long one only cleans up after set-up."""
     return sum(
         int(np.count_nonzero(one.own_ns))
         for one in numbers.sections
@@ -178,8 +178,8 @@ def _finding(id: str, share: float, of: Literal["step", "run"], summary: Summary
     row = row_of(id)
     if not row.holds(share):
         return []
-    # To know what the time goes into saves none of it. Validations and checkpoints are needed, only
-    # fewer of them; of collections that find nothing hardly any is.
+    # Knowing what the time goes into saves nothing. Validations and checkpoints are needed, but
+    # fewer suffice. Collections that find nothing are hardly needed at all.
     least = share * (_COLLECTED if id == "garbage_collection" else 0.5)
     gain = None if id == "uncovered" else Gain(low=least, high=share, of=of)
     kept = summary.slowest.kept_number if summary.slowest else None

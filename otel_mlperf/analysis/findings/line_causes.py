@@ -18,16 +18,16 @@ class Cause(NamedTuple):
     """One kind of calls."""
 
     id: Kind
-    """Row of the table of findings."""
+    """Id of the row in the findings table."""
     doing: str
-    """Completes "the loop is …" in a summary; empty: the row's own words fit."""
+    """Completes "the loop is …" in a summary; empty: the row's own text fits."""
     action: str
-    """Advice; empty: that of the row."""
+    """Advice; empty: the row's advice."""
     calls: frozenset[str] = frozenset()
     packages: frozenset[str] = frozenset()
 
     def includes(self, call: Call) -> bool:
-        """Return whether the call is one of these."""
+        """Return whether the call is of this kind."""
         return call.package in self.packages or call.name in self.calls
 
 
@@ -36,9 +36,9 @@ def _names(text: str) -> frozenset[str]:
 
 
 ITERATION: Final = "iteration"
-"""Name of a sampled call: a ``for`` requests its next item."""
+"""Name of a sampled call in which a ``for`` requests its next item."""
 WITH: Final = "with"
-"""Name of a sampled call: a block enters a context manager written in C, mostly a lock."""
+"""Name of a sampled call in which a block enters a context manager written in C, usually a lock."""
 _RESULT_ACTION: Final = (
     "Keep losses and metrics as tensors, and call .item() only for those that are printed or "
     "logged, every so many steps."
@@ -57,7 +57,7 @@ WAITS: Final = Cause(
 )
 """Calls in which the loop waits until all work of a GPU is done."""
 TRANSFERS: Final = Cause("transfer", "", "", _names("to cuda copy_"))
-"""Where a GPU is used, one that takes long is a copy from the host that is waited for."""
+"""If a GPU is used, a slow call of this kind is a synchronous copy from the host."""
 CAUSES: Final = (
     Cause(
         "blocked_loop",
@@ -103,7 +103,7 @@ CAUSES: Final = (
         "waiting for data from a queue",
         "Prepare the data faster that another thread or process puts into that queue, or by more "
         "of these. om.steps(iter(queue.get, None)) records the wait as data wait.",
-        # SimpleQueue.get is written in C: its package is not known. No other `get` takes long.
+        # SimpleQueue.get is written in C: its package is unknown. No other `get` is slow.
         _names("get get_nowait popleft"),
         frozenset({"queue", "_queue"}),
     ),
@@ -141,6 +141,6 @@ CAUSES: Final = (
 
 
 def cause_of(call: Call, *, has_gpu: bool) -> Cause | None:
-    """Return the kind of a call; None: it is of none of these."""
+    """Return the kind of a call, or None if no kind includes it."""
     of_gpu = (TRANSFERS, WAITS) if has_gpu else ()
     return next((cause for cause in (*of_gpu, *CAUSES) if cause.includes(call)), None)

@@ -31,7 +31,7 @@ FROM told t LEFT JOIN (SELECT * FROM steps WHERE phase = $phase) s
     ON s.start_ns <= t.end_ns AND s.end_ns >= t.start_ns AND s.rank = coalesce(t.rank, s.rank)
 GROUP BY ALL ORDER BY t.start_ns, t.id, t.rank, t.labels"""
 _Place = tuple[str, "int | None", str]
-"""Id of the row, rank and labels."""
+"""Row id, rank and labels of a warning."""
 
 
 class _Told(NamedTuple):
@@ -41,17 +41,17 @@ class _Told(NamedTuple):
 
     @property
     def where(self) -> Where:
-        """The rank, and the device or disk that the labels name."""
+        """Return the rank, and the device or disk that the labels name."""
         return Where(rank=self.rank, device=device_of(self.labels))
 
 
 def device_of(labels: dict[str, str]) -> str:
-    """The device, or the mount point of a disk, that a series is of; empty: of neither."""
+    """Return the device, or the mount point of a disk, of a series; empty if it has neither."""
     return labels.get(names.HW_NAME) or labels.get(names.MOUNTPOINT, "")
 
 
 def with_warnings(findings: list[Finding], numbers: RunNumbers) -> list[Finding]:
-    """The findings with the times at which they were warned of, and those that there is else."""
+    """Attach warning times to findings; warnings without a finding become findings."""
     findings = list(findings)
     for told, times in _read_told(numbers):
         at = next((i for i, one in enumerate(findings) if _is_of(one, told)), None)
@@ -64,7 +64,7 @@ def with_warnings(findings: list[Finding], numbers: RunNumbers) -> list[Finding]
 
 def _read_told(numbers: RunNumbers) -> list[tuple[_Told, list[Warned]]]:
     if not numbers.store.rows("SELECT 1 FROM warnings LIMIT 1"):
-        return []  # most runs: no need to look at their steps
+        return []  # true of most runs: avoids the join with their steps
     by_place: dict[_Place, list[Warned]] = {}
     steps, began_ns = numbers.summary.steps, numbers.summary.started_ns
     for id, rank, labels, start, end, value, threshold, first, last in numbers.store.rows(
@@ -82,12 +82,12 @@ def _read_told(numbers: RunNumbers) -> list[tuple[_Told, list[Warned]]]:
     return [
         (_Told(_RULES[id], rank, json.loads(labels)), times)
         for (id, rank, labels), times in by_place.items()
-        if id in _RULES  # of another version
+        if id in _RULES  # skips warnings of rules from another version
     ]
 
 
 def _is_of(finding: Finding, told: _Told) -> bool:
-    """Whether a finding is of the same thing; one of the whole run is of all its ranks."""
+    """Return whether a finding matches a warning; a finding of the whole run matches all ranks."""
     where = finding.where
     return (
         finding.id == told.rule.id

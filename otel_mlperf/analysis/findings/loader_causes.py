@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.loader_shapes import WorkerUse
 
 _LEFT: Final = 0.25
-"""Of what is made cheaper: so much may well be left."""
+"""Part of an optimized cost that may well remain."""
 _MOST_WORKERS: Final = 16
 _WAIT: Final = Where(section=DATA_WAIT)
 
 
 @once_a_run
 def find_loader_causes(numbers: RunNumbers) -> list[Finding]:
-    """One for each cause by which a step waits for a share that is worth it."""
+    """Return one finding per cause of a data wait that exceeds its threshold."""
     model = model_loader(numbers)
     if model is None:
         return []
-    # What a slow worker takes is in all figures of its loader: the others would say it again.
+    # A slow worker affects all figures of its loader: other findings would repeat it.
     return _slow_workers(model) or [*_collate(model), *_storage(model)]
 
 
 def workers_needed(model: LoaderModel) -> int:
-    """So many that a step's own work covers their time, 1 to 16."""
+    """Return the number of workers whose time a step's own work covers, 1 to 16."""
     enough = math.ceil(model.fetch_ns / model.work_ns) if model.work_ns > 0 else _MOST_WORKERS
     return max(1, min(_MOST_WORKERS, enough))
 
@@ -48,8 +48,8 @@ def _slow_workers(model: LoaderModel) -> list[Finding]:
     row, slow = row_of("slow_worker"), [use for use in model.use.workers if use.is_slow]
     if not slow:
         return []
-    # Mended it is as fast as the others; where its samples cost more, whoever fetches them, they
-    # can be spread over all.
+    # Fixed, the worker is as fast as the other workers. If its samples cost more in any worker,
+    # they can be distributed over all workers.
     mended = model.won(lambda use: _usual(model, use) if use.is_slow else use.fetch_ns)
     spread = model.won(lambda use: _mean_of_rank(model, use))
     if not row.holds(mended) or not model.is_worth(mended):
@@ -128,7 +128,7 @@ def _idle(worker: WorkerUse) -> float:
 
 
 def _part(model: LoaderModel, part: Callable[[WorkerUse], float]) -> float:
-    """Share of a batch's time, over all workers."""
+    """Return the share of a batch's time, over all workers."""
     spent = sum(use.fetch_ns * use.batches for use in model.use.workers)
     return sum(part(use) * use.batches for use in model.use.workers) / spent if spent else 0.0
 

@@ -21,53 +21,53 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.loader_shapes import LoaderUse, WorkerUse
 
 MAIN: Final = "main"
-"""The worker of a loader without any: the training process itself."""
+"""Worker name for a loader without workers: the training process itself."""
 WORTH_NS: Final = 1_000_000.0
-"""What must be won of a step at least: to hand a batch from process to process costs as much."""
+"""Minimum saving per step: moving a batch between processes costs about as much."""
 _FEWEST: Final = 10
-"""Steps from which on their loader's figures are no accident of the first."""
+"""Minimum number of steps for loader figures that the first steps do not dominate."""
 _WAITS: Final = """SELECT sum(count) FROM sections
     WHERE phase = $phase AND n IS NOT NULL AND category = $category AND NOT beside"""
 
 
 class LoaderModel(NamedTuple):
-    """The loader that the steps of the main phase wait for; times are of a step."""
+    """Model of the loader for which the main phase's steps wait; times are per step."""
 
     use: LoaderUse
     step_ns: float
     wait_ns: float
     batches: float
-    """Of the loader, in a step."""
+    """Batches of this loader per step."""
 
     @property
     def work_ns(self) -> float:
-        """What a step takes without its wait."""
+        """Return the time of a step without its data wait."""
         return self.step_ns - self.wait_ns
 
     @property
     def workers(self) -> int:
-        """Of one rank; 0: the process fetches itself."""
+        """Return the workers per rank; 0: the process fetches itself."""
         return max(len(of_rank) for of_rank in self._by_rank())
 
     @property
     def fetch_ns(self) -> float:
-        """What the batches of a step take whoever fetches them."""
+        """Return the fetch time of a step's batches, whoever fetches them."""
         return (self.use.fetch_ns or 0.0) * self.batches if self.use.workers else 0.0
 
     def waited(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
-        """The wait of a step, if a worker took so long for a batch; on the rank that waits most.
+        """Return the predicted wait of a step for given fetch times, on the rank that waits most.
 
-        With ``workers`` it is so many, as fast as the slowest.
+        With ``workers`` the prediction is for that number of workers, all as fast as the slowest.
         """
         return max(self._waited(of_rank, fetch, workers) for of_rank in self._by_rank())
 
     def won(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
-        """Share of a step that would be won, 0.0 to 1.0, of what is waited now."""
+        """Return the share of a step that would be saved, 0.0 to 1.0, at most the current wait."""
         won_ns = self.waited(lambda use: use.fetch_ns) - self.waited(fetch, workers)
         return max(0.0, min(won_ns, self.wait_ns) / self.step_ns)
 
     def is_worth(self, won: float) -> bool:
-        """Whether that share of a step is long enough to be worth a change."""
+        """Return whether that share of a step is long enough to justify a change."""
         return won * self.step_ns >= WORTH_NS
 
     def _waited(
@@ -78,7 +78,7 @@ class LoaderModel(NamedTuple):
         return slowest if not count else max(0.0, slowest / count - self.work_ns)
 
     def _by_rank(self) -> list[list[WorkerUse]]:
-        """Workers of each rank; none where the process fetches itself."""
+        """Return the workers of each rank; empty where the process fetches itself."""
         ranks = {use.rank for use in self.use.workers}
         return [
             [use for use in self.use.workers if use.rank == rank and use.worker != MAIN]
@@ -91,7 +91,7 @@ class LoaderModel(NamedTuple):
 
 @once_a_run
 def model_loader(numbers: RunNumbers) -> LoaderModel | None:
-    """Of the loader whose waits are those of the steps; None: too little of it is known."""
+    """Return the model of the loader that causes the steps' waits; None if too little is known."""
     summary = numbers.summary
     steps = summary.steps
     if steps is None or steps.count < _FEWEST or not steps.mean_ns:
@@ -108,7 +108,7 @@ def model_loader(numbers: RunNumbers) -> LoaderModel | None:
 
 
 def wait_of(steps: StepFigures) -> float:
-    """What a mean step waits for data."""
+    """Return the data wait of a mean step."""
     return sum(
         row.mean_ns for row in steps.rows if row.category == names.DATA_LOADING and not row.beside
     )

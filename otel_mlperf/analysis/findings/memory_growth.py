@@ -29,21 +29,22 @@ if TYPE_CHECKING:
 
 _ROW: Final = row_of("memory_growth")
 _FEWEST: Final = 4
-"""Readings from which on a line is one."""
+"""Minimum number of readings for a line."""
 _FEW: Final = 8
 _STRAIGHT: Final = 0.9
 _STRAIGHT_OF_FEW: Final = 0.97
-"""Through a jump between two of four readings there is a line that explains 0.8 of them."""
+"""Threshold of r² for few readings: a jump between two of four readings already has an r²
+of 0.8."""
 _PARTS: Final = 8
-"""Of equal time, by which it is judged how sure the slope is and whether it goes on."""
+"""Intervals of equal time, from which the slope's error and its continuation are derived."""
 _GOES_ON: Final = 0.5
-"""Part of the mean pace that the last quarter must have at least."""
+"""Minimum pace of the last quarter, as a part of the mean pace."""
 _CONFIDENCE: Final = 0.95
 _AGAIN: Final = 20
-"""Calls of one section outside steps from which a process does the same again and again."""
+"""Calls of one section outside steps from which a process counts as repetitive."""
 _MINUTE_S: Final = 60.0
 _LEAST_BYTES: Final = 32 << 20
-"""A small process may grow by a fifth for good reasons."""
+"""Minimum growth: a small process may grow by a fifth for good reasons."""
 _LATE: Final = """WITH read AS (
     SELECT rank, restart, coalesce(labels ->> $device, '') AS device, time_ns,
         sum(value) AS bytes FROM readings
@@ -69,43 +70,43 @@ _MAY_FILL: Final = "SELECT rank, max(value) FROM readings WHERE name = $name GRO
 
 
 class _Growth(NamedTuple):
-    """A line through the memory of a process."""
+    """Line fitted through the memory of a process."""
 
     before: float
-    """Bytes at its begin."""
+    """Bytes at the start of the line."""
     per_s: float
     low_per_s: float
     high_per_s: float
     over_s: float
     straight: float
-    """Share of what is read that it explains (r²)."""
+    """Share of the variance that the line explains (r²)."""
     goes_on: bool
 
     @property
     def grown(self) -> float:
-        """Bytes."""
+        """Return the growth in bytes."""
         return self.per_s * self.over_s
 
 
 class _Memory(NamedTuple):
-    """A metric of memory that may grow, and what tells the series of it that are looked at."""
+    """A memory metric that may grow, and the label that selects its series."""
 
     metric: str
     key: str
     value: str
     of: str
-    """What it is of, with the device if it has one."""
+    """Description of the memory, with its device if any."""
 
 
 _MEMORIES: Final = (
-    # Of the training processes themselves: workers come and go.
+    # Only training processes: workers start and end.
     _Memory(names.PROCESS_MEMORY.name, names.PROCESS_ROLE, "main", "the process"),
     _Memory(names.CUDA_MEMORY.name, names.CUDA_MEMORY_STATE, "allocated", "tensors on {device}"),
 )
 
 
 def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
-    """One for each rank and memory that grows by more than the row's share of what it was."""
+    """Return one finding per rank and memory that grows by more than the row's share."""
     found, may_fill = {}, dict(numbers.store.rows(_MAY_FILL, name=names.OPTIMIZER_HISTORY.name))
     for memory in _MEMORIES:
         for rank, index, at_s, read in numbers.store.rows(
@@ -127,14 +128,14 @@ def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_leak(growth: _Growth, may_fill: float) -> bool:
-    """Whether it goes on to the end, and what is no history of an optimizer is enough."""
+    """Return whether growth continues to the end, and exceeds what an optimizer's history fills."""
     unbound = growth.grown - may_fill
     is_much = unbound >= _LEAST_BYTES and growth.before > 0
     return growth.goes_on and is_much and _ROW.holds(unbound / growth.before)
 
 
 def _growth(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> _Growth | None:
-    """The line, where it explains enough and surely rises; None else."""
+    """Return the fitted line if it explains enough and rises significantly, or else None."""
     over_s = float(at_s[-1] - at_s[0])
     if over_s <= 0 or not read.std():
         return None
@@ -152,7 +153,7 @@ def _growth(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> _Growth | N
 
 
 def _paces(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Bytes a second in parts of equal time, as many as there are readings for."""
+    """Return bytes per second in intervals of equal time, as many as the readings permit."""
     edges = np.linspace(at_s[0], at_s[-1], min(_PARTS, len(read) - 1) + 1)
     paces: NDArray[np.float64] = np.diff(np.interp(edges, at_s, read)) / np.diff(edges)
     return paces

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def find_losses(numbers: RunNumbers) -> list[Finding]:
-    """By the spans of lost devices and by the accounts: neither is among the readings."""
+    """Return findings of lost devices and lost records: neither is among the readings."""
     summary, row = numbers.summary, row_of("gpu_lost")
     findings = [
         Finding(
@@ -43,13 +43,13 @@ def find_losses(numbers: RunNumbers) -> list[Finding]:
 
 
 _TORCH: Final = "torch"
-"""The integration that infers steps, switched on when the program has imported torch."""
+"""Integration that infers steps; it is enabled when the program has imported torch."""
 _PARTS: Final = {
     names.FORWARD: "forward",
     names.BACKWARD: "backward",
     names.OPTIMIZER: "optimizer step",
 }
-"""What a turn of a loop is known by, and how it is called here."""
+"""Sections that identify an iteration of a training loop, and their displayed names."""
 _PROCESSES: Final = (
     "Steps are inferred in the program's main thread and in ranks of a process group. Call "
     "`om.start()` in the function that each process runs, and write `with om.step():` around one "
@@ -62,14 +62,14 @@ _FORKS: Final = (
 
 
 class _Elsewhere(NamedTuple):
-    """What trained where no loop is looked for, on a rank at most."""
+    """Training where no loop is detected; the maximum over the ranks."""
 
     updates: int
     loops: int
     processes: int
 
     def words(self, *, is_alone: bool) -> list[str]:
-        """One part of a sentence for each kind; processes only where they are all there is."""
+        """Return one phrase per kind; processes only if nothing else explains the missing steps."""
         said = []
         if self.updates:
             others = "other threads" if is_alone else "threads or asyncio tasks"
@@ -83,7 +83,7 @@ class _Elsewhere(NamedTuple):
 
 
 def find_unseen_steps(numbers: RunNumbers) -> list[Finding]:
-    """Steps of forked children; with torch, that no step was found, or training outside steps."""
+    """Return findings of forked steps, of missing steps with torch, and of training elsewhere."""
     summary, row = numbers.summary, row_of("unseen_steps")
     forked = _forked_steps(numbers)
     if forked or _TORCH not in summary.integrations:
@@ -92,7 +92,7 @@ def find_unseen_steps(numbers: RunNumbers) -> list[Finding]:
     if summary.steps is not None:
         return _beside_steps(elsewhere)
     calls = _count_calls(numbers)
-    # One that was stopped, or goes on, may not have come to its first update yet.
+    # A stopped or running program may not have reached its first update yet.
     if summary.outcome != FINISHED and not row.holds(calls[names.BACKWARD]):
         return []
     others = elsewhere.words(is_alone=True)
@@ -152,7 +152,7 @@ def _read_elsewhere(numbers: RunNumbers) -> _Elsewhere:
 
 
 def _count_calls(numbers: RunNumbers) -> dict[str, int]:
-    """How often each part was seen, on a rank; what a validation holds is no part of a step."""
+    """Return the calls of each part per rank, without those of a validation."""
     rows = numbers.store.rows(
         "SELECT name, sum(count) FROM sections WHERE list_contains($parts, name) "
         "AND NOT list_contains(string_split(path, '/'), $validation) GROUP BY name",

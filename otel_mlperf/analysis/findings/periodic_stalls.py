@@ -35,35 +35,35 @@ if TYPE_CHECKING:
 
 
 FEWEST: Final = 4
-"""Long steps from which on their distances are a pattern."""
+"""Minimum number of slow steps whose distances form a pattern."""
 _REGULAR: Final = 0.7
-"""Share of a comb's teeth, from the first long one to the last, that must be long."""
+"""Minimum share of slow steps among a comb's teeth, from the first slow tooth to the last."""
 _CHANCE: Final = 0.002
-"""By which some comb or other may look like this although the long steps come at any time."""
+"""Maximum probability that any comb fits as well although slow steps occur at random."""
 _MOST: Final = 1_000
-"""Long steps that are looked at, the latest: the distances of each to each are counted."""
+"""Maximum number of slow steps considered, the latest: all pairwise distances are counted."""
 _TRIED: Final = 100
-"""Periods that are tried, those of most pairs."""
+"""Maximum number of periods tried: the distances of most pairs."""
 
 
 class Comb(NamedTuple):
-    """Steps at equal distances; numbers of steps, as the program gave them."""
+    """Steps at equal distances, by their step numbers as reported by the program."""
 
     first: int
     last: int
     period: int
     chance: float
-    """Probability of such a one, or a clearer one, where long steps come at any time."""
+    """Probability of an equally clear or clearer comb if slow steps occur at random."""
 
     def teeth(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these steps are on it."""
+        """Return which of these steps are on the comb."""
         is_within = (numbers >= self.first) & (numbers <= self.last)
         within: NDArray[np.bool_] = is_within & ((numbers - self.first) % self.period == 0)
         return within
 
 
 def find_comb(numbers: NDArray[np.int64], is_long: NDArray[np.bool_]) -> Comb | None:
-    """The comb on which long steps come that is the least likely chance; None: it may well be."""
+    """Return the most significant period of slow steps, or None if chance explains it."""
     known, begin = np.unique(numbers), int(numbers.min())
     stride = int(np.gcd.reduce(np.diff(known))) or 1
     places = np.unique((numbers[is_long] - begin) // stride)
@@ -85,7 +85,7 @@ def find_comb(numbers: NDArray[np.int64], is_long: NDArray[np.bool_]) -> Comb | 
 
 
 def _periods(places: NDArray[np.int64], total: int) -> list[int]:
-    """Distances between long steps, near or far, those first that most pairs have."""
+    """Return the distances between slow steps, near or far, most frequent first."""
     apart = np.subtract.outer(places, places)
     found, pairs = np.unique(apart[(apart > 1) & (apart <= _longest(total))], return_counts=True)
     often = np.argsort(-pairs, kind="stable")[:_TRIED]
@@ -93,12 +93,12 @@ def _periods(places: NDArray[np.int64], total: int) -> list[int]:
 
 
 def _longest(total: int) -> int:
-    """The period of which so many steps have room for the fewest teeth."""
+    """Return the longest period that fits the minimum number of teeth into that many steps."""
     return (total - 1) // (FEWEST - 1)
 
 
 def _comb_of(places: NDArray[np.int64], period: int, total: int) -> Comb | None:
-    """The comb of that period that most of them are on; None where it has gaps, or too few are."""
+    """Return the best-fitting phase for ``period``, or None if hits are sparse or irregular."""
     begins = places % period
     counts = np.bincount(begins)
     hits, hit = int(counts.max()), places[begins == counts.argmax()]
@@ -106,15 +106,16 @@ def _comb_of(places: NDArray[np.int64], period: int, total: int) -> Comb | None:
     if hits < FEWEST or hits < _REGULAR * ((last - first) // period + 1):
         return None
     teeth = (total - 1 - first % period) // period + 1
-    # Of each period that is short enough there are as many combs as it has steps.
+    # Each period that is short enough has as many combs as steps (phases).
     tried = _longest(total) ** 2 / 2
     return Comb(first, last, period, tried * _chance(total, len(places), teeth, hits))
 
 
 def _chance(steps: int, long: int, teeth: int, hits: int) -> float:
-    """Probability that at least ``hits`` of the ``long`` steps are on a comb of so many teeth.
+    """Return the probability of at least ``hits`` of the ``long`` steps on a comb of so many teeth.
 
-    The terms of the sum fall ever faster: the first one, and a geometric series for the others.
+    The terms of the sum decrease faster and faster: the result is the first term, with a geometric
+    series for the remaining ones.
     """
     falls = (teeth - hits) * (long - hits) / ((hits + 1) * (steps - teeth - long + hits + 1))
     if falls >= 1:
@@ -124,42 +125,44 @@ def _chance(steps: int, long: int, teeth: int, hits: int) -> float:
 
 
 def _ways(of: int, chosen: int) -> float:
-    """The logarithm of the binomial coefficient."""
+    """Return the logarithm of the binomial coefficient."""
     return math.lgamma(of + 1) - math.lgamma(chosen + 1) - math.lgamma(of - chosen + 1)
 
 
 _FEWEST_STEPS: Final = 60
-"""From which on there is a pattern."""
+"""Minimum number of steps for a pattern."""
 _LONG: Final = 1.3
-"""Times the median, from which on the mean of the stalls is long."""
+"""Minimum mean of the stalls, in multiples of the median."""
 _LONGEST: Final = 1.5
-"""Times the median, from which on a step that is nearer to the longest few is."""
+"""Minimum of a slow step in multiples of the median, if it is nearer to the longest few steps."""
 _BEYOND: Final = ((0.3, 2.0), (0.25, 1.5))
-"""Of a usual step, and of the standard deviation of the shorter half: by which a step is beyond."""
+"""Thresholds beyond the median: as parts of a typical step, and in standard deviations of the
+shorter half."""
 _DEVIATION: Final = 0.16
-"""Quantile that is a standard deviation below the median."""
+"""Quantile that is one standard deviation below the median."""
 _GRAVE: Final = 0.1
-"""Share of the steps' time from which on it is a warning, whatever it is that takes longer."""
+"""Share of the steps' time from which it is a warning, whatever section is slower."""
 _LEAST_NS: Final = 1_000_000
-"""Of a stall that takes a smaller share: a loop of steps that short does more than its steps."""
+"""Minimum length of a stall with a smaller share: a loop of very short steps has other
+costs, too."""
 _LOST: Final = ", of which {share:.1%} are lost: the GPU works meanwhile"
 _MOST_LOST: Final = 0.9
-"""Part of a stall from which on all of it is lost, as far as anybody can tell."""
+"""Part of a stall from which the whole stall counts as lost."""
 _SURE: Final = 2.0
-"""Standard errors."""
+"""Significance threshold in standard errors."""
 _MEDIAN_ERROR: Final = 1.2533
-"""Of a median, as part of that of a mean: the root of half of pi."""
+"""Standard error of a median in units of that of a mean: the square root of π/2."""
 _QUARTILES: Final = 1.349
-"""Standard deviations between the quartiles."""
+"""Distance of the quartiles in standard deviations."""
 _ELSEWHERE: Final = (
     names.DATA_LOADING, names.GARBAGE_COLLECTION, names.COMPILE, names.CHECKPOINT,
 )  # fmt: skip
-"""Kinds that come every so many steps for good reason, and have findings of their own."""
+"""Categories that recur periodically for good reason, and have findings of their own."""
 
 
 @once_a_run
 def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
-    """One, if every so many steps one is far longer than the others."""
+    """Return one finding if periodic steps are far longer than the other steps."""
     row, series = row_of("periodic_stall"), numbers.steps
     comb = find_stalls(series) if series is not None else None
     if series is None or comb is None:
@@ -206,7 +209,7 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_stalls(series: StepSeries) -> Comb | None:
-    """The equal distances at which long steps come, by whichever limit they are clearer."""
+    """Return the most significant comb of slow steps, over all thresholds."""
     if len(series.numbers) < _FEWEST_STEPS:
         return None
     combs = (find_comb(series.numbers, series.durations_ns > ns) for ns in _limits(series))
@@ -215,11 +218,12 @@ def find_stalls(series: StepSeries) -> Comb | None:
 
 
 def _made_up_ns(series: StepSeries, comb: Comb) -> float:
-    """By what the steps right behind the stalls are shorter than those before the next.
+    """Return the time that steps after a stall save, relative to the steps before the next stall.
 
-    A host that runs ahead of its GPU waits in a stall for what has to be done in any case. Then it
-    takes for some steps what launching takes, and what the GPU takes when enough waits again. At
-    each place behind the stalls the middle step counts, as long as it is surely shorter.
+    A host that runs ahead of its GPU waits in a stall for work that has to be done in any case.
+    Some steps afterwards take only the launch time, until enough work is queued and they take the
+    GPU's time again. At each position after the stalls the median step counts, as long as it is
+    significantly shorter.
     """
     behind = series.numbers - comb.first
     within = (behind >= 0) & (series.numbers < comb.last + comb.period)
@@ -236,13 +240,13 @@ def _made_up_ns(series: StepSeries, comb: Comb) -> float:
 
 
 def _error_of_median(values: NDArray[np.float64]) -> float:
-    """Its standard error, by the half of the values that lies in the middle (normal deviation)."""
+    """Return the standard error of the median, by the interquartile range (normal distribution)."""
     low, high = (float(value) for value in np.quantile(values, (0.25, 0.75)))
     return _MEDIAN_ERROR * (high - low) / _QUARTILES / math.sqrt(len(values))
 
 
 def _limits(series: StepSeries) -> list[float]:
-    """Beyond which a step is long, in nanoseconds."""
+    """Return the thresholds beyond which a step is slow, in nanoseconds."""
     times = series.durations_ns
     below, usual = (float(value) for value in np.quantile(times, (_DEVIATION, 0.5)))
     longest = float(np.partition(times, -FEWEST)[-FEWEST])
@@ -253,7 +257,7 @@ def _limits(series: StepSeries) -> list[float]:
 def _longer_section(
     numbers: RunNumbers, series: StepSeries, stalls: NDArray[np.bool_]
 ) -> tuple[str, bool]:
-    """Where most of what these steps take longer is, and whether it is elsewhere judged."""
+    """Return the section with most of the excess, and whether another finding covers its kind."""
     more = {one.name: _more_ns(one.own_ns, stalls) for one in numbers.sections}
     more[NOT_IN_A_SPAN] = _more_ns(series.own_ns, stalls)
     most = max(more, key=lambda name: more[name])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _FEWEST: Final = 10
-"""Steps of all ranks from which on there is anything to say about a usual one."""
+"""Minimum number of steps of all ranks for a typical step."""
 _CHOSEN: Final = """SELECT * FROM steps WHERE phase = $phase AND n >= {low} AND n < {high}
     AND NOT error AND coalesce(kept, '') <> $profiled"""
 _RANKS: Final = f"SELECT count(DISTINCT rank) FROM ({_CHOSEN.format(low='$first', high='$end')})"
@@ -41,31 +41,31 @@ _EXPOSED: Final = """SELECT rank, arg_max(value, time_ns) * 1e9 FROM readings
 
 
 class RankSteps(NamedTuple):
-    """The steps of one rank that every rank has; times are of a mean step."""
+    """The steps of one rank that every rank has; times are means per step."""
 
     rank: int
     made: int
-    """How many there are."""
+    """Number of these steps."""
     step_ns: float
     apart_ns: float
-    """In sections of collectives."""
+    """Time in sections of collectives."""
     waited_ns: float
-    """Of that, beyond the rank that was there for the shortest time in the same step."""
+    """Part of it beyond the rank with the shortest time in the same step."""
     in_backward_ns: float
-    """Of the backward pass, in collectives of DDP while nothing was computed."""
+    """Time of the backward pass in DDP collectives during which nothing was computed."""
     samples: float | None
     elements: float | None
-    """In all of these steps; None: not known."""
+    """Samples and elements in all of these steps; None: not known."""
 
     @property
     def collectives_ns(self) -> float:
-        """In collectives, as far as they are seen."""
+        """Return the recorded time in collectives."""
         return self.apart_ns + self.in_backward_ns
 
 
 @once_a_run
 def read_rank_steps(numbers: RunNumbers) -> list[RankSteps]:
-    """One for each rank; empty of a single one, and where all have made too few steps."""
+    """Return the steps of each rank; empty for a single rank, or for too few common steps."""
     summary = numbers.summary
     if summary.steps is None or summary.rank is not None or len(summary.steps.ranks) < 2:
         return []
@@ -82,7 +82,7 @@ def read_rank_steps(numbers: RunNumbers) -> list[RankSteps]:
 
 
 def _added_up(store: Store, phase: str, first: int) -> dict[int, list[Any]]:
-    """Of each rank how many steps, and the sums over them; read some steps at a time."""
+    """Return the number of steps and the sums over them by rank, read in ranges of steps."""
     values = {"phase": phase, "profiled": PROFILED}
     ((ranks,),) = store.rows(_RANKS, **values, first=first, end=_NO_END)
     sums: dict[int, list[Any]] = {}
@@ -90,7 +90,7 @@ def _added_up(store: Store, phase: str, first: int) -> dict[int, list[Any]]:
         about = {"ranks": ranks, "low": low, "high": high, "communication": names.COMMUNICATION}
         for rank, *more in store.rows(_PIECE, **values, **about):
             known = sums.get(rank)
-            # A sum of what nobody has said is None, in one piece or in all.
+            # The sum of unknown values is None, in one range or in all.
             sums[rank] = more if known is None else [*map(_sum, known, more)]
     return sums
 

@@ -22,20 +22,21 @@ if TYPE_CHECKING:
 
 _USUAL: Final = 3
 _LARGE: Final = 0.2
-"""Share of the steps' time from which on a few compilations are worth a warning."""
+"""Share of the steps' time from which a few compilations are a warning."""
 _VARIED: Final = 0.1
-"""Share of the steps whose batches have another size, from which on it is not the last of each."""
+"""Share of the steps with another batch size, from which it is not only the last batch of
+a pass."""
 _SOON: Final = 5
-"""Steps in which no pass through the data ends, so that a second shape is no odd last batch."""
+"""Steps in which no pass through the data ends: a second shape within them is no odd last batch."""
 
 
 def find_recompilation(numbers: RunNumbers) -> list[Finding]:
-    """One, if compilations take more than the row's share of the steps behind the first."""
+    """Return one finding if compilations exceed the row's share of the steps after the first."""
     row, series = row_of("recompilation"), numbers.steps
     compiling = [one.own_ns for one in numbers.sections if one.category == names.COMPILE]
     if series is None or not compiling:
         return []
-    # Where the first step is not called the warm-up it is among them, and compiles for good reason.
+    # If there is no warm-up, the first step is included although it has to compile.
     first = 0 if numbers.summary.warm_up is not None else 1
     compile_ns = np.sum(compiling, axis=0)[first:]
     compiled = np.flatnonzero(compile_ns)
@@ -60,8 +61,8 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
                 "compile_ns": float(compile_ns[compiled].mean()),
             },
             where=Where(section=names.SPAN_COMPILE, steps=(int(steps[0]), int(steps[-1]))),
-            # A graph for all shapes may be a little slower; what a new one leaves to be collected,
-            # and checking which of many fits, is beside its compilation.
+            # A graph for all shapes may be a little slower. The garbage of a new graph, and the
+            # check which of many graphs fits, cost time in addition to the compilation.
             gain=Gain(low=0.8 * share, high=min(1.0, 1.15 * share)),
             command=f"otel-mlperf summary {numbers.summary.short_id} --calls",
         )
@@ -69,7 +70,7 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_varied(elements: NDArray[np.float64], compiled: NDArray[np.intp]) -> bool:
-    """Return whether shapes change throughout; where sizes are unknown, by how soon they do."""
+    """Return whether shapes vary throughout; for unknown sizes, by the first recompilation."""
     known = elements[~np.isnan(elements)]
     if len(known) < len(elements):
         return bool(compiled[0] < _SOON)

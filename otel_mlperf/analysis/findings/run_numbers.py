@@ -23,19 +23,19 @@ WHERE name = $name AND rank IS NOT NULL GROUP BY rank ORDER BY rank"""
 
 
 class RunNumbers:
-    """The numbers of a run, finished or not; what is read of its tables is read once for all."""
+    """Summary and tables of a run, finished or not; each table is read once for all findings."""
 
     def __init__(self, summary: Summary, store: Store) -> None:
         self.summary = summary
-        """Exact for the whole run; its ``findings`` are empty yet."""
+        """Summary, exact for the whole run; its ``findings`` are still empty."""
         self.store = store
-        """The run's tables, for what the summary does not say; of the rank that was asked for."""
+        """The run's tables, for facts outside the summary; of the requested rank."""
         self.known: dict[Callable[[RunNumbers], Any], Any] = {}
-        """What functions of a run have answered, see ``once_a_run``."""
+        """Cached results of functions of a run, see ``once_a_run``."""
 
     @cached_property
     def steps(self) -> StepSeries | None:
-        """The steps of the main phase, without the warm-up; None of a run without steps."""
+        """Return the steps of the main phase, without the warm-up; None for a run without steps."""
         steps = self.summary.steps
         if steps is None:
             return None
@@ -43,7 +43,7 @@ class RunNumbers:
 
     @cached_property
     def sections(self) -> list[SectionSeries]:
-        """The sections of these steps, with their own time in each."""
+        """Return the sections of these steps, with their own time in each."""
         steps = self.summary.steps
         if steps is None:
             return []
@@ -51,9 +51,9 @@ class RunNumbers:
 
     @cached_property
     def uncovered(self) -> float:
-        """Share of a step of the main phase that is in no section, 0.0 to 1.0.
+        """Return the untracked share of a step of the main phase, 0.0 to 1.0.
 
-        Without the time in which it awaited other tasks of its thread that are in sections.
+        Time in which it awaited other tasks of its thread that are in sections is excluded.
         """
         steps = self.summary.steps
         if steps is None:
@@ -66,12 +66,12 @@ class RunNumbers:
 
     @cached_property
     def uses_gpu(self) -> bool:
-        """Whether some process of the run does, or a GPU of it was read."""
+        """Return whether a process of the run uses a GPU, or one of its GPUs was read."""
         ((gpus,),) = self.store.rows("SELECT count(*) FROM processes WHERE has_gpu")
         return bool(gpus) or self.summary.gpu is not None
 
     def latest(self, metric: Metric) -> dict[int, float]:
-        """What was read last of a metric that each rank has once, by rank."""
+        """Return the latest value of a per-rank metric, by rank."""
         return dict(self.store.rows(_LATEST, name=metric.name))
 
     @property
@@ -80,7 +80,7 @@ class RunNumbers:
 
 
 def once_a_run(judge: Callable[[RunNumbers], T]) -> Callable[[RunNumbers], T]:
-    """A function of a run that several findings ask: its answer is worked out once for all."""
+    """Decorate a function of a run so that its result is computed once for all findings."""
 
     @wraps(judge)
     def answer(numbers: RunNumbers) -> T:

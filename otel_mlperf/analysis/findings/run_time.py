@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _LEAST_NS: Final = 600_000_000_000
-"""Of shorter runs imports and set-up are most: nothing is wrong with that."""
+"""Minimum duration of a run: in shorter runs imports and set-up dominate, which is normal."""
 _LEAST_SET_UP_NS: Final = 5_000_000_000
-"""Of set-up: importing a framework and making a model take some seconds in each program."""
+"""Minimum set-up: importing a framework and creating a model take some seconds in each program."""
 _LEAST_LONGEST: Final = 0.1
-"""Share of the set-up from which on a section of it is named."""
+"""Share of the set-up from which its longest section is named."""
 _MOST_SET_UP: Final = 0.4
-"""Share of the run that can be saved at most, as far as anybody can tell: a model, data and
-libraries have to be loaded in any case."""
+"""Maximum share of the run that can be saved: model, data and libraries have to be loaded in any
+case."""
 _NO_LINE: Final = "With OTEL_MLPERF_READINGS=detailed a line is named."
 _NO_SET_UP: Final = [names.RUN, names.EPOCH, names.PHASE, names.GARBAGE_COLLECTION]
-"""Categories that are no part of a set-up, or name nothing of it."""
+"""Categories that are not part of a set-up, or do not name a part of it."""
 _LONGEST: Final = """WITH first AS (SELECT rank, restart, min(start_ns) AS first_ns FROM steps
     GROUP BY rank, restart)
 SELECT name, sum(self_ns) / count(DISTINCT s.rank) AS own_ns FROM sections s
@@ -33,11 +33,11 @@ SELECT name, sum(self_ns) / count(DISTINCT s.rank) AS own_ns FROM sections s
 WHERE n IS NULL AND NOT beside AND start_ns < first_ns AND category NOT IN (SELECT unnest($around))
 GROUP BY name ORDER BY own_ns DESC, name LIMIT 1"""
 _FEWEST: Final = 20
-"""Requests from which on one that is late is no accident."""
+"""Minimum number of requests for a significant share of late ones."""
 
 
 def find_low_goodput(numbers: RunNumbers) -> list[Finding]:
-    """One finding, if a run of ten minutes or more spent less than the row's share on its steps."""
+    """Return one finding if a run of at least ten minutes has less goodput than the threshold."""
     ledger, row = numbers.summary.ledger, row_of("low_goodput")
     if ledger is None or ledger.wall_ns < _LEAST_NS:
         return []
@@ -61,9 +61,9 @@ def find_low_goodput(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
-    """One finding, if more than the row's share of the run passes before its first step.
+    """Return one finding if the set-up before the first step exceeds the row's share of the run.
 
-    Of steps it is judged by: a run without them has no set-up that could be told from the rest.
+    Runs without steps are excluded: their set-up cannot be separated from the rest.
     """
     ledger, row = numbers.summary.ledger, row_of("set_up")
     if ledger is None or numbers.summary.steps is None:
@@ -94,7 +94,7 @@ def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_late_requests(numbers: RunNumbers) -> list[Finding]:
-    """One finding for each kind of request of which too few were within their bound."""
+    """Return one finding per kind of request with too few requests within their bound."""
     row = row_of("requests_late")
     return [
         Finding(

@@ -25,28 +25,28 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.stack_lines import Line, StackLines
 
 _FEWEST: Final = 10
-"""Steps from which on there is anything to say about a usual one."""
+"""Minimum number of steps for a typical step."""
 _PINNED: Final = "SELECT count(*) FROM instruments WHERE name = $name"
 _KNOWN: Final = 0.1
-"""Share of a line's samples that must be in calls of its kind: the rest is between them."""
+"""Minimum share of a line's samples in calls of its kind: other samples are between the calls."""
 _LEAST_SAVED: Final = 0.75
 _LEAST_SAVED_BESIDE: Final = 0.5
 _LIKELY: Final = "likely in {call} ({place})"
 _WAITING: Final = ("sync_in_loop", "blocked_loop")
-"""Findings of which nothing is won where a GPU works in the meantime."""
+"""Findings without a gain while a GPU works concurrently."""
 _STANDS: Final = "{doing}, most of it in {call} ({place})"
 
 
 @once_a_run
 def find_sampled_lines(numbers: RunNumbers) -> list[Finding]:
-    """One each for output, waits and conversions: of the rank that it holds up most."""
+    """Return one finding each for output, waits and conversions, for the rank that loses most."""
     kinds: tuple[Kind, ...] = ("sync_in_loop", "blocked_loop", "conversions")
     return [finding for kind in kinds for finding in _found(numbers, kind)]
 
 
 @once_a_run
 def find_copying_lines(numbers: RunNumbers) -> list[Finding]:
-    """One, of the rank that waits most for copies to its GPU, where batches are not pinned."""
+    """Return one finding for the rank that waits most for copies, if batches are not pinned."""
     ((pinned,),) = numbers.store.rows(_PINNED, name=names.LOADER_PIN.name)
     return [] if pinned else _found(numbers, "transfer")
 
@@ -66,9 +66,9 @@ def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Fi
     causes = {line: line_cause(line, rank, has_gpu=has_gpu) for line in rank.calls}
     lines = [line for line, cause in causes.items() if cause is not None and cause.id == kind]
     share = rank.share(lines)
-    # Of few samples a share is known to within twice its standard error.
+    # With few samples, a share is uncertain by twice its standard error.
     unsure = 2 * sqrt(share * (1 - share) / rank.total)
-    # The work that is waited for has to be done in any case: the rest of a step can be won.
+    # The awaited GPU work has to be done in any case: only the rest of a step can be saved.
     won = min(share, 1 - (busy or 0.0))
     if (busy is None and kind in _WAITING) or not row.holds(won - unsure / 2):
         return share, None
@@ -110,32 +110,32 @@ def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Fi
 
 
 def _around(lines: list[Line], most: Line, rank: StackLines, numbers: RunNumbers) -> float:
-    """Share of a step of these lines with the whole function of one of them, 0.0 to 1.0.
+    """Return the share of a step of these lines and of the whole function of one, 0.0 to 1.0.
 
-    Who goes through a batch by its elements does more with each than to ask for it. A function that
-    calls a part of the training as well is not taken as a whole.
+    A loop over the elements of a batch does more with each element than fetch it. A function that
+    also calls a part of the training is not counted as a whole.
     """
     part = next((part for part in rank.own_parts() if most in part), [])
     return min(rank.share({*lines, *part}), numbers.uncovered)
 
 
 def _gain(won: float, unsure: float, *, has_gpu: bool) -> Gain:
-    """At least three quarters are: some of the output or the numbers may be needed.
+    """Return the gain: at least three quarters, as some output or numbers may be needed.
 
-    With a GPU half: what else the loop does may come to wait for it then.
+    With a GPU at least half: the loop's other work may wait for the GPU instead.
     """
     least = _LEAST_SAVED_BESIDE if has_gpu else _LEAST_SAVED
     return Gain(low=least * max(0.0, won - unsure), high=min(1.0, won + unsure)).narrowed()
 
 
 def _gain_of_copies(share: float) -> Gain:
-    """Into pinned memory another thread copies beside the step, which takes as long."""
+    """Return the gain of pinned memory, from which copies run concurrently to the step."""
     high = min(share, 1 - share)
     return Gain(low=high / 2, high=high)
 
 
 def line_cause(line: Line, rank: StackLines, *, has_gpu: bool) -> Cause | None:
-    """Return what most of a line's calls do; what a DataLoader calls is loading."""
+    """Return the kind of most of a line's calls; None for calls by a DataLoader (loading)."""
     if line.within == "loading":
         return None
     calls = rank.calls[line]
@@ -144,6 +144,6 @@ def line_cause(line: Line, rank: StackLines, *, has_gpu: bool) -> Cause | None:
         if call.name and call.name != ITERATION:
             cause = cause_of(call, has_gpu=has_gpu)
             found[cause] = found.get(cause, 0.0) + samples
-    # What Python does between the calls is of the kind that they are.
+    # Python's own work between the calls counts to the kind of the calls.
     most = max(found, key=lambda cause: found[cause], default=None)
     return most if most and found[most] >= _KNOWN * sum(calls.values()) else None

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 _FEWEST_LAUNCHES: Final = 10
-"""Steps from which on there is anything to say about a usual one."""
+"""Minimum number of steps for a typical step."""
 _COMPUTING: Final = (names.FORWARD, names.BACKWARD, names.OPTIMIZER)
 _MOST_BUSY: Final = 0.7
-"""Utilization from which on nobody knows how much of a GPU idles."""
+"""GPU utilization above which the idle part of a GPU is unknown."""
 _LEAST_WON: Final = 0.75
-"""Part of the difference: a graph has to be launched, too, and batches copied into it."""
+"""Minimum part of the difference: a graph must be launched, too, and batches copied into it."""
 
 
 def find_launches(numbers: RunNumbers) -> list[Finding]:
-    """One, of the rank whose GPU has least to do while the host launches work for it."""
+    """Return one finding for the rank whose GPU has least work while the host launches it."""
     steps, row = numbers.summary.steps, row_of("small_operators")
     busy = read_gpu_busy(numbers)
     if steps is None or steps.count < _FEWEST_LAUNCHES or not busy:
@@ -77,27 +77,27 @@ def find_launches(numbers: RunNumbers) -> list[Finding]:
 
 
 _FEWEST: Final = 10
-"""Steps from which on there is anything to say about a usual one."""
+"""Minimum number of steps for a typical step."""
 _EACH_NS: Final = 5_000.0
-"""That an operation takes without what it computes."""
+"""Overhead of an operation without its computation."""
 _MANY: Final = 200
-"""Operations from which on it is their number: a small model has few, and needs no more."""
+"""Number of operations from which their number is the cause: a small model has few of them."""
 _CALLS: Final = 16
-"""Calls of a model for each backward pass, from which on they are likely for single items."""
+"""Model calls per backward pass from which they are likely calls for single items."""
 _LEAST_CALLED: Final = 0.1
-"""Of an operation that it takes without what it computes, where there are so many calls."""
+"""Minimum overhead share of an operation, where there are that many calls."""
 _SELECTS: Final = 32
-"""Elements that are taken out one by one in a backward pass, from which on it loops over them."""
+"""Single elements selected per backward pass from which the program loops over them."""
 _LEAST_SELECTED: Final = 0.05
-"""As ``_LEAST_CALLED``, there: on the way back each of these fills a whole tensor with zeros."""
+"""The same threshold for selects: each one's backward fills a whole tensor with zeros."""
 _REUSED: Final = 40.0
-"""Operations for each weight, from which on layers are called in a loop; three to ten are usual."""
+"""Operations per weight from which layers are called in a loop; three to ten are common."""
 _LEAST_COMPUTING: Final = 0.1
-"""Share of a step that the passes take, below which there is little to be won by them."""
+"""Minimum share of the passes in a step: below it the possible gain is small."""
 _LEAST_OF_SINGLE: Final = 0.75
-"""Part of the passes that is saved at least where single items are computed."""
+"""Minimum saved part of the passes where single items are computed."""
 _LEAST_OF_SMALL: Final = 0.85
-"""The same of the begin and end of small operations: some of them remain."""
+"""Minimum saved part of the overhead of small operations: some of them remain."""
 _PASSES: Final = """SELECT rank, spent / backwards, coalesce(forwards, 0) / backwards FROM (
     SELECT rank, sum(sum_ns) FILTER (category = $backward) AS spent,
         sum(count) FILTER (category = $backward) AS backwards,
@@ -107,18 +107,18 @@ _PASSES: Final = """SELECT rank, spent / backwards, coalesce(forwards, 0) / back
 
 
 class _Single(NamedTuple):
-    """By what it shows that single items are computed, in a backward pass."""
+    """Evidence per backward pass that the model computes single items."""
 
     calls: float
-    """Of the model."""
+    """Calls of the model."""
     selects: float
-    """Elements that are taken out of a tensor."""
+    """Elements selected from a tensor."""
     reuse: float
-    """Operations for each weight."""
+    """Operations per weight."""
 
     @property
     def least(self) -> float:
-        """From which share of an operation that is its begin and end it is small, too."""
+        """Return the overhead share from which an operation counts as small."""
         if self.selects >= _SELECTS:
             return _LEAST_SELECTED
         is_loop = self.calls >= _CALLS or self.reuse >= _REUSED
@@ -126,7 +126,7 @@ class _Single(NamedTuple):
 
     @property
     def words(self) -> str:
-        """That say so; empty: they are not."""
+        """Return the end of the summary; empty without such evidence."""
         if self.calls >= _CALLS:
             return f"; the model is called {self.calls:.0f} times for each"
         if self.selects >= _SELECTS:
@@ -137,7 +137,7 @@ class _Single(NamedTuple):
 
 
 def find_small_operators(numbers: RunNumbers) -> list[Finding]:
-    """One, of the first rank whose operations are so small; where a GPU runs them: that idles."""
+    """Return one finding for the first rank with small operations; with a GPU, for its launches."""
     summary, row = numbers.summary, row_of("small_operators")
     steps = summary.steps
     if numbers.uses_gpu:
@@ -149,7 +149,7 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         return []
     passes = _read_passes(numbers)
     shares = read_cpu_shares(numbers)
-    # Where others have the CPU an operation takes longer, whatever its size.
+    # While other threads have the CPU, an operation lasts longer, whatever its size.
     running = {
         one.rank: one.main_on_cpu / (one.main_on_cpu + one.main_waits)
         for one in shares.ranks
@@ -163,7 +163,7 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         share = min(1.0, _EACH_NS / each_ns) if each_ns else 0.0
         reuse = nodes / weights[rank] if weights.get(rank) else 0.0
         single = _Single(calls, selects.get(rank, 0.0), reuse)
-        # Without a number of weights the loop is torch's own RNN: nobody can write that better.
+        # Without a number of weights the loop is torch's own RNN, which cannot be improved.
         is_small = rank in weights and row.holds(share)
         if is_small or share >= single.least:
             return [_finding(numbers, rank, nodes, each_ns, share, single, computing)]
@@ -176,10 +176,10 @@ def _is_backward_seen(numbers: RunNumbers) -> bool:
 
 
 def _share_of_passes(numbers: RunNumbers) -> float:
-    """Share of a step that forward and backward cost.
+    """Return the share of a step that forward and backward cost.
 
-    Of a program that has no section around its backward pass: at most, what is in no section and
-    was not found in other lines of the program.
+    Without a section around the backward pass it is an upper bound: untracked time that was not
+    sampled in other lines of the program is included.
     """
     steps = numbers.summary.steps
     assert steps is not None
@@ -191,7 +191,7 @@ def _share_of_passes(numbers: RunNumbers) -> float:
 
 
 def _read_passes(numbers: RunNumbers) -> dict[int, tuple[float, float]]:
-    """By rank the time of a backward pass, and the calls of the model for each."""
+    """Return the time of a backward pass and the model calls per pass, by rank."""
     steps = numbers.summary.steps
     assert steps is not None
     return {
@@ -247,8 +247,8 @@ def _finding(
 def _gain(share: float, computing: float, *, is_single: bool) -> Gain:
     """Return what larger operations save of the passes.
 
-    Single items have most of their time from being single. Else it is what operations begin and end
-    with, and some of what they compute, which larger ones do faster.
+    Single items spend most of their time on overhead. Otherwise the gain is the overhead, and a
+    part of the computation, which is faster in larger operations.
     """
     if is_single:
         return Gain(low=_LEAST_OF_SINGLE * computing, high=computing)
@@ -256,7 +256,7 @@ def _gain(share: float, computing: float, *, is_single: bool) -> Gain:
 
 
 def _line(numbers: RunNumbers, rank: int) -> str:
-    """The line of the program that the model has most of its time from; empty: none is known."""
+    """Return the program line that calls most of the model's time; empty if none is known."""
     for lines in read_stack_lines(numbers.store):
         called = [line for line in lines.calls if line.within == "torch"]
         if lines.rank == rank and called:

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _FEWEST: Final = 30
-"""Samples of a rank from which on a share of them is one."""
+"""Minimum number of samples of a rank for a share."""
 _FEWEST_OWN: Final = 5
-"""Samples in own lines from which on the others of the time in no section are likely there, too."""
+"""Minimum number of samples in own lines, to attribute the remaining untracked time to them."""
 _LEAST_LINE: Final = 0.05
-"""Share of the time from which on a line is worth a word."""
+"""Minimum share of the time for a line to be reported."""
 _TORCH: Final = "torch"
 _INLINE: Final = re.compile(
     r"(?:(?:\.<locals>)?(?:\.|^)<(?:listcomp|setcomp|dictcomp|genexpr|lambda)>)+$"
 )
 _MOSTLY: Final = 0.5
 _TEXT: Final = frozenset({"print", "str", "repr", "format", "write"})
-"""Calls of Python's own that have torch write a tensor out."""
-# A process that begins anew counts from zero again: the lives add up.
+"""Python builtins that make torch format a tensor."""
+# Counters of a restarted process start at zero: its lives are summed.
 _SAMPLES: Final = """SELECT rank, labels, sum(samples) FROM (
     SELECT rank, restart, labels, max(value) AS samples FROM readings
     WHERE name = $name AND rank IS NOT NULL GROUP BY ALL) GROUP BY ALL ORDER BY ALL"""
@@ -42,37 +42,37 @@ class Line(NamedTuple):
     number: str
     function: str
     within: str
-    """What has called it: ``loading`` (a DataLoader), ``torch``; empty: the program."""
+    """The caller: ``loading`` (a DataLoader), ``torch``; empty: the program."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.number} in {self.function}"
 
 
 class Call(NamedTuple):
-    """What a line calls."""
+    """The call that a line was sampled in."""
 
     name: str
-    """As the line names it; empty: nothing, it works itself."""
+    """Name as the line contains it; empty: no call, the line itself works."""
     package: str
-    """The package of the Python function that it calls; empty: a C function, or nothing."""
+    """Package of the called Python function; empty: a C function, or no call."""
 
 
 class StackLines:
-    """The samples of one rank."""
+    """Stack samples of one rank."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.total = 0.0
-        """All of them, those of no known line too."""
+        """All samples, including those without a known line."""
         self.calls: dict[Line, dict[Call, float]] = defaultdict(dict)
-        """Samples by line and what it called."""
+        """Samples by line and by the call in it."""
         self._own_weight = 1.0
 
     def lift_own_lines(self, uncovered: float) -> None:
-        """Own lines count for the share of a step that is in no section, if they have less.
+        """Raise the weight of own lines to the untracked share of a step, if their share is lower.
 
-        A look has to wait for the GIL, which calls of torch give up and Python's own work keeps for
-        5 ms: in short steps the next call of torch is seen instead.
+        The sampler waits for the GIL, which torch calls release and Python code keeps for 5 ms: in
+        short steps the next torch call is sampled instead.
         """
         lines = self.own_lines()
         own = self.share(lines)
@@ -80,10 +80,10 @@ class StackLines:
             self._own_weight = uncovered / own
 
     def own_lines(self) -> list[Line]:
-        """Lines that no library has called, and that were mostly not in a call of torch's.
+        """Return the lines that no library called and that were mostly not in a torch call.
 
-        To go through a tensor is in torch, too, but no call that the line names; to print one, what
-        is called is not torch's.
+        Iterating over a tensor runs in torch, but the line names no call. Printing a tensor calls a
+        function that is not torch's.
         """
         return [
             line
@@ -93,7 +93,7 @@ class StackLines:
         ]
 
     def own_parts(self) -> list[list[Line]]:
-        """Own lines by function, those of the loop itself one by one: it calls the model, too."""
+        """Return own lines by function; a loop's lines one by one, as it also calls the model."""
         own = self.own_lines()
         loops = {(line.file, line.function) for line in self.calls if line not in own}
         parts: dict[tuple[str, ...], list[Line]] = defaultdict(list)
@@ -103,7 +103,7 @@ class StackLines:
         return [*parts.values()]
 
     def share(self, lines: Iterable[Line]) -> float:
-        """Of the time of steps that the main thread was at these lines, or in what they call."""
+        """Return the share of steps' time that the main thread spent at these lines or below."""
         own = set(self.own_lines())
         return (
             sum(
@@ -119,42 +119,42 @@ def _is_own(call: Call) -> bool:
 
 
 def _function(qualified: str) -> str:
-    """The function that a comprehension is written in: it is one line with what is around it."""
+    """Return the function around a comprehension, which counts as one with its surroundings."""
     return _INLINE.sub("", qualified) or "<module>"
 
 
 @once_a_run
 def lifted_stack_lines(numbers: RunNumbers) -> list[StackLines]:
-    """Those of each rank, where own lines count for what is in no section."""
+    """Return the samples of each rank, with own lines raised to the untracked share."""
     return read_stack_lines(numbers.store, numbers.uncovered)
 
 
 class Costliest(NamedTuple):
-    """What of the program's own most of the time in no section likely goes into."""
+    """The program's own function or line that likely causes most of the untracked time."""
 
     share: float
-    """Of a step, 0.0 to 1.0."""
+    """Share of a step, 0.0 to 1.0."""
     of_named: float
-    """Share of a step of all functions and lines of the program that are worth a word."""
+    """Share of a step of all of the program's functions and lines above the reporting threshold."""
     rank: int
     line: Line
     call: Call
-    """What that line mostly calls."""
+    """Most frequent call of that line."""
 
     @property
     def place(self) -> str:
-        """The line, with what it mostly calls."""
+        """Return the line, with its most frequent call."""
         return f"{self.call.name}() at {self.line}" if self.call.name else str(self.line)
 
     @property
     def words(self) -> str:
-        """The end of a summary: the share and the line that has most of it."""
+        """Return the end of a summary: the share and its costliest line."""
         return f"; {self.share:.0%} of the time likely by {self.place}"
 
 
 @once_a_run
 def most_uncovered(numbers: RunNumbers) -> Costliest | None:
-    """A function that calls no part of the training, else a line of it; None: too little."""
+    """Return the costliest function that calls no part of the training, or else a line; or None."""
     known = [
         (rank.share(lines), rank, lines)
         for rank in lifted_stack_lines(numbers)
@@ -170,9 +170,9 @@ def most_uncovered(numbers: RunNumbers) -> Costliest | None:
 
 
 def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float, str]:
-    """The share and the line at which most of the time between or before steps likely goes.
+    """Return the share and the line that likely cause most of the time between or before steps.
 
-    Without one that has over a quarter: 0.0 and nothing.
+    If no line has over a quarter, the result is 0.0 and an empty text.
     """
     for lines in read_stack_lines(numbers.store, metric=metric):
         parts = lines.own_parts()
@@ -183,12 +183,12 @@ def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float,
 
 
 def ending_with(share: float, line: str) -> str:
-    """The end of a sentence about time that ``costliest_outside`` found a line for; else empty."""
+    """Return the end of a sentence with the line of ``costliest_outside``, or an empty text."""
     return f"; {share:.0%} of that likely by {line}" if line else ""
 
 
 def _place(rank: StackLines, lines: Iterable[Line]) -> str:
-    """The costliest of some lines, with what it mostly calls."""
+    """Return the costliest of the lines, with its most frequent call."""
     line, call = _most(rank, lines)
     return f"{call.name}() at {line}" if call.name else str(line)
 
@@ -202,7 +202,7 @@ def _most(rank: StackLines, lines: Iterable[Line]) -> tuple[Line, Call]:
 def read_stack_lines(
     store: Store, uncovered: float = 0.0, metric: names.Metric = names.STACK_SAMPLES
 ) -> list[StackLines]:
-    """Those of each rank of which there are enough; so much of a step is in no section."""
+    """Return the samples of each rank with enough of them; ``uncovered`` is the untracked share."""
     ranks: dict[int, StackLines] = {}
     for rank, labels, samples in store.rows(_SAMPLES, name=metric.name):
         lines = ranks.setdefault(rank, StackLines(rank))

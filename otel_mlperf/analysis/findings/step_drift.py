@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 _PROFILED: Final = """SELECT min(number), max(number) FROM steps
     WHERE phase = $phase AND kept = $profiled"""
 _FEWEST: Final = 60
-"""Steps from which on a trend is one."""
+"""Minimum number of steps for a trend."""
 _CONFIDENCE: Final = 0.999
 _LEAST_SURE: Final = 0.1
-"""By which late steps must surely take longer: a machine that others share is that uneven."""
+"""Minimum significant slowdown of late steps: a shared machine varies by that much."""
 _BEGIN: Final = 12
-"""Part of the steps, one in so many, that has hardly grown: five steps at least."""
+"""Divisor of the steps for the start, which has hardly grown: at least five steps."""
 _AHEAD: Final = 64
-"""Steps in which a host may run ahead of its GPU: some thousand launches wait before it has to, and
-the least of training steps has 16. They take what the host needs, later ones what the GPU does."""
+"""Steps by which a host may run ahead of its GPU. It may queue some thousand launches, and the
+smallest training steps have 16. These steps take the host's time, later ones the GPU's."""
 _MOST_WAITED: Final = 0.9
-"""Share of the time in which threads wait for CPUs, beyond which the rest tells nothing."""
+"""Share of the time in which threads wait for CPUs, beyond which the rest is not meaningful."""
 
 
 def find_step_drift(numbers: RunNumbers) -> list[Finding]:
-    """One, if the last third of the steps surely takes longer than the first.
+    """Return one finding if the last third of the steps is significantly longer than the first.
 
-    Not where it merely waits longer for CPUs: that is a finding of its own.
+    Drift that is only caused by CPU waits is excluded: another finding covers it.
     """
     row, series = row_of("step_drift"), _series(numbers)
     if series is None:
@@ -65,7 +65,7 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
                 "without_cpu_waits": own,
             },
             where=Where(steps=_steps(series, slice(len(series.numbers) - third, None))),
-            # Inputs may have grown as well: then nothing is won.
+            # Inputs may have grown as well: then there is no gain.
             gain=Gain(low=0.0, high=max(0.0, 1 - _at_begin(series, first.value) / whole)),
             command=f"otel-mlperf show {numbers.summary.short_id}",
         )
@@ -73,19 +73,20 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
 
 
 def _at_begin(series: StepSeries, early_ns: float) -> float:
-    """What a step took before anything had grown, ns: the first third has grown by itself.
+    """Return the step time before any growth, in ns: the first third has already grown.
 
-    Where the very first steps are longer, caches and clocks were not warm yet.
+    If the very first steps are longer, caches and clocks were not warm yet.
     """
     begin = estimate_mean(series.durations_ns[: len(series.numbers) // _BEGIN], TRIMMED)
     return min(early_ns, begin.value)
 
 
 def _more_pace(numbers: RunNumbers, series: StepSeries, third: int) -> float:
-    """By what late steps got on better or worse than early ones, for want of a CPU; 0.0: not known.
+    """Return the factor that CPU waits changed in the pace of late steps; 0.0: not known.
 
-    Cubed: threads that compute together get on while all have a CPU, and more is lost where they
-    meet often. Two that had half of the CPUs each took 5.5 times as long for a step of 42 ms.
+    It is cubed: threads that compute together progress only while all have a CPU, and frequent
+    synchronization multiplies the loss. Two threads with half of the CPUs each took 5.5 times as
+    long for a step of 42 ms.
     """
     early = waits_of_steps(numbers, *_steps(series, slice(third)))
     late = waits_of_steps(numbers, *_steps(series, slice(len(series.numbers) - third, None)))
@@ -97,7 +98,7 @@ def _more_pace(numbers: RunNumbers, series: StepSeries, third: int) -> float:
 
 
 def _series(numbers: RunNumbers) -> StepSeries | None:
-    """The steps of the main phase, without those that were not paced yet; None: too few."""
+    """Return the steps of the main phase after the host's head start; None if they are too few."""
     series = numbers.steps
     if series is None:
         return None
@@ -107,9 +108,9 @@ def _series(numbers: RunNumbers) -> StepSeries | None:
 
 
 def _beside_windows(numbers: RunNumbers, series: StepSeries) -> StepSeries:
-    """Those behind the last profiler window, or before the first where too few are behind it.
+    """Return the steps after the last profiler window, or before the first if too few follow it.
 
-    CUPTI goes on to look at each launch when a window is over: 27 ms became 33 on an H100.
+    CUPTI continues to observe each launch after a window has ended: 27 ms became 33 on an H100.
     """
     steps = numbers.summary.steps
     ((first, last),) = numbers.store.rows(

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 MOST_RANKS: Final = 8
-"""That are looked at, of a run of thousands: they make their steps together."""
+"""Maximum number of ranks evaluated in a run of thousands: ranks step together."""
 _FEWEST_SAVES: Final = 3
-"""Such gaps from which on what they have in common is no accident."""
+"""Minimum number of such gaps for a common pattern."""
 GAPS: Final = """gaps AS (SELECT rank, end_ns AS a,
         lead(start_ns) OVER (PARTITION BY rank, restart ORDER BY start_ns) AS b
         FROM steps WHERE phase = $phase AND rank IN
             (SELECT DISTINCT rank FROM steps ORDER BY rank LIMIT $ranks))"""
-"""From the end of a step, ``a``, to the begin of the next one of its rank, ``b``."""
-# What is in them: the spans that are in no step.
+"""SQL of gaps: from the end of a step, ``a``, to the start of the rank's next step, ``b``."""
+# Gaps contain the spans that are in no step.
 _AROUND: Final = f"""WITH {GAPS},
     inside AS (SELECT gaps.rank, a, b, spans.category, spans.end_ns - spans.start_ns AS ns
         FROM gaps JOIN spans ON spans.rank = gaps.rank AND n IS NULL
@@ -42,7 +42,10 @@ _AROUND: Final = f"""WITH {GAPS},
 
 @once_a_run
 def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
-    """Of all checkpoints outside of steps, by the middle one of those that are alone in a gap."""
+    """Return the time around all checkpoints outside steps, from the median of their gaps.
+
+    Only gaps without other spans are used.
+    """
     summary = numbers.summary
     saved = sum(one.count or 0 for one in summary.outside if one.name == names.SPAN_CHECKPOINT)
     if summary.steps is None or saved < _FEWEST_SAVES:
@@ -58,15 +61,15 @@ def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
 
 
 _FEWEST_STEPS: Final = 10
-"""Steps from which on a share of the run is no accident of the first."""
+"""Minimum number of steps for a share that the first steps do not dominate."""
 _LEAST_NS: Final = 1_000_000
-"""A gap that is shorter is what every loop has."""
+"""Minimum length of a gap: every loop has shorter ones."""
 _LONG: Final = f"""WITH {GAPS}
     SELECT count(*), coalesce(sum(b - a), 0) FROM gaps WHERE b - a > $least"""
 
 
 def find_between_steps(numbers: RunNumbers) -> list[Finding]:
-    """One, if more than the row's share of the run is in no section and between two steps."""
+    """Return one finding if untracked time between steps exceeds the row's share of the run."""
     summary, row = numbers.summary, row_of("uncovered")
     steps = summary.steps
     if steps is None or steps.count < _FEWEST_STEPS or not summary.duration_ns:

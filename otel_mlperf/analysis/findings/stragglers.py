@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
     from otel_mlperf.analysis.steps.step_shapes import StepFigures
 
-# Ranks wait for each other in collectives, and those overlap with the backward pass: who is long in
-# one of these two is as likely the rank that waits as the one that is waited for.
+# Ranks wait for each other in collectives, which overlap with the backward pass: a rank that is
+# slow in one of these two may equally be the waiting rank or the late one.
 _SHARED: Final = (names.COMMUNICATION, names.BACKWARD)
 _EXCHANGES: Final = "SELECT count(*) FROM readings WHERE name = $name"
 _LEAST_FORWARD_NS: Final = 5_000_000
-"""By which a forward pass is longer than by a wait for buffers: a broadcast has its latency."""
+"""Minimum excess of a forward pass beyond a buffer broadcast's latency."""
 _LEAST_GAIN, _MOST_GAIN = 0.7, 1.2
-"""Parts of what a rank takes longer that the others do not have to wait any more."""
+"""Minimum and maximum part of a rank's excess that the other ranks no longer wait for."""
 _AS_LONG: Final = 0.5
-"""Part of what one rank takes longer that another one must take longer, to be waited for there."""
+"""Minimum excess of another rank, as a part of this rank's, for this rank to be waiting for it."""
 
 
 @once_a_run
 def find_stragglers(numbers: RunNumbers) -> list[Finding]:
-    """One for each rank that takes far longer in what it does for itself.
+    """Return one finding per rank that takes far longer in its own work.
 
-    Not for one that has more data than the others: that is its finding.
+    A rank with more data than the other ranks has another finding.
     """
     steps = numbers.summary.steps
     if steps is None or numbers.summary.rank is not None:
@@ -59,19 +59,19 @@ def find_stragglers(numbers: RunNumbers) -> list[Finding]:
 
 
 class _CpuExcess(NamedTuple):
-    """Shares of a step by which the main thread of a rank exceeds that of the median rank."""
+    """CPU excess of a rank's main thread over the median rank, as shares of a step."""
 
     work: float
-    """In which it ran, or had no CPU as often as any rank that works as much."""
+    """Running time, including the CPU waits that are normal for that much work."""
     waits: float
-    """In which it had no CPU beyond that."""
+    """CPU waits beyond that."""
 
 
 def _cpu_excess(numbers: RunNumbers) -> dict[int, _CpuExcess]:
-    """By rank; empty where it is not known of all of them.
+    """Return the CPU excess by rank; empty if it is not known of all ranks.
 
-    Who works longer waits longer for a CPU, too: for each second of work as long as the rank that
-    waits least.
+    A rank that works longer also waits longer for a CPU. Normal is the wait per second of work of
+    the rank that waits least.
     """
     steps, ranks = numbers.summary.steps, read_cpu_shares(numbers).ranks
     if steps is None or not ranks or len(ranks) != len(steps.ranks):
@@ -88,7 +88,7 @@ def _cpu_excess(numbers: RunNumbers) -> dict[int, _CpuExcess]:
 def _is_work(
     more_ns: Mapping[str, float], moved: _CpuExcess | None, steps: StepFigures, *, is_ddp: bool
 ) -> bool:
-    """Return whether enough of what a rank takes longer is no wait."""
+    """Return whether enough of a rank's excess is work and not waiting."""
     more = sum(more_ns.values()) / steps.mean_ns
     if moved is not None and more - moved.waits < row_of("straggler").matters:
         return False
@@ -100,10 +100,10 @@ def _is_work(
 
 
 def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str, float]]:
-    """By rank what it takes longer than the others in each section, without waits for these.
+    """Return a rank's excess per section, by rank, without waits for other ranks.
 
-    Before its forward pass DDP makes the buffers of all ranks equal, as those of batch norms: who
-    comes first waits there, and takes less longer than the one that is waited for.
+    Before its forward pass DDP synchronizes the buffers of all ranks, such as those of batch norms.
+    The first rank waits there, so its excess is smaller than that of the late rank.
     """
     categories = {section.name: section.category for section in steps.rows}
     own = {}
@@ -133,9 +133,9 @@ def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str
 
 
 def _sureness(more_ns: Mapping[str, float], categories: Mapping[str, str]) -> int:
-    """How surely it is work of the rank's own: a collective may be in what nobody has named.
+    """Return how certain it is that the excess is own work: untracked time may hide a collective.
 
-    Ranks that step together take as long, so that where one works longer another one waits.
+    Ranks that step together take equally long, so that where one works longer another one waits.
     """
     most = _longest(more_ns)
     if most == NOT_IN_A_SPAN:
@@ -157,7 +157,7 @@ def _straggler(
     row = row_of("straggler")
     section = _longest(more_ns)
     means = {one.rank: one.sections.get(section, 0.0) for one in steps.ranks}
-    # The lower of two in the middle: of two ranks the faster one is what is usual.
+    # The lower median: of two ranks the faster one is typical.
     usual = median_low(means.values())
     times = means[rank] / usual if usual else 0.0
     words = {"rank": rank, "section": section, "value": times}
@@ -179,12 +179,12 @@ def _straggler(
 def _gain(
     rank: int, more_ns: Mapping[str, float], steps: StepFigures, moved: _CpuExcess | None
 ) -> Gain:
-    """Return what the other ranks do not wait for any more if this one is as fast as the median.
+    """Return the wait that the other ranks save if this rank is as fast as the median.
 
-    Steps of all ranks take as long: what a rank takes longer in its own sections the others wait in
-    their backward passes. As much as it is slower in its own backward pass they wait in addition.
-    That is between nothing and the part by which its forward pass is slower; how much follows
-    from the work of its main thread, if that is known: ranks that wait have none.
+    Steps of all ranks take equally long: for the excess in a rank's own sections, the other ranks
+    wait in their backward passes. The excess in its own backward pass adds to their wait. That part
+    lies between zero and the relative excess of its forward pass. The work of its main thread
+    determines it, if known: waiting ranks have no work.
     """
     least = most = sum(more_ns.values()) / steps.mean_ns
     most += _hidden_ns(rank, more_ns, steps) / steps.mean_ns
@@ -194,7 +194,7 @@ def _gain(
 
 
 def _hidden_ns(rank: int, more_ns: Mapping[str, float], steps: StepFigures) -> float:
-    """What a rank takes longer in its backward pass at most, if it is as slow as in forward."""
+    """Return the maximum excess in the backward pass, if it is as slow as the forward pass."""
     categories = {section.name: section.category for section in steps.rows}
     own = next(one.sections for one in steps.ranks if one.rank == rank)
     more = sum(ns for name, ns in more_ns.items() if categories.get(name) == names.FORWARD)

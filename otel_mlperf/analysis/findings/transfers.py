@@ -26,7 +26,7 @@ _PINNED: Final = "one after the other with the work"
 
 
 def find_transfers(numbers: RunNumbers) -> list[Finding]:
-    """One, if copies to the device take more than the row's share of a step by themselves."""
+    """Return one finding if exposed copies to the device exceed the row's share of a step."""
     summary = numbers.summary
     if summary.steps is None:
         return []
@@ -40,7 +40,7 @@ def _by_windows(numbers: RunNumbers) -> list[Finding]:
     ((total_ns, to_device_ns, pageable_ns),) = numbers.store.rows(_COPIES)
     if not window_ns or not copy_ns or not to_device_ns:
         return []
-    # Which of the copies were exposed is not known: as many of each direction.
+    # The direction of exposed copies is unknown: assume the same ratio for each direction.
     share = exposed_ns / window_ns * to_device_ns / total_ns
     pageable = (pageable_ns or 0) / to_device_ns
     evidence = {"share": share, "copy_ns": copy_ns, "exposed_ns": exposed_ns, "pageable": pageable}
@@ -72,7 +72,7 @@ def _finding(
             action=row.action,
             evidence=evidence,
             where=Where(section=section),
-            # Beside the work they cost nothing; batches that are too many for it still do.
+            # Concurrent copies cost nothing, but copies longer than the work still do.
             gain=Gain(low=share / 2, high=share),
             command=command,
         )

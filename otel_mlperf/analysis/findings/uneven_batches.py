@@ -25,33 +25,33 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _FEWEST: Final = 30
-"""Steps from which on a line through them is one."""
+"""Minimum number of steps for a line fit."""
 _EXPLAINED: Final = 0.3
-"""Share of what the steps differ by that the line must explain (r²)."""
+"""Minimum share of the steps' variance that the line must explain (r²)."""
 _UNEVEN: Final = 0.1
-"""Standard deviation of the sizes, as a share of their mean, from which on they differ."""
+"""Minimum standard deviation of the sizes, as a share of their mean."""
 _USUAL: Final = 0.98
 """Quantile of the steps up to which they count."""
 _LEFT: Final = 0.25
-"""Of the padding: so much is left where batches are only sorted roughly."""
+"""Part of the padding that remains if batches are only sorted roughly."""
 _LEAST_PADDING: Final = 0.2
-"""Share of the places from which on it is worth a word: some is in every batch."""
+"""Minimum share of the positions: every batch has some padding."""
 _COUNTED: Final = """SELECT sum(most) FROM (SELECT max(value) AS most FROM readings
     WHERE name = $name GROUP BY rank, restart)"""
 
 
 class _Line(NamedTuple):
-    """Of the steps' work by the elements of their batches."""
+    """Line of the steps' work over the elements of their batches."""
 
     per_element_ns: float
     explained: float
     elements: float
-    """Mean of a step."""
+    """Mean elements of a step."""
     deviation: float
 
 
 def find_uneven_batches(numbers: RunNumbers) -> list[Finding]:
-    """One, if padding takes more than the row's share of a step."""
+    """Return one finding if padding costs more than the row's share of a step."""
     return _by_size(numbers) or _by_content(numbers)
 
 
@@ -94,7 +94,7 @@ def _by_size(numbers: RunNumbers) -> list[Finding]:
         return []
     padding = 1.0 - model.use.elements * model.batches / line.elements
     share = padding * line.elements * line.per_element_ns / steps.mean_ns
-    # Samples with more in them than their batch: something else was made of them.
+    # If samples have more elements than their batch, they were transformed into something else.
     if padding <= 0 or not row.holds(share) or not model.is_worth(share):
         return []
     share = min(share, 1.0)
@@ -123,7 +123,7 @@ def _line(numbers: RunNumbers) -> _Line | None:
         return None
     waits = [one.own_ns for one in numbers.sections if one.category == names.DATA_LOADING]
     x, y = steps.elements, steps.durations_ns - sum(waits)
-    # A step that something else held up is far from any line, and would bend it.
+    # A step delayed by something else is an outlier that would distort the line.
     usual = y <= np.quantile(y, _USUAL)
     x, y = x[usual], y[usual]
     if not x.std() or not y.std():

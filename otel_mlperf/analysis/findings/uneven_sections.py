@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.step_series import SectionSeries
 
 _FEWEST: Final = 60
-"""Steps from which on a spread is one."""
+"""Minimum number of steps for a spread."""
 _FELT: Final = 2.0
-"""Times a wait for a CPU by which a step may take longer: other threads wait for the one."""
+"""Slowdown of a step in multiples of a CPU wait: other threads wait for the waiting one."""
 _ELSEWHERE: Final = (names.DATA_LOADING, names.GARBAGE_COLLECTION, names.COMPILE)
-"""Kinds that are uneven by nature, and have findings of their own."""
+"""Categories that vary by nature, and have findings of their own."""
 
 
 def find_uneven_sections(numbers: RunNumbers) -> list[Finding]:
-    """One for each section of which one step in twenty takes far longer than the middle one.
+    """Return one finding per section whose p95 far exceeds its median.
 
-    What the slow ones take beyond the middle one must come to the row's share of a step.
+    The mean excess over the median must reach the row's share of a step.
     """
     row, steps = row_of("uneven_section"), numbers.steps
     if steps is None or len(steps.numbers) < _FEWEST:
@@ -53,7 +53,7 @@ def find_uneven_sections(numbers: RunNumbers) -> list[Finding]:
 
 
 def _of_machine(numbers: RunNumbers) -> float:
-    """Share of a step up to which the machine explains that some take longer; 0.0: not known."""
+    """Return the share of a step up to which the machine explains variation; 0.0: not known."""
     steps, shares = numbers.steps, read_cpu_shares(numbers)
     assert steps is not None
     first, last = int(steps.numbers.min()), int(steps.numbers.max())
@@ -80,7 +80,7 @@ def _finding(numbers: RunNumbers, section: SectionSeries, times: float, share: f
             "most_ns": float(np.max(section.own_ns)),
         },
         where=Where(section=name, steps=(slowest, slowest)),
-        # Inputs of different lengths take different times: then nothing is won.
+        # Inputs of different lengths take different times: then there is no gain.
         gain=Gain(low=0.0, high=share),
         command=f"otel-mlperf summary {numbers.summary.short_id} --calls",
     )

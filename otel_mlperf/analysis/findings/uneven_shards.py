@@ -19,35 +19,35 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _FEWEST: Final = 10
-"""Steps of a rank from which on their number tells anything."""
+"""Minimum number of steps of a rank for a comparison of their numbers."""
 
 
 class _Amount(NamedTuple):
-    """How much of something each rank has."""
+    """Amount of data (steps, samples or elements) by rank."""
 
     what: str
     by_rank: dict[int, float]
 
     @property
     def most(self) -> int:
-        """The rank with most of it."""
+        """Return the rank with the largest amount."""
         return max(self.by_rank, key=lambda rank: self.by_rank[rank])
 
     @property
     def times(self) -> float:
-        """Of that rank, in terms of what is usual: of two ranks the smaller one."""
+        """Return the largest amount as a multiple of the median (of two ranks: the smaller)."""
         usual = median_low(self.by_rank.values())
         return self.by_rank[self.most] / usual if usual else 0.0
 
     @property
     def spare(self) -> float:
-        """Share of the largest amount that would go to others, were all the same."""
+        """Return the share of the largest amount that other ranks would get if all were equal."""
         return 1.0 - mean(self.by_rank.values()) / self.by_rank[self.most]
 
 
 @once_a_run
 def find_uneven_shards(numbers: RunNumbers) -> list[Finding]:
-    """One, if a rank has more of the data than the row's times what is usual."""
+    """Return one finding if a rank's data exceeds the row's multiple of the median."""
     steps, row = numbers.summary.steps, row_of("uneven_shards")
     if steps is None or numbers.summary.rank is not None or len(steps.ranks) < 2:
         return []
@@ -71,19 +71,19 @@ def _in_steps(ranks: list[RankSteps]) -> list[_Amount]:
 
 
 def _of_run(numbers: RunNumbers, made: _Amount) -> Finding:
-    """The others are done before it is."""
+    """Return the finding of a rank with more steps: the other ranks finish earlier."""
     steps = numbers.summary.steps
     assert steps is not None
     long_ns = next(one.mean_ns * one.count for one in steps.ranks if one.rank == made.most)
     of_run = min(1.0, long_ns / numbers.summary.duration_ns)
-    # Those that have less may have had to wait in each step as well.
+    # Ranks with fewer steps may have waited in each step as well.
     return _finding(numbers, made, Gain(low=0.0, high=made.spare * of_run, of="run"))
 
 
 def _of_step(numbers: RunNumbers, amount: _Amount, ranks: list[RankSteps]) -> Finding:
-    """The others wait for it at the end of each step."""
+    """Return the finding of a rank with more data per step: the other ranks wait in each step."""
     most = next(one for one in ranks if one.rank == amount.most)
-    # What it does itself follows the amount; what a step takes whatever is in it is not known.
+    # The rank's own work scales with the amount; the constant part of a step is unknown.
     own_ns = most.step_ns - most.collectives_ns
     share = max(0.0, own_ns / most.step_ns) * amount.spare
     return _finding(numbers, amount, Gain(low=share / 2, high=share))

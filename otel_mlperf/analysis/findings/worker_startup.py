@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
 STARTED: Final = "started"
-"""What is said of workers that were started for the pass."""
+"""State of workers that were started for the pass."""
 _FEWEST: Final = 3
-"""Passes from which on workers that stay are worth a word."""
+"""Minimum number of passes from which persistent workers are worthwhile."""
 _TRAINED: Final = "SELECT max(end_ns) - min(start_ns) FROM steps"
 
 
 @once_a_run
 def find_worker_startup(numbers: RunNumbers) -> list[Finding]:
-    """One for each loader whose workers' starts take more than the row's share of the training.
+    """Return one finding per loader whose worker starts exceed the row's share of the training.
 
     The training is the time from the first step to the end of the last one.
     """
@@ -35,7 +35,7 @@ def find_worker_startup(numbers: RunNumbers) -> list[Finding]:
 
 
 def time_trained(numbers: RunNumbers) -> float:
-    """From the first step to the end of the last one, ns; 0 without steps."""
+    """Return the time from the first step to the end of the last one, in ns; 0 without steps."""
     ((trained_ns,),) = numbers.store.rows(_TRAINED)
     return float(trained_ns or 0.0)
 
@@ -45,7 +45,7 @@ def _judge(use: LoaderUse, trained_ns: float, summary: Summary) -> Finding | Non
     started = next((first for first in use.first_batches if first.workers == STARTED), None)
     if started is None or started.passes < _FEWEST * summary.ranks:
         return None
-    # Workers that are kept fetch the first batch of a pass, too, and the first pass starts them.
+    # Persistent workers fetch the first batch of a pass, too, and the first pass starts them.
     fetch_ns = use.wait_ns / use.batches if use.fetch_ns is None else use.fetch_ns
     passes = started.passes / summary.ranks
     start_ns = max(0.0, started.mean_ns - fetch_ns) * (passes - 1)

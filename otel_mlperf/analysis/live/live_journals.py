@@ -28,20 +28,20 @@ _MOST_ROWS: Final = 1 << 15
 
 
 class PublishedNow(NamedTuple):
-    """What the agent of this node has said last."""
+    """Latest readings and warnings that this node's agent has published."""
 
     readings: list[Value]
     read_ns: int
     warnings: list[str]
-    """What is the case, of the conditions in ``rules`` that hold."""
+    """Text of the warnings whose conditions hold now."""
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank, as its journal shows it."""
+    """Live state of one rank, read from its journal."""
 
     host: str
     step: int | None
-    """Number of the step that began last."""
+    """Number of the step that started last."""
     phase: str
     section: str
     open_ns: int | None
@@ -51,16 +51,16 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
-    """The ranks that run on this node, by number; those of other users are not seen."""
+    """Return the live state of the ranks on this node, by rank, without ranks of other users."""
     by_rank: dict[int, Looked] = {}
     for path in journals_in(*_folders(run)):
         try:
-            # To look must never move the tail: that is the agent's, and makes room for the writer.
+            # Reading must never move the tail: the agent owns it, and it frees space for writes.
             journal = JournalReader(str(path), is_writable=False)
-        except JournalError:  # it has just gone, or belongs to somebody else
+        except JournalError:  # it was just deleted, or belongs to another user
             continue
         try:
-            # A forked child has its parent's rank, and would hide what that one does.
+            # A forked child has its parent's rank, and would hide the parent's state.
             if journal.is_running and not journal.meta.is_child:
                 by_rank[journal.meta.rank] = look_at(journal, now_ns - time.monotonic_ns())
         finally:
@@ -69,7 +69,7 @@ def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
 
 
 def published(run: RunFolder, now_ns: int) -> PublishedNow | None:
-    """What the agent of this node has read last, and when (Unix time); None: nothing yet."""
+    """Return the agent's latest readings with their time (Unix time), or None if there are none."""
     shift_ns = now_ns - time.monotonic_ns()
     for folder in _folders(run):
         news = read_readings(folder)
@@ -95,9 +95,9 @@ def _folders(run: RunFolder) -> tuple[str, str]:
 
 
 def look_at(journal: JournalReader, shift_ns: int) -> Looked:
-    """One journal; ``shift_ns`` is Unix time - the monotonic clock, now."""
+    """Return the state of one journal; ``shift_ns`` is Unix time minus the monotonic clock, now."""
     rows = journal.ring.newest(_MOST_ROWS)
-    entries = journal.new_entries()  # after the rows: the name of each is there
+    entries = journal.new_entries()  # read after the rows: all their names exist by then
     section, open_ns = _innermost(journal, entries)
     phase, steps = _steps(entries, rows, shift_ns)
     number = journal.word(Word.STEP)
@@ -114,7 +114,7 @@ def look_at(journal: JournalReader, shift_ns: int) -> Looked:
 
 
 def _innermost(journal: JournalReader, entries: dict[int, list[Any]]) -> tuple[str, int | None]:
-    """The innermost open section of the main thread: that in which the run's own is open."""
+    """Return the innermost open section of the main thread, in which the run's section is open."""
     table = journal.open_sections()
     if not len(table):
         return "", None
@@ -125,7 +125,7 @@ def _innermost(journal: JournalReader, entries: dict[int, list[Any]]) -> tuple[s
 
 
 def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[str, list[StepSeen]]:
-    """The phase of the newest steps, training before others, and the steps."""
+    """Return the phase of the newest steps (training takes precedence), and the steps."""
     sections = rows_of_kind(rows, Kind.SECTION)
     of_step = np.isin(sections["name"], _numbers(entries, names.STEP))
     own = sections[of_step & (sections["span"] == sections["root"])]
@@ -139,7 +139,7 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
     seen = []
     for row in own:
         span, start, end = (int(row[field]) for field in ("span", "start", "end"))
-        if span not in numbers:  # its begin has been written over
+        if span not in numbers:  # its start record was overwritten
             continue
         payload = payloads.ready.get(span) or {}
         seen.append(
@@ -158,10 +158,10 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
 
 
 def _waited(entries: dict[int, list[Any]], sections: Rows, steps: Rows) -> dict[int, int]:
-    """Time that each step waited for data in its own thread, by the step's span."""
+    """Return each step's data wait on its own thread, by the step's span."""
     tracks = dict(zip(steps["span"].tolist(), steps["track"].tolist(), strict=True))
     waits = sections[np.isin(sections["name"], _numbers(entries, names.DATA_LOADING))]
-    # A wait inside a wait is in its time already.
+    # A nested wait is already included in the outer one.
     outer = waits[~np.isin(waits["parent"], waits["span"])]
     by_span: dict[int, int] = {}
     for root, track, start, end in outer[["root", "track", "start", "end"]].tolist():

@@ -30,37 +30,37 @@ _OF_RANKS: Final = (
     names.CGROUP_CPU_LIMIT.name,
 )
 ASKED: Final = (*_OF_DEVICES, *_OF_RANKS)
-"""The metrics that are looked at."""
+"""Metrics used by the live view."""
 _IDLE: Final = "gpu_idle"
 
 
 class DeviceNow(msgspec.Struct, kw_only=True):
-    """One GPU as last read; what it does not offer is None."""
+    """One GPU as last read; metrics that it does not provide are None."""
 
     id: str
     name: str
     rank: int | None
-    """That uses it; None: not known, or several."""
+    """Rank that uses it; None: not known, or several."""
     utilization: float | None = None
     memory_bytes: float | None = None
     memory_limit_bytes: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
     throttled: list[str] = []
-    """Why its clocks are held down."""
+    """Reasons for which its clocks are throttled."""
 
 
 class Usage(msgspec.Struct, kw_only=True):
-    """What the processes of one rank use."""
+    """Resource use of one rank's processes."""
 
     memory_bytes: float | None = None
-    """Resident, with the workers; pages that they share count in each."""
+    """Resident memory with the workers; shared pages count in each process."""
     cpus: float | None = None
-    """In use: share of the CPUs that they may use x how many that are."""
+    """CPUs in use: share of the permitted CPUs times their number."""
 
 
 def find_devices(values: Iterable[Value]) -> list[DeviceNow]:
-    """The GPUs, those of ranks first; parts of a GPU (MIG) are left out."""
+    """Return the GPUs, those of ranks first; parts of a GPU (MIG) are excluded."""
     devices: dict[str, DeviceNow] = {}
     for rank, metric, labels, value in values:
         if metric not in _OF_DEVICES or not _is_of_a_whole_gpu(labels):
@@ -71,7 +71,7 @@ def find_devices(values: Iterable[Value]) -> list[DeviceNow]:
         )
         if metric in _FIELDS:
             setattr(device, _FIELDS[metric], value)
-        # An idle GPU lowers its clocks by itself: nobody holds them down.
+        # An idle GPU lowers its clocks by itself: this is not throttling.
         elif value and labels.get(names.THROTTLE_REASON) != _IDLE:
             device.throttled.append(labels.get(names.THROTTLE_REASON, ""))
     return sorted(
@@ -89,7 +89,7 @@ def _is_of_a_whole_gpu(labels: dict[str, Any]) -> bool:
 
 
 def find_usage(values: Iterable[Value]) -> dict[int, Usage]:
-    """What each rank uses."""
+    """Return the resource use of each rank."""
     by_rank: dict[int, Usage] = {}
     shares: dict[int, float] = {}
     limits: dict[int, float] = {}

@@ -23,27 +23,27 @@ _LATELY_NS: Final = 60 * 10**9
 
 
 class RequestsSeen(NamedTuple):
-    """Those of one name in one journal."""
+    """Requests of one name in one journal."""
 
     name: str
     open_ns: list[int]
-    """For how long each that is open has been."""
+    """Age of each open request."""
     took_ns: list[int]
-    """Of those that ended within the last minute, as far as the journal still has them."""
+    """Durations of requests that ended within the last minute, as far as the journal has them."""
     failed: int
     since_ns: int
-    """How long before now the first of them ended."""
+    """Time since the first of these ended."""
 
 
 class RequestsNow(msgspec.Struct, frozen=True, kw_only=True):
-    """Those of one name on this node."""
+    """Requests of one name on this node."""
 
     name: str
     open: int
     oldest_ns: int | None
-    """For how long the oldest of them has been open."""
+    """Age of the oldest open request."""
     count: int
-    """Those that ended within the last minute, as far as journals still have them."""
+    """Requests that ended within the last minute, as far as journals still have them."""
     failed: int
     per_s: float | None
     p50_ns: int | None
@@ -55,7 +55,7 @@ class RequestsNow(msgspec.Struct, frozen=True, kw_only=True):
 def look_at_requests(
     journal: JournalReader, entries: dict[int, list[Any]], rows: Rows
 ) -> list[RequestsSeen]:
-    """One journal's requests by name; ``rows`` are its newest."""
+    """Return one journal's requests by name; ``rows`` are its newest rows."""
     now_ns = time.monotonic_ns()
     sections = rows_of_kind(rows, Kind.SECTION)
     sections = sections[sections["end"] + np.uint64(_LATELY_NS) > now_ns]
@@ -82,7 +82,7 @@ def look_at_requests(
 
 
 def requests_now(seen: Iterable[RequestsSeen]) -> list[RequestsNow]:
-    """Those of all journals together; what ends most often first."""
+    """Merge the requests of all journals by name, most frequent first."""
     by_name: dict[str, list[RequestsSeen]] = {}
     for one in seen:
         by_name.setdefault(one.name, []).append(one)
@@ -109,5 +109,5 @@ def _together(name: str, seen: list[RequestsSeen]) -> RequestsNow:
 
 
 def _exact(took: list[int], share: float) -> int | None:
-    """The one that so many are not above."""
+    """Return the quantile by nearest rank, or None for an empty list."""
     return took[math.ceil(share * len(took)) - 1] if took else None

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 _LATE_NS: Final = 60 * 10**9
-"""A reading so much older than the newest is of something that is gone."""
+"""A reading this much older than the newest belongs to a device or process that is gone."""
 
 
 MOST_STEPS: Final = 60
-"""Steps of a rank that are looked at: enough for a mean, few enough to be of now."""
+"""Maximum number of steps per rank: enough for a mean, few enough to be current."""
 
 
 class StepSeen(NamedTuple):
@@ -35,14 +35,14 @@ class StepSeen(NamedTuple):
     duration_ns: int
     """Without phases and checkpoints inside it."""
     waited_ns: int
-    """For data, in its own thread."""
+    """Data wait on its own thread."""
     samples: int | None
     tokens: int | None
     flops: int | None
 
 
 class StoredRank(msgspec.Struct, kw_only=True):
-    """One rank as the run folder has it."""
+    """One rank as stored in the run folder."""
 
     host: str
     outcome: str
@@ -50,14 +50,14 @@ class StoredRank(msgspec.Struct, kw_only=True):
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as its folder has it."""
+    """A run as stored in its folder."""
 
     outcome: str
     phase: str
     last_ns: int
-    """The last moment that anything is known of."""
+    """Time of the latest record."""
     read_ns: int
-    """When anything was read last; 0: never."""
+    """Time of the latest reading; 0: never."""
     steps_expected: int | None
     last: dict[str, float]
     ranks: dict[int, StoredRank]
@@ -65,7 +65,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(run: RunFolder) -> Stored:
-    """The last steps, values and readings.
+    """Return the last steps, values and readings.
 
     Raises:
         StoreError: a file of the run cannot be read.
@@ -94,7 +94,7 @@ def read(run: RunFolder) -> Stored:
 
 
 def _steps(store: Store, phase: str) -> list[tuple[int, StepSeen]]:
-    """The last steps of each rank's last process, in their order."""
+    """Return the last steps of each rank's last process, in order."""
     rows = store.rows(
         "WITH last AS (SELECT * FROM steps WHERE phase = $phase QUALIFY row_number() OVER "
         "(PARTITION BY rank ORDER BY restart DESC, n DESC) <= $most), "
@@ -111,7 +111,7 @@ def _steps(store: Store, phase: str) -> list[tuple[int, StepSeen]]:
 
 
 def _readings(store: Store) -> list[tuple[Value, int]]:
-    """The newest value of each series that is shown, with its time; of what is gone nothing."""
+    """Return the newest value and time of each displayed series, without series that ended."""
     rows = store.rows(
         "SELECT rank, name, labels, arg_max(value, time_ns), max(time_ns) AS at FROM readings "
         "WHERE name IN (SELECT unnest($asked)) "
@@ -119,8 +119,8 @@ def _readings(store: Store) -> list[tuple[Value, int]]:
         asked=list(ASKED),
         late=_LATE_NS,
     )
-    # All series of a metric are read at once: one that is older than the newest of them is of
-    # a GPU or process that has gone.
+    # All series of a metric are read together: a series older than the newest one belongs to
+    # a GPU or process that is gone.
     newest: dict[tuple[int | None, str], int] = {}
     for rank, name, _, _, at in rows:
         newest[rank, name] = max(at, newest.get((rank, name), 0))

@@ -41,37 +41,37 @@ SPARK_STEPS: Final = 24
 
 
 class RankNow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank."""
+    """Live state of one rank."""
 
     rank: int
     host: str
     outcome: str
     step: int | None
-    """Number of the step that began last."""
+    """Number of the step that started last."""
     section: str
-    """The innermost open section of its main thread; empty: none, or not seen from here."""
+    """Innermost open section of its main thread; empty: none, or not visible from this node."""
     open_ns: int | None
-    """For how long it has been open."""
+    """Age of that open section."""
     step_ns: list[int]
-    """Durations of the last steps, the newest last."""
+    """Durations of the last steps, newest last."""
     data_wait: float | None
-    """Waiting for data / duration, of the last steps."""
+    """Data wait divided by duration, over the last steps."""
     last_step_ns: int | None
     """Time since a step ended."""
     memory_bytes: float | None
     cpus: float | None
-    """CPUs in use, by process and workers."""
+    """CPUs in use, by the process and its workers."""
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="live/1"):
-    """A run at one moment."""
+    """Live state of a run."""
 
     id: str
     short_id: str
     name: str
     outcome: str
     is_seen: bool
-    """Whether a process of it runs on this node, so that ranks are shown as they are now."""
+    """Whether a process of the run is on this node, so that ranks show their current state."""
     at_ns: int
     duration_ns: int
     world_size: int
@@ -79,30 +79,30 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="l
     step: int | None
     steps_expected: int | None
     left_ns: int | None
-    """Steps that are left x the time from one step to the next."""
+    """Estimated remaining time: remaining steps times the time between steps."""
     mean_ns: float | None
     steps_per_s: float | None
     samples_per_s: float | None
     tokens_per_s: float | None
     flops_per_s: float | None
-    """Of all ranks: operations that are known / the time that went by."""
+    """FLOP/s of all ranks: known operations divided by elapsed time."""
     data_wait: float | None
     last: dict[str, GivenNumber]
-    """What the program logged last, by name."""
+    """Values that the program logged last, by name."""
     ranks: list[RankNow]
     devices: list[DeviceNow]
     readings_age_ns: int | None
     warnings: list[str]
-    """Conditions that hold now, on this node."""
+    """Conditions that hold now on this node."""
     lost: int | None
     requests: list[RequestsNow] = []
-    """Open now, and of the last minute, on this node."""
+    """Open requests, and those of the last minute, on this node."""
     findings: list[Finding] = []
-    """What is worth changing in the run so far, worst first; whoever watches it adds them."""
+    """Findings of the run so far, worst first; the watching command adds them."""
 
 
 class _Rates(NamedTuple):
-    """How much goes on in a second."""
+    """Rates per second."""
 
     steps: float | None
     samples: float | None
@@ -111,25 +111,25 @@ class _Rates(NamedTuple):
 
 
 class LiveWatch:
-    """Looks at one run again and again."""
+    """Repeated reading of one run's live state."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._stored: Stored | None = None
         self._read_ns = 0
         self._whole: dict[str, Any] | None = None
-        """Figures of all of the run, once it has ended."""
+        """Figures of the whole run, once it has ended."""
 
     def look(self) -> Live:
-        """The run now.
+        """Return the current state of the run.
 
         Raises:
             StoreError: a file of the run cannot be read.
         """
         now_ns = time.time_ns()
-        # Journals before the folder: where none is left, what the folder says of the end is newer.
+        # Journals before the folder: if no journal is left, the folder's outcome is newer.
         looked = live_journals.look(self._run, now_ns)
-        # Journals are cheap to look at again, the folder's tables are not.
+        # Journals are cheap to read again, the folder's tables are not.
         if self._stored is None or now_ns - self._read_ns >= _STORE_EVERY_NS:
             self._stored, self._read_ns = live_store.read(self._run), now_ns
         elif not looked and self._stored.outcome == RUNNING:
@@ -138,7 +138,7 @@ class LiveWatch:
         live = _merged(self._run, self._stored, looked, now_ns, published)
         if live.outcome == RUNNING:
             return live
-        # As the summary has them: a run that has ended has one mean, not one of its last steps.
+        # As in the summary: a finished run has one mean over all steps, not of its last steps.
         if self._whole is None or self._read_ns == now_ns:
             self._whole = _whole_run(self._run)
         return replace(live, **self._whole)
@@ -178,13 +178,13 @@ def _merged(
     steps = {rank: _steps_of(rank, stored, looked) for rank in ranks}
     all_steps = [step for of_rank in steps.values() for step in of_rank]
     rates = _rates(steps, at_ns)
-    # The agent beside us has read later than it has stored.
+    # The agent on this node has newer readings than it has stored.
     readings, read_ns, warnings = published or (stored.readings, stored.read_ns, [])
     step = max((seen.number for seen in all_steps), default=None)
     expected = stored.steps_expected
     accounts = item_accounts.read_accounts(run.path)
     last = dict(stored.last)
-    for seen in reversed(looked.values()):  # the lowest rank's word counts
+    for seen in reversed(looked.values()):  # the lowest rank's value takes precedence
         last |= seen.last
     return Live(
         id=run.facts.id,
@@ -259,17 +259,17 @@ def _rank(
 
 
 def _waited(steps: list[StepSeen]) -> float | None:
-    """Waiting for data / duration of the steps."""
+    """Return the steps' data wait divided by their duration."""
     duration = sum(step.duration_ns for step in steps)
     return sum(step.waited_ns for step in steps) / duration if duration else None
 
 
 def _rates(steps: dict[int, list[StepSeen]], at_ns: int) -> _Rates:
-    """Rates of now.
+    """Return the current rates.
 
-    Of each rank: what the steps that are seen have / the time from the begin of the first of them
-    until now, so that a rank which hangs becomes slower and slower. Steps are the mean of the
-    ranks, since each makes all of them; samples, tokens and operations are their sum.
+    A rank's rate is the amount in its recent steps divided by the time since the start of the first
+    of them. So the rate of a hanging rank decreases steadily. Step rates are the mean of the ranks,
+    since each rank makes all steps. Samples, tokens and operations are summed.
     """
     rates: list[float] = []
     sums: dict[str, float] = {}

@@ -24,30 +24,30 @@ STEP: Final = "step"
 _MOST_BARS: Final = 40
 _MOST_SECTIONS: Final = 8
 _FEWEST: Final = 10
-"""Durations of which a histogram shows more than a mean does."""
+"""Minimum number of durations for a histogram to be more informative than a mean."""
 _STEP_SCALE: Final = 8
-"""Buckets of steps double a duration in 2 ** 8: as fine as those that a server is sent."""
+"""Resolution of step buckets: 2 ** 8 buckets per doubling, as fine as those sent to a server."""
 _STEPS: Final = f"""{CHOSEN} SELECT floor(log2(greatest(duration_ns, 1) / 1e9) * $buckets)::BIGINT,
     count(*) FROM chosen GROUP BY 1"""
 
 
 class DurationHistogram(msgspec.Struct, frozen=True, kw_only=True):
-    """How many durations there are between each two edges."""
+    """Histogram of durations: edges and counts."""
 
     name: str
-    """Of the section as shown; ``step``."""
+    """Displayed name of the section, or ``step``."""
     place: str
-    """Where its calls are made: phase of the steps, or path outside steps."""
+    """Place of its calls: phase of the steps, or path outside steps."""
     in_step: bool
     edges_ns: list[float]
-    """One more than there are bars."""
+    """Edges of the bars: one more than there are bars."""
     counts: list[int]
 
 
 def read_histograms(
     store: Store, steps: StepFigures | None, *, has_warm_up: bool
 ) -> list[DurationHistogram]:
-    """The steps first, then sections with most time; what happened seldom has none."""
+    """Return the steps' histogram, then the sections with most time, without infrequent ones."""
     found = []
     if steps is not None:
         values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}
@@ -63,7 +63,7 @@ def read_histograms(
 def _histogram(
     name: str, place: str, scale: int, by_index: Mapping[int, int], *, in_step: bool
 ) -> DurationHistogram:
-    """Put buckets of that scale into as many bars as a page can show."""
+    """Merge buckets of that scale into as many bars as a page can show."""
     filled = [index for index, count in by_index.items() if count]
     low, high = min(filled, default=0), max(filled, default=0)
     halvings = 0

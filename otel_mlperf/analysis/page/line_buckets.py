@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 MOST: Final = 300
-"""Pieces of the time of a run."""
+"""Maximum number of time buckets of a run."""
 _MOST_LINES: Final = 8
 _MOST_VALUES: Final = 6
 _PARTS: Final = """SELECT {key}, $begin + $width * ((time_ns - $begin) // $width) AS piece_ns,
@@ -31,26 +31,26 @@ GROUP BY {key}, piece_ns ORDER BY {key}, piece_ns"""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a chart; all lists are as long."""
+    """One line of a chart; all lists have equal length."""
 
     name: str
     time_ns: list[int]
-    """Begins of the pieces, Unix time, ascending: the same for all lines of a page."""
+    """Start times of the buckets, Unix time, ascending: the same for all lines of a page."""
     min: list[float]
     mean: list[float]
     max: list[float]
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of one unit."""
+    """A chart: lines of one unit."""
 
     id: str
     title: str
     unit: str
-    """``By``, ``1`` (a share), ``W``, ``Cel``; empty of values that the program logged."""
+    """``By``, ``1`` (a share), ``W``, ``Cel``; empty for values that the program logged."""
     lines: list[Line]
     is_bucketed: bool
-    """Whether any of its points stands for several values."""
+    """Whether any point stands for several values."""
 
 
 class _Wanted(NamedTuple):
@@ -58,9 +58,9 @@ class _Wanted(NamedTuple):
     title: str
     metric: Metric
     labels: tuple[tuple[str, str], ...] = ()
-    """Names and values that a reading must have."""
+    """Names and values of labels that a reading must have."""
     is_rest: bool = False
-    """The share that is left beside what was read."""
+    """Whether the chart shows one minus the reading."""
 
 
 _READINGS: Final = (
@@ -86,7 +86,7 @@ _READINGS: Final = (
 
 
 def read_reading_charts(store: Store, begin_ns: int, end_ns: int) -> list[Chart]:
-    """What was read of processes, devices and hosts between two moments; nothing read, no chart."""
+    """Return charts of process, device and host readings between two times, if there are any."""
     charts = []
     for wanted in _READINGS:
         parts = _parts(
@@ -108,7 +108,7 @@ def read_reading_charts(store: Store, begin_ns: int, end_ns: int) -> list[Chart]
 
 
 def read_value_charts(store: Store, begin_ns: int, end_ns: int) -> list[Chart]:
-    """What the program logged, a chart for each of the first few names."""
+    """Return charts of the program's logged values, one for each of the first few names."""
     chosen = store.rows(
         "SELECT name FROM values GROUP BY name HAVING count(*) > 1 "
         "ORDER BY min(time_ns), name LIMIT $most",
@@ -159,7 +159,7 @@ def _line_name(rank: int | None, labels: dict[str, str]) -> str:
 
 
 def _line(name: str, rows: list[Any], *, is_rest: bool = False) -> Line:
-    # Several nodes or labels of one name lie between each other.
+    # Several nodes or label sets with one name are interleaved.
     rows.sort()
     times, low, mean, high, _ = map(list, zip(*rows, strict=True))
     if is_rest:
@@ -181,7 +181,7 @@ def _chart(
 
 
 def _together(lines: list[Line]) -> Line:
-    """The mean of all at each piece of time, between the smallest and the largest."""
+    """Merge lines into their mean per bucket, with the minimum and the maximum."""
     pieces: dict[int, list[tuple[float, float, float]]] = {}
     for line in lines:
         for at, *point in zip(line.time_ns, line.min, line.mean, line.max, strict=True):

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 MOST: Final = 120
-"""Columns."""
+"""Maximum number of columns."""
 MOST_RANKS: Final = 128
-"""Of more ranks, those with the longest mean step are shown."""
+"""Maximum number of ranks: beyond it those with the longest mean step are shown."""
 _MEANS: Final = f"""{CHOSEN}, numbered AS (
     SELECT restart, n,
            (row_number() OVER (ORDER BY min(start_ns), restart, n) - 1) // $size AS piece
@@ -34,21 +34,21 @@ GROUP BY rank, piece ORDER BY rank, piece"""
 
 
 class RankMap(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean steps by rank and piece; the pieces' lists are as long as each row of the means."""
+    """Mean steps by rank and bucket; each row of the means has one entry per bucket."""
 
     ranks: list[int]
-    """Ascending."""
+    """Ranks, ascending."""
     start_ns: list[int]
-    """When a piece began, on whichever rank: Unix time."""
+    """Earliest start of a bucket on any rank: Unix time."""
     first: list[int]
-    """Smallest number of its steps."""
+    """Smallest step number of each bucket."""
     last: list[int]
     mean_ns: list[list[float | None]]
-    """One row for each rank; None: it has no step there."""
+    """One row per rank; None: the rank has no step in that bucket."""
 
 
 def read_rank_map(store: Store, steps: StepFigures, *, has_warm_up: bool) -> RankMap | None:
-    """None of a run of one rank."""
+    """Return the rank map, or None for a run of one rank."""
     if len(steps.ranks) < 2:
         return None
     values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _MOST: Final = 300
-"""Of each kind: more of them nobody could tell apart."""
+"""Maximum number per kind: more could not be distinguished."""
 _EPOCHS: Final = """SELECT epoch, min(start_ns), max(end_ns) FROM steps
 WHERE phase = $phase AND epoch IS NOT NULL GROUP BY epoch, restart ORDER BY min(start_ns)"""
 # Steps of other phases without one of the main phase between them.
@@ -49,7 +49,7 @@ _PHASES: Final = """WITH ordered AS (
 )
 SELECT phase, min(start_ns) AS begin_ns, max(end_ns) FROM ordered WHERE phase <> $phase
 GROUP BY phase, before ORDER BY begin_ns"""
-# One row stands for all calls since the flush before: from the first one's begin.
+# One row stands for all calls since the previous flush; its start is that of the first call.
 _OUTSIDE: Final = """SELECT name, start_ns, sum_ns, count FROM sections
 WHERE n IS NULL AND NOT beside AND category = $category
 AND rank = (SELECT min(rank) FROM sections) ORDER BY start_ns"""
@@ -58,7 +58,7 @@ GROUP BY restart ORDER BY restart"""
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that began at a time."""
+    """An event on the page's time axis."""
 
     kind: str
     """``epoch``, ``validation``, ``checkpoint``, ``mark``, ``restart`` or ``warning``."""
@@ -66,11 +66,11 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     time_ns: int
     """Unix time."""
     duration_ns: int
-    """0: it has none, or nobody knows it."""
+    """0: no duration, or not known."""
 
 
 def read_moments(store: Store, summary: Summary) -> list[Moment]:
-    """In the order of their times; of a kind of which there are too many, none but the first."""
+    """Return the moments in time order; of a kind with too many, only the first ones."""
     phase = summary.steps.phase if summary.steps else ""
     found = [
         Moment(kind="epoch", name=f"epoch {epoch}", time_ns=begin, duration_ns=end - begin)
@@ -97,7 +97,7 @@ def _outside(store: Store, kind: str, category: str) -> list[Moment]:
             kind=kind,
             name=f"{name} ×{count}" if count > 1 else name,
             time_ns=begin,
-            # Of several calls only the first one's begin is known.
+            # With several calls, only the start of the first one is known.
             duration_ns=spent if count == 1 else 0,
         )
         for name, begin, spent, count in store.rows(_OUTSIDE, category=category)[:_MOST]
@@ -125,37 +125,37 @@ def _warnings(summary: Summary) -> list[Moment]:
 
 
 class RunCourse(msgspec.Struct, frozen=True, kw_only=True):
-    """A run over time."""
+    """Course of a run over time."""
 
     summary: Summary
     begin_ns: int
-    """Unix time at which its charts begin."""
+    """Unix time at which the charts start."""
     steps: StepBuckets | None
-    """None of a run without steps."""
+    """None for a run without steps."""
     charts: list[Chart]
-    """Readings, then what the program logged."""
+    """Charts of readings, then of logged values."""
     moments: list[Moment]
 
 
 class RunPage(RunCourse, frozen=True, kw_only=True):
-    """All that a page about a run shows."""
+    """Complete contents of a run's page."""
 
     histograms: list[DurationHistogram]
-    """Of the steps, then of sections with most time."""
+    """Histograms of the steps, then of sections with most time."""
     ranks: RankMap | None
-    """None of a run of one rank."""
+    """None for a run of one rank."""
     kernels: Kernels | None
-    """None: no profiler window has been read."""
+    """None: no profiler window was read."""
     hot: list[HotSection]
-    """Sections that were profiled, the longest first."""
+    """Profiled sections, longest first."""
     growths: list[MemoryGrowth]
-    """What the program had more of between two points, in the order in which it asked."""
+    """Memory growth between two points, in the order of the program's requests."""
     comparisons: list[Comparison]
-    """Of each other run with the first, in the order in which they were given."""
+    """Comparison of each other run with the first, in the given order."""
 
 
 def read_page(runs: Sequence[RunFolder]) -> RunPage:
-    """The page about the last one of ``runs``, beside the others.
+    """Return the page about the last of ``runs``, compared with the other ones.
 
     Raises:
         StoreError: a file of a run cannot be read.
@@ -177,7 +177,7 @@ def read_page(runs: Sequence[RunFolder]) -> RunPage:
 
 
 def read_course(store: Store, summary: Summary) -> RunCourse:
-    """What the charts of a run draw.
+    """Return the chart data of a run.
 
     Raises:
         StoreError: a file of the run cannot be read.

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 MOST: Final = 500
-"""Buckets of one page: more than that a screen has no columns for."""
+"""Maximum number of buckets of a page: a screen has no more columns."""
 OTHERS: Final = "others"
 _MOST_SECTIONS: Final = 8
-# Steps are placed by their number alone: sections of 6 million steps are then looked up in a table
-# of 100,000.
+# Buckets are assigned by step number alone: sections of 6 million steps are then joined with a
+# table of 100,000 rows.
 _PLACED: Final = f"""{CHOSEN}, numbered AS (
     SELECT restart, n, row_number() OVER (ORDER BY min(start_ns), restart, n) - 1 AS place,
            place // $size AS bucket
@@ -54,34 +54,34 @@ class SectionBuckets(msgspec.Struct, frozen=True, kw_only=True):
     """One section's own time in the steps of each bucket."""
 
     name: str
-    """As shown; ``not in a span`` and ``others`` among them."""
+    """Displayed name; includes ``not in a span`` and ``others``."""
     category: str
     mean_ns: list[float]
 
 
 class StepBuckets(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps over time; all lists are as long, one entry for each bucket."""
+    """Steps over time; all lists have one entry per bucket."""
 
     size: int
-    """Steps that share a bucket; of the last one fewer may."""
+    """Steps per bucket; the last bucket may have fewer."""
     start_ns: list[int]
-    """When the first of them began, on whichever rank: Unix time."""
+    """Earliest start of the bucket's steps on any rank: Unix time."""
     first: list[int]
-    """The smallest number of its steps."""
+    """Smallest step number of the bucket."""
     last: list[int]
     count: list[int]
-    """Its steps; on several ranks each counts once."""
+    """Steps of the bucket; a step of several ranks counts once."""
     min_ns: list[int]
     mean_ns: list[float]
     max_ns: list[int]
     sections: list[SectionBuckets]
-    """Add up to the mean, those with most time first."""
+    """Sections that add up to the mean, most time first."""
 
 
 def read_step_buckets(
     store: Store, steps: StepFigures, *, has_warm_up: bool, most: int = MOST
 ) -> StepBuckets | None:
-    """The steps that the figures are about; None where there are none of them."""
+    """Return the buckets of the steps behind the summary's figures, or None if there are none."""
     values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}
     sql = f"{CHOSEN} SELECT count(DISTINCT (restart, n)) FROM chosen"
     ((count,),) = store.rows(sql, **values)
@@ -98,7 +98,7 @@ def read_step_buckets(
 
 
 def _largest(found: list[tuple[Any, ...]], own: list[float]) -> list[SectionBuckets]:
-    """Those that matter by themselves, the others as one, and what is in none of them."""
+    """Return the largest sections, the other ones as a sum, and the untracked time."""
     kept = [
         SectionBuckets(name=shown(name), category=category, mean_ns=means)
         for name, category, means in found[:_MOST_SECTIONS]

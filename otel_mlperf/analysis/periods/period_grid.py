@@ -21,7 +21,7 @@ _MOST: Final = 10_000
 
 
 class Grid(NamedTuple):
-    """Periods of equal length, one after the other."""
+    """Consecutive periods of equal length."""
 
     origin_ns: int
     every_ns: int
@@ -29,15 +29,15 @@ class Grid(NamedTuple):
     periods: int
 
     def begin_ns(self, number: int) -> int:
-        """When the period of that number begins."""
+        """Return the start of the period with that number."""
         return self.origin_ns + number * self.every_ns
 
 
 def parse_length(text: str) -> int:
-    """``15m``, ``1h`` or ``1d`` in nanoseconds.
+    """Parse ``15m``, ``1h`` or ``1d`` into nanoseconds.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the text is none of these.
     """
     found = _LENGTH.fullmatch(text)
     if not found:
@@ -46,10 +46,10 @@ def parse_length(text: str) -> int:
 
 
 def lay_grid(first_ns: int, last_ns: int, every_ns: int) -> Grid:
-    """The periods from ``first_ns`` to ``last_ns``, both included.
+    """Return the grid of periods from ``first_ns`` to ``last_ns``, both included.
 
     Raises:
-        UsageError: these are too many to be looked at.
+        UsageError: there are too many periods.
     """
     offset_s = time.localtime(first_ns // 10**9).tm_gmtoff
     local_s = first_ns // 10**9 + offset_s

@@ -8,44 +8,44 @@ from otel_mlperf.analysis.summary.call_shapes import CallFigures  # noqa: TC001 
 
 
 class PeriodSteps(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of one phase that ended in a period.
+    """Steps of one phase that ended in a period.
 
-    One that several ranks make ends when the last of them has ended it. Durations are those of the
-    ranks' steps that did not fail, without a slow first one, as in the summary; of a run whose
-    steps all failed those of all.
+    A step of several ranks ends when its last rank ends it. Durations are those of the ranks'
+    successful steps, without a slow first one, as in the summary. If all steps of the run failed,
+    all of them count.
     """
 
     count: int
-    """Steps of one rank, those of each start."""
+    """Steps of one rank, summed over its starts."""
     failed: int
-    """Of these: an exception ended it on some rank."""
+    """Steps that an exception ended on some rank."""
     samples: int | None
-    """In all of them, of all ranks; None: not known."""
+    """Sum over these steps and all ranks; None: not known."""
     tokens: int | None
     measured: int
-    """Steps of all ranks that the figures below are about."""
+    """Steps of all ranks behind the figures below."""
     sum_ns: int
     mean_ns: float | None
-    """None: none was measured."""
+    """None: no step was measured."""
     p50_ns: int | None
     p95_ns: int | None
     p99_ns: int | None
     max_ns: int | None
     wait_ns: int
-    """Of the sum, what the steps waited for data on their own thread."""
+    """Part of the sum in which the steps waited for data on their own thread."""
     wait_share: float | None
     samples_per_s: float | None
-    """Of the time in steps, over all ranks."""
+    """Rate over the time in steps, summed over all ranks."""
     tokens_per_s: float | None
 
 
 class PeriodProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """What the training processes used in a period, without their workers."""
+    """Resource use of the training processes in a period, without their workers."""
 
     cpus: float | None
-    """CPU time of all threads / time, between readings; of several processes the mean."""
+    """CPU time of all threads divided by the time between readings; mean over the processes."""
     memory_peak_bytes: int | None
-    """The most that was resident, of the process that had most."""
+    """Peak resident memory of the largest process."""
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,33 +53,33 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 
     start_ns: int
     end_ns: int
-    """Where the next one begins."""
+    """Start of the next period."""
     lived_ns: int
-    """How much of it a process of the run was there; 0: none was."""
+    """Time of the period in which a process of the run existed; 0: none did."""
     steps: PeriodSteps | None
-    """None: none ended in it."""
+    """None: no step ended in it."""
     requests: list[CallFigures]
-    """Those that ended in it, by name and bound."""
+    """Requests that ended in it, by name and bound."""
     process: PeriodProcess
 
 
 class Periods(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="periods/1"):
-    """What a run did, period by period; their sums are the figures of the whole run."""
+    """Figures of a run by period; their sums are the figures of the whole run."""
 
     id: str
     short_id: str
     name: str
     outcome: str
     rank: int | None
-    """The only rank that the figures are about; None: all of them."""
+    """The only rank behind the figures; None: all ranks."""
     phase: str | None
-    """Of the steps; None: the run has none, or requests were asked for."""
+    """Phase of the steps; None: the run has none, or requests were requested."""
     every_ns: int
     utc_offset_s: int
-    """Of the clock on which the periods begin: local time when the run began."""
+    """UTC offset of the clock on which periods start: local time at the run's start."""
     periods: list[Period]
-    """From the first in which the run was there to the last, without a gap."""
+    """Periods from the run's first to its last, without a gap."""
     undated_requests: int
-    """Requests in no period: an earlier version recorded them, which kept no times."""
+    """Requests in no period: runs recorded by earlier versions lack request timestamps."""
     missing: list[str]
-    """What had been recorded and was not stored in time for this answer."""
+    """Records that were not stored in time for this answer."""

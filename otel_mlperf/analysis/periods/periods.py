@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 
-# What the kernel has as the peak is one of the period in which it was seen to rise.
+# The kernel's peak counts to the period in which a rise of it was read.
 _USED: Final = """WITH read AS (
     SELECT name, labels, time_ns, value, value - lag(value) OVER series AS more,
         time_ns - lag(time_ns) OVER series AS held_ns
@@ -34,7 +34,7 @@ FROM read GROUP BY 1"""
 
 
 def read_use_by_period(store: Store, grid: Grid) -> dict[int, PeriodProcess]:
-    """By number of the period; those in which nothing was read are not there."""
+    """Return resource use by period number, without periods that have no readings."""
     rows = store.rows(
         _USED,
         cpu=names.PROCESS_CPU_TIME.name,
@@ -43,13 +43,13 @@ def read_use_by_period(store: Store, grid: Grid) -> dict[int, PeriodProcess]:
         main=json.dumps({names.PROCESS_ROLE: "main"})[1:-1],
         origin=grid.origin_ns,
         every=grid.every_ns,
-        last=grid.periods - 1,  # what was read at its end is of the run, too
+        last=grid.periods - 1,  # a reading at the very end belongs to the run, too
     )
     return {period: PeriodProcess(cpus=cpus, memory_peak_bytes=peak) for period, cpus, peak in rows}
 
 
 def lived_by_period(processes: Processes, grid: Grid) -> list[int]:
-    """For how long in each period at least one process was there."""
+    """Return for each period the time in which at least one process existed."""
     lived = [0] * grid.periods
     until = grid.origin_ns
     for process in sorted(processes.all, key=lambda one: one.start_ns):
@@ -90,7 +90,7 @@ FROM counts LEFT JOIN told USING (period)"""
 
 
 def read_steps_by_period(store: Store, phase: str, grid: Grid) -> dict[int, PeriodSteps]:
-    """By number of the period; those in which no step ended are not there."""
+    """Return step figures by period number, without periods in which no step ended."""
     rows = store.rows(
         _STEPS,
         phase=phase,
@@ -109,12 +109,12 @@ _NOT_READ: Final = PeriodProcess(cpus=None, memory_peak_bytes=None)
 def read_periods(
     run: RunFolder, every_ns: int, rank: int | None = None, phase: str | None = None
 ) -> Periods:
-    """What is stored of the run, cut into periods of ``every_ns``; whole minutes.
+    """Return the stored figures of a run, by periods of ``every_ns``, a multiple of a minute.
 
     Raises:
         NoSuchRun: no process of that rank is known.
         NoSuchPhase: the run has no steps of that phase, or no requests.
-        UsageError: these are too many periods.
+        UsageError: there are too many periods.
         StoreError: a file of the run cannot be read.
     """
     store = Store(run.path, rank)
@@ -124,7 +124,7 @@ def read_periods(
     of_steps = main_phase(store) if phase is None else chosen_phase(run, store, phase)
     grid = lay_grid(*_bounds(store, processes, run.facts.started_ns), every_ns)
     steps = read_steps_by_period(store, of_steps, grid) if of_steps else {}
-    # Those of a phase are asked for: requests are in none.
+    # If a phase is requested, requests are excluded: they belong to no phase.
     is_told = phase is None or of_steps is None
     requests = read_requests_by_period(store, grid.origin_ns, every_ns) if is_told else {}
     undated = requests.pop(None, [])
@@ -155,7 +155,7 @@ def read_periods(
 
 
 def _bounds(store: Store, processes: Processes, started_ns: int) -> tuple[int, int]:
-    """The first and the last moment that anything is known of."""
+    """Return the times of the first and the last record."""
     ((first, last),) = store.rows(
         "SELECT min(t), max(t) FROM (SELECT end_ns AS t FROM steps UNION ALL "
         "SELECT minute_ns FROM durations)"

@@ -29,23 +29,23 @@ _FUNCTIONS: Final = """SELECT name, arg_max(section, section_ns) AS section,
     sum(count)::BIGINT AS calls, sum(self_ns)::BIGINT AS own_ns, sum(total_ns)::BIGINT AS total_ns
 FROM totals WHERE what = 'python' GROUP BY name ORDER BY own_ns DESC, name"""
 _WRITTEN: Final = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<name>.+)")
-"""As PyTorch names one that is written in Python; one in C is in angle brackets."""
+"""PyTorch's name of a Python function; the name of a C function is in angle brackets."""
 _OURS: Final = re.compile(r"(.*/)?otel_mlperf/(recorder|journal|integrations|pytorch)/")
 
 
 class WindowFunctions(NamedTuple):
-    """All of them, the largest first."""
+    """Functions of profiler windows, largest first."""
 
     windows: int
     ranks: int
     duration_ns: int
-    """Of the windows that have any."""
+    """Duration of the windows that have functions."""
     functions: Sequence[dict[str, Any]]
-    """Name, file and line, section with most of it, calls and times."""
+    """Name, file and line, the section with most of the time, calls and times."""
 
 
 def read_window_functions(store: Store, section: str | None = None) -> WindowFunctions | None:
-    """Those whose time is mostly in one section, if it is given; None where there are none."""
+    """Return the functions, or only those mostly in one section; None if there are none."""
     ((windows, ranks, duration_ns),) = store.rows(_WINDOWS)
     if not windows:
         return None
@@ -68,55 +68,55 @@ HotKind = Literal[Kind, "window"]
 
 
 class HotSection(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of one section in one phase; ``window``: of all, in profiler windows."""
+    """Profile of one section in one phase; ``window``: of all profiler windows."""
 
     section: str
-    """Empty: all that profiler windows with stacks saw."""
+    """Empty: everything in profiler windows with stacks."""
     category: str
     phase: str
     kind: HotKind
     calls: int
-    """Of the section, that were profiled; windows."""
+    """Profiled calls of the section, or windows."""
     ranks: int
     duration_ns: int
-    """Of those calls or windows, with what the profiler took."""
+    """Duration of those calls or windows, including the profiler's cost."""
     kept_bytes: int
-    """That they allocated and had not freed at their end."""
+    """Bytes allocated and not freed at the end of the calls."""
     peak_bytes: int
-    """The most of it at one time in one of them."""
+    """Peak of these bytes in one call."""
     spots: list[HotPart]
-    """The largest first."""
+    """Functions or lines, largest first."""
     more: int
-    """Others, at least so many, that one of the processes left out."""
+    """Minimum number of further ones that a process left out."""
     left_out: dict[str, int]
-    """Calls of which nothing is known, by the reason."""
+    """Calls without a profile, by reason."""
     passed_over: int
-    """Calls that ran while another section was profiled."""
+    """Calls during which another section was profiled."""
 
 
 class HotPart(HotSpot, frozen=True, kw_only=True, omit_defaults=False):
     """One function or line in all profiled calls of a section."""
 
     share: float
-    """Of the calls' time, or of the bytes."""
+    """Share of the calls' time, or of the bytes."""
     within: str = ""
-    """Of a function in profiler windows: the section that most of it is in."""
+    """For a function in profiler windows: the section with most of its time."""
 
 
 class HotRun(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="hot/1"):
-    """What was profiled in a run: sections, and functions of profiler windows."""
+    """Profiles of a run: sections, and functions of profiler windows."""
 
     id: str
-    """Of the run."""
+    """Id of the run."""
     short_id: str
     sections: list[HotSection]
-    """The longest first, windows last; empty: nothing was profiled."""
+    """Longest first, windows last; empty: nothing was profiled."""
     growths: list[MemoryGrowth] = []
-    """What programs had more of between two points, in the order in which they asked."""
+    """Memory growth between two points, in the order of the programs' requests."""
 
 
 def find_hot(run: RunFolder, section: str | None = None, rank: int | None = None) -> HotRun:
-    """What was profiled in a run, of one section or one rank if they are given."""
+    """Return the profiles of a run, or only those of one section or one rank."""
     groups: dict[tuple[str, str, Kind], list[ProfiledCall]] = defaultdict(list)
     for call in read_calls(run.path):
         if section in (None, call.section) and rank in (None, call.rank):
@@ -124,7 +124,7 @@ def find_hot(run: RunFolder, section: str | None = None, rank: int | None = None
     sections = [_added_up(calls) for calls in groups.values()]
     sections.sort(key=lambda one: (-one.duration_ns, one.section))
     sections += _windows(Store(run.path, rank), section)
-    # What has grown is the process's, and no section's.
+    # Memory growth belongs to the process, not to a section.
     growths = [
         growth
         for growth in (read_growths(run.path) if section is None else ())

@@ -29,36 +29,36 @@ _PLACES: Final = ("section", "phase", "step")
 _OVERLAPPING: Final = ("annotation", "stream")
 
 Rows = list[dict[str, Any]]
-"""Of a table."""
+"""Rows of a table."""
 
 
 class Whole(NamedTuple):
-    """What the shares are of."""
+    """Reference times of the shares."""
 
     window_ns: int
-    """The time of the windows, or of a step, all ranks together."""
+    """Duration of the windows, or of a step, summed over all ranks."""
     busy_ns: int | None
-    """Of the devices; None: none was at work."""
+    """Busy time of the devices; None: no device worked."""
 
 
 def table(
     rows: Mapping[str, Rows], by: By, of: Whole, windows: Sequence[WindowFacts]
 ) -> list[KernelRow]:
-    """The longest first; streams by how busy they were."""
+    """Return the rows of the table, longest first; streams by busy time."""
     if by == "stream":
         return _streams(rows, windows)
     is_device = of.busy_ns is not None
     mine = rows_of(rows, by, is_device=is_device)
     if not any(row["name"] for row in mine):
-        return []  # nothing is known but what is in none
+        return []  # only work without any such group is known
     measured = "total_ns"
     whole = of.window_ns if of.busy_ns is None or by == "annotation" else of.busy_ns
     if by == "operator":
         measured = "device_ns" if is_device else "self_ns"
-        # Threads wait beside each other: the time of the window is no whole that operators make up.
+        # Threads run concurrently, so operators do not add up to the duration of the window.
         whole = whole if is_device else sum(row["self_ns"] for row in mine)
     if by == "step":
-        # Every window may have its ProfilerStep#5: different steps, which are not to be added up.
+        # Each window may have a ProfilerStep#5: different steps, which must not be summed.
         mine = _told_apart(mine, windows)
     kernel_rows = [
         _row(part, measured, whole, f"in no {by}")
@@ -68,7 +68,7 @@ def table(
 
 
 def choose_rows(kernels: Kernels, top: int | None) -> Kernels:
-    """The first rows of the table, what the others come to, and what all of them do."""
+    """Return the first rows, with the sums of the remaining rows and of all rows."""
     rows = kernels.rows
     more = rows[len(rows) if top is None else top :]
     return replace(
@@ -90,7 +90,7 @@ def _add_up(rows: Sequence[KernelRow], by: str) -> RowsTogether:
 
 
 def rows_of(rows: Mapping[str, Rows], by: By, *, is_device: bool) -> Rows:
-    """The totals that are grouped like that; of a place those of the device, where there is one."""
+    """Return the totals of that grouping; for places the device's totals, if a device worked."""
     mine = [row for row in rows["totals"] if row["what"] == by]
     if by in _PLACES:
         mine = [row for row in mine if row["category"] == (ON_DEVICE if is_device else ON_HOST)]
@@ -98,7 +98,7 @@ def rows_of(rows: Mapping[str, Rows], by: By, *, is_device: bool) -> Rows:
 
 
 def count_groups(rows: Mapping[str, Rows], *, is_device: bool) -> dict[str, int]:
-    """How many rows each way to group them has."""
+    """Return the number of rows of each grouping."""
     return {
         what: len({row["name"] for row in rows_of(rows, what, is_device=is_device)} - {""})
         for what in BY
@@ -106,7 +106,7 @@ def count_groups(rows: Mapping[str, Rows], *, is_device: bool) -> dict[str, int]
 
 
 def _told_apart(steps: Rows, windows: Sequence[WindowFacts]) -> Rows:
-    """Steps of one name in several windows, by their rank, else by their trace: each is its own."""
+    """Add rank or trace to the names of equally named steps of several windows."""
     traces = {window.digest: window.trace for window in windows}
     of_name = grouped(steps, ("name",))
     of_rank = grouped(steps, ("name", "rank"))
@@ -123,9 +123,9 @@ def _told_apart(steps: Rows, windows: Sequence[WindowFacts]) -> Rows:
 
 
 def _row(rows: Rows, measured: str, whole: int, nameless: str) -> KernelRow:
-    """One name; its section is that with most of its time in all windows."""
+    """Return the row of one name, with the section that has most of its time in all windows."""
     first = rows[0]
-    # A quantile cannot be made from the quantiles of parts: it is told of a single window only.
+    # Quantiles of several windows cannot be merged: only a single window has them.
     single = first if len(rows) == 1 else {}
     count, total = sum(row["count"] for row in rows), sum(row["total_ns"] for row in rows)
     in_section: dict[str, int] = defaultdict(int)
@@ -152,16 +152,16 @@ def _row(rows: Rows, measured: str, whole: int, nameless: str) -> KernelRow:
 
 
 def device_figures(rows: Rows, keys: tuple[str, ...]) -> list[DeviceFigures]:
-    """Of each device, or stream, by what tells them apart."""
+    """Return the figures of each device or stream, grouped by ``keys``."""
     parts = grouped(rows, keys)
     return [added(parts[key], parts[key][0]) for key in sorted(parts)]
 
 
 def added(rows: Rows, only: dict[str, Any] | None) -> DeviceFigures:
-    """The figures of several windows, devices or streams; ``only`` if it is only one of these."""
+    """Sum figures of several windows, devices or streams; ``only`` if all are of one of these."""
     single = rows[0] if len(rows) == 1 else {}
     delays = [row["delay_max_ns"] for row in rows if row["delay_max_ns"] is not None]
-    # Windows that an earlier version counted have no overlap.
+    # Windows counted by an earlier version have no overlap figure.
     sums = {name: sum(row[name] or 0 for row in rows) for name in DeviceFigures.ADDED}
     return DeviceFigures(
         rank=only["rank"] if only else None,
@@ -175,7 +175,7 @@ def added(rows: Rows, only: dict[str, Any] | None) -> DeviceFigures:
 
 
 def _streams(rows: Mapping[str, Rows], windows: Sequence[WindowFacts]) -> list[KernelRow]:
-    """The streams by how busy they were; ``share`` is of their windows."""
+    """Return the streams by busy time; ``share`` is relative to their windows."""
     keys = ("rank", "device", "stream")
     streams = grouped([row for row in rows["streams"] if row["stream"] is not None], keys)
     totals = grouped([row for row in rows["totals"] if row["what"] == "stream"], keys)
@@ -197,13 +197,13 @@ def _streams(rows: Mapping[str, Rows], windows: Sequence[WindowFacts]) -> list[K
 
 
 def busy_of(devices: Iterable[DeviceFigures]) -> int | None:
-    """The busy time of devices together; None where there is none."""
+    """Return the busy time of the devices, summed; None without devices."""
     times = [device.busy_ns for device in devices]
     return sum(times) if times else None
 
 
 def grouped(rows: Rows, keys: tuple[str, ...]) -> dict[tuple[Any, ...], Rows]:
-    """Rows that have the same in the columns ``keys``, by these."""
+    """Group rows by their values in the columns ``keys``."""
     groups: dict[tuple[Any, ...], Rows] = defaultdict(list)
     for row in rows:
         groups[tuple(row[key] for key in keys)].append(row)

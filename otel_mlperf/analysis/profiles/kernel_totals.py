@@ -66,7 +66,7 @@ _WHAT: Final = {"operator": ("event", "operator"), "section": ("section", "")}
 
 
 def read_peaks(store: Store) -> list[dict[str, Any]]:
-    """Of each device of each rank: when, in which operator and section; empty: in none."""
+    """Return each device's memory peak by rank: its time, operator and section; empty: in none."""
     peaks = store.records(_PEAKS)
     for peak in peaks:
         about = {"rank": peak["rank"], "restart": peak["restart"], "at": peak["time_ns"]}
@@ -81,10 +81,10 @@ _GAPS: Final = 20
 
 
 def read_rows(run: RunFolder, rank: int | None = None) -> dict[str, Rows]:
-    """The rows of all windows of a run; of one ``rank``, if it is given.
+    """Return the rows of all windows of a run, or only of one ``rank``.
 
     Raises:
-        NoSuchWindow: the run, or that rank of it, has none.
+        NoSuchWindow: the run, or that rank, has no windows.
         StoreError: a file of the run cannot be read.
     """
     store = Store(run.path, rank)
@@ -92,7 +92,7 @@ def read_rows(run: RunFolder, rank: int | None = None) -> dict[str, Rows]:
     if not rows["windows"]:
         raise NoSuchWindow(_no_window(run, store, rank))
     shown = ", ".join(f"'{what}'" for what in BY)
-    # A part holds more kinds of totals than commands show; those are never read.
+    # Parts contain more kinds of totals than commands show: the remaining kinds are never read.
     rows["totals"] = store.records(f"SELECT * FROM totals WHERE what IN ({shown})")
     rows["peaks"] = read_peaks(store)
     return rows
@@ -101,9 +101,9 @@ def read_rows(run: RunFolder, rank: int | None = None) -> dict[str, Rows]:
 def find_kernels(
     rows: Mapping[str, Rows], source: str, by: By | None = None, world_size: int | None = None
 ) -> Kernels:
-    """What the windows come to; by kernel, or by operator where no device was at work."""
+    """Return the windows' totals, by kernel, or by operator if no device worked."""
     windows = find_windows(rows)
-    # A row without a stream is the whole device: streams overlap, and would add up to more.
+    # A row without a stream is the whole device: overlapping streams would sum to more.
     whole = [row for row in rows["streams"] if row["stream"] is None]
     devices = device_figures(whole, ("rank", "device"))
     chosen: By = by or ("kernel" if devices else "operator")
@@ -127,7 +127,7 @@ def find_kernels(
 
 
 def find_windows(rows: Mapping[str, Rows]) -> list[WindowFacts]:
-    """Rank by rank, in the order of their times."""
+    """Return the windows by rank, in time order."""
     known = read_completeness(rows["completeness"])
     windows = [_window(row, known) for row in rows["windows"]]
     numbers = [row["number"] for row in rows["windows"]]
@@ -187,9 +187,9 @@ def _captured(text: str | None) -> CapturedWork | None:
 
 
 def find_collectives(rows: Rows) -> list[CollectiveFigures]:
-    """The longest first; their copies on a device's rows are the kernels."""
+    """Return collectives, longest first; their copies on a device's rows are the kernels."""
     mine = [row for row in rows if row["what"] == "annotation" and row["kind"]]
-    # The device has a copy of each annotation: both together would count everything twice.
+    # The device has a copy of each annotation: including both would count everything twice.
     mine = [row for row in mine if not row["category"].startswith("gpu_")]
     collectives = [
         CollectiveFigures(
@@ -203,7 +203,7 @@ def find_collectives(rows: Rows) -> list[CollectiveFigures]:
 
 
 def find_collective_kernels(windows: Rows) -> list[CollectiveKernels]:
-    """The longest first, of all windows."""
+    """Return the collective kernels of all windows, longest first."""
     parts: dict[tuple[str, int | None], list[CollectiveTotal]] = {}
     for window in windows:
         text = window["collectives"]
@@ -228,11 +228,11 @@ def _collective_kernels(
 
 
 def find_copies(rows: Rows) -> list[CopyFigures]:
-    """The longest first, by direction, name and whether the memory was pageable."""
+    """Return the copies by direction, name and pageable memory, longest first."""
     copies = []
     for part in grouped(rows, ("direction", "name", "pageable")).values():
         sizes = [row["bytes"] for row in part if row["bytes"] is not None]
-        # Only the time of copies whose size is known: the rate of the others is no part of it.
+        # Only copies of known size contribute to the rate.
         sized = sum(row["sized_ns"] for row in part)
         copies.append(
             CopyFigures(
@@ -255,7 +255,7 @@ def _gaps(rows: Rows) -> list[GapFigures]:
 
 
 def _memory(rows: Rows, peaks: Rows) -> list[AllocatorPeak]:
-    """The highest point of each device's allocator over all windows."""
+    """Return the peak of each device's allocator over all windows."""
     parts = grouped(rows, ("rank", "device_type", "device"))
     at = {(peak["rank"], peak["device_type"], peak["device"]): peak for peak in peaks}
     return [
@@ -283,15 +283,15 @@ def find_step(
     by: By | None = None,
     world_size: int | None = None,
 ) -> Kernels:
-    """The step's kernels, or its operators where no device was at work for it.
+    """Return the step's kernels, or its operators if no device worked for it.
 
     Args:
         tables: the rows of all windows.
         chosen: the step on each rank.
         recorded: its events.
-        source: what was looked at.
+        source: name of the run or trace.
         by: how rows are grouped.
-        world_size: how many ranks the run has.
+        world_size: number of ranks of the run.
     """
     counted = count_step(tables, chosen, recorded)
     is_device = counted.busy_ns is not None

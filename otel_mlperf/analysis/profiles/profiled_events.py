@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _PYTHON: Final = "python"
 _BESIDE: Final = "beside"
-"""On a device, and no work."""
+"""An event on a device that is not work."""
 _ORDER: Final = {ANNOTATION: 0, OPERATOR: 1}
-"""Of equal intervals the lower is around the others; what is none of these is innermost."""
+"""Nesting order of equal intervals: the lower one is outer; any other kind is innermost."""
 _INNERMOST: Final = 2
 
 
@@ -47,37 +47,37 @@ class ProfiledEvent(msgspec.Struct, eq=False):
     more: dict[str, Any]
     own_ns: int = 0
     device_ns: int = 0
-    """Of work that it launched itself."""
+    """Device time of work that it launched itself."""
     section: str = ""
     is_inside: bool = False
-    """Whether an operator is around it; of device work, whether one launched it."""
+    """Whether an operator encloses it; for device work, whether an operator launched it."""
 
     @property
     def duration_ns(self) -> int:
-        """How long it took."""
+        """Return the duration of the event."""
         return self.end_ns - self.start_ns
 
 
 class _Above(NamedTuple):
-    """What there is above an event."""
+    """Ancestors of an event."""
 
     depth: int
     annotation: str
-    """Name of the innermost that a person put there."""
+    """Name of the innermost annotation of a person."""
     operator: ProfiledEvent | None
     anchor: str
-    """Id of what is no event."""
+    """Id of the nearest ancestor that is not an event."""
 
 
 def find_events(
     recorded: StepEvents, known: Mapping[tuple[str, str], tuple[str, str]], step: str
 ) -> list[ProfiledEvent]:
-    """The events of a step.
+    """Return the events of a step.
 
     Args:
         recorded: their rows, and the sections above them.
-        known: category and name to what an event of theirs is, and its kind.
-        step: the step's name, which is no section.
+        known: what an event is and its kind, by category and name.
+        step: the step's name, which is not a section.
     """
     events = [_event(row, known) for row in recorded.events]
     tree = _Tree(events, step)
@@ -86,17 +86,17 @@ def find_events(
         above = tree.above(event)
         name, is_step = recorded.sections.get(above.anchor, ("", True))
         event.section = (above.annotation or name) if is_step else name
-        is_captured = names.CAPTURED_OPERATOR in event.more  # that, not what launched its graph
+        is_captured = names.CAPTURED_OPERATOR in event.more  # preferred to the graph's launcher
         if event.what == KERNEL and above.operator is not None and not is_captured:
             above.operator.device_ns += event.duration_ns
             event.is_inside = True
-        # What is a device's lies inside nothing on a thread of the host; what is inside a frame of
-        # Python is inside the operator around that.
+        # Device events are not nested in host threads. An event in a Python frame is nested in
+        # the operator around that frame.
         if event.what not in (KERNEL, _BESIDE, _PYTHON):
             tracks[event.rank, event.track].append(event)
     for there in tracks.values():
         there.sort(key=lambda event: (event.start_ns, -event.end_ns))
-        # Traces of whole microseconds are full of ties, and their order decides who is inside whom.
+        # Traces in whole microseconds contain many ties, whose order determines the nesting.
         _settle_ties(there, tree)
         _take_out(there)
     return events
@@ -127,7 +127,7 @@ def _event(
 
 
 class _Tree:
-    """Who is above whom."""
+    """Ancestors of all events."""
 
     def __init__(self, events: Iterable[ProfiledEvent], step: str) -> None:
         self._by_id = {(event.rank, event.span): event for event in events}
@@ -135,14 +135,14 @@ class _Tree:
         self._below: dict[tuple[int, str], _Above] = {}
 
     def above(self, event: ProfiledEvent) -> _Above:
-        """What is above one event; each is looked at once, however deep they nest."""
+        """Return the ancestors of an event; each event is visited once, however deep they nest."""
         way = []
         key = (event.rank, event.parent)
         while key not in self._below and key in self._by_id:
             way.append(self._by_id[key])
             key = (key[0], way[-1].parent)
         nearest = self._below.get(key) or _Above(0, "", None, key[1])
-        # From the outermost in: each takes what is known of the one above it.
+        # From the outermost inward: each event inherits the ancestors of the one above it.
         for inner in reversed(way):
             is_name = inner.what == ANNOTATION and not inner.kind and inner.name != self._step
             nearest = _Above(
@@ -156,7 +156,7 @@ class _Tree:
 
 
 def _settle_ties(there: list[ProfiledEvent], tree: _Tree) -> None:
-    """Puts events of equal times in the order in which they contain each other."""
+    """Sort events of equal times by their nesting."""
     begin = 0
     for end in range(1, len(there) + 1):
         first = there[begin]
@@ -175,16 +175,16 @@ def _times(event: ProfiledEvent) -> tuple[int, int]:
 
 
 def _take_out(there: list[ProfiledEvent]) -> None:
-    """What lies inside another one is no time of that one's own.
+    """Subtract nested events from the own time of the event around them.
 
-    ``there`` begin one after the other; of those that begin at once the outer ones come first.
+    ``there`` is sorted by start; of events with the same start the outer ones come first.
     """
     open_: list[tuple[ProfiledEvent, CoveredTime]] = []
     for event in there:
         while open_ and not _holds(open_[-1][0], event):
             _close(*open_.pop())
         if open_:
-            # From the innermost one alone: the one around that has lost this time with it already.
+            # Subtract it only from the innermost event: the outer ones exclude that one already.
             around, cover = open_[-1]
             cover.add(event.start_ns, event.end_ns)
             event.is_inside = around.is_inside or around.what == OPERATOR
@@ -194,7 +194,7 @@ def _take_out(there: list[ProfiledEvent]) -> None:
 
 
 def _holds(around: ProfiledEvent, event: ProfiledEvent) -> bool:
-    """Whether an event that does not begin later is around another one."""
+    """Return whether ``around`` encloses an event that does not start earlier."""
     return around.end_ns >= event.end_ns and around.end_ns > event.start_ns
 
 

@@ -34,7 +34,7 @@ _OTHER: Final = "other"
 
 
 class ProfiledStepRows(NamedTuple):
-    """A step's part of the tables, and how long devices were at work for it."""
+    """A step's rows of the tables, and the busy times of devices."""
 
     rows: dict[str, Rows]
     busy_ns: int | None
@@ -45,7 +45,7 @@ class ProfiledStepRows(NamedTuple):
 def count_step(
     tables: Mapping[str, Rows], chosen: Sequence[ProfiledStep], recorded: StepEvents
 ) -> ProfiledStepRows:
-    """Counts a step; ``tables`` are of the whole windows, and know what is behind a name."""
+    """Compute a step's rows; ``tables`` of the whole windows identify each name."""
     known = {(row["category"], row["name"]): (row["what"], row["kind"]) for row in tables["totals"]}
     events = find_events(recorded, known, chosen[0].name)
     work = [event for event in events if event.what == KERNEL]
@@ -65,7 +65,7 @@ def count_step(
     talk = _busy(event for event in work if event.kind == _COMMUNICATION)
     compute = _busy(event for event in work if event.kind == _COMPUTE)
     both = _busy(event for event in work if event.kind in (_COMMUNICATION, _COMPUTE))
-    # What is in both together and not in computing is communication that nothing hides.
+    # The union minus the compute time is exposed communication.
     return ProfiledStepRows(rows, _busy(work), talk, both - compute)
 
 
@@ -93,8 +93,8 @@ def _by_name(events: Iterable[ProfiledEvent], digests: Mapping[int, str]) -> Row
 def _in_no_operator(
     events: Iterable[ProfiledEvent], work: Iterable[ProfiledEvent], digests: Mapping[int, str]
 ) -> Rows:
-    """Device work that no operator launched: by that of its graph's capture, or else its call."""
-    # By its number, and by its id, which is said where the number is not that of its work.
+    """Return device work outside operators, by the operator of its graph's capture, or its call."""
+    # Keyed by its number, and by its id, which work names if its own number differs.
     calls: dict[tuple[int, int | str], ProfiledEvent] = {}
     for event in events:
         number = event.more.get(names.CORRELATION_ID)
@@ -115,7 +115,7 @@ def _in_no_operator(
     for (rank, category, name), part in groups.items():
         launched = [event for event, _ in part]
         section, spent = _main_section(launched)
-        # Of an unknown call the work itself is counted.
+        # If the call is unknown, the work itself is counted.
         counted = list({id(call): call for _, call in part}.values())
         totals.append(
             _total(rank, OPERATOR, category, name, counted)
@@ -127,7 +127,7 @@ def _in_no_operator(
 
 
 def _main_section(part: Iterable[ProfiledEvent]) -> tuple[str, int]:
-    """The section with most of their time, and how much that is."""
+    """Return the section with most of their time, and that time."""
     spent: dict[str, int] = defaultdict(int)
     for event in part:
         if event.section:
@@ -141,7 +141,7 @@ def _by_place(
     step: ProfiledStep,
     digests: Mapping[int, str],
 ) -> Rows:
-    # An operator inside another one is in that one's time already.
+    # A nested operator is already included in the outer operator's time.
     outermost = [event for event in events if event.what == OPERATOR and not event.is_inside]
     totals = []
     for category, part in ((ON_DEVICE, work), (ON_HOST, outermost)):
@@ -205,7 +205,7 @@ def _streams(work: Iterable[ProfiledEvent], lengths_ns: Mapping[int, int]) -> Ro
 
 
 def _of_streams(work: Iterable[ProfiledEvent]) -> dict[tuple[int, int, int], list[ProfiledEvent]]:
-    """By rank, device and stream; what does not tell them is of none."""
+    """Group work by rank, device and stream; work without these is excluded."""
     streams: dict[tuple[int, int, int], list[ProfiledEvent]] = defaultdict(list)
     for event in work:
         device, stream = (event.more.get(key) for key in (names.DEVICE_INDEX, names.STREAM_ID))
@@ -217,7 +217,7 @@ def _of_streams(work: Iterable[ProfiledEvent]) -> dict[tuple[int, int, int], lis
 def _copies(work: Iterable[ProfiledEvent], known: Rows) -> Rows:
     about: dict[str, tuple[str, bool]] = {}
     for row in known:
-        # Of one name in several directions a single event does not say which is its own.
+        # If a name occurs in several directions, a single event's direction is unknown.
         same = about.get(row["name"], (row["direction"],))[0] == row["direction"]
         about[row["name"]] = (row["direction"] if same else _OTHER, row["pageable"])
     rows = []
@@ -240,8 +240,8 @@ def _copies(work: Iterable[ProfiledEvent], known: Rows) -> Rows:
 
 
 def _busy(work: Iterable[ProfiledEvent]) -> int:
-    """For how long something of it was going on, added up over devices."""
-    # Device by device: two that work at the same time are two busy devices.
+    """Return the time in which some of the work was running, summed over devices."""
+    # Computed per device: two concurrent devices count as two busy devices.
     of_device: dict[tuple[int, int | None], list[ProfiledEvent]] = defaultdict(list)
     for event in work:
         of_device[event.rank, event.more.get(names.DEVICE_INDEX)].append(event)

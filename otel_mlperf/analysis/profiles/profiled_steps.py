@@ -30,7 +30,7 @@ _NEWEST: Final = f"{_SAME} AND n = (SELECT max(n) FROM spans WHERE {_SAME})"
 
 
 class ProfiledStep(NamedTuple):
-    """A step as a window names it."""
+    """A step as named by a profiler window."""
 
     name: str
     phase: str
@@ -39,22 +39,22 @@ class ProfiledStep(NamedTuple):
     rank: int
     restart: int
     digest: str
-    """Of the window."""
+    """Digest of the window's trace."""
 
 
 class StepEvents(NamedTuple):
-    """What is known of a step, on all ranks."""
+    """Events and sections of a step, on all ranks."""
 
     events: Rows
     """Rows of table ``spans``, of the kind *event*."""
     sections: dict[str, tuple[str, bool]]
-    """Id of each recorded section above them to its name, and whether it is the step itself."""
+    """Name of each recorded section above them, and whether it is the step itself, by id."""
     lengths_ns: dict[int, int]
-    """Of the step, by rank: its own time, without what others did inside it."""
+    """Own duration of the step by rank, without other work inside it."""
 
 
 def find_profiled(windows: Rows) -> list[ProfiledStep]:
-    """The steps that windows name, rank by rank in their order."""
+    """Return the steps that windows name, by rank in their order."""
     profiled = []
     for row in sorted(windows, key=lambda row: (row["rank"], row["restart"], row["start_ns"])):
         for name in json.loads(row["steps"]):
@@ -67,18 +67,18 @@ def find_profiled(windows: Rows) -> list[ProfiledStep]:
 def choose_step(
     known: Sequence[ProfiledStep], number: int, phase: str | None, looked_at: str
 ) -> list[ProfiledStep]:
-    """The step of that number on each rank; of a number in several phases, that of the training.
+    """Return the step of that number on each rank; training takes precedence over other phases.
 
-    A number that was used again means the newest.
+    If a number was used again, the newest step is meant.
 
     Raises:
-        NoSuchStep: it was not profiled; names those that were.
+        NoSuchStep: it was not profiled; the message lists profiled steps.
     """
     same = [step for step in known if step.number == number and phase in (None, step.phase)]
     if not same:
         raise NoSuchStep(_no_such_step(known, number, phase, looked_at))
     phases = {step.phase for step in same}
-    # Empty sorts first: a step that was recorded goes before one that only an annotation shows.
+    # Empty sorts first: a recorded step takes precedence over one that only an annotation shows.
     chosen = names.TRAIN if names.TRAIN in phases else max(phases)
     newest = max(step.restart for step in same if step.phase == chosen)
     return [step for step in same if (step.phase, step.restart) == (chosen, newest)]
@@ -99,7 +99,7 @@ def _no_such_step(
 
 
 def _listed(numbers: Iterable[int]) -> str:
-    """``11-13, 55-57``."""
+    """Format numbers as ``11-13, 55-57``."""
     runs = [
         [number for _, number in part]
         for _, part in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
@@ -108,10 +108,10 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def read_step_events(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
-    """The events of a step and what is above them.
+    """Return the events of a step and their ancestors.
 
     Raises:
-        NoSuchStep: they had to make room for newer ones.
+        NoSuchStep: its events were evicted to make room for newer ones.
         StoreError: a file of the run cannot be read.
     """
     first = chosen[0]
@@ -133,8 +133,8 @@ def _recorded(store: Store, step: ProfiledStep) -> StepEvents:
         f"(SELECT unnest([parent_id, root_id]) FROM spans WHERE {_NEWEST})",
         **values,
     )
-    # A step's own time is without a validation or checkpoint inside it; of one that was open when
-    # its process died only the span is known.
+    # A step's own time excludes a validation or checkpoint inside it. If a step was open when its
+    # process died, only its span is known.
     measured = store.rows(
         "SELECT rank, arg_max(duration_ns, n) FROM steps WHERE phase = $phase "
         "AND number = $number AND restart = $restart GROUP BY rank",
@@ -157,12 +157,12 @@ def _annotated(store: Store, name: str) -> StepEvents:
 
 
 def below_annotation(events: Rows, name: str) -> StepEvents:
-    """The annotations of that name, and everything below them."""
+    """Return the annotations of that name, and everything below them."""
     by_id = {row["span_id"]: row for row in events}
     inside: dict[str, bool] = {}
     for row in events:
-        # What was asked once is known for all on its way up: windows have a million events, and
-        # Python frames among them nest by the hundred.
+        # Cache the answer for all ancestors: windows have a million events, and hundreds of nested
+        # Python frames.
         way = []
         at: Mapping[str, Any] | None = row
         while at is not None and at["span_id"] not in inside and at["name"] != name:
@@ -173,7 +173,7 @@ def below_annotation(events: Rows, name: str) -> StepEvents:
         inside.setdefault(row["span_id"], is_inside)
     lengths: dict[int, int] = {}
     for row in events:
-        # The device's copy of the annotation lies below it.
+        # The device's copy of the annotation is a descendant of it.
         if row["name"] == name and not inside.get(row["parent_id"]):
             length = row["end_ns"] - row["start_ns"]
             lengths[row["rank"]] = max(length, lengths.get(row["rank"], 0))

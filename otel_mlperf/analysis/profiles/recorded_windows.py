@@ -24,7 +24,7 @@ REMEDIES: Final = {
     "it ended before their first step": "begin earlier: with a smaller wait; count steps, not "
     "epochs, where no step has an epoch",
 }
-"""What to do about each reason for which windows are left out."""
+"""Remedy for each reason for which windows are left out."""
 _METRICS: Final = (
     names.SKIPPED_BUSY,
     names.SKIPPED_NO_TORCH,
@@ -36,15 +36,15 @@ _METRICS: Final = (
 
 
 def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[str]:
-    """Names of the traces that the run's processes have finished, and no table holds yet."""
-    # The name of a trace alone is not enough: two ranks may call theirs alike.
+    """Return the names of traces that processes have finished and no table contains yet."""
+    # The name of a trace alone is not unique: two ranks may use the same name.
     known = {tuple(row) for row in store.rows("SELECT rank, restart, trace FROM windows")}
     unread = []
     for path in sorted((run.path / FOLDER).glob(f"*{WINDOW_SUFFIX}")):
         try:
             window = read_window(path)
         except JournalError:
-            continue  # nobody will read it, and the agent's log says so
+            continue  # it cannot be read, and the agent's log reports that
         is_known = (window.rank, window.restart, window.trace) in known
         if not is_known and rank in (None, window.rank):
             unread.append(window.trace)
@@ -52,13 +52,13 @@ def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[s
 
 
 def read_unknown_rows(store: Store) -> list[UnknownRows]:
-    """Rows of the timeline that may be a device's and are not known, of all windows."""
+    """Return unidentified timeline rows of all windows, which may belong to a device."""
     texts = store.rows("SELECT unknown_rows FROM windows WHERE unknown_rows IS NOT NULL")
     return [rows for (text,) in texts for rows in msgspec.json.decode(text, type=list[UnknownRows])]
 
 
 def read_left_out(store: Store) -> dict[str, int]:
-    """How many windows were left out, all ranks together, by the reason in words."""
+    """Return the number of windows left out on all ranks, by reason."""
     rows = store.rows(
         "SELECT name, sum(last)::BIGINT FROM (SELECT name, arg_max(value, time_ns) AS last "
         "FROM readings WHERE list_contains($names, name) GROUP BY name, rank, restart, labels) "

@@ -37,19 +37,19 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     count: int
     self_ns: int
-    """In no other operator and no section of the same thread; on a device the whole duration."""
+    """Time in no other operator or section of the same thread; on a device the whole duration."""
     place: Place
     """``here``: on the section's thread; ``beside``: on another one; or on a ``device``."""
 
 
 def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, list[Operator]]:
-    """By the span id of the section, those of its thread first, then by time.
+    """Return the operators by span id of their section, those of its thread first, then by time.
 
     Args:
         store: of the run.
         step: trace id, rank and restart.
-        sections: the rows of the step's kept spans that are no events; what is under none of them
-            counts for the first.
+        sections: rows of the step's sampled spans that are not events; operators under none of them
+            count to the first.
     """
     events = store.records(
         "SELECT span_id, parent_id, name, category, track, thread_id, start_ns, end_ns, "
@@ -63,12 +63,12 @@ def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, 
 
 
 def roll_up_operators(events: list[_Row], sections: list[_Row]) -> dict[str, list[Operator]]:
-    """The same of rows that were read already, both by start."""
+    """Return the operators of rows that were already read, both sorted by start."""
     return _rolled_up(_Events(events, sections)) if events and sections else {}
 
 
 class _Events:
-    """The events of a step, and what is directly above each that counts."""
+    """Events of a step, and the nearest counted ancestor of each."""
 
     def __init__(self, events: list[_Row], sections: list[_Row]) -> None:
         self._by_id = {row["span_id"]: row for row in events}
@@ -82,7 +82,7 @@ class _Events:
         self._take_out(sections)
 
     def _counts(self, row: _Row) -> bool:
-        """Whether an event is told by name: operators, calls, and annotations inside operators."""
+        """Return whether an event is listed: operators, calls, and annotations inside operators."""
         activity = self._activity[row["span_id"]]
         if activity not in _PASSED_OVER:
             return True
@@ -92,7 +92,7 @@ class _Events:
         return above is not None
 
     def _above(self, row: _Row) -> _Row | None:
-        """The nearest counted event above."""
+        """Return the nearest counted ancestor."""
         above = self._by_id.get(row["parent_id"])
         while above is not None and above["span_id"] not in self._is_counted:
             above = self._by_id.get(above["parent_id"])
@@ -102,16 +102,16 @@ class _Events:
         span: str = row["parent_id"]
         while span in self._by_id:
             span = self._by_id[span]["parent_id"]
-        # Its section was not kept: the first one, the step itself, holds it in any case.
+        # If its section was not sampled, the first one, the step itself, contains it in any case.
         return span if span in self.sections else self._first
 
     def _take_out(self, sections: list[_Row]) -> None:
-        """What is inside another one on its thread is no time of that one's own."""
+        """Subtract nested events of the same thread from own times."""
         pieces = [(row, self._above(row)) for row in self.counted]
         directly: dict[str, list[_Row]] = defaultdict(list)
         for row in self.counted:
             directly[self.section[row["span_id"]]].append(row)
-        # A section that an operator is around is no time of that operator's own, either.
+        # A section nested in an operator is subtracted from that operator's own time, too.
         pieces += [(row, _around(row, directly.get(row["parent_id"], []))) for row in sections]
         place = {row["span_id"]: at for at, (row, _) in enumerate(pieces)}
         around = [
@@ -128,7 +128,7 @@ class _Events:
                 self.own[row["span_id"]] -= inner
 
     def place(self, row: _Row) -> Place:
-        """Where an event ran, seen from its section."""
+        """Return where an event ran, relative to its section."""
         if _is_device(row):
             return "device"
         section = self.sections[self.section[row["span_id"]]]
@@ -136,13 +136,13 @@ class _Events:
 
 
 def _is_within(row: _Row, outer: _Row) -> bool:
-    """Whether it takes time of what is above it: elsewhere it went on beside."""
+    """Return whether it uses time of the outer event; on another thread it ran concurrently."""
     is_on_host = not (_is_device(outer) or _is_device(row))
     return bool(is_on_host and outer["thread_id"] == row["thread_id"])
 
 
 def _around(inner: _Row, operators: list[_Row]) -> _Row | None:
-    """The innermost operator in which a section lies; its parent is a section all the same."""
+    """Return the innermost operator around a section, whose recorded parent is a section."""
     around = [
         row
         for row in operators
@@ -157,7 +157,7 @@ def _rolled_up(events: _Events) -> dict[str, list[Operator]]:
     grouped: dict[tuple[str, Place, str], list[int]] = defaultdict(list)
     for row in events.counted:
         span = row["span_id"]
-        # Children that outlive their parent (asynchronous ones) may take more than it has.
+        # Asynchronous children may outlive their parent, so their sum may exceed its duration.
         own = max(0, events.own[span])
         grouped[events.section[span], events.place(row), row["name"]].append(own)
     by_section: dict[str, list[Operator]] = defaultdict(list)
@@ -169,7 +169,7 @@ def _rolled_up(events: _Events) -> dict[str, list[Operator]]:
 
 
 def add_up(lists: Iterable[list[Operator]]) -> list[Operator]:
-    """Those of several sections of one name together."""
+    """Merge the operators of several sections of one name."""
     grouped: dict[tuple[str, Place], list[Operator]] = defaultdict(list)
     for operator in (operator for of in lists for operator in of):
         grouped[operator.name, operator.place].append(operator)

@@ -27,7 +27,7 @@ _MOST_NAMES: Final = 3
 
 
 def read_completeness(rows: Rows) -> dict[str, WindowCompleteness]:
-    """What is known of each window, by the digest of its trace."""
+    """Return the completeness of each window, by the digest of its trace."""
     return {
         row["digest"]: msgspec.convert(
             row | {name: json.loads(row[name]) for name in ("losses", "whole")}, WindowCompleteness
@@ -37,14 +37,14 @@ def read_completeness(rows: Rows) -> dict[str, WindowCompleteness]:
 
 
 def is_complete(windows: Sequence[WindowFacts]) -> bool:
-    """Whether no window is known to lack anything."""
+    """Return whether no window is known to lack data."""
     return all(window.completeness is None or window.completeness.is_complete for window in windows)
 
 
 def beside_other_ranks(
     windows: Sequence[WindowFacts], numbers: Sequence[int | None]
 ) -> list[WindowFacts]:
-    """The windows, with the steps that they lack; ``numbers`` are theirs, None of imported ones."""
+    """Add missing steps to the windows' losses; ``numbers`` are theirs, None for imported ones."""
     told = []
     for window, number in zip(windows, numbers, strict=True):
         same = [

@@ -17,12 +17,12 @@ from otel_mlperf.store.window_facts import (  # noqa: TC001
 
 
 class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One window."""
+    """Facts about one profiler window."""
 
     rank: int
     restart: int
     trace: str
-    """File name."""
+    """File name of the trace."""
     digest: str
     start_ns: int
     duration_ns: int
@@ -30,20 +30,20 @@ class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[str]
     events: int
     categories: dict[str, int]
-    """Events by category, as the trace writes it."""
+    """Number of events by category, as named in the trace."""
     orphans: dict[str, int]
     damage: list[dict[str, Any]]
-    """What could not be read, by kind: occurrences, byte offset of the first, an example."""
+    """Unreadable data by kind: occurrences, byte offset of the first, an example."""
     completeness: WindowCompleteness | None = None
-    """None: it was read by a version that did not look."""
+    """None: an earlier version read the window and did not check it."""
     unknown_rows: list[UnknownRows] = []
-    """Rows that may be a device's, and are in no number of devices."""
+    """Rows that may belong to a device, and are not in any device figure."""
     captured: CapturedWork | None = None
     """None: no trace of a capture was given."""
 
 
 class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """How busy a device or stream was; see the profiler numbers in the documentation."""
+    """Busy times of a device or stream; see the profiler numbers in the documentation."""
 
     ADDED: ClassVar = (
         *("window_ns", "count", "busy_ns", "overlap_ns", "idle_ns", "gap_ns", "gaps"),
@@ -52,19 +52,20 @@ class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):
         *("compute_communication_ns", "compute_copy_ns", "communication_copy_ns"),
         *("exposed_communication_ns", "exposed_copy_ns", "launches", "early"),
     )
-    """What adds up over windows."""
+    """Fields that are summed over windows."""
 
     rank: int | None
-    """None: of all ranks."""
+    """None: all ranks."""
     device: int | None
-    """None: of all devices."""
+    """None: all devices."""
     stream: int | None
-    """None: of all streams."""
+    """None: all streams."""
     window_ns: int
     count: int
     busy_ns: int
     overlap_ns: int
-    """By how much durations exceed busy, stream by stream: work beside other work of its stream."""
+    """Excess of durations over busy time, by stream: work concurrent to other work of its
+    stream."""
     idle_ns: int
     gap_ns: int
     gaps: int
@@ -82,78 +83,80 @@ class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):
     launches: int
     early: int
     delay_p50_ns: int | None
-    """Of a single window and device, as a quantile cannot be told from others."""
+    """Only for a single window and device, as quantiles cannot be merged."""
     delay_p95_ns: int | None
     delay_max_ns: int | None
 
 
 class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel, operator, annotation, stream, section, phase or step."""
+    """One row of the table: a kernel, operator, annotation, stream, section, phase or step."""
 
     UNCHANGED: ClassVar = (
         *("category", "kind", "section", "calls", "total_ns", "self_ns", "device_ns"),
         *("mean_ns", "min_ns", "max_ns", "p50_ns", "p95_ns"),
     )
-    """What does not depend on the measure by which rows are ordered."""
+    """Fields that do not depend on the measure by which rows are sorted."""
 
     name: str
     category: str
-    """As the trace writes it. Among operators ``device``: device work in no operator, by the call
-    that launched it; ``annotation``: an annotation inside an operator, whose time is none of the
-    operator's own. Of a section, phase or step what is counted: ``device`` work, else ``host``."""
+    """Category as named in the trace. Among operators ``device`` means device work in no operator,
+    by the call that launched it; ``annotation`` means an annotation inside an operator, whose time
+    is not part of the operator's own. For a section, phase or step it is the kind of work counted:
+    ``device``, else ``host``."""
     kind: str
-    """Of device work: compute, communication or copy; of a collective's annotation, too."""
+    """Kind of device work: compute, communication or copy; also set for a collective's
+    annotation."""
     section: str
-    """That with most of its time; empty: none is known."""
+    """Section with most of its time; empty: not known."""
     calls: int
     total_ns: int
     self_ns: int
     device_ns: int
-    """Of an operator: device work launched by it, not by operators inside it."""
+    """For an operator: device work launched by itself, not by nested operators."""
     measured_ns: int
-    """By which the rows are ordered."""
+    """Measure by which the rows are sorted."""
     share: float
-    """Of device busy time; of a stream or annotation, of the windows; of an operator in a trace
-    without devices, of the self time of all operators."""
+    """Share of device busy time; for a stream or annotation, of the windows; for an operator in a
+    trace without devices, of the self time of all operators."""
     mean_ns: float
     min_ns: int
     max_ns: int
     p50_ns: int | None
-    """None where it is from several windows."""
+    """None if the row is from several windows."""
     p95_ns: int | None
 
 
 class RowsTogether(msgspec.Struct, frozen=True, kw_only=True):
-    """Several rows of the table added up."""
+    """Sum of several rows of the table."""
 
     rows: int
     calls: int
     measured_ns: int | None
-    """None: they overlap (annotations lie in one another, streams run beside each other)."""
+    """None: the rows overlap (annotations nest, streams run concurrently)."""
     share: float | None
 
 
 class CollectiveFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The collectives of one operation, as annotations on the host show them."""
+    """Collectives of one operation, from annotations on the host."""
 
     name: str
     calls: int
     total_ns: int
-    """Added up, also where they went on at once."""
+    """Sum of the durations, even of concurrent ones."""
 
 
 class CollectiveKernels(msgspec.Struct, frozen=True, kw_only=True):
-    """The kernels of one collective operation in groups of one size."""
+    """Kernels of one collective operation in groups of one size."""
 
     operation: str
     group_size: int | None
-    """None: the trace does not tell."""
+    """None: not recorded in the trace."""
     calls: int
     total_ns: int
     bytes: int | None
-    """Messages of the kernels whose size is known; None: no size is known."""
+    """Sum of the known message sizes; None: no size is known."""
     bus_bytes_per_s: float | None
-    """Bus bandwidth as NCCL's tests define it, waiting for other ranks included."""
+    """Bus bandwidth as defined by NCCL's tests, waits for other ranks included."""
 
 
 class CopyFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,12 +168,12 @@ class CopyFigures(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     total_ns: int
     bytes: int | None
-    """None: the trace tells no size."""
+    """None: the trace contains no size."""
     bytes_per_s: float | None
 
 
 class GapFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A time in which a device had no work."""
+    """A gap in which a device had no work."""
 
     rank: int
     device: int
@@ -183,7 +186,7 @@ class GapFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AllocatorPeak(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that one device's allocator had given out, and held."""
+    """Peak memory that one device's allocator had allocated, and reserved."""
 
     rank: int
     device_type: int
@@ -192,79 +195,79 @@ class AllocatorPeak(msgspec.Struct, frozen=True, kw_only=True):
     allocated_bytes: int | None
     reserved_bytes: int | None
     section: str | None
-    """That had begun last when most was given out; empty: in none. Of a trace file not known."""
+    """Section that had started last at the peak; empty: none. Not known for a trace file."""
     operator: str | None
-    """The same."""
+    """Operator that had started last at the peak; empty: none. Not known for a trace file."""
 
 
 class ProfiledStepFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One profiled step, on every rank that was asked for; times are sums over ranks and devices.
+    """One profiled step on every requested rank; times are sums over ranks and devices.
 
-    Device work counts to the step that launched it, however late it ran: how much of the step's
-    own time the device was idle is not told by it.
+    Device work counts to the step that launched it, however late it ran. Therefore the device's
+    idle time within the step's own time does not follow from these figures.
     """
 
     name: str
     phase: str
-    """Empty: nobody knows it."""
+    """Empty: not known."""
     number: int
     ranks: list[int]
     events: int
     duration_ns: int
     busy_ns: int | None
-    """In which a device was at work for it; None: none was."""
+    """Time in which a device worked for it; None: no device did."""
     communication_ns: int | None
     exposed_communication_ns: int | None
-    """In which nothing was computed for it beside."""
+    """Communication time without concurrent computation for it."""
 
 
 class Kernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="kernels/1"):
-    """What the devices did in the windows of a run, in one step of them, or in one trace."""
+    """Device work in the windows of a run, in one step of them, or in one trace."""
 
     source: str
     by: str
     world_size: int | None
     windows: list[WindowFacts]
     is_complete: bool
-    """Whether no window is known to lack anything; its ``completeness`` says what, and whether
-    devices were busier than all of this says."""
+    """Whether no window is known to lack data. The windows' ``completeness`` describes losses, and
+    whether devices were busier than these figures."""
     total: DeviceFigures | None
-    """Over all windows and devices; None: no device was at work, or it is about one step."""
+    """Sum over all windows and devices; None: no device worked, or only one step was requested."""
     devices: list[DeviceFigures]
     rows: list[KernelRow]
     groups: dict[str, int]
-    """How many rows each way to group them has."""
+    """Number of rows of each grouping."""
     collectives: list[CollectiveFigures]
     collective_kernels: list[CollectiveKernels] = []
-    """Of whole windows; of one step none are counted."""
+    """Collectives of whole windows; not counted for a single step."""
     copies: list[CopyFigures]
     gaps: list[GapFigures]
-    """The longest."""
+    """Longest gaps."""
     memory: list[AllocatorPeak]
     more: RowsTogether | None = None
-    """Rows beyond those that were asked for; None: all are in ``rows``."""
+    """Sum of the rows beyond the requested number; None: ``rows`` contains all."""
     together: RowsTogether | None = None
-    """All rows, those of ``more`` too: the device work, or the self time of operators, of which
-    they are the parts. None: there are none."""
+    """Sum of all rows, ``more`` included: the device work, or the self time of operators, of which
+    they are the parts. None: there are no rows."""
     unread: int = 0
     """Windows of the run that are still to be read."""
     step: ProfiledStepFacts | None = None
-    """If it is about one step, this one: rows, collectives and copies are its own."""
+    """The requested step, if any: rows, collectives and copies are its own."""
 
     @property
     def has_device_times(self) -> bool:
-        """Whether nothing is known against the times of devices: else they were busier."""
+        """Return whether device times are complete as far as known: else devices were busier."""
         known = (window.completeness for window in self.windows)
         return all(completeness is None or completeness.has_device_times for completeness in known)
 
     @property
     def is_device(self) -> bool:
-        """Whether a device was at work."""
+        """Return whether a device worked."""
         return self.total is not None or (self.step is not None and self.step.busy_ns is not None)
 
     @property
     def communication_ns(self) -> int:
-        """For how long devices communicated."""
+        """Return the time in which devices communicated."""
         spent_ns = (
             self.total.communication_ns if self.total else self.step and self.step.communication_ns
         )

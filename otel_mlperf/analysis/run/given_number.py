@@ -7,4 +7,4 @@ from typing import Annotated
 import msgspec
 
 GivenNumber = Annotated[float, msgspec.Meta(extra_json_schema={"nullable": True})]
-"""As the program gave it; what is not finite is null in JSON."""
+"""The number as the program gave it; non-finite values are null in JSON."""

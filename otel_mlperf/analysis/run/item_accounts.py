@@ -17,7 +17,7 @@ RING_FULL = "ring_full"
 
 
 class RunAccount(msgspec.Struct, kw_only=True):
-    """One signal on its way to one destination; created is the sum of all the others."""
+    """Account of one signal for one destination; ``created`` is the sum of all other fields."""
 
     created: int = 0
     delivered: int = 0
@@ -28,16 +28,16 @@ class RunAccount(msgspec.Struct, kw_only=True):
 
     @property
     def adds_up(self) -> bool:
-        """Whether every item is accounted for."""
+        """Return whether every item is accounted for."""
         return self.created == self.ended + self.pending
 
     @property
     def ended(self) -> int:
-        """Items whose fate is known."""
+        """Return the number of items with a known fate."""
         return self.delivered + self.rolled_up + self.unselected + sum(self.lost.values())
 
     def add(self, other: RunAccount) -> None:
-        """Takes in what another node counted."""
+        """Add the counts of another node."""
         for name in ("created", "delivered", "rolled_up", "unselected", "pending"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, count in other.lost.items():
@@ -45,32 +45,32 @@ class RunAccount(msgspec.Struct, kw_only=True):
 
 
 Accounts = dict[str, dict[str, RunAccount]]
-"""By signal and destination."""
+"""Accounts by signal and destination."""
 
 
 def read_accounts(folder: Path) -> Accounts:
-    """The accounts of a run folder, all nodes together; empty if no agent has written one yet.
+    """Return the accounts of a run folder, summed over nodes; empty before an agent wrote one.
 
     Raises:
-        StoreError: a file is not readable; names it.
+        StoreError: a file is not readable; the message names it.
     """
     accounts: Accounts = {}
     for file in sorted((folder / "accounting").glob("*.json")):
         try:
             of_node = msgspec.json.decode(read_regular(file), type=Accounts)
-        except (OSError, ValueError) as error:  # no JSON, no such shape, or no text
+        except (OSError, ValueError) as error:  # invalid JSON, another shape, or not text
             raise StoreError(f"reading {file}: {error}; move it away to read the rest") from error
         for signal, destinations in of_node.items():
             for destination, account in destinations.items():
-                # Every node has a file of its own, so that no two agents write to one.
+                # Every node has its own file, so that no two agents write to the same one.
                 accounts.setdefault(signal, {}).setdefault(destination, RunAccount()).add(account)
     return accounts
 
 
 def lost(accounts: Accounts) -> int:
-    """Items that are lost to at least one destination."""
+    """Return the number of items lost to at least one destination."""
     return sum(
-        # The same items go to every destination: added up, one that both lost would count twice.
+        # All destinations receive the same items: a sum would count an item lost by two twice.
         max(sum(account.lost.values()) for account in destinations.values())
         for destinations in accounts.values()
         if destinations
@@ -78,13 +78,13 @@ def lost(accounts: Accounts) -> int:
 
 
 def sections_lost(accounts: Accounts) -> int:
-    """Sections that the recorder could not write: not even measured."""
+    """Return the number of sections that the recorder could not write and thus not measure."""
     spans = accounts.get("spans", {})
     return max((account.lost.get(RING_FULL, 0) for account in spans.values()), default=0)
 
 
 def pending(accounts: Accounts) -> int:
-    """Items that have yet to reach a server."""
+    """Return the number of items that have not reached a server yet."""
     return sum(
         account.pending
         for destinations in accounts.values()

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 RUNNING = "running"
 ENDED = "ended"
-"""Of a run that is over, before the tables say how it ended."""
+"""Outcome of a finished run, before the tables contain its actual outcome."""
 FINISHED = "finished"
 IMPORTED = "imported"
-"""Of a process that only traces from elsewhere tell of: nobody saw its end."""
+"""Outcome of a process known only from imported traces: its end was not observed."""
 _RANKS_TOLD = 16
 _WORST_FIRST = ("failed", "killed", "interrupted", RUNNING, FINISHED, IMPORTED)
 
@@ -44,7 +44,7 @@ class RunProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """How and where the first rank that did not finish came to an end."""
+    """How and where the first rank that did not finish ended."""
 
     rank: int
     step: int | None
@@ -54,14 +54,14 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Processes(msgspec.Struct, frozen=True):
-    """All processes of a run, and the last moment that anything is known of."""
+    """All processes of a run, and the time of its last record."""
 
     all: list[RunProcess]
     last_ns: int
 
     @property
     def last_of_rank(self) -> list[RunProcess]:
-        """The newest process of each rank, by rank: earlier ones were restarted."""
+        """Return the newest process of each rank, by rank: earlier ones were restarted."""
         newest = {
             process.rank: process
             for process in sorted(self.all, key=lambda each: (each.restart, each.start_ns))
@@ -70,10 +70,10 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def decisive(self) -> list[RunProcess]:
-        """Those whose ends are the run's: the newest of each rank, and what has started that.
+        """Return the processes that determine the outcome: the newest of each rank and its parent.
 
-        A program that starts its ranks itself has the number of the first of them, and was there
-        when that began; one that had ended by then was restarted.
+        A program that starts its ranks itself has the number of the first rank, and existed when
+        that rank started. A process that had ended by then was restarted.
         """
         newest = {process.rank: process for process in self.last_of_rank}
         return [
@@ -85,41 +85,41 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> str:
-        """The worst that happened to any rank; ``running`` before anything is known."""
+        """Return the worst outcome of any rank; ``running`` before anything is known."""
         outcomes = {process.outcome for process in self.decisive}
         return next((outcome for outcome in _WORST_FIRST if outcome in outcomes), RUNNING)
 
     @property
     def ranks(self) -> int:
-        """How many ranks are seen here, at least one."""
+        """Return the number of ranks with a process, at least one."""
         return len(self.last_of_rank) or 1
 
     @property
     def nodes(self) -> int:
-        """How many machines are seen here, at least one."""
+        """Return the number of hosts with a process, at least one."""
         return len({process.host for process in self.all}) or 1
 
     @property
     def end_ns(self) -> int:
-        """When the last one ended, or was last heard of; 0 before anything is known."""
+        """Return the time of the last end or sign of life; 0 before anything is known."""
         return max(map(self.end_of, self.all), default=0)
 
     @property
     def duration_ns(self) -> int:
-        """From the first start to the last end."""
+        """Return the time from the first start to the last end."""
         return self.end_ns - min((process.start_ns for process in self.all), default=0)
 
     @property
     def busy_ns(self) -> int:
-        """The lives of all processes, added up."""
+        """Return the sum of all processes' lifetimes."""
         return sum(self.end_of(process) - process.start_ns for process in self.all)
 
     def end_of(self, process: RunProcess) -> int:
-        """When it ended, or was last heard of."""
+        """Return when the process ended, or its last sign of life."""
         return max(process.end_ns or self.last_ns, process.start_ns)
 
     def failure(self) -> Failure | None:
-        """The first end that was not a good one: what comes after it may be its consequence."""
+        """Return the first abnormal end: later ones may be its consequences."""
         outcome = self.outcome
         bad = [process for process in self.decisive if process.outcome == outcome]
         if not bad or outcome in (FINISHED, RUNNING, IMPORTED):
@@ -134,19 +134,19 @@ class Processes(msgspec.Struct, frozen=True):
         )
 
     def result(self) -> dict[str, Any]:
-        """What was given to ``Run.result()``; of several ranks, the lowest one's word counts."""
+        """Return the values of ``Run.result()``; the lowest rank's value takes precedence."""
         merged: dict[str, Any] = {}
-        # The lowest rank comes last, so that its word stands.
+        # The lowest rank comes last, so that its values overwrite the other ranks'.
         for process in reversed(self.last_of_rank):
             merged |= json.loads(process.result or "{}")
         return merged
 
 
 def read_processes(store: Store) -> Processes:
-    """The processes of a run, and its last sign of life."""
+    """Return the processes of a run, and the time of its last record."""
     columns = ", ".join(RunProcess.__struct_fields__)
     rows = store.records(f"SELECT {columns} FROM processes ORDER BY restart, rank, start_ns")
-    # A process that runs has no end yet: the newest thing known of it says that it lived so long.
+    # A running process has no end yet: its newest record shows how long it has lived.
     last = store.rows(
         "SELECT max(t) FROM (SELECT max(end_ns) t FROM processes UNION ALL "
         "SELECT max(start_ns) FROM processes UNION ALL SELECT max(end_ns) FROM steps UNION ALL "
@@ -156,7 +156,7 @@ def read_processes(store: Store) -> Processes:
 
 
 def no_such_rank(run: RunFolder, rank: int) -> NoSuchRun:
-    """What to say of a rank of which nothing is known: which ones there are."""
+    """Return the error for an unknown rank, which lists the known ranks."""
     there = [
         known
         for (known,) in Store(run.path).rows(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RunTable:
-    """One table of a run; whatever takes Arrow's stream interface takes it as it is."""
+    """One table of a run; it implements Arrow's C stream interface."""
 
     def __init__(self, arrow: pa.Table) -> None:
         self._arrow = arrow
@@ -40,15 +40,15 @@ class RunTable:
 
     @property
     def columns(self) -> list[str]:
-        """Names of its columns; ``docs/reading-runs.md`` says what they mean."""
+        """Return the names of its columns; ``docs/reading-runs.md`` describes them."""
         return list(self._arrow.column_names)
 
     def to_arrow(self) -> pa.Table:
-        """As a ``pyarrow.Table``."""
+        """Return the table as a ``pyarrow.Table``."""
         return self._arrow
 
     def to_pandas(self) -> Any:
-        """As a ``pandas.DataFrame``.
+        """Return the table as a ``pandas.DataFrame``.
 
         Raises:
             MissingPackage: pandas is not installed.
@@ -57,7 +57,7 @@ class RunTable:
         return self._arrow.to_pandas()
 
     def to_polars(self) -> Any:
-        """As a ``polars.DataFrame``.
+        """Return the table as a ``polars.DataFrame``.
 
         Raises:
             MissingPackage: polars is not installed.
@@ -65,14 +65,14 @@ class RunTable:
         return _needed("polars").from_arrow(self._arrow)
 
     def to_duckdb(self) -> duckdb.DuckDBPyRelation:
-        """As a relation of DuckDB: ``table.to_duckdb().filter("number > 100").df()``."""
+        """Return a DuckDB relation: ``table.to_duckdb().filter("number > 100").df()``."""
         import duckdb
 
         return duckdb.from_arrow(self._arrow)
 
 
 class StoredRun:
-    """A run on disk, also while it is recorded: then what the agent has stored by now."""
+    """A run on disk; while it is recorded, the part that the agent has stored so far."""
 
     def __init__(self, path: Path, run_id: str, name: str) -> None:
         self.path, self.id, self.name = path, run_id, name
@@ -81,38 +81,38 @@ class StoredRun:
         return f"<StoredRun {self.name!r} {self.path}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the summary, what was found, and charts."""
+        """Return the notebook rendering: the summary, the findings, and charts."""
         return str(upper("render_run")(self.path))
 
     def steps(self) -> RunTable:
-        """One row for each step that ended."""
+        """Return one row for each step that ended."""
         return self.table("steps")
 
     def sections(self) -> RunTable:
-        """One row for each step and section in it; outside steps one for each time and place."""
+        """Return one row per step and section in it; outside steps one per time and place."""
         return self.table("sections")
 
     def readings(self) -> RunTable:
-        """One row for each reading of process, host or device."""
+        """Return one row for each reading of process, host or device."""
         return self.table("readings")
 
     def values(self) -> RunTable:
-        """One row for each value given to ``log()``."""
+        """Return one row for each value given to ``log()``."""
         return self.table("values")
 
     def marks(self) -> RunTable:
-        """One row for each call of ``run.mark()``."""
+        """Return one row for each call of ``run.mark()``."""
         return self.table("marks")
 
     def kernels(self) -> RunTable:
-        """One row for each profiler window and kernel in it."""
+        """Return one row for each profiler window and kernel in it."""
         return self._ask("SELECT * FROM totals WHERE what = 'kernel' ORDER BY total_ns DESC")
 
     def table(self, name: str) -> RunTable:
-        """Any table of the run folder, in the order of time.
+        """Return a table of the run folder, in time order.
 
         Raises:
-            NoSuchTable: there is none of that name.
+            NoSuchTable: no table has that name.
             StoreError: a file of the run cannot be read.
         """
         if name not in TABLES:
@@ -128,7 +128,7 @@ class StoredRun:
 
 
 def read_run(run: str | os.PathLike[str] = LATEST) -> StoredRun:
-    """A stored run, for programs and notebooks.
+    """Open a stored run, for programs and notebooks.
 
     ::
 
@@ -139,7 +139,7 @@ def read_run(run: str | os.PathLike[str] = LATEST) -> StoredRun:
             ``$OTEL_MLPERF_DIR``, else in ``./otel-runs``.
 
     Raises:
-        NoSuchRun: none matches, or several ids begin like that.
+        NoSuchRun: no run matches, or several ids start with it.
         StoreError: its folder cannot be read.
     """
     found = find_run(str(run))

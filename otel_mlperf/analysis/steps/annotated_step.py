@@ -34,7 +34,7 @@ _Rows = list[dict[str, Any]]
 
 
 def has_recorded_steps(store: Store) -> bool:
-    """Whether the program itself said where its steps are, in this run."""
+    """Return whether the program itself reported its steps in this run."""
     anything = "SELECT 1 FROM steps UNION ALL SELECT 1 FROM spans WHERE n IS NOT NULL LIMIT 1"
     return bool(store.rows(anything))
 
@@ -42,10 +42,10 @@ def has_recorded_steps(store: Store) -> bool:
 def read_annotated(
     run: RunFolder, number: int | None, phase: str | None, rank: int | None, *, operators: bool
 ) -> StepFindings | None:
-    """The step of that number, or the longest; None: no trace of the run shows steps.
+    """Return the step of that number, or the longest; None if no trace of the run shows steps.
 
     Raises:
-        NoSuchStep: it is not among those that traces show.
+        NoSuchStep: traces do not show that step.
         StoreError: a file of the run cannot be read.
     """
     store = Store(run.path, rank)
@@ -115,7 +115,7 @@ def _rank_step(rank: int, length_ns: int, name: str, events: _Rows, *, operators
 
 
 def _sections(events: _Rows) -> _Rows:
-    """The annotations that no operator is around, each below the next one above it."""
+    """Return the annotations without an enclosing operator, each below the next one above it."""
     by_id = {row["span_id"]: row for row in events}
     activity = {row["span_id"]: _activity(row) for row in events}
 

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     Times = NDArray[np.float64]
 
 TRIMMED: Final = 0.1
-"""Share of the shortest, and of the longest, that a usual time leaves out."""
+"""Share of the shortest, and of the longest values, that a usual time excludes."""
 _PIECES: Final = 10
 FEWEST_BLOCKS: Final = 8.0
-"""Below it an error taken from blocks is too rough itself to decide anything."""
+"""Minimum number of blocks: with fewer, the error of the mean is too inaccurate itself."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A mean, and how far it may be chance."""
+    """Estimate of a mean with its standard error."""
 
     value: float
     error: float | None
-    """Standard error, in the unit of ``value``; None: of a single one nobody knows."""
+    """Standard error, in the unit of ``value``; None: not known for a single value."""
     blocks: float
-    """Independent pieces that it rests on."""
+    """Independent blocks behind the estimate."""
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """How much longer something takes, as a share: 0.03 is three percent longer."""
+    """Confidence interval of a relative change: 0.03 is three percent longer."""
 
     ratio: float
     low: float
@@ -48,9 +48,9 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 def estimate_mean(times: Times, trimmed: float = 0.0) -> Estimate:
-    """The mean of what is between the ``trimmed`` shortest and longest share, with its error.
+    """Return the mean without the ``trimmed`` shortest and longest share, with its error.
 
-    ``times`` are in the order in which they were taken; there is at least one.
+    ``times`` are in the order of measurement, and must not be empty.
     """
     count = len(times)
     cut = int(trimmed * count)
@@ -65,11 +65,11 @@ def estimate_mean(times: Times, trimmed: float = 0.0) -> Estimate:
 
 
 def _evenness(values: Times) -> float:
-    """How much of what the pieces could tell of their own spread they do tell: 1.0 of normal ones.
+    """Return the effective part of the blocks for estimating their own spread: 1.0 if normal.
 
-    A few stalls decide how large the spread looks, and whether they were in it is chance. The
-    variance of a variance is (kurtosis - 1) / 2 times that of normal values (Cramér 1946,
-    Mathematical methods of statistics, section 27.4); so many times fewer pieces know as much.
+    A few stalls dominate the observed spread, and whether they were sampled is chance. The variance
+    of a variance is (kurtosis - 1) / 2 times that of normal values (Cramér 1946, Mathematical
+    methods of statistics, section 27.4). The effective number of blocks is divided by this factor.
     """
     squares = (values - values.mean()) ** 2
     whole = float(squares.mean())
@@ -82,10 +82,10 @@ def _evenness(values: Times) -> float:
 def compare_estimates(
     before: Estimate, after: Estimate, confidence: float, fewest: float = FEWEST_BLOCKS
 ) -> Interval | None:
-    """By how much ``after`` is longer, with an interval that holds it with that ``confidence``.
+    """Return the relative change of ``after`` with an interval of that ``confidence``.
 
-    None: one of them is nothing at all, or rests on fewer than the ``fewest`` blocks. The interval
-    is that of Student's t on the logarithm of the ratio, with the degrees of freedom of Welch.
+    None: an estimate is zero, or rests on fewer than ``fewest`` blocks. The interval is that of
+    Student's t on the logarithm of the ratio, with the degrees of freedom of Welch.
     """
     if before.error is None or after.error is None or min(before.value, after.value) <= 0:
         return None
@@ -99,10 +99,10 @@ def compare_estimates(
 
 
 def block_length(values: Times) -> int:
-    """Steps in a block, from how long the values remember: one where they do not.
+    """Return the steps per block, from the autocorrelation of the values: one without any.
 
     After Politis and White (2004, Automatic block-length selection for the dependent bootstrap,
-    with the correction of 2009), for blocks on a circle.
+    with the correction of 2009), for circular blocks.
     """
     count = len(values)
     deviations = values - values.mean()
@@ -126,12 +126,13 @@ def block_length(values: Times) -> int:
     if forgets == 0 or spectrum <= 0:
         return 1
     best = float((2 * slope**2 / (4 / 3 * spectrum**2)) ** (1 / 3) * count ** (1 / 3))
-    # What comes at equal distances is never forgotten: pieces enough are left in any case.
+    # The autocorrelation of a periodic pattern never vanishes: limit the length in any case, so
+    # that enough blocks remain.
     return max(1, min(math.ceil(best), math.ceil(3 * math.sqrt(count)), count // _PIECES))
 
 
 def _first_run(is_small: NDArray[np.bool_], run: int) -> int:
-    """Lags before the first ``run`` small ones in a row; all of them where there is no such run."""
+    """Return the lags before the first ``run`` small ones in a row; all lags without such a run."""
     for before in range(len(is_small) - run + 1):
         if is_small[before : before + run].all():
             return before
@@ -142,12 +143,12 @@ def _long_run_variance(values: Times, length: int) -> float:
     count = len(values)
     sums = np.concatenate(([0.0], np.cumsum(values - values.mean())))
     means = (sums[length:] - sums[:-length]) / length
-    # Blocks vary around the mean of these very values: what that hides is given back.
+    # Blocks vary around the mean of the same values: correct the bias that this causes.
     return float(length * np.mean(means**2) / (1 - length / count))
 
 
 def _freedom(first: float, blocks: float, second: float, other_blocks: float) -> float:
-    """Degrees of freedom of a difference of two means, after Welch."""
+    """Return the degrees of freedom of a difference of two means, after Welch."""
     if not first and not second:
         return math.inf
     parts = first**4 / (blocks - 1) + second**4 / (other_blocks - 1)
@@ -155,7 +156,7 @@ def _freedom(first: float, blocks: float, second: float, other_blocks: float) ->
 
 
 def student(confidence: float, freedom: float) -> float:
-    """The quantile of Student's t on both sides; Cornish and Fisher's expansion around a normal."""
+    """Return the two-sided quantile of Student's t, by the Cornish-Fisher expansion."""
     normal = NormalDist().inv_cdf((1 + confidence) / 2)
     first = (normal**3 + normal) / 4
     second = (5 * normal**5 + 16 * normal**3 + 3 * normal) / 96

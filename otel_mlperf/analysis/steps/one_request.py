@@ -25,17 +25,17 @@ _LISTED: Final = 10
 def read_request(
     run: RunFolder, wanted: str | None = None, rank: int | None = None, *, operators: bool = True
 ) -> RequestTrace:
-    """Return a request of which spans were kept, with all that is inside it.
+    """Return a request with sampled spans, with everything nested in it.
 
     Args:
         run: the run.
-        wanted: the id that the program gave it, else its number among those that were kept, from 1
-            in the order of their starts; None: the slowest.
+        wanted: the id that the program gave it, else its number among the sampled ones, from 1 in
+            the order of their starts; None: the slowest.
         rank: only of this rank.
-        operators: with what a profiler saw under each section.
+        operators: with the profiler's operators under each section.
 
     Raises:
-        NoSuchRequest: no spans of such a request were kept.
+        NoSuchRequest: no spans of such a request were sampled.
         StoreError: a file of the run cannot be read.
     """
     store = Store(run.path)

@@ -38,7 +38,7 @@ _BEGUN = """WITH begun AS (
            NULL, true, kept, trace_id FROM spans
     WHERE interrupted AND span_id = root_id AND n IS NOT NULL
 )"""
-"""The steps that ended, and those that were open when their process died: they have only spans."""
+"""Steps that ended, and those open when their process died: the latter have only spans."""
 _LISTED = 10
 
 
@@ -50,14 +50,13 @@ def read_step(
     *,
     operators: bool = True,
 ) -> StepFindings:
-    """The step with the user's ``number``; the newest, if the number was used again.
+    """Return the step with the user's ``number``; the newest, if the number was used again.
 
-    Without a number it is the slowest step with spans. Those of a profiled step come with its
-    ``operators``. Of a run into which traces from elsewhere were put it is the step that their
-    annotations show.
+    Without a number it is the slowest step with spans. The spans of a profiled step contain its
+    ``operators``. For a run with imported traces it is the step that their annotations show.
 
     Raises:
-        NoSuchStep: there is no step of that number in that phase, or on that rank.
+        NoSuchStep: the phase, or the rank, has no step of that number.
     """
     store = Store(run.path)
     if not has_recorded_steps(store) and (
@@ -95,7 +94,7 @@ def read_step(
 def _newest_of_number(
     store: Store, phase: str, number: int, rank: int | None
 ) -> list[dict[str, Any]]:
-    """The step on each rank; of a number that was used again, the last use on any rank."""
+    """Return the step on each rank; for a reused number, its last use on any rank."""
     return store.records(
         f"{_BEGUN} SELECT * FROM begun WHERE phase = $phase AND number = $number "
         "AND ($rank IS NULL OR rank = $rank) "
@@ -110,7 +109,7 @@ def _newest_of_number(
 def _slowest_kept(
     store: Store, run: RunFolder, phase: str, rank: int | None
 ) -> tuple[int, list[int]]:
-    """The slowest step with spans but the warm-up, and the first numbers of all that have some."""
+    """Return the slowest step with spans except the warm-up, and the first numbers with spans."""
     kept = store.rows(
         f"{_BEGUN} SELECT number, max(duration_ns) FROM begun WHERE phase = $phase "
         "AND kept IS NOT NULL AND ($rank IS NULL OR rank = $rank) GROUP BY number ORDER BY number",
@@ -120,7 +119,7 @@ def _slowest_kept(
     if not kept:
         raise NoSuchStep(no_such_step(store, run, None, phase, rank))
     warm_up = read_warm_up(store, phase)
-    # The warm-up is the slowest of nearly every run, and what it shows is known beforehand.
+    # The warm-up is the slowest step of nearly every run, for a known reason.
     usual = [step for step in kept if warm_up is None or step[0] != warm_up.number]
     slowest = max(usual or kept, key=lambda step: step[1])
     return slowest[0], [number for number, _ in kept[:_LISTED]]
@@ -168,13 +167,13 @@ def _sections(step: dict[str, Any], rows: Sequence[tuple[Any, ...]]) -> list[Ste
     own = step["self_ns"]
     if own is not None:
         rest = StepSection(name=NOT_IN_A_SPAN, count=1, sum_ns=own, self_ns=own, beside=False)
-        # Behind those that add up with it to the step, before those beside.
+        # Placed after the sections that add up with it to the step, before concurrent ones.
         sections.insert(sum(not section.beside for section in sections), rest)
     return sections
 
 
 def _outside_ns(step: dict[str, Any]) -> int:
-    """A duration is without what others did inside: a validation, the start of a profiler."""
+    """Return the time in the span that is no part of the duration: a validation, profiler start."""
     outside_ns: int = step["end_ns"] - step["start_ns"] - step["duration_ns"]
     return max(0, outside_ns)
 

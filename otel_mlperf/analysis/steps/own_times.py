@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _P95: Final = 0.95
 _HELD: Final = 10_000
-"""Times held beside the longest ones before these are told apart again."""
-# A step that an error cut short says nothing about the others, unless there are no others.
+"""Values buffered in addition to the longest ones, before the list is trimmed again."""
+# A step that an error cut short is not representative: it counts only if all steps failed.
 _FAILED: Final = "SELECT bool_and(error) FROM steps WHERE phase = $phase AND n >= $first"
 _PIECE: Final = """WITH chosen AS (
     SELECT rank, restart, n, start_ns FROM steps
@@ -42,7 +42,7 @@ FROM own GROUP BY rank, name, aggregate, beside, wait"""
 
 
 class SectionTime(NamedTuple):
-    """What one section took itself, on all ranks."""
+    """Own time of one section, on all ranks."""
 
     name: str
     category: str
@@ -50,18 +50,18 @@ class SectionTime(NamedTuple):
     beside: bool
     sum_ns: int
     p95_ns: int
-    """Of all steps: 0 in one that does not have the section."""
+    """Over all steps: 0 in a step without the section."""
     wait: str
-    """The wait for data that it is a part of; empty: of none."""
+    """Data wait that contains the section; empty: none."""
 
 
 class OwnTimes(NamedTuple):
-    """Of all sections of the steps, in the order in which they begin."""
+    """Own times of all sections of the steps, in the order of their starts."""
 
     sections: list[SectionTime]
-    """Those beside the steps last."""
+    """Concurrent sections last."""
     of_ranks: dict[int, dict[str, int]]
-    """By rank and name, without those beside."""
+    """Own times by rank and name, without concurrent sections."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class _Sums:
     steps: int = 0
     own_ns: int = 0
     since_ns: float = 0.0
-    """When it began in its step."""
+    """Start within its step, summed."""
 
     @property
     def mean_since_ns(self) -> float:
@@ -84,22 +84,22 @@ class _Sums:
 
 
 class _Longest:
-    """The ``kept`` longest times of one section, of those of all ranks."""
+    """The ``kept`` longest times of one section, over all ranks."""
 
     def __init__(self, kept: int) -> None:
         self._kept, self._count = kept, 0
         self._held: list[NDArray[np.int64]] = []
 
     def add(self, each_ns: NDArray[np.int64]) -> None:
-        """Takes in what it took in some steps of a rank."""
+        """Add the section's times in some steps of a rank."""
         self._held.append(each_ns)
         self._count += len(each_ns)
-        # Seldom: of thousands of ranks each brings far fewer than are kept.
+        # Rarely true: each of thousands of ranks adds far fewer values than are retained.
         if self._count > 2 * self._kept + _HELD:
             self._cut()
 
     def least_ns(self) -> int:
-        """The shortest of them."""
+        """Return the shortest of them."""
         self._cut()
         return int(self._held[0].min())
 
@@ -118,7 +118,7 @@ class _Place(NamedTuple):
 
 
 def read_own_times(store: Store, phase: str, first: int, chosen: int) -> OwnTimes:
-    """Those of the ``chosen`` steps from number ``first`` of their processes on."""
+    """Return the own times in the ``chosen`` steps of each process from number ``first`` upward."""
     sums: dict[tuple[int, _Place], _Sums] = {}
     longest: dict[_Place, _Longest] = {}
     kept = chosen - math.ceil(_P95 * chosen) + 1
@@ -132,7 +132,7 @@ def read_own_times(store: Store, phase: str, first: int, chosen: int) -> OwnTime
 def _pieces(
     store: Store, phase: str, first: int
 ) -> Iterator[tuple[int, _Place, _Sums, NDArray[np.int64]]]:
-    """Of each rank and section in some of the steps, and what it took in each of these."""
+    """Yield the sums of a rank and section over some of the steps, with its time in each step."""
     values: dict[str, Any] = {"phase": phase, "first": first}
     ((failed,),) = store.rows(_FAILED, **values)
     for low, high in step_ranges(store, first):
@@ -140,7 +140,7 @@ def _pieces(
         for i, row in enumerate(table.drop_columns(["each"]).to_pylist()):
             place = _Place(row["name"], row["aggregate"], row["beside"], row["wait"])
             more = _Sums(row["category"], row["steps"], row["own"], row["since"])
-            # As Arrow has it: an object for each step would be a hundred bytes.
+            # Remains an Arrow array: a Python object per step would cost a hundred bytes.
             yield row["rank"], place, more, table.column("each")[i].values.to_numpy()
 
 
@@ -161,7 +161,7 @@ def _of_all(
             place.aggregate,
             place.beside,
             of.own_ns,
-            # The longest of which there are too few are behind as many zeros.
+            # If fewer steps have the section than are retained, the quantile is zero.
             least_ns[place] if of.steps >= kept else 0,
             place.wait,
         )

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.step_shapes import RankFigures
 
 _SLOW: Final = row_of("straggler")
-"""Its value is a mean over the median of the ranks."""
+"""Row whose value is a mean divided by the median of the ranks."""
 
 
 def stand_outs(ranks: Sequence[RankFigures], mean_ns: float) -> list[StandOut]:
-    """What takes a rank far longer than its likes, the rank that loses most by it first."""
+    """Return the ranks that take far longer than the median, the largest excess first."""
     excess: dict[int, dict[str, float]] = {}
     for name in dict.fromkeys(name for of_rank in ranks for name in of_rank.sections):
         means = {of_rank.rank: of_rank.sections.get(name, 0.0) for of_rank in ranks}
-        # Of two the shorter one is usual: the longer one is what there is to tell.
+        # Of two ranks the faster one is typical: the slower one is to be reported.
         usual = median_low(means.values())
-        # A rank without the section counts as zero: whoever has it alone stands out.
+        # A rank without the section counts as zero: the only rank that has it stands out.
         for rank, mean in means.items():
             if mean > _SLOW.threshold * usual and mean - usual > _SLOW.matters * mean_ns:
                 excess.setdefault(rank, {})[name] = mean - usual

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def find_run_trace(
     run: RunFolder, rank: int | None = None, *, operators: bool = True
 ) -> RunTrace | None:
-    """The trace of a run without steps since its newest restart: its sections as a tree.
+    """Return the trace of a run without steps since its newest restart: its sections as a tree.
 
-    Of a run that goes on these are the sections that have ended. Where a profiler was on they come
-    with its ``operators``. None: the run has steps, or nothing of it is stored yet.
+    For a running run these are the sections that have ended. Profiled sections contain their
+    ``operators``. None: the run has steps, or no part of it is stored yet.
 
     Raises:
         NoSuchRun: nothing is known of that rank.

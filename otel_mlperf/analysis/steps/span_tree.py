@@ -23,23 +23,23 @@ _ROLL_UP = "rollup"
 def draw_tree(
     rows: list[dict[str, Any]], under: Mapping[str, list[Operator]], begin_ns: int
 ) -> list[Span]:
-    """The spans, parents before their children.
+    """Return the spans, parents before their children.
 
     Args:
         rows: of table ``spans``, by start.
-        under: span id to the operators directly under it.
-        begin_ns: when the step began, from which their starts count.
+        under: operators directly under a span, by span id.
+        begin_ns: start of the step, from which start times count.
     """
     ids = {row["span_id"] for row in rows}
     inside: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        # What names itself as its parent would never be reached, and what lost its parent neither:
-        # both hang at the top.
+        # A span that is its own parent, or whose parent was lost, would never be reached: both
+        # become roots.
         parent = row["parent_id"] if row["parent_id"] != row["span_id"] else ""
         inside.setdefault(parent if parent in ids else "", []).append(row)
     spans: list[Span] = []
     pending = [(row, 0, _track(row)) for row in reversed(inside.get("", []))]
-    # By a list and not by recursion: sections nest as deep as a program likes.
+    # Uses a list instead of recursion: programs may nest sections without limit.
     while pending:
         row, depth, track = pending.pop()
         below = inside.get(row["span_id"], [])
@@ -70,17 +70,17 @@ def _span(
 
 
 def _track(row: dict[str, Any]) -> _Track:
-    # The native id as well: a forked child numbers and names its threads as its parent does.
+    # Includes the native id: a forked child has the thread numbers and names of its parent.
     return row["track"], row["thread"], row["thread_id"]
 
 
 def _own_ns(row: dict[str, Any], below: list[dict[str, Any]]) -> int:
-    """The span's time minus the union of its children on the same track, which come by start."""
+    """Return the span's time minus the union of its children on the same track, sorted by start."""
     own, cover = row["end_ns"] - row["start_ns"], CoveredTime(row["start_ns"])
     for child in below:
         if _track(child) != _track(row):
             continue
-        # A roll-up covers gaps between its parts, too: only their sum was spent in it.
+        # A roll-up also covers the gaps between its parts: only the parts' sum counts.
         if child["kind"] == _ROLL_UP:
             own -= json.loads(child["attributes"])[names.ROLLED_UP_SUM]
             continue

@@ -10,17 +10,16 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 PIECE_ROWS: Final = 1_500_000
-"""Of table ``sections``, read at once."""
+"""Rows of table ``sections`` that are read together."""
 _EXTENT: Final = """SELECT min(n), max(n),
 (SELECT count(*) FROM sections WHERE n IS NOT NULL) FROM steps WHERE n >= $first"""
 
 
 def step_ranges(store: Store, first: int = 0) -> Iterator[tuple[int, int]]:
-    """Ranges ``low <= n < high`` that together have all steps from ``first`` on.
+    """Yield ranges ``low <= n < high`` that together contain all steps from ``first`` upward.
 
-    A join or a group for each step and section of a run may be more than memory holds; none of
-    these reaches from one step into another. Parts are written in the order of time, so that a
-    query between two bounds skips most of what lies elsewhere.
+    A join or a group per step and section of a whole run may exceed the memory. No range splits a
+    step. Parts are written in time order, so that a query between two bounds skips most other rows.
     """
     ((begin, last, rows),) = store.rows(_EXTENT, first=first)
     if begin is not None:

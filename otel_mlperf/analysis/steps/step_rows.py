@@ -45,7 +45,7 @@ WHERE (rank, parent_id) NOT IN (SELECT (rank, span_id) FROM inside)
 GROUP BY rank, name ORDER BY rank, sum(end_ns - start_ns) DESC, name"""
 _SPANS: Final = """SELECT * FROM spans WHERE trace_id = $trace AND restart = $restart
 AND list_contains($ranks, rank) AND kind NOT IN ('event', 'event_rollup')
-ORDER BY rank, start_ns, end_ns DESC"""  # events are thousands: rolled up by name
+ORDER BY rank, start_ns, end_ns DESC"""  # thousands of events are rolled up by name instead
 _PROFILED: Final = """SELECT DISTINCT rank FROM spans WHERE trace_id = $trace
 AND restart = $restart AND list_contains($ranks, rank) AND kind = 'event'"""
 _MOST_MARKS: Final = 100
@@ -53,7 +53,7 @@ _Row = dict[str, Any]
 
 
 class StepRows:
-    """The rows of a step of some ranks, which have restart, phase and n in common."""
+    """Rows of a step on some ranks, which share restart, phase and n."""
 
     def __init__(self, store: Store, steps: list[_Row]) -> None:
         self._store, self._steps = store, steps
@@ -65,7 +65,7 @@ class StepRows:
         self.marks = self._by_rank(_MARKS, **when, **_extents(steps))
 
     def outside(self, ranks: Iterable[int]) -> Mapping[int, list[tuple[Any, ...]]]:
-        """What of other traces lay directly inside the step of these ranks, on its thread."""
+        """Return spans of other traces directly inside the step of these ranks, on its thread."""
         chosen = set(ranks)
         steps = [step for step in self._steps if step["rank"] in chosen]
         if not steps:
@@ -91,13 +91,13 @@ def _extents(steps: list[_Row]) -> dict[str, list[int]]:
 
 
 def read_spans(store: Store, roots: list[_Row], *, operators: bool) -> dict[int, list[Span]]:
-    """The kept spans of one trace by rank, parents before their children.
+    """Return the sampled spans of one trace by rank, parents before their children.
 
     Args:
         store: of the run.
-        roots: of each rank trace id, rank, restart (trace and restart the same for all), and the
-            start from which its times count.
-        operators: with what a profiler saw under each.
+        roots: trace id, rank, restart and the start from which times count, of each rank; trace and
+            restart are the same for all ranks.
+        operators: with the profiler's operators under each span.
     """
     if not roots:
         return {}

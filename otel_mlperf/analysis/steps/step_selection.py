@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TRACES = (
     "SELECT trace_id FROM steps WHERE phase = $phase AND number BETWEEN $first AND $last "
-    "UNION SELECT trace_id FROM spans "  # of a step that was open when its process died
+    "UNION SELECT trace_id FROM spans "  # for steps that were open when their process died
     "WHERE phase = $phase AND n IS NOT NULL AND number BETWEEN $first AND $last"
 )
 
@@ -34,18 +34,18 @@ _ANYTHING = (
 
 
 class Selected(NamedTuple):
-    """A run, or some of its steps and ranks."""
+    """Selection of a run, or of some of its steps and ranks."""
 
     run: RunFolder
     store: Store
-    """Without the rows of other ranks."""
+    """Store without the rows of other ranks."""
     wanted: str = "true"
-    """SQL: is a row of table ``steps`` or ``spans`` wanted?"""
+    """SQL condition that selects rows of table ``steps`` or ``spans``."""
     values: Mapping[str, object] = MappingProxyType({})
-    """What ``$name`` stands for in it."""
+    """Values of the parameters (``$name``) in the condition."""
     start_ns: int = -(1 << 63)
     end_ns: int = (1 << 63) - 1
-    """From when to when are moments wanted."""
+    """``start_ns`` and ``end_ns`` limit the selected time."""
 
 
 def select(
@@ -53,10 +53,10 @@ def select(
     numbers: tuple[int, int] | None = None,
     rank: int | None = None,
 ) -> Selected:
-    """What is asked for: everything, or steps by their first and last number.
+    """Return a selection: everything, or steps by their first and last number.
 
-    Of these all that lies in their traces, also what a profiler window saw. Training steps are
-    meant, where there are some.
+    A step includes everything in its trace, also events of a profiler window. Training steps are
+    meant, if there are any.
 
     Raises:
         NoSuchRun: nothing is known of that rank.
@@ -67,7 +67,7 @@ def select(
         raise no_such_rank(run, rank)
     if numbers is None:
         return Selected(run, store)
-    # Numbers belong to a phase: step 7 of the validation is another one.
+    # Numbers are unique within a phase only: step 7 of the validation is another step.
     phase = main_phase(store) or names.TRAIN
     values: dict[str, object] = {"phase": phase, "first": numbers[0], "last": numbers[1]}
     ((start, end),) = store.rows(
@@ -94,7 +94,7 @@ def _no_such_steps(store: Store, run: RunFolder, numbers: tuple[int, int], phase
 
 
 def nearby_steps(store: Store, phase: str, number: int) -> list[int]:
-    """Numbers of the nearest steps with spans."""
+    """Return the numbers of the nearest steps with spans."""
     rows = store.rows(
         "SELECT number FROM steps WHERE phase = $phase AND kept IS NOT NULL GROUP BY number "
         "ORDER BY abs(number - $number), number LIMIT $most",
@@ -108,7 +108,7 @@ def nearby_steps(store: Store, phase: str, number: int) -> list[int]:
 def no_such_step(
     store: Store, run: RunFolder, number: int | None, phase: str, rank: int | None
 ) -> str:
-    """What was looked for, and what there is."""
+    """Return an error text with the requested step, and the steps that exist."""
     which = f"{phase} step {number}" if number is not None else f"a kept {phase} step"
     tried = f"looking for {which} of run {run.short_id}"
     tried += f" on rank {rank}" if rank is not None else ""

@@ -45,19 +45,19 @@ SELECT name, min(category) AS category, count(*) AS steps, sum(since)::DOUBLE AS
 
 
 class StepSeries(NamedTuple):
-    """The steps in their order; all arrays are as long."""
+    """Steps in their order; all arrays have equal length."""
 
     numbers: NDArray[np.int64]
-    """That the program gave them."""
+    """Step numbers as reported by the program."""
     durations_ns: NDArray[np.float64]
     own_ns: NDArray[np.float64]
-    """In no section."""
+    """Untracked time."""
     elements: NDArray[np.float64]
-    """Of the batches, of the rank that had most; not a number where that is not known."""
+    """Elements of the batches, of the rank with most; NaN if not known."""
 
 
 class SectionSeries(NamedTuple):
-    """One section's own time in each of these steps: 0 where it was not."""
+    """One section's own time in each of these steps: 0 in a step without it."""
 
     name: str
     category: str
@@ -68,14 +68,15 @@ class SectionSeries(NamedTuple):
 class _Section:
     category: str
     own_ns: NDArray[np.float64]
-    """Of all ranks; a step without the section has 0, so that all are of the same steps."""
+    """Sum over all ranks; 0 in a step without the section, so that all arrays have the
+    same steps."""
     steps: int = 0
     since_ns: float = 0.0
-    """When it began in its steps, added up."""
+    """Start within its steps, summed."""
 
 
 def read_step_series(store: Store, phase: str, *, has_warm_up: bool) -> StepSeries:
-    """The steps of a phase, without the first one where that is the warm-up."""
+    """Return the steps of a phase, without the first one if it is the warm-up."""
     ((numbers, durations, own, elements),) = store.rows(_STEPS, **_values(phase, has_warm_up))
     return StepSeries(
         np.array(numbers or [], dtype=np.int64),
@@ -86,7 +87,7 @@ def read_step_series(store: Store, phase: str, *, has_warm_up: bool) -> StepSeri
 
 
 def read_section_series(store: Store, phase: str, *, has_warm_up: bool) -> list[SectionSeries]:
-    """The sections of the same steps, in the order in which they begin; not those beside."""
+    """Return the sections of the same steps, ordered by their start, without concurrent ones."""
     values = _values(phase, has_warm_up)
     steps = store.arrow(_NUMBERED, **values)
     places, ranks = steps["place"].to_numpy(), steps["ranks"].to_numpy()

@@ -10,58 +10,59 @@ from otel_mlperf.analysis.profiles.section_operators import Operator  # noqa: TC
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """One kept span; parents come before their children."""
+    """One sampled span; parents come before their children."""
 
     name: str
     category: str
     depth: int
     span_id: str
     start_ns: int
-    """After the start of its rank's step; outside steps, of its process."""
+    """Time since the start of its rank's step; outside steps, of its process."""
     duration_ns: int
-    """Of a roll-up, the sum."""
+    """Duration; for a roll-up, the sum."""
     self_ns: int
-    """In no child of the same thread."""
+    """Time in no child of the same thread."""
     thread: str
     beside: bool
-    """On another thread or task than the step."""
+    """Whether it ran on another thread or task than the step."""
     is_error: bool
     kind: str
-    """``section``, ``segment`` (of one that is open for long) or ``rollup`` (of many)."""
+    """``section``, ``segment`` (of a long-running section) or ``rollup`` (of many sections)."""
     attributes: dict[str, Any]
     operators: list[Operator] = []
-    """What a profiler saw directly under it, by name; empty where none was on, or nobody asked."""
+    """Profiled operators directly under it, by name; empty without a profiler, or if not
+    requested."""
 
 
 class StepSection(msgspec.Struct, frozen=True, kw_only=True):
-    """A section of a measured step by name."""
+    """A section of a measured step, by name."""
 
     name: str
     count: int
     sum_ns: int
     self_ns: int
     beside: bool
-    """Takes nothing from the step: on another thread or task, or a part of a wait for data."""
+    """Costs the step no time: on another thread or task, or a part of a data wait."""
     is_part: bool = False
-    """A part of the wait for data that it was in, whose time contains it."""
+    """Whether it is a part of a data wait, whose time contains it."""
     inside: str = ""
-    """The section that it was in: of a garbage collection, of what is only added up, of a part."""
+    """Enclosing section of a garbage collection, of an aggregated section, or of a part."""
     aggregate: bool = False
-    """Only added up: it has no span."""
+    """Whether it is only aggregated: it has no span."""
     min_ns: int | None = None
     max_ns: int | None = None
-    """Its shortest and longest; None: of what is in no span."""
+    """Shortest and longest call; None: in no span."""
 
 
 class StepOnGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """A step on one rank's GPU."""
+    """GPU time of a step on one rank."""
 
     gpu_ns: int
-    """From its begin to its end on the device."""
+    """Time from its start to its end on the device."""
     idle_ns: int | None
-    """Of that, in no section that gives the device work; None: there is no such section."""
+    """Part of it in no section that gives the device work; None: no section does."""
     paced_by: str
-    """``host`` or ``device``: who set most of the pace; empty: it is not known."""
+    """``host`` or ``device``: which one set most of the pace; empty: not known."""
 
 
 class StepMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,64 +70,65 @@ class StepMark(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     after_ns: int
-    """From the begin of the step."""
+    """Time since the start of the step."""
 
 
 class RankStep(msgspec.Struct, frozen=True, kw_only=True):
-    """The step on one rank."""
+    """One step on one rank."""
 
     rank: int
     duration_ns: int
-    """Without ``outside_ns``."""
+    """Duration without ``outside_ns``."""
     outside_ns: int
-    """Time between its begin and end that belongs to others: a validation, the profiler's work."""
+    """Time between its start and end that is not the step's: a validation, the profiler's work."""
     outside: list[str]
-    """What took it, as far as spans of it were kept."""
+    """Names of what took it, as far as their spans were sampled."""
     kept: str | None
-    """Why its spans were kept; None: it was measured only."""
+    """Reason for which its spans were sampled; None: it was only measured."""
     is_error: bool
     samples: int | None
     tokens: int | None
     sections: list[StepSection]
     spans: list[Span]
     gpu: StepOnGpu | None = None
-    """None: it is not known when a GPU was in it."""
+    """None: its GPU time is not known."""
     marks: list[StepMark] = []
     """Points in it that the program marked by ``run.mark()``."""
 
 
 class StepFindings(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="step/1"):
-    """One step of all ranks."""
+    """One step on all ranks."""
 
     id: str
     short_id: str
     number: int
     phase: str
-    """Empty of a step that only a profiler's annotation shows."""
+    """Empty for a step that only a profiler's annotation shows."""
     restart: int
     n: int
     epoch: int | None
     trace_id: str
     ranks: list[RankStep]
     nearby: list[int]
-    """Numbers of the nearest steps with spans, if this one has none."""
+    """Numbers of the nearest steps with spans, if this step has none."""
     chosen: bool = False
-    """Nobody asked for a number: it is the slowest step with spans."""
+    """Whether no number was requested: then it is the slowest step with spans."""
     kept: list[int] = []
-    """Numbers of the first steps with spans, if nobody asked for one."""
+    """Numbers of the first steps with spans, if no number was requested."""
 
     @property
     def is_kept(self) -> bool:
-        """Whether any rank kept its spans."""
+        """Return whether any rank sampled its spans."""
         return any(rank.spans for rank in self.ranks)
 
 
 class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank did outside steps."""
+    """Spans of one rank outside steps."""
 
     rank: int
     duration_ns: int
-    """From the start of its process to its end; while it runs, to the end of its last section."""
+    """Time from the start of its process to its end; while it runs, to the end of its last
+    section."""
     spans: list[Span]
 
 
@@ -148,9 +150,9 @@ class RequestTrace(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"
     short_id: str
     name: str
     request_id: str | None
-    """That the program gave it."""
+    """Id that the program gave it."""
     number: int
-    """Among the requests whose spans were kept, from 1 in the order of their starts."""
+    """Number among the requests with sampled spans, from 1 in the order of their starts."""
     kept_requests: int
     trace_id: str
     rank: int
@@ -160,42 +162,42 @@ class RequestTrace(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"
     duration_ns: int
     is_error: bool
     kept: str
-    """Why its spans were kept."""
+    """Reason for which its spans were sampled."""
     chosen: bool
-    """Nobody asked for one: it is the slowest whose spans were kept."""
+    """Whether none was requested: then it is the slowest request with sampled spans."""
     spans: list[Span]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A section's own time in one step, over all steps that the figures are about."""
+    """A section's own time in one step, over all steps behind the figures."""
 
     name: str
-    """As shown: ``data wait``, a section's name, ``not in a span``."""
+    """Displayed name: ``data wait``, a section's name, ``not in a span``."""
     category: str
     mean_ns: float
     p95_ns: int | None
-    """None where several are taken together."""
+    """None for several sections together."""
     share: float
-    """Of the mean step; 0.0 to 1.0. The rows that are not beside add up to 1."""
+    """Share of the mean step, 0.0 to 1.0. Rows that are not ``beside`` sum to 1."""
     beside: bool = False
-    """Takes nothing from the step: on another thread or task, or a part of a wait for data."""
+    """Costs the step no time: on another thread or task, or a part of a data wait."""
     aggregate: bool = False
     inside: str = ""
-    """Of garbage collections: the section that most of their time fell into.
+    """For garbage collections: the section that contains most of their time.
 
-    Of a row beside: the wait for data that it is a part of, such as ``data wait``.
+    For a row beside the step: the data wait that contains it, such as ``data wait``.
     """
 
 
 class RankFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of one rank."""
+    """Step figures of one rank."""
 
     rank: int
     count: int
-    """Those that the figures are about."""
+    """Number of steps behind the figures."""
     mean_ns: float
     sections: dict[str, float]
-    """Mean self time in nanoseconds by name, as shown."""
+    """Mean self time in nanoseconds by displayed name."""
 
 
 class StandOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,20 +205,20 @@ class StandOut(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     more_ns: dict[str, float]
-    """By how much in each of the sections in which it does, the most first."""
+    """Excess in each of its slow sections, largest first."""
 
 
 class StepFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of the phase that the figures are about."""
+    """Step figures of one phase."""
 
     phase: str
     count: int
-    """Steps of one rank, the warm-up included."""
+    """Steps of one rank, including the warm-up."""
     mean_ns: float
     p50_ns: int
     p95_ns: int
     samples_per_s: float | None
-    """Over all ranks: their samples / the time of all steps; None: no step says what it took."""
+    """Samples of all ranks divided by the time of all steps; None: no step reports its samples."""
     tokens_per_s: float | None
     rows: list[Row]
     ranks: list[RankFigures]
@@ -224,32 +226,33 @@ class StepFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
-    """The first step of each process, left out of the figures because it was far longer."""
+    """Warm-up: the first step of each process, excluded because it was far longer."""
 
     number: int
     duration_ns: int
-    """Of the slowest rank."""
+    """Duration on the slowest rank."""
 
 
 class AggregateTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """A section that is only added up: totals of the run, over all ranks."""
+    """Totals of an aggregated section over the run and all ranks."""
 
     name: str
     category: str
     enclosing: str
     phase: str
     beside: bool
-    """On another thread or task than what is around, or in a forked child: no part of its time."""
+    """On another thread or task than its surroundings, or in a forked child: no part of
+    their time."""
     count: int
     sum_ns: int
     self_ns: int
-    """Without what other sections inside took."""
+    """Time without other sections inside."""
     min_ns: int
     max_ns: int
 
 
 class Slowest(msgspec.Struct, frozen=True, kw_only=True):
-    """The longest step, of those that no profiler has slowed down, if there are any."""
+    """The slowest step, of those that no profiler slowed down, if there are any."""
 
     number: int
     rank: int
@@ -258,12 +261,12 @@ class Slowest(msgspec.Struct, frozen=True, kw_only=True):
     """Its largest row."""
     section_ns: int
     kept: bool
-    """Whether its spans were kept."""
+    """Whether its spans were sampled."""
     profiled: bool
-    """Whether a profiler has slowed it down: there are no other steps."""
+    """Whether a profiler slowed it down: there are no other steps."""
     kept_number: int | None
-    """The longest of those whose spans were kept."""
+    """The slowest of the steps with sampled spans."""
     collection_ns: int = 0
-    """Garbage collections in it of a millisecond and more, on whichever thread."""
+    """Garbage collections of a millisecond or more in it, on any thread."""
     collection_in: str = ""
-    """The section that most of that fell into; empty: it was on another thread."""
+    """Section that contains most of that time; empty: it was on another thread."""

@@ -24,13 +24,13 @@ NOT_IN_A_SPAN = "not in a span"
 DATA_WAIT = "data wait"
 COLLECTION = "garbage collection"
 PROFILED = "profiled"
-"""Why the steps of a profiler window are kept."""
+"""Reason for which the steps of a profiler window are sampled."""
 _FEWEST = 3
-"""Steps of a rank from which on a slow first one is told apart from slow ones."""
+"""Minimum number of steps of a rank to identify a slow first one."""
 LONGER = 2.0
-"""Times the median of the others from which on the first step is warm-up."""
+"""Minimum duration of a warm-up step, in multiples of the median of the other steps."""
 
-# A step that an error cut short says nothing about the others, unless there are no others.
+# A step that an error cut short is not representative: it counts only if all steps failed.
 CHOSEN = """WITH counted AS (SELECT * FROM steps WHERE phase = $phase AND n >= $first),
 chosen AS (SELECT * FROM counted WHERE NOT error OR (SELECT bool_and(error) FROM counted))"""
 _OF_STEP = "phase = $phase AND rank = $rank AND restart = $restart AND n = $n"
@@ -39,37 +39,37 @@ _SHOWN = {names.SPAN_DATA: DATA_WAIT, names.SPAN_COLLECTION: COLLECTION}
 
 
 def shown(name: str) -> str:
-    """A section's name as people read it."""
+    """Return the displayed name of a section."""
     return _SHOWN.get(name, name)
 
 
 def shown_around(name: str, phase: str) -> str:
-    """The same of what something fell into in a step of ``phase``; of the step itself, no span."""
+    """Return the displayed name of an enclosing section; ``no span`` for the step itself."""
     return "no span" if name == names.step_span(phase) else shown(name)
 
 
 def share_of_passes(steps: StepFigures) -> float:
-    """Share of a step that forward and backward take, 0.0 to 1.0; what runs beside it is none."""
+    """Return the share of forward and backward in a step, 0.0 to 1.0, without concurrent ones."""
     passes = (names.FORWARD, names.BACKWARD)
     return sum(row.share for row in steps.rows if row.category in passes and not row.beside)
 
 
 def main_phase(store: Store) -> str | None:
-    """The phase that a run is about: train, else the one whose steps began first."""
+    """Return the main phase of a run: train, else the phase whose steps started first."""
     rows = store.rows("SELECT phase FROM steps GROUP BY phase ORDER BY min(start_ns)")
     phases = [row[0] for row in rows]
     return names.TRAIN if names.TRAIN in phases else next(iter(phases), None)
 
 
 def count_steps(store: Store, phase: str | None) -> int:
-    """Steps of a phase on one rank, those of each start; none without a phase."""
+    """Return the steps of a phase on one rank, summed over its starts; 0 without a phase."""
     sql = "SELECT DISTINCT restart, n FROM steps WHERE phase = $phase"
     ((count,),) = store.rows(f"SELECT count(*) FROM ({sql})", phase=phase)
     return int(count)
 
 
 def last_step(store: Store, phase: str | None) -> int | None:
-    """Number of the step that ended last, on the rank that is behind the others; None: none has."""
+    """Return the number of the last finished step on the slowest rank, or None if there is none."""
     at = "((restart::BIGINT << 40) + n)"
     ((number,),) = store.rows(
         f"SELECT arg_min(number, place) FROM (SELECT max({at}) AS place, "
@@ -80,7 +80,7 @@ def last_step(store: Store, phase: str | None) -> int | None:
 
 
 def count_profiled(store: Store, phase: str | None) -> int:
-    """Steps of the phase, of any rank, in which a profiler recorded."""
+    """Return the number of the phase's steps that a profiler recorded on any rank."""
     ((count,),) = store.rows(
         "SELECT count(DISTINCT (restart, n)) FROM steps WHERE phase = $phase AND kept = $kept",
         phase=phase,
@@ -90,10 +90,10 @@ def count_profiled(store: Store, phase: str | None) -> int:
 
 
 def read_warm_up(store: Store, phase: str) -> WarmUp | None:
-    """The first step, if it took over twice the median of the others.
+    """Return the first step, if it took over twice the median of the other steps.
 
-    It compiles, allocates and fills caches, and would bend every mean. With fewer than three steps
-    nobody can say what is usual: all of them count.
+    It compiles, allocates and fills caches, and would distort every mean. With fewer than three
+    steps a typical duration is unknown: all of them count.
     """
     (usual, others), *_ = store.rows(
         "SELECT quantile_disc(duration_ns, 0.5), count(DISTINCT n) FROM steps "
@@ -111,10 +111,10 @@ def read_warm_up(store: Store, phase: str) -> WarmUp | None:
 
 
 def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
-    """The figures of a phase's steps over all ranks; the rows add up to the mean step.
+    """Return the figures of a phase's steps over all ranks; the rows sum to the mean step.
 
-    A step that ended in an error counts in the number of steps alone. Ranks are told apart by
-    their mean step, and by what of it each section took itself.
+    A step that ended in an error only counts in the number of steps. The figures of each rank are
+    its mean step, and the own time of each section.
     """
     values: dict[str, Any] = {"phase": phase, "first": 1 if warm_up else 0}
     (chosen, mean, p50, p95, own, own_p95, samples, tokens), *_ = store.rows(
@@ -141,9 +141,9 @@ def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
 
 
 def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Slowest | None:
-    """The longest step that the figures are about, and what it did for most of its time.
+    """Return the slowest step behind the figures, and the section with most of its time.
 
-    Those that a profiler has slowed down only where there are no others.
+    Steps that a profiler slowed down count only if there are no other steps.
     """
     values = {"phase": steps.phase, "first": 1 if warm_up else 0, "profiled": PROFILED}
     profiled = "coalesce(kept, '') = $profiled"
@@ -167,7 +167,7 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
         **key,
         collection=names.GARBAGE_COLLECTION,
     )
-    # Of equal ones the first is taken: no section is blamed for what is in none, too.
+    # With equal times the first one wins: untracked time has precedence over a section.
     name, longest = max([(NOT_IN_A_SPAN, own), *sections], key=lambda section: section[1])
     return Slowest(
         number=number,
@@ -184,10 +184,10 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
 
 
 def per_second(column: str) -> str:
-    """SQL: how much of it a second, over all ranks, which step together.
+    """Return the SQL of a rate per second over all ranks, which step together.
 
-    All that is known / the time of all steps of a rank: also of steps that took none, because they
-    update again for the same batch.
+    It is the sum of all known values divided by the time of all steps of a rank. That includes
+    steps without samples, because they update again for the same batch.
     """
     return f"sum({column}) * 1e9 / sum(duration_ns) * count(DISTINCT rank)"
 
@@ -215,7 +215,7 @@ def _read_ranks(store: Store, values: dict[str, Any], times: OwnTimes) -> list[R
         "GROUP BY rank ORDER BY rank",
         **values,
     )
-    # Divided by all steps of the rank: one that has a section in a few steps is not slow in it.
+    # Divided by all steps of the rank: a rank with a section in few steps is not slow in it.
     return [
         RankFigures(
             rank=rank,
@@ -232,7 +232,7 @@ def _read_ranks(store: Store, values: dict[str, Any], times: OwnTimes) -> list[R
 
 
 def _around_collections(store: Store, values: dict[str, Any]) -> str:
-    """The section that most of the garbage collections' time fell into."""
+    """Return the section that contains most of the garbage collections' time."""
     ((around, _),) = store.rows(
         f"{CHOSEN} SELECT parent, sum(s.self_ns) AS own FROM sections s "
         "JOIN chosen USING (rank, restart, n) WHERE s.phase = $phase AND NOT beside "

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def beside_steps(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
-    """What went on on other threads and tasks, in no step; a rank's mean, longest first.
+    """Return sections on other threads and tasks, in no step; means per rank, longest first.
 
-    It takes no time from anything: it may well be longer than all the time outside.
+    They are concurrent: their time may exceed all time outside steps.
     """
     sums: dict[str, list[int]] = {}
     pending = list(nodes)
@@ -44,10 +44,10 @@ def beside_steps(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
 
 
 def with_rows_beside(store: Store, steps: StepFigures, nodes: list[Node]) -> StepFigures:
-    """The figures of steps, with a row for each section that ran beside them in no step.
+    """Add a row to the step figures for each concurrent section that is in no step.
 
     A DataLoader worker is in no step: the mean is its sections' own time in the whole run over all
-    steps of the phase. Of single steps nothing is known.
+    steps of the phase. Figures of single steps are not known.
     """
     ((ran,),) = store.rows("SELECT count(*) FROM steps WHERE phase = $phase", phase=steps.phase)
     rows = [
@@ -68,14 +68,14 @@ def with_rows_beside(store: Store, steps: StepFigures, nodes: list[Node]) -> Ste
 
 @dataclass(slots=True)
 class _Own:
-    """The own time of all sections of one name."""
+    """Own time of all sections of one name."""
 
     category: str
     spent_ns: int = 0
 
 
 def _own_times(nodes: list[Node]) -> dict[tuple[str, bool], _Own]:
-    """By name, and whether they were only added up."""
+    """Return own times by name, and by whether the section is aggregated."""
     own: dict[tuple[str, bool], _Own] = {}
     for node in _beside(nodes):
         key = (shown(node.name), node.aggregate)
@@ -84,7 +84,7 @@ def _own_times(nodes: list[Node]) -> dict[tuple[str, bool], _Own]:
 
 
 def _beside(nodes: list[Node]) -> Iterator[Node]:
-    """All sections beside the steps, those inside them too."""
+    """Yield all sections concurrent to the steps, including nested ones."""
     pending = [(node, False) for node in reversed(nodes)]
     while pending:
         node, is_inside = pending.pop()

@@ -38,7 +38,7 @@ class _Part(NamedTuple):
     counts: str
 
     def buckets(self) -> ExponentialBuckets:
-        """Its histogram, in seconds."""
+        """Return its histogram, in seconds."""
         return ExponentialBuckets(
             count=self.calls,
             sum=self.sum_ns / 1e9,
@@ -52,7 +52,7 @@ class _Part(NamedTuple):
 
 
 def read_calls(store: Store) -> list[CallFigures]:
-    """One for each section and place: requests first, then what took most time."""
+    """Return the figures of each section and place: requests first, then by total time."""
     return _read(store, "category <> $category", names.RUN, "0").get(0, [])
 
 
@@ -65,11 +65,11 @@ def read_call_buckets(store: Store) -> list[tuple[CallFigures, ExponentialBucket
 
 
 def read_calls_by_name(store: Store, left_out: Sequence[str]) -> dict[str, CallFigures]:
-    """Return the calls outside steps, those of all places and bounds of a name together.
+    """Return the calls outside steps, merged over all places and bounds of a name.
 
     Args:
         store: of the run.
-        left_out: categories of which nothing is asked.
+        left_out: excluded categories.
     """
     columns = ", ".join(("name", "category", "count", *_Part._fields[1:]))
     found: dict[str, tuple[str, list[_Part]]] = {}
@@ -90,9 +90,9 @@ def read_calls_by_name(store: Store, left_out: Sequence[str]) -> dict[str, CallF
 def read_requests_by_period(
     store: Store, origin_ns: int, every_ns: int
 ) -> dict[int | None, list[CallFigures]]:
-    """The same of requests, by how many periods after ``origin_ns`` they ended.
+    """Return the figures of requests by the period, from ``origin_ns``, in which they ended.
 
-    Under None are those of parts that an earlier version wrote. Periods are whole minutes.
+    The key None contains parts written by an earlier version. Periods are whole minutes.
     """
     period = f"(minute_ns - {origin_ns:d}) // {every_ns:d}"
     return _read(store, "category = $category", names.REQUEST, period)
@@ -115,8 +115,8 @@ def _parts_by_place(
     ):
         place = dict(zip(_PLACE, row, strict=False))
         if place["category"] == names.REQUEST and not place["in_step"]:
-            place["path"] = ""  # one kind of request is one, whatever it was handled below
-        place["beside"] &= place["in_step"]  # outside steps nothing else tells threads apart
+            place["path"] = ""  # requests of one name are merged, whatever encloses them
+        place["beside"] &= place["in_step"]  # outside steps threads are not distinguished
         of_place = found.setdefault(of_period, {})
         of_place.setdefault(tuple(place.values()), []).append(_Part(*row[len(_PLACE) :]))
     return found
@@ -132,7 +132,7 @@ def _figures_at(place: tuple[Any, ...], parts: list[_Part]) -> CallFigures:
 
 
 def _figures(place: dict[str, Any], parts: list[_Part]) -> CallFigures:
-    """All parts together: each has its spread about its own mean."""
+    """Merge all parts: each part has its spread about its own mean."""
     count, total = sum(part.calls for part in parts), sum(part.sum_ns for part in parts)
     mean = total / count
     spread = sum(

@@ -6,20 +6,20 @@ import msgspec
 
 
 class CallFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """All calls of one section at one place that ended, on all ranks."""
+    """Durations of all finished calls of one section at one place, on all ranks."""
 
     name: str
     category: str
     phase: str
-    """Of those in steps."""
+    """Phase of the steps, for calls in steps."""
     path: str
-    """Outside steps, names from below the run."""
+    """For calls outside steps: section names from below the run."""
     in_step: bool
     beside: bool
-    """Of those in steps: on another thread or task than the step."""
+    """For calls in steps: whether on another thread or task than the step."""
     count: int
     errors: int
-    """Those that ended in one."""
+    """Calls that ended in an error."""
     sum_ns: int
     mean_ns: float
     deviation_ns: float
@@ -30,9 +30,9 @@ class CallFigures(msgspec.Struct, frozen=True, kw_only=True):
     p99_ns: float
     max_ns: int
     error_ratio: float
-    """By how much of itself a quantile may be off at most; all other figures are exact."""
+    """Maximum relative error of a quantile; all other figures are exact."""
     bound_s: float | None
-    """How long a call is to take at most; None: the program does not say."""
+    """Maximum duration that the program declares for a call; None: it declares none."""
     within: int | None
-    """Calls that took no longer, and did not fail."""
+    """Calls that kept to the bound and did not fail."""
     within_share: float | None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def chosen_phase(run: RunFolder, store: Store, asked: str) -> str | None:
-    """The phase that is meant; None: requests.
+    """Return the requested phase; None means requests.
 
     Raises:
         NoSuchPhase: the run has no steps of that phase, or no requests.

@@ -17,36 +17,36 @@ if TYPE_CHECKING:
 
 
 class EpochFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One epoch of a phase's steps; of several ranks and restarts the last one of each step."""
+    """Figures of one epoch of a phase; repeated steps count with their last execution."""
 
     epoch: int
     steps: int
     """Steps of one rank."""
     steps_ns: float
-    """Their time, mean over the ranks."""
+    """Time of its steps, mean over the ranks."""
     total_ns: int
-    """From the begin of its first step to the end of its last one, over all ranks."""
+    """Time from the start of its first step to the end of its last one, over all ranks."""
     mean_ns: float
-    """Of a step."""
+    """Mean of a step."""
     min_ns: int
     max_ns: int
     deviation_ns: float
     """Standard deviation of its steps."""
     memory_peak_bytes: float | None
-    """The most resident memory of one process up to its end, as far as it was read by then."""
+    """Peak resident memory of one process up to the epoch's end, as far as read by then."""
     cuda_peak_bytes: float | None
-    """The same of what PyTorch's allocator had given out on one device."""
+    """Peak memory that PyTorch's allocator had allocated on one device."""
     cuda_reserved_bytes: float | None
-    """The same of what it held there, in use or not."""
+    """Peak memory that it had reserved there, in use or not."""
 
 
 def _peak(name: str, attribute: str, state: str = "") -> str:
-    """SQL of a peak up to an epoch's end: of its spans, else of readings on which both sides agree.
+    """Return the SQL of a peak up to an epoch's end: from its span, or from unambiguous readings.
 
     Args:
         name: parameter with the name of the reading.
-        attribute: parameter with that of the span's attribute.
-        state: a word among the reading's labels.
+        attribute: parameter with the name of the span's attribute.
+        state: text that the reading's labels must contain.
     """
     read = f"FROM readings WHERE name = ${name} AND contains(labels, '{state}')"
     before_next, later = (
@@ -76,11 +76,11 @@ SELECT epoch, steps, spent, total, mean, least, most, deviation,
     {_peak("cuda", "of_reserved", "reserved")}
 FROM found ORDER BY epoch"""
 _LATE_NS: Final = 5 * 10**9
-"""Peaks are stored so often."""
+"""Interval at which peaks are stored."""
 
 
 def read_epochs(store: Store, phase: str | None) -> list[EpochFigures]:
-    """The epochs of the phase's steps that say theirs, in order."""
+    """Return the epochs of the phase's steps that report their epoch, in order."""
     rows = store.rows(
         _EPOCHS,
         phase=phase,

@@ -26,20 +26,20 @@ Key = tuple[int, int]
 
 
 class LikeSteps(NamedTuple):
-    """Steps of one process in one phase that became the same."""
+    """Sums over the steps of one process in one phase with the same fate (lost or not)."""
 
     phase: str
     is_lost: bool
     steps: int
     sum_ns: int
     wait_ns: int
-    """For data, on the step's own thread."""
+    """Data wait on the step's own thread."""
     compile_ns: int
-    """By torch.compile, on that thread."""
+    """Time of torch.compile on that thread."""
 
 
 class OutsideSection(NamedTuple):
-    """A section of the main thread outside steps, as the tables have it."""
+    """A section of the main thread outside steps, as stored in the tables."""
 
     path: str
     category: str
@@ -50,25 +50,25 @@ class OutsideSection(NamedTuple):
 
 @dataclass(slots=True)
 class Life:
-    """One process of a rank; Unix times."""
+    """Lifetime of one process of a rank; Unix times."""
 
     key: Key
     begin_ns: int
-    """With what was before the run's start."""
+    """Start including the time before the run's start."""
     start_ns: int
     end_ns: int
     steps: list[LikeSteps] = field(default_factory=list)
     outside: list[OutsideSection] = field(default_factory=list)
     first_step_ns: int | None = None
     unfinished_ns: int = 0
-    """Of the step that was open when it died."""
+    """Time of the step that was open when the process died."""
 
 
 def read_lives(store: Store, processes: Processes) -> dict[int, list[Life]]:
-    """The processes of each rank, one after the other: none begins before the last one ended.
+    """Return the processes of each rank in sequence: none starts before the previous one ended.
 
-    A program that starts its ranks itself has the number of the first one, which lives inside its
-    life: that is one.
+    A program that starts its ranks itself has the number of the first rank, whose process exists
+    within the program's life: both count as one.
     """
     imports = _imports(store)
     lives: dict[int, list[Life]] = {}
@@ -80,7 +80,7 @@ def read_lives(store: Store, processes: Processes) -> dict[int, list[Life]]:
             of_rank[-1].end_ns = max(processes.end_of(process), least)
             continue
         start, end = max(process.start_ns, least), max(processes.end_of(process), least)
-        before = imports.pop(key, 0)  # of the first of them, were there two
+        before = imports.pop(key, 0)  # counts for the first one only, if there are two
         begin = max(process.start_ns - before, least)
         of_rank.append(Life(key, begin, start, max(end, start)))
     by_key = {life.key: life for of_rank in lives.values() for life in of_rank}
@@ -90,7 +90,7 @@ def read_lives(store: Store, processes: Processes) -> dict[int, list[Life]]:
 
 
 def _imports(store: Store) -> dict[Key, int]:
-    """Time before the run's start, of processes that have told."""
+    """Return the time before the run's start, for processes that reported it."""
     rows = store.rows(
         "SELECT rank, restart, max(value) FROM readings WHERE name = $name GROUP BY ALL",
         name=names.RUN_IMPORTS.name,
@@ -99,7 +99,7 @@ def _imports(store: Store) -> dict[Key, int]:
 
 
 def _again_from(store: Store, lives: Iterable[list[Life]]) -> dict[Key, int]:
-    """From which number on a process's training steps were made again by a later one."""
+    """Return the number from which a process's training steps were repeated by a later one."""
     first = {
         (rank, restart): number
         for rank, restart, number in store.rows(
@@ -114,7 +114,7 @@ def _again_from(store: Store, lives: Iterable[list[Life]]) -> dict[Key, int]:
             loads=list(_LOADS),
         )
     }
-    # It went on from a checkpoint and yet counts from zero: its numbers are not those of before.
+    # A process that loaded a checkpoint and still counts from zero restarted the numbering.
     known = {key: number for key, number in first.items() if number or key not in loaded}
     again: dict[Key, int] = {}
     for of_rank in lives:
@@ -148,7 +148,7 @@ def _add_steps(store: Store, lives: dict[Key, Life], again: dict[Key, int]) -> N
 def _some_steps(
     store: Store, again: dict[Key, int], low: int, high: int
 ) -> list[tuple[int, int, str, bool, int, int, int, int, int]]:
-    """The first begin, number and times of steps that became the same, of those in a range."""
+    """Return the first start, the number and the sums of steps by fate, within a range."""
     return store.rows(
         "WITH again AS (SELECT unnest($ranks) AS rank, unnest($restarts) AS restart, "
         "unnest($numbers) AS first), "
@@ -196,7 +196,7 @@ _CONTAINERS: Final = (names.EPOCH, names.PHASE)
 
 
 def read_ledger(store: Store, processes: Processes) -> Ledger | None:
-    """The ledger of a run; None before a process of it is known."""
+    """Return the ledger of a run, or None before any process of it is known."""
     lives = read_lives(store, processes)
     if not lives:
         return None
@@ -225,7 +225,7 @@ def read_ledger(store: Store, processes: Processes) -> Ledger | None:
 
 
 def _spent(lives: list[Life], begin_ns: int, end_ns: int) -> dict[str, int]:
-    """What one rank spent the time from ``begin_ns`` to ``end_ns`` on, by kind."""
+    """Return how one rank spent the time from ``begin_ns`` to ``end_ns``, by kind."""
     spent: Counter[str] = Counter()
     spent[kinds.IDLE] = lives[0].begin_ns - begin_ns + end_ns - lives[-1].end_ns
     for before, after in pairwise(lives):
@@ -247,7 +247,7 @@ def _of_life(life: Life) -> Counter[str]:
             wait = min(steps.wait_ns, steps.sum_ns - compiled)
             spent[kind] += steps.sum_ns - compiled - wait
             spent[kinds.COMPILE] += compiled
-            # What validation waits for its data is validation: nobody trains faster without it.
+            # A data wait of validation counts as validation: it does not slow down training.
             spent[kinds.DATA_WAIT if kind == kinds.TRAIN else kind] += wait
     before = 0
     categories = {section.path: section for section in life.outside}
@@ -269,7 +269,7 @@ def _of_life(life: Life) -> Counter[str]:
 
 
 def _without_debt(spent: Counter[str]) -> Counter[str]:
-    """Where more is told than there was time for (clocks, overlaps), the vaguest kinds give way."""
+    """Reduce the vaguest kinds where clocks or overlaps make the sum exceed the elapsed time."""
     debt = 0
     for kind in reversed(KINDS):
         left = spent[kind] - debt
@@ -278,7 +278,7 @@ def _without_debt(spent: Counter[str]) -> Counter[str]:
 
 
 def _kind_of(section: OutsideSection, by_path: dict[str, OutsideSection], first: int | None) -> str:
-    """By the innermost section around it, or itself, that says what it is for."""
+    """Return the kind of the innermost section, itself or around it, with a known purpose."""
     path = section.path
     while path:
         around = by_path.get(path)

@@ -21,26 +21,26 @@ KINDS = (
     LOST_WORK, IDLE, OTHER,
 )  # fmt: skip
 PRODUCTIVE = (TRAIN, PREDICT)
-"""What a run is made for: their share is its goodput."""
+"""Productive kinds: their share of the wall time is the goodput."""
 
 
 class RankLedger(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank."""
+    """Ledger of one rank."""
 
     rank: int
     spent_ns: dict[str, int]
-    """By kind; adds up to the run's wall time."""
+    """Time by kind; sums to the run's wall time."""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """What all ranks spent the run's wall time on."""
+    """Ledger of the run's wall time over all ranks."""
 
     wall_ns: int
-    """From the begin of the first process to the last end of one."""
+    """Time from the start of the first process to the last end of one."""
     spent_ns: dict[str, int]
-    """By kind, over all ranks: adds up to the wall time x the number of ranks."""
+    """Time by kind over all ranks: sums to the wall time x the number of ranks."""
     goodput: float
     """Productive time ÷ wall time, mean over the ranks."""
     lost_steps: int
-    """Steps, over all ranks, that were made again after a restart, or failed."""
+    """Steps over all ranks that failed, or were repeated after a restart."""
     ranks: list[RankLedger]

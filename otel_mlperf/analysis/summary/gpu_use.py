@@ -11,37 +11,37 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _ENOUGH = 0.5
-"""Share of the time that is known to be paced by one, for the steps to be."""
+"""Minimum share of the time with a known pacing by one side."""
 
 
 class StepsOnGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of a phase on their GPUs: means of all steps of which it is known, of all ranks."""
+    """GPU times of a phase's steps: means of all steps with known times, over all ranks."""
 
     steps: int
     gpu_ns: float
-    """From begin to end of a step on the device."""
+    """Time from start to end of a step on the device."""
     idle_ns: float | None
-    """Of that, in no section that gives the device work; None: there is no such section."""
+    """Part of it in no section that gives the device work; None: no section does."""
     host_share: float
-    """Of that time, what the host set the pace for: the device had nothing else to do."""
+    """Share of that time in which the host set the pace: the device had nothing else to do."""
     device_share: float
-    """What the device set the pace for: it was still busy. The rest is not known."""
+    """Share in which the device set the pace: it was still busy. The remainder is not known."""
 
     @property
     def idle_share(self) -> float | None:
-        """Idle time as a share of all."""
+        """Return the idle time as a share of the GPU time."""
         return None if self.idle_ns is None else self.idle_ns / self.gpu_ns
 
     @property
     def paced_by(self) -> str:
-        """``host`` or ``device``, if one of them set most of the pace; else empty."""
+        """Return ``host`` or ``device``, if it set most of the pace; else an empty text."""
         if self.host_share > _ENOUGH:
             return "host"
         return "device" if self.device_share > _ENOUGH else ""
 
 
 def read_steps_on_gpu(store: Store, phase: str, warm_up: WarmUp | None) -> StepsOnGpu | None:
-    """None where it is of no step known."""
+    """Return the GPU times, or None if no step's are known."""
     ((count, gpu, idle, of_idle, host, device),) = store.rows(
         "SELECT count(*), sum(gpu_ns), sum(idle_ns), count(idle_ns), sum(host_paced_ns), "
         "sum(device_paced_ns) FROM gpu_steps WHERE phase = $phase AND n >= $first",

@@ -10,61 +10,65 @@ class WorkerUse(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     worker: str
-    """``main``: the training process itself, of a loader without workers."""
+    """``main``: the training process itself, for a loader without workers."""
     batches: int
     items_ns: float
-    """Mean of a batch in ``__getitem__``, or in the dataset's iterator."""
+    """Mean time per batch in ``__getitem__``, or in the dataset's iterator."""
     collate_ns: float
-    """Mean of a batch in ``collate_fn``."""
+    """Mean time per batch in ``collate_fn``."""
     cpu_ns: float | None = None
-    """Of ``items_ns``, CPU time of its thread; None: nobody counted."""
+    """Part of ``items_ns``: CPU time of its thread; None: not measured."""
     delay_ns: float | None = None
-    """Of ``items_ns``, ready to run and without a CPU; None: the kernel does not say."""
+    """Part of ``items_ns`` in which it was ready to run without a CPU; None: the kernel does not
+    report it."""
     is_slow: bool = False
-    """Whether it takes far longer for a batch than the others do."""
+    """Whether its batches take far longer than those of the other workers."""
 
     @property
     def fetch_ns(self) -> float:
-        """Mean of a batch."""
+        """Return the mean fetch time of a batch."""
         return self.items_ns + self.collate_ns
 
     @property
     def idle_ns(self) -> float | None:
-        """Of ``items_ns``, waiting for something else than a CPU: files, a network, a lock."""
+        """Return the part of ``items_ns`` spent waiting for files, a network or a lock."""
         if self.cpu_ns is None:
             return None
         return max(0.0, self.items_ns - self.cpu_ns - (self.delay_ns or 0.0))
 
 
 class FirstBatches(msgspec.Struct, frozen=True, kw_only=True):
-    """Passes through a loader, and how long each took to its first batch."""
+    """Passes through a loader, and their mean time to the first batch."""
 
     workers: str
-    """``started`` for the pass, ``kept`` from the one before, ``none``: there are none."""
+    """``started`` for the pass, ``kept`` from the previous pass, ``none``: the loader has no
+    workers."""
     passes: int
     mean_ns: float
     end_ns: float = 0.0
-    """How long each took to its end after its last batch: workers that are not kept are ended."""
+    """Mean time from a pass's last batch to its end: workers that are not persistent are
+    stopped."""
 
 
 class LoaderUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A DataLoader over the whole run, all ranks together."""
+    """Use of a DataLoader over the whole run, all ranks together."""
 
     dataset: str
-    """The class of its dataset; a second one of it at a time has a number behind."""
+    """Class of its dataset; a second concurrent loader of that class has a number appended."""
     batches: int
-    """That the program got."""
+    """Batches delivered to the program."""
     wait_ns: float
-    """That it waited for them, all together."""
+    """Total time that the program waited for them."""
     ready: float | None
-    """Mean of batches that were ready when it asked for one; None: there are no workers."""
+    """Mean number of queued batches at a request; None: there are no workers."""
     none_ready_share: float | None
-    """How often none was."""
+    """Share of requests at which the queue was empty."""
     fetch_ns: float | None
-    """Mean that a worker took for a batch; None: workers are not seen (``spawn``)."""
+    """Mean fetch time of a worker per batch; None: workers are not observed (``spawn``)."""
     items_ns: float | None
     collate_ns: float | None
     workers: list[WorkerUse]
     first_batches: list[FirstBatches]
     elements: float | None = None
-    """Mean of a batch, of its samples' largest tensors before they were padded; None: of none."""
+    """Mean elements of a batch, from its samples' largest tensors before padding; None:
+    not known."""

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _SLOW: Final = 1.5
-"""Times what the median of the others takes for a batch."""
+"""Minimum batch time of a slow worker, in multiples of the other workers' median."""
 _FEWEST: Final = 5
-"""Batches of a worker from which on its mean says anything."""
-# A total only grows: the largest of a rank's start is its last.
+"""Minimum number of batches of a worker for a meaningful mean."""
+# Totals only increase: the largest value of a rank's start is its last.
 _TOTALS = """SELECT name, rank, labels, sum(total) FROM (
     SELECT name, rank, restart, labels, max(value) AS total FROM readings
     WHERE starts_with(name, 'ml.dataloader.') AND rank IS NOT NULL
@@ -38,7 +38,7 @@ class _Total(NamedTuple):
 
 
 class _Totals(list[_Total]):
-    """The series of one loader."""
+    """Series of one loader."""
 
     def of(self, name: str, **labels: str) -> Iterator[_Total]:
         return (
@@ -50,7 +50,7 @@ class _Totals(list[_Total]):
 
 
 def read_loaders(store: Store) -> list[LoaderUse]:
-    """Each DataLoader; the one for which the program waited longest comes first."""
+    """Return each DataLoader, sorted by the program's total wait."""
     loaders: dict[str, _Totals] = {}
     for name, rank, labels, value in store.rows(_TOTALS):
         total = _Total(name, rank, json.loads(labels), value)
@@ -102,7 +102,7 @@ def _workers(totals: _Totals) -> Iterator[WorkerUse]:
 
 
 def _per_batch(totals: _Totals, metric: names.Metric, fetched: _Total) -> float | None:
-    """Nanoseconds of the same worker; None where nothing was counted."""
+    """Return nanoseconds per batch of the same worker; None if not measured."""
     worker = {names.LOADER_WORKER: fetched.labels[names.LOADER_WORKER]}
     of_worker = totals.of(metric.name, **worker)
     spent = [total.value for total in of_worker if total.rank == fetched.rank]
@@ -110,11 +110,11 @@ def _per_batch(totals: _Totals, metric: names.Metric, fetched: _Total) -> float 
 
 
 _ITSELF: Final = "main"
-"""Of a loader without workers."""
+"""Worker name of a loader without workers."""
 
 
 def mark_slow(workers: list[WorkerUse]) -> list[WorkerUse]:
-    """The workers by rank and number; those that stand out are told so.
+    """Return the workers by rank and number, with slow ones marked.
 
     A process that fetches its batches itself is no worker.
     """
@@ -145,7 +145,7 @@ def _first_batches(totals: _Totals) -> Iterator[FirstBatches]:
 
 
 def _by_workers(totals: _Totals, metric: names.Metric) -> dict[str, tuple[float, float]]:
-    """Count and sum of a histogram by what became of the workers."""
+    """Return count and sum of a histogram by the state of the workers."""
     found: dict[str, tuple[float, float]] = {}
     for at, part in enumerate(("count", "sum")):
         for total in totals.of(f"{metric.name}.{part}"):

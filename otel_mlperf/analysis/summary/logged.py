@@ -20,7 +20,7 @@ HISTOGRAM: Final = "histogram"
 _UNKNOWN: Final = (COUNTER, "")
 _PACKAGE: Final = {metric.name for metric in names.METRICS}
 _Kinds = dict[str, tuple[str, str]]
-# A total only grows: the largest is the last, also where rows of one moment hold parts of it.
+# Totals only increase: the largest is the last, even if rows of one moment contain parts of it.
 _LAST = """SELECT name, labels, sum(most), sum(newest), first(newest ORDER BY read_ns DESC, rank)
 FROM (
     SELECT name, labels, rank, max(value) AS most, arg_max(value, time_ns) AS newest,
@@ -32,7 +32,7 @@ FROM (
 
 
 def read_last(store: Store) -> dict[str, float]:
-    """The last value given to ``log()`` by name, in the order in which the names came up."""
+    """Return the last value given to ``log()`` by name, in the order of first use of the names."""
     rows = store.rows(
         "SELECT name, arg_max(value, time_ns) FROM values GROUP BY name ORDER BY min(time_ns), name"
     )
@@ -40,11 +40,11 @@ def read_last(store: Store) -> dict[str, float]:
 
 
 def read_series(store: Store) -> list[ProgramSeries]:
-    """The program's own counters, gauges and histograms, each label set by itself.
+    """Return the program's own counters, gauges and histograms, one series per label set.
 
-    What was counted is added up over ranks and restarts; of what goes up and down each rank's last
-    value. A gauge is as it was set last, on the rank that set it last. Instruments of OpenTelemetry
-    are there by the name that they were given, ours by theirs without ``ml.user.``.
+    Counters are summed over ranks and restarts; an up-down counter is the sum of each rank's last
+    value. A gauge is its last value on the rank that set it last. OpenTelemetry instruments have
+    the name that they were given, this package's instruments theirs without ``ml.user.``.
     """
     before, series = names.user_metric(""), dict[tuple[str, str], ProgramSeries]()
     kinds: _Kinds = {
@@ -71,8 +71,8 @@ def read_series(store: Store) -> list[ProgramSeries]:
 
 
 def _parted(stored: str, kinds: _Kinds) -> tuple[str, bool]:
-    """Name of the instrument that a reading is of, and whether it is a histogram's count."""
-    # A counter of the program may end in .count, too: only what was made as a histogram is one.
+    """Return the instrument's name for a reading, and whether it is a histogram's count."""
+    # A counter's name may end in .count, too: only a name created as a histogram is one.
     name, _, part = stored.rpartition(".")
     if part in ("count", "sum") and kinds.get(name, _UNKNOWN)[0] == HISTOGRAM:
         return name, part == "count"
@@ -80,7 +80,7 @@ def _parted(stored: str, kinds: _Kinds) -> tuple[str, bool]:
 
 
 def add_up(series: list[ProgramSeries]) -> dict[str, float]:
-    """What counters and histograms come to by name, all their label sets together."""
+    """Return the totals of counters and histograms by name, summed over label sets."""
     totals: dict[str, float] = {}
     for label_set in series:
         parts = {label_set.name: label_set.value}

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 _IDLE = ("idle", "iowait")
 _FEWEST = 2
-"""Readings from which on a share is one of the run."""
-# A reading counts for as long as it is since the one before: the first seconds are read more often.
+"""Minimum number of readings for a representative share."""
+# A reading is weighted with the time since the previous one: the first seconds are read more often.
 _READ = """WITH read AS (
     SELECT name, labels, rank, time_ns, value, greatest(1, coalesce(
         time_ns - lag(time_ns) OVER series, lead(time_ns) OVER series - time_ns, 1)) AS held_ns
@@ -26,7 +26,7 @@ FROM read GROUP BY name, labels"""
 
 
 class _Read(NamedTuple):
-    """All readings of one metric with the same labels, whatever rank they are of."""
+    """Statistics of all readings of one metric with the same labels, over all ranks."""
 
     labels: dict[str, str]
     mean: float
@@ -34,19 +34,19 @@ class _Read(NamedTuple):
     most: float
     ranks: int
     times: int
-    """Readings that they were taken in."""
+    """Number of distinct reading times."""
 
 
 _Found = dict[str, list[_Read]]
 
 
 def read_machine(store: Store) -> MachineUse | None:
-    """What the readings say of the machines; None where too little was read.
+    """Return the use of the machines, or None if too little was read.
 
-    CPU: the mean over the time of 1 - idle - iowait, of two readings at least. Where the processes
-    may use only some of the CPUs (a container) what the rank's processes used of those; absent with
-    several ranks, which may share them or not. Memory: the most that was in use, total - available;
-    with a limit below the total, the largest working set.
+    CPU is the mean over time of 1 - idle - iowait, from at least two readings. If the processes may
+    use only some of the CPUs (a container), it is the rank's use of those. It is absent with
+    several ranks, which may or may not share the CPUs. Memory is the peak in use, total -
+    available; with a limit below the total, the largest working set.
     """
     readings = _read(store)
     gpus = _gpus(readings)
@@ -54,7 +54,7 @@ def read_machine(store: Store) -> MachineUse | None:
     used, total = _memory(readings)
     if share is None and not gpus:
         return None
-    # One odd moment, such as that of the set-up, says nothing of a run: its memory alone is said.
+    # A single CPU reading, such as one during set-up, is not representative: it is left out.
     _, share = _cpu(_repeated(readings))
     return MachineUse(
         cpus=cpus, cpu_share=share, memory_bytes=used, memory_limit_bytes=total, gpus=gpus
@@ -90,7 +90,7 @@ def _one(readings: _Found, metric: names.Metric) -> _Read | None:
 
 def _cpu(readings: _Found) -> tuple[float | None, float | None]:
     count, limit = _one(readings, names.SYSTEM_CPU_COUNT), _one(readings, names.CGROUP_CPU_LIMIT)
-    # The host's share would tell of its neighbours: a container is judged by what it may use.
+    # The host's share would include its neighbours: a container is judged by its own limit.
     # At the start the process may be pinned to one CPU for a moment: the highest limit counts.
     if limit and (count is None or limit.most < count.most):
         of_processes = readings.get(names.PROCESS_CPU_UTILIZATION.name)
@@ -105,7 +105,7 @@ def _cpu(readings: _Found) -> tuple[float | None, float | None]:
 
 
 def _repeated(readings: _Found) -> _Found:
-    """Without shares of CPUs that were read only once."""
+    """Return the readings without CPU shares that were read only once."""
     shares = (names.SYSTEM_CPU_UTILIZATION.name, names.PROCESS_CPU_UTILIZATION.name)
     return {
         name: of
@@ -127,7 +127,7 @@ def _memory(readings: _Found) -> tuple[float | None, float | None]:
 
 
 def _gpus(readings: _Found) -> list[GpuUse]:
-    """In the order of their names; MIG instances count with their GPU."""
+    """Return the GPUs sorted by name; MIG instances count with their GPU."""
     busy = _by_gpu(readings, names.GPU_UTILIZATION)
     memory = _by_gpu(readings, names.GPU_MEMORY_USAGE)
     heat = _by_gpu(readings, names.HW_TEMPERATURE)
@@ -144,9 +144,9 @@ def _gpus(readings: _Found) -> list[GpuUse]:
 
 
 def _by_gpu(readings: _Found, metric: names.Metric) -> dict[tuple[int, str, str], _Read]:
-    """By length of the name, name and id."""
+    """Return readings by length of the name, name and id."""
     return {
-        # gpu2 before gpu10.
+        # The length of the name sorts gpu2 before gpu10.
         (len(name), name, reading.labels[names.HW_ID]): reading
         for reading in readings.get(metric.name, ())
         if (name := reading.labels.get(names.HW_NAME, "")).startswith("gpu")
@@ -157,7 +157,7 @@ def _by_gpu(readings: _Found, metric: names.Metric) -> dict[tuple[int, str, str]
 
 
 def read_losses(store: Store, started_ns: int) -> list[Loss]:
-    """One for each device that was lost, in the order of the first time."""
+    """Return each lost device, in the order of its first loss."""
     rows = store.rows(
         "SELECT rank, name, start_ns, attributes FROM spans WHERE category = $category "
         "ORDER BY start_ns",

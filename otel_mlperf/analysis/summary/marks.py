@@ -19,13 +19,13 @@ class MarkedPoint(msgspec.Struct, frozen=True, kw_only=True):
     restart: int
     phase: str
     name: str
-    """As the program called it; ``mark`` where it said nothing."""
+    """Name given by the program; ``mark`` by default."""
     number: int
-    """The step that it is in, or before; of its phase."""
+    """Number of the step, within its phase, that contains or follows the mark."""
     time_ns: int
     """Unix time."""
     after_ns: int
-    """From the start of the run."""
+    """Time since the start of the run."""
 
 
 MOST: Final = 1000
@@ -34,7 +34,7 @@ ORDER BY time_ns, rank LIMIT $most"""
 
 
 def read_marks(store: Store, started_ns: int) -> list[MarkedPoint]:
-    """The first ones, in the order of their times."""
+    """Return the first marks, in time order."""
     rows = store.rows(_MARKS, started=started_ns, most=MOST)
     return [
         MarkedPoint(**dict(zip(MarkedPoint.__struct_fields__, row, strict=True))) for row in rows
@@ -42,6 +42,6 @@ def read_marks(store: Store, started_ns: int) -> list[MarkedPoint]:
 
 
 def of_first_rank(marks: Sequence[MarkedPoint]) -> list[MarkedPoint]:
-    """Those of the first rank that set any: the others do the same at about the same time."""
+    """Return the marks of the first rank that set any: other ranks set them at about that time."""
     first = min((mark.rank for mark in marks), default=0)
     return [mark for mark in marks if mark.rank == first]

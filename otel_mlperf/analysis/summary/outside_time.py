@@ -23,7 +23,7 @@ _CONTAINERS = (names.EPOCH, names.RUN)
 
 @dataclass(slots=True)
 class Node:
-    """A section outside steps, by its path; all its calls on all ranks together."""
+    """A section outside steps, by its path; sums of all its calls on all ranks."""
 
     path: str
     name: str
@@ -36,16 +36,16 @@ class Node:
     start_ns: int = 0
     inside: list[Node] = field(default_factory=list)
     steps_ns: Counter[str] = field(default_factory=Counter)
-    """Time of the steps inside, by their phase."""
+    """Time of the steps inside, by phase."""
     is_open: bool = False
-    """Whether one of its calls has not ended, as far as can be seen."""
+    """Whether one of its calls has not ended, as far as visible."""
 
     @property
     def total_ns(self) -> int:
-        """Its time so far; of a section that has not ended, that of those inside it.
+        """Return its time so far; for an open section, the time of those inside it.
 
-        Of one that is added up it is without the sections inside that are not: they stand beside
-        it in the tree, for it is nobody's parent.
+        For an aggregated section, the time excludes inner sections that are not aggregated. Those
+        appear next to it in the tree, because an aggregated section is never a parent.
         """
         if not self.aggregate and (self.count or not self.inside):
             return self.sum_ns
@@ -53,9 +53,9 @@ class Node:
         return self.self_ns + sum(node.total_ns for node in mine)
 
     def holds_steps(self, phase: str) -> bool:
-        """Whether steps of ``phase`` ran inside, so that its time is not outside time.
+        """Return whether steps of ``phase`` ran inside, so that its time is not outside time.
 
-        Of what is still open, be it in one of its calls, nobody can tell: it counts as if.
+        For a section with an open call this is unknown: it counts as if they did.
         """
         if self.aggregate:
             return False
@@ -64,10 +64,10 @@ class Node:
         return is_around or self.is_open or self.steps_ns[phase] > 0
 
     def find_steps(self, phase: str = names.TRAIN) -> None:
-        """Finds the time of the steps inside: what is neither its own nor that of a section.
+        """Determine the time of the steps inside: time that is neither its own nor a section's.
 
         Args:
-            phase: what steps count as around it.
+            phase: phase of the steps around it.
         """
         if self.category == names.PHASE and self.name in names.PHASES:
             phase = self.name
@@ -76,7 +76,7 @@ class Node:
             node.find_steps(phase)
         known = self.self_ns + sum(node.total_ns for node in mine)
         left = 0 if self.aggregate else self.sum_ns - known
-        # A pause may lie behind an end that was found out only later, as that of a validation.
+        # A pause may follow an end that was detected only later, such as that of a validation.
         pauses = sum(node.sum_ns for node in mine if node.category == names.GARBAGE_COLLECTION)
         left = left if left >= 0 else min(0, left + pauses)
         self.is_open = left < 0 or not self.count or any(node.is_open for node in mine)
@@ -87,11 +87,11 @@ _ByPath = dict[tuple[str, bool], Node]
 
 
 def read_nodes(store: Store) -> list[Node]:
-    """The outermost sections outside steps, each with those inside it, in order of their start."""
+    """Return the outermost sections outside steps, with nested ones, in order of their start."""
     rows = store.rows(
         "SELECT path, name, min(category), beside, aggregate, sum(count), sum(sum_ns), "
         "sum(self_ns), min(start_ns) AS start FROM sections "
-        # Without a path it is of a step that never ended.
+        # An empty path belongs to a step that never ended.
         "WHERE n IS NULL AND category <> $run AND (NOT aggregate OR path <> '') "
         "GROUP BY path, name, beside, aggregate ORDER BY length(path), beside, start",
         run=names.RUN,
@@ -111,9 +111,9 @@ def read_nodes(store: Store) -> list[Node]:
 
 
 def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> None:
-    """Puts a node where it belongs; a section around it that has not ended yet is made up."""
+    """Insert a node into the tree; an enclosing section that has not ended yet is synthesized."""
     while around and not (known := _find(around, node.beside, by_path)):
-        # A name may hold a slash itself: then this cuts it in two, which only costs a line.
+        # A name may contain a slash: splitting it only adds a line to the tree.
         above, _, name = around.rpartition("/")
         made_up = Node(around, name, inside=[node], start_ns=node.start_ns)
         by_path[around, False] = made_up
@@ -122,7 +122,7 @@ def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> 
 
 
 def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
-    """What is around a section: a forked child may call its own as the main process does."""
+    """Return the section around a path: a forked child may use the main process's paths."""
     return by_path.get((path, beside)) or by_path.get((path, False))
 
 
@@ -131,12 +131,12 @@ def _in_order(nodes: list[Node]) -> None:
     while pending:
         level = pending.pop()
         level.sort(key=lambda node: (node.beside, node.start_ns))
-        # By a list and not by recursion: sections nest as deep as a program likes.
+        # Uses a list instead of recursion: programs may nest sections without limit.
         pending += [node.inside for node in level]
 
 
 def entries(nodes: list[Node], phase: str) -> Iterator[Node]:
-    """The outermost sections that hold no steps themselves."""
+    """Yield the outermost sections that contain no steps themselves."""
     pending = list(nodes)
     while pending:
         node = pending.pop(0)
@@ -151,10 +151,10 @@ def entries(nodes: list[Node], phase: str) -> Iterator[Node]:
 def outside_steps(
     store: Store, nodes: list[Node], phase: str, processes: Processes, total_ns: float
 ) -> list[OutsideShare]:
-    """What the ``total_ns`` outside the steps of ``phase`` went into; a rank's mean, longest first.
+    """Return the breakdown of ``total_ns`` outside the steps of ``phase``, longest first.
 
-    Set-up is the time before the first step that is in no named section; what else is in none comes
-    last. Steps of other phases that no section of their own holds are told by phase.
+    Times are means per rank. Set-up is the untracked time before the first step; other untracked
+    time comes last. Steps of other phases outside a section of their own are listed by phase.
     """
     named = list(entries(nodes, phase))
     ranks = processes.ranks
@@ -180,7 +180,7 @@ def outside_steps(
 
 
 def outside_ns(store: Store, phase: str, processes: Processes) -> float:
-    """The life of a rank without its steps of ``phase``, mean over the ranks."""
+    """Return the lifetime of a rank without its steps of ``phase``, mean over the ranks."""
     (steps,), *_ = store.rows(
         "SELECT sum(duration_ns) FROM steps WHERE phase = $phase", phase=phase
     )
@@ -188,9 +188,10 @@ def outside_ns(store: Store, phase: str, processes: Processes) -> float:
 
 
 def _other_steps(store: Store, named: list[Node], phase: str) -> dict[str, tuple[int, int]]:
-    """Time and number of the steps of each other phase that no named section holds.
+    """Return time and number of the steps of each other phase that no named section contains.
 
-    A section that is called like the phase does, said or not: runs of earlier versions do not say.
+    A section named like the phase contains them even if undeclared: runs of earlier versions do not
+    declare it.
     """
     held = sum((node.steps_ns for node in named), Counter({node.name: 1 for node in named}))
     rows = store.rows(
@@ -244,7 +245,7 @@ def _set_up_ns(
 
 
 def _added_up(node: Node) -> Iterator[str]:
-    """The path of a section, and of what makes up the time of one that is only added up."""
+    """Yield the path of a section, and of the parts of an aggregated one."""
     yield node.path
     if node.aggregate:
         for inner in node.inside:
@@ -252,7 +253,7 @@ def _added_up(node: Node) -> Iterator[str]:
 
 
 def read_left_open(store: Store) -> list[str]:
-    """Names of sections that nobody closed: they end with their process, which finished."""
+    """Return the names of sections that were never closed: they end with their finished process."""
     rows = store.rows(
         "SELECT DISTINCT name FROM sections s JOIN processes p USING (rank, restart) "
         "WHERE s.n IS NULL AND s.count = 1 AND s.category NOT IN ($run, $epoch) "
@@ -265,10 +266,10 @@ def read_left_open(store: Store) -> list[str]:
 
 
 def read_aggregates(store: Store) -> list[AggregateTotal]:
-    """Totals of the sections that are only added up, the longest first."""
+    """Return totals of the aggregated sections, longest first."""
     rows = store.records(
         "SELECT name, min(category) AS category, parent AS enclosing, phase, "
-        "(beside AND (n IS NULL OR path = '')) AS beside, "  # a part of a wait is in it
+        "(beside AND (n IS NULL OR path = '')) AS beside, "  # parts of a wait are included in it
         "sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS sum_ns, "
         "sum(self_ns)::BIGINT AS self_ns, min(min_ns) AS min_ns, "
         "max(max_ns) AS max_ns FROM sections WHERE aggregate "
@@ -278,7 +279,7 @@ def read_aggregates(store: Store) -> list[AggregateTotal]:
 
 
 def read_tree(nodes: list[Node], processes: Processes) -> list[Branch]:
-    """The sections of a run without steps, and last the time that is in none of them."""
+    """Return the sections of a run without steps, and last the untracked time."""
     life, ranks = processes.busy_ns, processes.ranks
     branches = []
     pending = [(node, 0) for node in reversed(nodes)]

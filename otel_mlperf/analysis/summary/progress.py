@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _LATELY: Final = 100
-"""Steps of each rank whose pace is taken: the last ones, for a pace changes."""
+"""Number of recent steps per rank from which the pace is computed, as paces change."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the slowest rank is."""
+    """Progress of the slowest rank."""
 
     step: int
-    """Number of the step that ended last; they begin at 0."""
+    """Number of the step that ended last, starting at 0."""
     expected: int
-    """How many steps the run plans."""
+    """Number of steps that the run plans."""
     share: float
     left_ns: int | None
-    """Steps that are left x the time from one to the next, validations and the like included."""
+    """Remaining steps x time between steps, validations and the like included."""
 
 
 def read_progress(store: Store) -> Progress | None:
-    """The progress of the training; None where nobody said how many steps there will be."""
+    """Return the progress of the training, or None if the number of steps was not declared."""
     ((expected,),) = store.rows(
         "SELECT arg_max(value, time_ns) FROM readings WHERE name = $name",
         name=names.STEPS_EXPECTED.name,

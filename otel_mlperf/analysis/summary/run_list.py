@@ -18,7 +18,7 @@ UNREADABLE = "unreadable"
 
 
 class RunLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a list."""
+    """One run in the list."""
 
     id: str
     short_id: str
@@ -28,7 +28,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     ranks: int
     steps: int
-    """Those that its summary is about: training steps of one rank; without any, its first phase."""
+    """Steps behind its summary: training steps of one rank; without any, of its first phase."""
     duration_ns: int
     tags: list[str]
 
@@ -40,15 +40,15 @@ class RunList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
 
 
 def overview(run: RunFolder) -> RunLine:
-    """The line of one run; one that cannot be read is shown as such and hides no other."""
+    """Return the line of one run; an unreadable run is marked as such and hides no other."""
     outcome, ranks, steps, duration = UNREADABLE, 0, 0, 0
     try:
         store = Store(run.path)
         processes = read_processes(store)
         outcome, ranks, duration = processes.outcome, processes.ranks, processes.duration_ns
-        # Last: what is known by then is shown, if the table of steps cannot be read.
+        # Read last, so that the other facts are shown if the table of steps cannot be read.
         steps = count_steps(store, main_phase(store))
-    except StoreError:  # `summary` of that run says what is wrong
+    except StoreError:  # `summary` of that run reports the error
         pass
     return RunLine(
         id=run.facts.id,

@@ -28,7 +28,7 @@ class _Part(NamedTuple):
 
 
 def read_section_uses(store: Store) -> list[SectionUse]:
-    """One for each section and place that was measured; what used most CPU time first."""
+    """Return the use of each measured section and place; most CPU time first."""
     rows = store.rows(
         f"SELECT {', '.join(_PLACE)}, measure, count, total, least, most, spread FROM resources"
     )
@@ -58,7 +58,7 @@ def _use(place: dict[str, Any], parts: dict[str, list[_Part]]) -> SectionUse:
 
 
 def _figures(parts: list[_Part]) -> UseFigures:
-    """All parts together: each has its spread about its own mean."""
+    """Merge all parts: each part has its spread about its own mean."""
     count, total = sum(part.calls for part in parts), sum(part.total for part in parts)
     mean = total / count
     spread = sum(part.spread + part.calls * (part.total / part.calls - mean) ** 2 for part in parts)
@@ -73,7 +73,7 @@ def _figures(parts: list[_Part]) -> UseFigures:
 
 
 def read_process_use(store: Store, processes: Processes) -> ProcessUse | None:
-    """What the training processes used by their own account; None where none has told."""
+    """Return the resource use reported by the training processes; None if none has reported."""
     rows = store.rows(
         "SELECT name, rank, restart, max(value) FROM readings "
         "WHERE name IN ($cpu, $peak) OR (name = $cuda AND contains(labels, $allocated)) "
@@ -90,7 +90,7 @@ def read_process_use(store: Store, processes: Processes) -> ProcessUse | None:
     peaks = [value for name, _, _, value in rows if name == names.RUN_MEMORY_PEAK.name]
     cuda = [value for name, _, _, value in rows if name == names.CUDA_MEMORY_MOST.name]
     workers = [value for name, _, _, value in rows if name == names.PROCESS_MEMORY.name]
-    # Of those alone that have told: what others used is not known.
+    # Only processes that reported: the use of the other ones is not known.
     lives = (
         processes.end_of(process) - process.start_ns
         for process in processes.all

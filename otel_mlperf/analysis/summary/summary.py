@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 
-# A total only grows: the largest of a process is its last.
+# Totals only increase: the largest value of a process is its last.
 _TOTALS: Final = """SELECT labels ->> $direction AS direction,
     sum(most) FILTER (name = $bytes)::BIGINT, sum(most) FILTER (name = $time)
 FROM (
@@ -71,12 +71,12 @@ FROM (
 
 
 def read_checkpoints(store: Store) -> list[CheckpointTotal]:
-    """What all ranks wrote, then what they read, of calls whose size is known; exact."""
+    """Return checkpoint writes of all ranks, then reads, for calls of known size; exact."""
     return _read(store, names.CHECKPOINT_DIRECTION, names.CHECKPOINT_IO, names.CHECKPOINT_IO_TIME)
 
 
 def read_files(store: Store) -> list[CheckpointTotal]:
-    """The same of files that were opened while files were watched."""
+    """Return writes and reads of files that were opened while files were watched."""
     return _read(store, names.DISK_DIRECTION, names.FILE_IO, names.FILE_IO_TIME)
 
 
@@ -97,14 +97,14 @@ def summarize(
     store: Store | None = None,
     phase: str | None = None,
 ) -> Summary:
-    """The summary of a run folder, finished or not; of one ``rank``, if it is given.
+    """Return the summary of a run folder, finished or not; only of one ``rank``, if given.
 
     Args:
         run: the folder.
-        rank: the only rank that it is about.
-        store: the tables of that rank, where somebody has opened them already.
-        phase: whose steps the figures are about, ``request`` for those of no steps; by default
-            training, else what began first.
+        rank: the only rank of the figures.
+        store: the tables of that rank, if the caller has already opened them.
+        phase: phase of the steps, or ``request`` for requests (default: training, else the phase
+            that started first).
 
     Raises:
         NoSuchRun: no process of that rank is known.
@@ -185,7 +185,7 @@ def summarize(
         windows_left_out=read_left_out(store),
         unknown_rows=read_unknown_rows(store),
         profiled_steps=count_profiled(store, phase),
-        # With steps there is a table of one step; the tree is what stands in for it.
+        # The tree replaces the table of one step in a run without steps.
         tree=[] if steps or only_requests else read_tree(nodes, processes),
         aggregates=aggregates,
         telemetry=telemetry,
@@ -195,7 +195,7 @@ def summarize(
 
 
 def _as_of(run: RunFolder, store: Store, processes: Processes, phase: str | None) -> AsOf | None:
-    """What ended by then is there, of the hosts whose processes still run; of the others all is."""
+    """Return up to when figures are complete on hosts with running processes, else the end."""
     hosts = {process.host for process in processes.last_of_rank if process.outcome == RUNNING}
     times = [read_as_of(run.path, host) for host in hosts] or [processes.end_ns]
     known = [time_ns for time_ns in times if time_ns is not None]
@@ -205,14 +205,14 @@ def _as_of(run: RunFolder, store: Store, processes: Processes, phase: str | None
 
 
 def _steps_of(store: Store, phase: str) -> tuple[StepFigures, WarmUp | None]:
-    """The figures of a phase's steps, of each rank too, and the step that they leave out."""
+    """Return the figures of a phase's steps, also by rank, and the excluded warm-up."""
     warm_up = read_warm_up(store, phase)
     steps = read_steps(store, phase, warm_up)
     return replace(steps, stand_outs=stand_outs(steps.ranks, steps.mean_ns)), warm_up
 
 
 def _count_windows(run: RunFolder, store: Store, rank: int | None) -> int:
-    """Those in the tables, imported ones too, and those that nobody has read yet."""
+    """Return the number of stored windows, imported ones too, and of pending ones."""
     ((read,),) = store.rows("SELECT count(*) FROM windows")
     return int(read) + len(find_unread(run, store, rank))
 
@@ -236,11 +236,11 @@ def _next(
     slowest: Slowest | None,
     telemetry: Telemetry,
 ) -> str:
-    """The one command that is worth typing now."""
+    """Return the most useful next command."""
     short_id = run.short_id
     if outcome == IMPORTED:
         return f"otel-mlperf kernels {short_id}"
-    # First of all: figures of what was left after a loss may mislead.
+    # Must come first: figures of the remaining data after a loss may mislead.
     if telemetry.lost:
         return f"otel-mlperf doctor {short_id}"
     if failure is not None and failure.step is not None:
@@ -248,7 +248,7 @@ def _next(
     if slowest is not None:
         kept = slowest.number if slowest.kept_number is None else slowest.kept_number
         return f"otel-mlperf show {short_id} --step {kept}"
-    # Without steps: who has profiled calls wants to see them.
+    # Without steps, profiled calls are the most relevant result.
     if any((run.path / hot_file.FOLDER).glob("*.jsonl")):
         return f"otel-mlperf hot {short_id}"
     return f"otel-mlperf {'summary' if outcome == RUNNING else 'doctor'} {short_id}"

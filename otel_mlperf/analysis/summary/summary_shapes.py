@@ -35,24 +35,24 @@ from otel_mlperf.store.window_facts import UnknownRows  # noqa: TC001 - msgspec 
 
 
 class OutsideShare(msgspec.Struct, frozen=True, kw_only=True):
-    """A share of the time that was not spent in steps."""
+    """A share of the time outside steps."""
 
     name: str
     sum_ns: float
     count: int | None = None
-    """Times on one rank; None for what is left over."""
+    """Number of calls on one rank; None for the remainder."""
 
 
 class CheckpointTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was written, or read, of checkpoints or files whose size is known; all ranks."""
+    """Sum of the writes, or reads, of checkpoints or files of known size, on all ranks."""
 
     direction: str
     """``write`` or ``read``."""
     bytes: int
     time_ns: float
-    """Of the calls, one after the other: those of several ranks add up."""
+    """Sum of the calls' durations, also over ranks."""
     bytes_per_s: float
-    """Bytes ÷ time: what one rank saw."""
+    """Bytes ÷ time: the throughput of one rank."""
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU over the time of the run; None: it does not say."""
+    """Use of a GPU over the run; None: the GPU does not report it."""
 
     id: str
     """Its UUID."""
@@ -77,16 +77,16 @@ class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     busy_share: float | None
     """Mean share of the time in which a kernel ran."""
     memory_bytes: float | None
-    """The most in use."""
+    """Peak memory in use."""
     temperature_c: float | None
-    """The highest, in degrees Celsius."""
+    """Maximum temperature in degrees Celsius."""
 
 
 class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
-    """The machines of the run over its time; several nodes are taken together."""
+    """Use of the run's machines over its time; several nodes together."""
 
     cpus: float | None
-    """That the processes may use."""
+    """CPUs that the processes may use."""
     cpu_share: float | None
     memory_bytes: float | None
     memory_limit_bytes: float | None
@@ -94,21 +94,21 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """A device that stopped answering."""
+    """A lost device: it stopped responding."""
 
     id: str
     name: str
-    """``gpu0``."""
+    """Name such as ``gpu0``."""
     rank: int
-    """Of the rank that uses it; of one that no rank uses, the first on its node."""
+    """Rank that uses it; if none does, the first rank on its node."""
     count: int
-    """How often."""
+    """Number of losses."""
     after_ns: int
-    """From the start of the run to the first time."""
+    """Time from the start of the run to the first loss."""
     absent_ns: int | None
-    """How long the last time took; None: it did not come back."""
+    """Duration of the last loss; None: the device did not come back."""
     text: str
-    """What the driver said the first time."""
+    """Message of the driver at the first loss."""
 
 
 class ProgramSeries(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,35 +120,35 @@ class ProgramSeries(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     labels: dict[str, str]
     value: GivenNumber = 0.0
-    """A counter's total, a histogram's sum; a gauge as it was set last, on any rank."""
+    """A counter's total, a histogram's sum, or a gauge's last value on any rank."""
     count: int | None = None
-    """Values of a histogram."""
+    """Number of values of a histogram."""
 
 
 class AsOf(msgspec.Struct, frozen=True, kw_only=True):
-    """Up to when figures are complete: what had ended by then is in them, on every rank."""
+    """Time up to which figures are complete on every rank."""
 
     time_ns: int
-    """Unix time; of a run that has ended, its end."""
+    """Unix time; for a finished run, its end."""
     step: int | None
-    """The step that had ended last, of the slowest rank; None: none had, or the run has none."""
+    """Last finished step of the slowest rank; None: no step has finished, or the run has none."""
 
 
 class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
-    """How well the run was recorded."""
+    """Quality of the recording."""
 
     lost: int | None
-    """Items that no destination can get any more; None if nobody has counted yet."""
+    """Items that at least one destination can no longer receive; None: not counted yet."""
     pending: int
-    """Items that are still on their way to a server."""
+    """Items that are still to be delivered to a server."""
     sections_lost: int
-    """Sections that found no room in shared memory: the figures do not know of them."""
+    """Sections dropped because shared memory was full: the figures do not include them."""
     overhead: float | None
-    """Share of the time that recording took."""
+    """Share of the time that recording cost."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="summary/1"):
-    """All that the closing text says, exact for the whole run."""
+    """Summary of a run, exact for the whole run."""
 
     id: str
     short_id: str
@@ -157,84 +157,85 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     outcome: str
     restarts: int
     rank: int | None
-    """The only rank that the figures are about; None: all of them."""
+    """The only rank of the figures; None: all ranks."""
     ranks: int
     world_size: int
     nodes: int
     started_ns: int
     duration_ns: int
-    """From the first start to the last end; of a running one, up to its last sign of life."""
+    """Time from the first start to the last end; for a running run, to its last sign of life."""
     has_gpu: bool
     failure: Failure | None
     integrations: list[str]
-    """Those that saw the program from outside, by name."""
+    """Names of the integrations that observed the program."""
     params: dict[str, Any]
     result: dict[str, Any]
     last: dict[str, GivenNumber]
-    """The last value logged by name."""
+    """Last logged values by name."""
     counted: dict[str, GivenNumber]
-    """The program's own counters and histograms by name, all ranks and labels together."""
+    """The program's own counters and histograms by name, summed over ranks and labels."""
     series: list[ProgramSeries]
-    """The same with their labels, and its gauges."""
+    """The same series with their labels, and gauges."""
     steps: StepFigures | None
     warm_up: WarmUp | None
     outside_ns: float
     outside_share: float
     outside: list[OutsideShare]
     beside: list[OutsideShare]
-    """On other threads and tasks, in no step: no part of the time outside."""
+    """Sections on other threads and tasks, in no step: no part of the time outside."""
     checkpoints: list[CheckpointTotal]
     slowest: Slowest | None
     machine: MachineUse | None
     process: ProcessUse | None
-    """The training processes by their own account, also of a run of a second."""
+    """Resource use reported by the training processes, even in a run of one second."""
     used: list[SectionUse]
-    """What sections used of which that was measured."""
+    """Resource use of measured sections."""
     gpu: StepsOnGpu | None
-    """The main phase's steps on their GPUs; None: it is not known of any."""
+    """GPU times of the main phase's steps; None: not known for any step."""
     ledger: Ledger | None
-    """What the run's wall time went into; None before a process of it is known."""
+    """Breakdown of the run's wall time; None before a process of it is known."""
     progress: Progress | None
-    """Of a training that goes on; None: it has ended, or nobody said how many steps there are."""
+    """Progress of a running training; None: it has ended, or the number of steps was not
+    declared."""
     epochs: list[EpochFigures]
     marks: list[MarkedPoint]
     """Points that the program marked by ``run.mark()``, the first 1,000."""
     calls: list[CallFigures]
-    """How long calls of sections took: requests first, then what took most time."""
+    """Durations of section calls: requests first, then by total time."""
     work: WorkFigures | None
-    """What the models computed that the program named; None: it named none."""
+    """Work of the models that the program declared; None: it declared none."""
     losses: list[Loss]
     windows: int
-    """Profiler windows that were recorded, converted or not."""
+    """Recorded profiler windows, converted or not."""
     windows_left_out: dict[str, int]
-    """How many were not, by the reason in words."""
+    """Number of windows left out, by reason."""
     profiled_steps: int
-    """Steps, of those that the figures are about, that a profiler has slowed down."""
+    """Steps behind the figures that a profiler slowed down."""
     tree: list[Branch]
     aggregates: list[AggregateTotal]
     telemetry: Telemetry
     next: str
-    """A command that says more."""
+    """Command that shows more."""
     as_of: AsOf | None
-    """Up to when the figures are complete; None: nobody knows, nothing may be stored yet."""
+    """Time up to which the figures are complete; None: not known, nothing may be stored yet."""
     unknown_rows: list[UnknownRows] = []
-    """Rows in profiler windows that may be a device's, and are in no number of devices."""
+    """Rows in profiler windows that may belong to a device, and are not in any device figure."""
     files: list[CheckpointTotal] = []
-    """What calls of files wrote and read, of those that were watched."""
+    """Writes and reads of watched files."""
     loaders: list[LoaderUse] = []
-    """What happened inside DataLoaders, where that was seen."""
+    """Use of DataLoaders, if they were observed."""
     left_open: list[str] = []
-    """Sections that nobody closed: their time lasts to the end of the run."""
+    """Sections that were never closed: their time lasts to the end of the run."""
     missing: list[str] = []
-    """What had been recorded when the summary was asked for and is not in it, in words."""
+    """Records that existed when the summary was requested and are not included, as text."""
     findings: list[Finding] = []
-    """What is worth changing, worst first."""
+    """Findings, worst first."""
 
 
 def no_summary(**known: Any) -> dict[str, Any]:
-    """The fields of a summary of which nothing but this is known.
+    """Return the fields of an empty summary, with the given ones set.
 
-    Lists and mappings are empty, all else is None.
+    Lists and mappings are empty, all other fields are None.
     """
     empty: dict[str, Any] = _nothing(Summary)
     return {"schema": Summary.__struct_config__.tag} | empty | known

@@ -6,7 +6,7 @@ import msgspec
 
 
 class UseFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One measure of all calls of a section in which it was known, exact."""
+    """Statistics of one measure over all calls of a section with a known value, exact."""
 
     count: int
     total: int
@@ -18,33 +18,34 @@ class UseFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SectionUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What the calls of one section used at one place, on all ranks, with what is inside."""
+    """Resource use of one section's calls at one place, on all ranks, with nested sections."""
 
     name: str
     category: str
     phase: str
     path: str
-    """Outside steps, names from below the run."""
+    """For calls outside steps: section names from below the run."""
     in_step: bool
     beside: bool
-    """On another thread or task than what is around."""
+    """Whether on another thread or task than its surroundings."""
     calls: int
-    """Those that were measured."""
+    """Number of measured calls."""
     figures: dict[str, UseFigures]
-    """By ``cpu_ns``, ``voluntary_switches``, ``involuntary_switches``, ``read_bytes``,
+    """Statistics of ``cpu_ns``, ``voluntary_switches``, ``involuntary_switches``, ``read_bytes``,
     ``written_bytes`` (of the thread), ``memory_before_bytes``, ``memory_after_bytes``,
     ``memory_growth_bytes``, ``memory_peak_bytes``, ``cuda_growth_bytes``, ``cuda_peak_bytes`` (of
-    the process), ``gpu_ns`` (from its begin to its end on the GPU); what no call knew is absent."""
+    the process) and ``gpu_ns`` (from start to end on the GPU). Measures that no call has are
+    absent."""
 
 
 class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What the training processes used; their workers only where a field says so."""
+    """Resource use of the training processes; their workers only where a field mentions them."""
 
     cpus: float
-    """CPU time of all threads / time; of several processes the mean."""
+    """CPU time of all threads divided by time; mean over the processes."""
     memory_peak_bytes: int
-    """The most that was resident, of the process that had most."""
+    """Peak resident memory of the largest process."""
     workers_peak_bytes: int | None
-    """The most that was resident in all workers of one rank together; None: no worker was read."""
+    """Peak resident memory of all workers of one rank together; None: no worker was read."""
     cuda_peak_bytes: int | None
-    """The most that PyTorch's allocator had given out on one device; None: no CUDA."""
+    """Peak memory that PyTorch's allocator had allocated on one device; None: no CUDA."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _SIX: Final = 6
-"""Operations of a parameter and token: 2 forward, 4 backward."""
+"""Operations per parameter and token: 2 forward, 4 backward."""
 FORMULAS: Final = {
     "flops_per_step": "mean of the steps whose operations were counted (torch.utils.flop_counter: "
     "matrix products, convolutions and attention, forward and one backward pass; a multiplication "
@@ -30,49 +30,49 @@ FORMULAS: Final = {
     "Scaling Laws for Neural Language Models, 2020): transformers, without attention over the text",
     "six_nd_mfu": "six_nd_flops_per_step / mean time of a step / peak_flops_per_s",
 }
-"""How each figure that is worked out is, and on which assumptions."""
+"""Formula and assumptions of each derived figure."""
 
 
 class ModelSize(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of one model."""
 
     name: str
-    """Its class."""
+    """Class of the model."""
     parameters: int
     trainable: int
     embedding: int
-    """Those of lookup tables."""
+    """Parameters of lookup tables."""
 
 
 class WorkFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The work of the models that the program named, on one rank."""
+    """Work of the models that the program declared, on one rank."""
 
     models: list[ModelSize]
     parameters: int
     trainable: int
     steps: int
-    """Those whose operations are known, over all ranks."""
+    """Steps with known operations, over all ranks."""
     of_steps: int
-    """Those that the other figures are about."""
+    """Steps behind the other figures."""
     flops_per_step: float | None
     flops_per_parameter: float | None
     flops_per_s: float | None
     peak_flops_per_s: float | None
     peak_type: str
-    """The type that matrix products are made in; empty: the peak is not known."""
+    """Data type of matrix products; empty: the peak is not known."""
     peak_source: str
     """Title of a data sheet, or ``given``."""
     peak_device: str
     mfu: float | None
-    """From 0 to 1."""
+    """Model FLOPs utilization, from 0 to 1."""
     six_nd_flops_per_step: float | None
     six_nd_mfu: float | None
     formulas: dict[str, str]
-    """How each of the figures above that is known was worked out."""
+    """Formula of each known figure above."""
 
 
 def read_work(store: Store, phase: str | None, warm_up: WarmUp | None) -> WorkFigures | None:
-    """The work of the phase's steps; None where no model was named."""
+    """Return the work of the phase's steps, or None if the program declared no model."""
     models = _models(store)
     if not models:
         return None
@@ -109,7 +109,7 @@ def read_work(store: Store, phase: str | None, warm_up: WarmUp | None) -> WorkFi
 
 
 def _models(store: Store) -> list[ModelSize]:
-    """Of the rank that has most: all of them name the same."""
+    """Return the models of the rank with most of them: all ranks declare the same."""
     rows = store.rows(
         "SELECT labels, max(value) FROM readings WHERE name = $name AND NOT isnan(value) "
         "GROUP BY labels ORDER BY labels",
@@ -132,7 +132,7 @@ def _models(store: Store) -> list[ModelSize]:
 
 
 def _steps(store: Store, phase: str | None, warm_up: WarmUp | None) -> tuple[Any, ...]:
-    """How many there are, how many have operations, those and their time, the same of tokens."""
+    """Return the number of steps, those with operations, their operations and time, and tokens."""
     (row,) = store.rows(
         "SELECT count(*), count(flops), coalesce(sum(flops), 0)::DOUBLE, "
         "coalesce(sum(duration_ns) FILTER (flops NOTNULL), 0)::DOUBLE, "
@@ -146,7 +146,7 @@ def _steps(store: Store, phase: str | None, warm_up: WarmUp | None) -> tuple[Any
 
 
 def _peak(store: Store) -> tuple[float | None, dict[str, str]]:
-    """Of one rank's device; ranks on unlike devices have none in common."""
+    """Return the peak of one rank's device; ranks with different devices have no common peak."""
     rows = store.rows(
         "SELECT DISTINCT labels, value FROM readings WHERE name = $name AND NOT isnan(value)",
         name=names.FLOPS_PEAK.name,

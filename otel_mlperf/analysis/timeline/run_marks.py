@@ -18,7 +18,7 @@ _SHOWN: Final = "time_ns BETWEEN $from AND $until"
 
 
 def read_marks(selected: Selected, tracks: TimelineTracks) -> Iterator[Instant]:
-    """Every call of ``run.mark()`` in the order of time, on a track of its rank."""
+    """Yield every call of ``run.mark()`` in time order, on a track of its rank."""
     wanted: dict[str, object] = {"from": selected.start_ns, "until": selected.end_ns}
     for low, high in time_ranges(selected.store, "marks", "time_ns", _SHOWN, wanted):
         for row in selected.store.records(

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 _EVENT: Final = "event"
 _ROLL_UP: Final = "rollup"
 _SHOWN: Final = "kind <> 'event_rollup'"
-"""Every event of a profiler window is a row; what stands for many of them would be shown twice."""
+"""Every event of a profiler window is a row; roll-ups of events would show them twice."""
 _TASK: Final = "task "
 _UNKNOWN: Final = "unknown thread"
-"""Of the profiler's own span, and of threads that it has no name for."""
+"""Thread name for the profiler's own span, and for threads without a name."""
 _TRACE_ID: Final = "trace_id"
-"""Argument of a root, to be looked for in a server."""
+"""Argument of a root span, to find the trace on a server."""
 _STATUS: Final = "status"
 _Row = dict[str, Any]
 _Devices = dict[tuple[int, int, str, int], int]
@@ -51,7 +51,7 @@ _Labelled = tuple[int | None, int, str, str, str | None]
 
 
 def start_of(selected: Selected) -> int:
-    """The first moment that a timeline shows; 0 if it is empty."""
+    """Return the first time that a timeline shows; 0 if it is empty."""
     ((first,),) = selected.store.rows(
         f"SELECT min(t) FROM (SELECT min(start_ns) t FROM steps WHERE {selected.wanted} "
         f"UNION ALL SELECT min(start_ns) FROM spans WHERE {selected.wanted} "
@@ -64,7 +64,7 @@ def start_of(selected: Selected) -> int:
 
 
 def read_steps(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
-    """Every step, whether its spans were kept or not, on a track of its own."""
+    """Yield every step, with sampled spans or not, on a track of its own."""
     for row in (row for rows, _ in _pieces(selected, "steps") for row in rows):
         track = tracks.find((row["rank"], row["restart"]), TrackKind.STEPS, "steps")
         shown = ("epoch", "duration_ns", "self_ns", "samples", "tokens", "kept", _TRACE_ID)
@@ -76,10 +76,10 @@ def read_steps(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
 
 
 def read_spans(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
-    """Every kept span, by its start, longer ones and parents first."""
+    """Yield every sampled span by its start, longer ones and parents first."""
     devices = _devices(selected)
     for rows, range_ in _pieces(selected, "spans"):
-        # By pieces of time, as the spans: the pairs of a whole run may not fit in memory.
+        # Read in time ranges like the spans: the pairs of a whole run may not fit in memory.
         causes: dict[str, list[int]] = {}
         for cause, effect in selected.store.rows(_across(selected, "cause"), **range_):
             causes.setdefault(cause, []).append(int(effect, 16))
@@ -101,7 +101,7 @@ def read_spans(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
 
 
 def _pieces(selected: Selected, table: str) -> Iterator[tuple[list[_Row], dict[str, Any]]]:
-    """Pieces of a table in the order of time, and the values that stand for their range."""
+    """Yield parts of a table in time order, and the parameter values of their range."""
     wanted, values, order = selected.wanted, selected.values, "start_ns, end_ns DESC, "
     if table == "spans":
         wanted, order = f"{wanted} AND {_SHOWN}", f"{order} span_id"
@@ -114,7 +114,7 @@ def _pieces(selected: Selected, table: str) -> Iterator[tuple[list[_Row], dict[s
 
 
 def _devices(selected: Selected) -> _Devices:
-    """The device of each stream, by rank, restart, name and track: not every row names it."""
+    """Return the device of each stream by rank, restart, name and track: not every row names it."""
     index = f"""regexp_extract(attributes, '"{names.DEVICE_INDEX}": ([0-9]+)', 1)"""
     rows = selected.store.rows(
         f"SELECT rank, restart, thread, track, max(try_cast({index} AS INTEGER)) FROM spans "
@@ -124,10 +124,10 @@ def _devices(selected: Selected) -> _Devices:
 
 
 def _across(selected: Selected, which: str) -> str:
-    """What was caused from another track, where the one or the other (``which``) is in the range.
+    """Return SQL of effects on another track, with cause or effect (``which``) in the range.
 
-    Sections by sections around them, and what a device did by the operator that launched it. Other
-    events lie under what is around them for want of a cause, and that may hold thousands.
+    Causes are the sections around sections, and the operators that launched device work. Other
+    events are only children of what encloses them, which may contain thousands of them.
     """
     return (
         f"WITH chosen AS (SELECT * FROM spans WHERE {selected.wanted}) "
@@ -145,7 +145,7 @@ def _between(table: str) -> str:
 
 
 def _parents_first(rows: Iterable[_Row]) -> Iterator[_Row]:
-    """Of spans with the same start and end, those that others are in come first."""
+    """Yield spans so that, of those with equal start and end, parents come first."""
     for _, group in groupby(rows, lambda row: (row["start_ns"], row["end_ns"])):
         same = {row["span_id"]: row for row in group}
         while same:
@@ -160,9 +160,9 @@ def _parents_first(rows: Iterable[_Row]) -> Iterator[_Row]:
 def _track(
     row: _Row, attributes: dict[str, Any], devices: _Devices, tracks: TimelineTracks
 ) -> TimelineTrack:
-    """The track of a span: of a device its stream, of the host its thread or task.
+    """Return the track of a span: a device's stream, or a host's thread or task.
 
-    The recorder and profilers know a thread by different numbers; the native one both have.
+    The recorder and profilers number threads differently: both know the native id.
     """
     process, name, native = (row["rank"], row["restart"]), row["thread"].strip(), row["thread_id"]
     if row["category"] == names.KERNEL and native is None:
@@ -174,7 +174,7 @@ def _track(
         )
     if row["kind"] == _EVENT and native is None:
         return tracks.find(process, TrackKind.UNKNOWN, name or _UNKNOWN)
-    # Tasks of one thread overlap: each has a track, as threads have.
+    # Tasks of one thread overlap: each has a track of its own, as threads have.
     is_task = native is None or name.startswith(_TASK)
     key = ("track", row["track"]) if is_task else ("thread", native)
     shown = name or f"thread {row['track']}"
@@ -197,10 +197,10 @@ def _own_arguments(row: _Row) -> dict[str, Any]:
 
 
 def read_points(selected: Selected, tracks: TimelineTracks) -> Iterator[Point]:
-    """The points of each track in the order of time.
+    """Yield the points of each track in time order.
 
-    What only ever grows is shown as its growth per second from each reading to the next:
-    (next - this) / (their distance in seconds).
+    A monotonic counter is shown as its growth per second from each reading to the next: (next -
+    this) / (their distance in seconds).
     """
     store = selected.store
     known: dict[_Labelled, TimelineTrack] = {}
@@ -223,7 +223,7 @@ def read_points(selected: Selected, tracks: TimelineTracks) -> Iterator[Point]:
                 continue
             then, was = before.get(track, (time_ns, value))
             before[track] = time_ns, value
-            if time_ns > then and value >= was:  # else the process began anew
+            if time_ns > then and value >= was:  # else the process was restarted
                 yield Point(track, then, (value - was) / (time_ns - then) * 1e9)
 
 

@@ -21,7 +21,7 @@ _NODES_PID: Final = 1_000_000_000
 
 
 class TrackKind(enum.IntEnum):
-    """What a track holds; in the order in which a process shows its tracks."""
+    """Kind of a track; in the order in which a process shows its tracks."""
 
     STEPS = 0
     MARKS = 1
@@ -33,10 +33,10 @@ class TrackKind(enum.IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TimelineProcess:
-    """A rank between two restarts; or what belongs to no rank."""
+    """A process of the timeline: a rank between two restarts, or readings without a rank."""
 
     pid: int
-    """Its rank, unless that is another's: viewers tell processes apart by it."""
+    """Its rank, unless another process has that number: viewers identify processes by it."""
     name: str
 
 
@@ -48,15 +48,16 @@ class TimelineTrack:
     kind: TrackKind
     name: str
     place: int
-    """Counts the tracks of this kind in the process from 0, in the order of their first item."""
+    """Index among the tracks of this kind in the process from 0, in the order of their
+    first item."""
     unit: str = ""
-    """Of a counter: UCUM."""
+    """Unit of a counter (UCUM)."""
     rolls_up: bool = False
-    """Whether it holds what was rolled up, below the track of the same place."""
+    """Whether it contains roll-ups, below the track with the same place."""
 
 
 class Slice(NamedTuple):
-    """Something that lasted."""
+    """A slice: an interval on a track."""
 
     track: TimelineTrack
     start_ns: int
@@ -74,7 +75,7 @@ class Slice(NamedTuple):
 
 
 class Instant(NamedTuple):
-    """Something that lasted no time."""
+    """An event without a duration."""
 
     track: TimelineTrack
     time_ns: int
@@ -84,7 +85,7 @@ class Instant(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A value from a moment on."""
+    """A counter value from a time onward."""
 
     track: TimelineTrack
     time_ns: int
@@ -92,7 +93,7 @@ class Point(NamedTuple):
 
 
 class TimelineTracks:
-    """The processes of a run, and their tracks as they come up."""
+    """The processes of a run and their tracks, created on first use."""
 
     def __init__(self, store: Store) -> None:
         rows = store.rows(
@@ -120,15 +121,15 @@ class TimelineTracks:
         unit: str = "",
         rolls_up: bool = False,
     ) -> TimelineTrack:
-        """The track of rank and restart that is known by this, else by its name.
+        """Return the track of rank and restart with that key, or else with that name.
 
-        Made when it is new: it keeps the name that it is called first.
+        It is created if it is new, and keeps its first name.
         """
         key = (process, kind, name if known_by is None else known_by)
         track = self._tracks.get((key, rolls_up))
         if track is None:
             owner = self._processes.get(process) or self._new_process(*process)
-            # What is rolled up has the place of the track that it was rolled up from.
+            # Roll-ups have the place of the track from which they were rolled up.
             place = self._places.setdefault(key, self._counts.get((owner, kind), 0))
             self._counts[owner, kind] = max(place + 1, self._counts.get((owner, kind), 0))
             shown = f"{name} · rolled up" if rolls_up else name
@@ -142,7 +143,7 @@ class TimelineTracks:
             where = hosts[0] if len(hosts) == 1 else "all nodes"
             made = TimelineProcess(_NODES_PID, f"readings · {where}")
         else:
-            # Viewers sort by name: every rank has as many digits.
+            # Viewers sort by name: all ranks are padded to equal length.
             digits = len(str(self._ranks - 1))
             words = [f"rank {rank:0{digits}}", self._hosts.get((rank, restart), "")]
             words += [f"restart {restart}"] if restart else []
@@ -152,12 +153,12 @@ class TimelineTracks:
 
 
 class Placed(NamedTuple):
-    """Where a slice lies."""
+    """Position of a slice."""
 
     lane: int
-    """Counts the lines of the track from 0."""
+    """Index of the lane of the track, from 0."""
     ended: list[tuple[int, int]]
-    """Line and end of the slices that had ended before, inner ones first."""
+    """Lane and end of slices that have ended by then, inner ones first."""
 
 
 class _Open(NamedTuple):
@@ -166,9 +167,9 @@ class _Open(NamedTuple):
 
 
 class Lanes:
-    """The lines of one track.
+    """Lanes of one track, on which slices nest.
 
-    Slices come by their start, longer ones first, parents before children.
+    Slices must be sorted by start, longer ones first, parents before children.
     """
 
     def __init__(self) -> None:
@@ -176,7 +177,7 @@ class Lanes:
         self._where: dict[int, int] = {}
 
     def place(self, start: int, end: int, span: int, parent: int) -> Placed:
-        """The line for a slice, which is open on it from now on; 0 as ``span``: has no children."""
+        """Return the lane of a slice, which is open on it from then on; ``span`` 0: no children."""
         ended: list[tuple[int, int]] = []
         lane = self._below_parent(start, end, parent, ended)
         if lane is None:
@@ -187,7 +188,7 @@ class Lanes:
         return Placed(lane, ended)
 
     def close(self) -> list[tuple[int, int]]:
-        """Line and end of all slices that are still open, inner ones first."""
+        """Return lane and end of all slices that are still open, inner ones first."""
         ended = [
             (number, open_slice.end)
             for number, lane in enumerate(self._lanes)
@@ -209,8 +210,8 @@ class Lanes:
     def _elsewhere(
         self, start: int, end: int, is_related: bool, ended: list[tuple[int, int]]
     ) -> int:
-        """The first line that is free; or, for what has no parent here, that holds all of it."""
-        # The first that is free, so that a track has as few lines as overlap at any time.
+        """Return the first free lane; without a parent here, also one that encloses the slice."""
+        # The first free one, so that a track has no more lanes than concurrent slices.
         for number, lane in enumerate(self._lanes):
             self._leave(number, start, 0, ended)
             if not lane or (not is_related and end <= lane[-1].end):
@@ -219,7 +220,7 @@ class Lanes:
         return len(self._lanes) - 1
 
     def _leave(self, number: int, start: int, parent: int, ended: list[tuple[int, int]]) -> None:
-        """Ends what ended up to ``start``; a parent may have a child of no length at its end."""
+        """End the slices that end by ``start``; a parent may have an empty child at its end."""
         lane = self._lanes[number]
         while lane and lane[-1].end <= start:
             if lane[-1].end == start and parent and lane[-1].span == parent:
