@@ -18,7 +18,7 @@ LEVELS: tuple[Level, ...] = ("FAIL", "warn", "ok")
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One line of ``doctor``."""
+    """One check of ``doctor``: a line of its output."""
 
     level: Level
     what: str
@@ -27,117 +27,118 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def worst_first(checks: list[Check]) -> list[Check]:
-    """Failures before warnings before what is well; else in the given order."""
+    """Sort checks by severity: failures, warnings, then passed ones; stable within a level."""
     return sorted(checks, key=lambda check: LEVELS.index(check.level))
 
 
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
-"""The gravest first."""
+"""Severities, most severe first."""
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it was found, as far as that is known."""
+    """Location of a finding, as far as known."""
 
     section: str = ""
-    """As a summary shows it; empty: in no particular one."""
+    """Section as a summary shows it; empty: no particular one."""
     steps: tuple[int, int] | None = None
-    """The first and the last number; None: in all of them, or in none."""
+    """First and last step number; None: all steps, or none."""
     rank: int | None = None
-    """None: of no single rank."""
+    """None: no single rank."""
     device: str = ""
-    """Such as ``gpu0``, or the mount point of a disk."""
+    """Name such as ``gpu0``, or the mount point of a disk."""
 
 
 WIDEST: Final = 0.4
-"""Difference between the ends of a gain that can still be acted on."""
+"""Maximum width of a gain that is narrow enough to act on."""
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """Which share would be won: 0.0 to 1.0, between ``low`` and ``high``."""
+    """Estimated saving as a share, 0.0 to 1.0, between ``low`` and ``high``."""
 
     low: float
     high: float
     of: Literal["step", "run", "memory"] = "step"
-    """The time of a step or of the run, or the memory that a process has at its end."""
+    """Reference of the share: the time of a step or of the run, or a process's memory at
+    its end."""
 
     def narrowed(self) -> Gain:
-        """Return the interval with its lower end raised until it is not too wide to act on.
+        """Return the interval with its lower end raised until it is narrow enough to act on.
 
-        For findings whose advice, where it is followed, saves nearly all of what was found: then
-        the gain is near the upper end.
+        For findings whose advice saves nearly all of the reported cost: then the gain is near the
+        upper end.
         """
         return msgspec.structs.replace(self, low=max(self.low, self.high - WIDEST))
 
     def centered(self) -> Gain:
-        """Return the interval cut at both ends until it is not too wide to act on.
+        """Return the interval cut at both ends until it is narrow enough to act on.
 
-        For gains of which neither end is likelier than the other.
+        For gains of which neither end is more likely than the other.
         """
         low = max(self.low, (self.low + self.high - WIDEST) / 2)
         return msgspec.structs.replace(self, low=low, high=min(self.high, low + WIDEST))
 
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):
-    """A time in which it was warned of while the run went on."""
+    """A period of a live warning during the run."""
 
     after_ns: int
-    """From the start of the run to when it began to hold."""
+    """Time from the start of the run to the start of the condition."""
     held_ns: int
-    """Until it was seen to hold last."""
+    """Duration until the condition was last seen to hold."""
     steps: tuple[int, int] | None
-    """Numbers of the first and the last step meanwhile; None: there was none."""
+    """First and last step number in that period; None: no step."""
     rank: int | None
-    """None: of the node."""
+    """None: the warning is about the node."""
     value: float
-    """The worst."""
+    """The worst value."""
     threshold: float
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is worth changing."""
+    """One finding: a problem that is worth fixing."""
 
     id: str
-    """Of its row in the table of findings: ``data_loading``."""
+    """Id of its row in the findings table: ``data_loading``."""
     severity: Severity
     summary: str
-    """What is the case, in one sentence that begins with no capital and ends with no stop."""
+    """The problem in one sentence, without initial capital and final period."""
     action: str
-    """What to do about it."""
+    """Recommended action."""
     evidence: dict[str, float] = {}
-    """The numbers by which it was judged; nanoseconds end in ``_ns``, shares are 0.0 to 1.0."""
+    """Numbers behind the judgement; nanoseconds end in ``_ns``, shares are 0.0 to 1.0."""
     where: Where = Where()
     gain: Gain | None = None
-    """None: nobody can tell from what was recorded."""
+    """None: it cannot be estimated from the recorded data."""
     command: str = ""
-    """That shows more; empty: there is none."""
+    """Command that shows more; empty: none."""
     warned: list[Warned] = []
-    """When it was warned of, in order; empty: it was not."""
+    """Periods of live warnings, in order; empty: no warning."""
 
 
 class FindingList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="findings/1"):
-    """All that is worth changing in one run."""
+    """All findings of one run."""
 
     id: str
-    """Of the run."""
+    """Id of the run."""
     short_id: str
     findings: list[Finding]
-    """Worst first; empty: nothing was found."""
+    """Findings, worst first; empty: nothing was found."""
     missing: list[str] = []
-    """What had been recorded when they were asked for and was not looked at, in words."""
+    """Records that existed when the findings were requested and were not evaluated, as text."""
 
 
 def worst_findings_first(findings: Iterable[Finding]) -> list[Finding]:
-    """The gravest first, of these what would win most; else in the given order.
+    """Sort findings by severity, then by gain; stable otherwise.
 
-    What other programs on the machine cost comes behind the program's own causes.
+    The cost of other programs on the machine comes after the program's own causes.
     """
     return sorted(findings, key=_rank)
 
 
 _OF_OTHERS: Final = frozenset({"noisy_neighbour"})
 _LEAST_OWN: Final = 0.1
-"""Gain from which on an own cause comes first: it is won beside other programs, too."""
+"""Minimum gain of an own cause to come first: its fix also helps while other programs run."""
 
 
 def _rank(finding: Finding) -> tuple[int, bool, float]:

@@ -23,7 +23,7 @@ Group = Literal["training", "hardware", "otel_mlperf"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredSeries:
-    """A metric, or those of its series whose labels have one of the given values."""
+    """A metric, or only its series whose labels have one of the given values."""
 
     metric: Metric
     where: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -31,69 +31,70 @@ class MeasuredSeries:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alert:
-    """What Prometheus evaluates, and what it tells people; texts are its templates."""
+    """Prometheus alert: its expression and its texts, which are Prometheus templates."""
 
     expr: str
-    """PromQL without the comparison at its end; line feeds are where it may be broken."""
+    """PromQL without the final comparison; line feeds are possible line breaks."""
     summary: str
     description: str
     what_to_do: str
     dashboard: str = ""
-    """Its uid: it opens on the run; empty: none shows more."""
+    """Uid of the dashboard that opens on the run; empty: none shows more."""
     group: Group = "hardware"
     after: str = ""
-    """For how long it must hold, as Prometheus writes it; empty: it wakes somebody at once."""
+    """Minimum duration in Prometheus notation; empty: it fires immediately."""
     because: str = ""
-    """What to know before one changes it."""
+    """Rationale to know before changing the alert."""
     threshold: float | None = None
-    """Where minutes of Prometheus need another one than the row's."""
+    """Threshold for Prometheus's minutes, if it differs from the row's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FindingRow:
-    """One condition: a value is above or below the threshold."""
+    """One condition: a value above or below the threshold."""
 
     id: str
-    """Of findings: ``data_loading``."""
+    """Id of the findings: ``data_loading``."""
     name: str
-    """Of the warning and the alert: in words run together."""
+    """Name of the warning and the alert, in CamelCase."""
     severity: Severity
     threshold: float
     comparison: Literal["above", "below"] = "above"
     matters: float = 0.0
-    """Share of a mean step that it must come to, besides, to be worth a word."""
+    """Additional minimum share of a mean step for the condition to be reported."""
     summary: str = ""
-    """What is the case, with ``{value}`` and labels such as ``{hw_name}`` filled in."""
+    """The problem, with ``{value}`` and labels such as ``{hw_name}`` to be filled in."""
     action: str = ""
-    """What to do about it."""
+    """Recommended action."""
     alert: Alert | None = None
     of_ended: bool = False
-    """Whether a finished run is judged by it."""
+    """Whether it is evaluated on a finished run."""
 
     def holds(self, value: float) -> bool:
-        """Whether ``value`` is beyond the threshold."""
+        """Return whether ``value`` is beyond the threshold."""
         return value > self.threshold if self.comparison == "above" else value < self.threshold
 
     def told(self, value: float, labels: Mapping[str, str]) -> str:
-        """What is the case, with the value and the labels that it is the case of."""
+        """Return the summary with the value and the labels filled in."""
         words = {label.replace(".", "_"): text for label, text in labels.items()}
         return self.summary.format(value=value, **words)
 
     def written(self, value: float) -> str:
-        """A value as the summary writes it; empty where that writes none."""
+        """Format a value as in the summary; empty if the summary contains none."""
         field = _VALUE.search(self.summary)
         return field[0].format(value=value).replace("%", " %") if field else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule(FindingRow):
-    """A row that is judged live: ``measured`` (divided by ``per``) is above or below."""
+    """A row that is evaluated live, on ``measured``, divided by ``per`` if that is set."""
 
     measured: MeasuredSeries
     per: MeasuredSeries | None = None
     by: tuple[str, ...] = ()
-    """Labels of which each combination is judged for itself; over the others it is the sum."""
+    """Labels of which each combination is evaluated separately; series are summed over other
+    labels."""
     for_s: float = 0.0
-    """For how long it must hold."""
+    """Minimum duration of the condition."""
     over_s: float = 0.0
-    """Not the values are compared, but what they have grown by over so long."""
+    """If set, the growth over this time is compared instead of the value."""

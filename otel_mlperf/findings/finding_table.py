@@ -31,16 +31,16 @@ TABLE: Final[tuple[FindingRow, ...]] = (
     *RECORDING_ROWS,
 )
 
-# In the order of the table: warnings that begin at the same moment are told in it.
+# In the order of the table: warnings that start at the same time are reported in this order.
 RULES: Final[tuple[Rule, ...]] = tuple(row for row in TABLE if isinstance(row, Rule))
-"""Those that are judged live."""
+"""Rows that are evaluated live."""
 
 
 def row_of(id: str) -> FindingRow:
-    """The row with that id.
+    """Return the row with that id.
 
     Raises:
-        KeyError: there is none.
+        KeyError: no row has that id.
     """
     return _BY_ID[id]
 

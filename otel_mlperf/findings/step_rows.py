@@ -162,7 +162,7 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         ),
         of_ended=True,
         alert=Alert(
-            # Of minutes beside hours; a run that has ended is judged by all of its steps.
+            # Compares minutes with hours; a finished run is judged by all of its steps.
             threshold=1.3,
             expr=(
                 "(histogram_avg(sum by (job, ml_run_name)\n"
@@ -196,7 +196,7 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         id="unseen_steps",
         name="StepsUnseen",
         severity="warning",
-        # Backward passes, of a run that did not finish: so many make no end of a first step.
+        # Backward passes of an unfinished run: a first step cannot contain that many.
         threshold=20,
         summary="no step of a PyTorch loop was seen: {seen}",
         action=(
