@@ -32,7 +32,7 @@ _SIGNS: Final = {"above": ">", "below": "<"}
 
 
 def render_alert_rules(rows: Iterable[FindingRow]) -> str:
-    """A file of rules; rows without an alert are left out."""
+    """Return a rules file; rows without an alert are left out."""
     told = [(row, row.alert) for row in rows if row.alert is not None]
     groups = []
     for group in get_args(Group):
@@ -53,7 +53,7 @@ def _lines(row: FindingRow, alert: Alert) -> Iterator[str]:
     yield from textwrap.wrap(
         alert.because, _WIDTH, initial_indent="        # ", subsequent_indent="        # "
     )
-    # Folded: line feeds become blanks, and quotes and braces of PromQL need no escaping.
+    # A folded scalar: line feeds become spaces, and PromQL's quotes and braces need no escaping.
     yield "        expr: >-"
     yield from (f"          {line}" for line in alert.expr.splitlines())
     yield f"          {_SIGNS[row.comparison]} {threshold:g}"
@@ -68,7 +68,7 @@ def _lines(row: FindingRow, alert: Alert) -> Iterator[str]:
 
 
 def _folded(name: str, text: str) -> Iterator[str]:
-    """A text of YAML: folded, so that nothing in it needs to be quoted."""
+    """Yield a text as a folded YAML scalar, so that nothing in it needs quoting."""
     yield f"          {name}: >-"
     yield from textwrap.wrap(
         text,
@@ -81,7 +81,7 @@ def _folded(name: str, text: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Writes them to the standard output."""
+    """Write the alert rules to standard output."""
     from otel_mlperf.analysis.findings.finding_sources import all_rows
 
     sys.stdout.write(render_alert_rules(all_rows()))

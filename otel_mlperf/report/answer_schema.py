@@ -19,10 +19,10 @@ _NONE: Final = re.compile(r"\bNone\b")
 
 
 def answer_schema(title: str, kinds: Sequence[Any]) -> dict[str, Any]:
-    """The schema of an answer that is of one of these kinds.
+    """Return the schema of an answer that has one of these types.
 
-    Each is a struct with a tag, or a union of such. Their fields come with what is written below
-    them in the code.
+    Each is a struct with a tag, or a union of structs. Descriptions of their fields are taken from
+    the docstrings below the fields.
     """
     answers, shapes = msgspec.json.schema_components(kinds, ref_template=_REF)
     for kind in _structs(kinds):
@@ -34,7 +34,7 @@ def answer_schema(title: str, kinds: Sequence[Any]) -> dict[str, Any]:
 
 
 def _explain(shape: dict[str, Any], kind: type) -> None:
-    """Says what each field means; none is ever left out, whatever a reader would take for it."""
+    """Add descriptions to the fields; all fields are required, although they have defaults."""
     shape["description"] = _flat(kind.__doc__)
     fields = shape["properties"]
     shape["required"] = list(fields)
@@ -45,12 +45,12 @@ def _explain(shape: dict[str, Any], kind: type) -> None:
 
 
 def _each(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The parts of unions one by one."""
+    """Return the members of unions one by one."""
     return [part for answer in answers for part in answer.get("anyOf", [answer])]
 
 
 def _structs(kinds: Sequence[Any]) -> Iterator[type]:
-    """Every struct in these types, once."""
+    """Return every struct in these types once."""
     seen: dict[type, None] = {}
     pending = list(kinds)
     while pending:
@@ -63,7 +63,7 @@ def _structs(kinds: Sequence[Any]) -> Iterator[type]:
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """What stands below each field of a class: Python itself keeps none of it."""
+    """Return the docstrings below the fields of a class, which Python itself does not keep."""
     meanings = {}
     for base in reversed(kind.__mro__[:-1]):
         if base.__module__.startswith("msgspec"):
@@ -86,12 +86,12 @@ def _said(node: ast.stmt) -> str:
 
 
 def _flat(text: str | None) -> str:
-    """A docstring in one line, in the words of JSON."""
+    """Return a docstring in one line, in JSON terms."""
     return _NONE.sub("null", " ".join((text or "").split()).replace("``", "`"))
 
 
 def _let_null(schema: Any) -> None:
-    """Writes what is marked as ``nullable``, a word of OpenAPI's, in JSON Schema's own way."""
+    """Replace ``nullable``, a keyword of OpenAPI, by JSON Schema's own notation."""
     if isinstance(schema, dict):
         if schema.pop("nullable", False):
             schema["type"] = [schema["type"], "null"]

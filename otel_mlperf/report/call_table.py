@@ -23,13 +23,13 @@ _FIELDS: Final = {"sd": "deviation_ns"}
 
 
 def request_lines(calls: list[CallFigures], width: int) -> list[Line]:
-    """A line for each kind of request; how many are within their bound, if they have one."""
+    """Return a line per kind of request, with the share within its bound, if it has one."""
     requests = [one for one in calls if one.category == names.REQUEST]
     return _lines("a request", requests, _OF_REQUESTS, width, _MOST_REQUESTS)
 
 
 def call_lines(calls: list[CallFigures], width: int) -> list[Line]:
-    """A line for each section, requests first."""
+    """Return a line per section, requests first."""
     return _lines("a call", calls, _OF_ALL, width, len(calls))
 
 
@@ -62,7 +62,7 @@ def _written(one: CallFigures, column: str) -> str:
 
 
 def exact_share(one: CallFigures) -> str:
-    """As exact as what is promised to others is: 99.95 % is not 100 %."""
+    """Return the share, rounded down as for service objectives: 99.95 % is not 100 %."""
     if one.within_share is None:
         return "–"
     if one.within == one.count:
@@ -71,7 +71,7 @@ def exact_share(one: CallFigures) -> str:
 
 
 def _notes(calls: list[CallFigures], told: list[CallFigures]) -> list[Line]:
-    """Which bounds were meant, what failed, and how exact quantiles are."""
+    """Return notes on the bounds, the failures, and the accuracy of quantiles."""
     bounds = {one.name: one.bound_s for one in told if one.bound_s is not None}
     words = [f"{name} within {duration(bound * 1e9)}" for name, bound in bounds.items()]
     if failed := sum(one.errors for one in told if one.category == names.REQUEST):

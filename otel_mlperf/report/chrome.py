@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ChromeFormat:
-    """The object form, an event a line."""
+    """Chrome trace format in its object form, one event per line."""
 
     def __init__(self) -> None:
         self._base_ns = 0
@@ -36,12 +36,12 @@ class ChromeFormat:
         self._comma = b""
 
     def begin(self, start_ns: int) -> bytes:
-        """The head, up to the list of events."""
+        """Return the head of the file, up to the list of events."""
         self._base_ns = start_ns
         return b'{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n' % start_ns
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
-        """Its name and place as metadata; a counter has its name in each event."""
+        """Return a line's name and place as metadata; counters have their name in each event."""
         self._tracks[number] = track
         process = track.process
         events = b""
@@ -62,7 +62,7 @@ class ChromeFormat:
         )
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """A complete event; an arrow is bound to the slices at its ends by the id of its cause."""
+        """Return a complete event; a flow arrow is bound to its slices by the id of its cause."""
         event = {
             "ph": "X",
             "pid": piece.track.process.pid,
@@ -73,18 +73,18 @@ class ChromeFormat:
             "cat": piece.category,
             "args": piece.arguments,
         }
-        if piece.leads_to:  # an event has one binding: what is an effect, too, is shown as a cause
+        if piece.leads_to:  # an event has only one binding: a cause takes precedence over an effect
             event |= {"bind_id": hex(piece.span), "flow_out": True}
         elif piece.is_led:
             event |= {"bind_id": hex(piece.parent), "flow_in": True}
         return self._event(event)
 
     def ended(self, line: int, end_ns: int) -> bytes:
-        """Nothing: events are complete."""
+        """Return nothing: events are complete."""
         return b""
 
     def instant(self, line: int, instant: Instant) -> bytes:
-        """An instant event, drawn on its line alone."""
+        """Return an instant event, drawn only on its line."""
         event = {
             "ph": "i",
             "s": "t",
@@ -98,14 +98,14 @@ class ChromeFormat:
         return self._event(event)
 
     def point(self, line: int, point: Point) -> bytes:
-        """A counter's event; viewers know counters by their names."""
+        """Return a counter event; viewers identify counters by their names."""
         track = point.track
         unit = track.unit or "value"
         event = {"ph": "C", "pid": track.process.pid, "tid": line, "name": track.name}
         return self._event(event | {"ts": self._time(point.time_ns), "args": {unit: point.value}})
 
     def end(self) -> bytes:
-        """The closing brackets."""
+        """Return the closing brackets."""
         return b"\n]}\n"
 
     def _metadata(self, pid: int, tid: int, name: str, arguments: dict[str, Any]) -> bytes:
@@ -116,7 +116,7 @@ class ChromeFormat:
         try:
             encoded = self._encoder.encode(event)
         except UnicodeEncodeError:
-            # Only where it has failed: to look for it beforehand would cost every event.
+            # Done only after a failure: checking beforehand would cost time for every event.
             encoded = self._encoder.encode(_clean(event))
         if not encoded.isascii() or b"\x7f" in encoded:
             encoded = uncontrolled(encoded.decode()).encode()
@@ -128,13 +128,13 @@ class ChromeFormat:
         return self._microseconds(at_ns - self._base_ns)
 
     def _microseconds(self, ns: int) -> msgspec.Raw:
-        # By whole numbers: a float would round what the viewer could still show.
+        # Integer arithmetic: a float would round digits that the viewer can still show.
         whole, rest = divmod(abs(ns), 1000)
         return msgspec.Raw(b"%s%d.%03d" % (b"-" if ns < 0 else b"", whole, rest))
 
 
 def _clean(value: Any) -> Any:
-    """The same without lone surrogates, which no JSON can carry."""
+    """Return the value without lone surrogates, which JSON cannot represent."""
     if isinstance(value, str):
         return wire.utf8(value).decode()
     if isinstance(value, dict):

@@ -60,7 +60,7 @@ _SAME: Final[dict[ShapeBasis, str]] = {
 
 
 def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
-    """What all kernels take of a step, then those that changed, what costs most more first."""
+    """Return the total kernel time of a step, then changed kernels, largest slowdown first."""
     if comparison.kernels_ns is None:
         return []
     before_ns, after_ns = comparison.kernels_ns
@@ -85,7 +85,7 @@ def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
 
 
 def _kernel_texts(change: KernelChange, unit: str, room: int) -> list[str]:
-    """Its name and times; then why, and where it is launched."""
+    """Return its name and times, then the reason and the place of its launch."""
     times = f"{duration(change.before_ns)} → {duration(change.after_ns)} a {unit}"
     name = short_name(change.name, max(_LEAST_NAME, room - columns(times) - 2))
     of = " of ".join(filter(None, (change.operator, change.section)))
@@ -129,7 +129,7 @@ _NOT_SAID: Final = "–"
 def render_comparison(
     comparison: Comparison, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Two runs beside each other: the step and its sections, then what else is different."""
+    """Render two runs side by side: the step and its sections, then other differences."""
     before, after = comparison.before, comparison.after
     lines: list[Line] = [[(_heading(before, after, width), "bold")]]
     if comparison.times or comparison.kernels_ns is None:
@@ -151,7 +151,7 @@ def render_comparisons(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """Several runs, each beside the first: a line for each, and what it was given."""
+    """Render several runs compared with the first: a line for each, with its parameters."""
     first = comparisons[0].before
     runs = [first, *(comparison.after for comparison in comparisons)]
     what = next((one.times or one.calls for one in comparisons if one.times or one.calls), None)
@@ -209,7 +209,7 @@ def _steps(before: RunMeasures, after: RunMeasures) -> str:
 
 
 def counted(run: RunMeasures) -> str:
-    """How many steps its figures are about; outside steps how many calls."""
+    """Return the number of steps behind the figures; outside steps, the number of calls."""
     if run.steps:
         return plural(run.steps, "step")
     return plural(sum(time.steps for time in run.calls), "call")
@@ -220,7 +220,7 @@ def _named(run: RunMeasures) -> str:
 
 
 def _mean_ns(run: RunMeasures, name: str) -> float:
-    """Of the step or section of that name; 0: the run has none."""
+    """Return the mean of the step or section of that name; 0 if the run has none."""
     times = (*run.times, *run.calls)
     return next((time.mean_ns.value for time in times if time.name == name), 0.0)
 
@@ -259,7 +259,7 @@ def _number(ns: float | None, unit: Unit) -> str:
 
 
 def difference_text(time: TimeChange) -> str:
-    """``+3.1 % (+1.2 … +5.0)``: of the mean, or of the usual time where that decides."""
+    """Return ``+3.1 % (+1.2 … +5.0)``: of the mean, or of the usual time if that is decisive."""
     if time.before_ns is None:
         return "new"
     if time.after_ns is None:
@@ -272,7 +272,7 @@ def difference_text(time: TimeChange) -> str:
 
 
 def usual_note(time: TimeChange) -> str:
-    """Say where the difference is not that of the means, which are shown next to it."""
+    """Return a note where the difference is not that of the displayed means."""
     if time.by != "usual" or time.usual is None or not time.before_ns or time.after_ns is None:
         return ""
     of_means = time.after_ns / time.before_ns - 1
@@ -305,7 +305,7 @@ NUMBERS: Final = {
 
 
 def measured(name: str, value: float | None) -> str:
-    """One of ``NUMBERS`` with its unit; a dash where it is not known."""
+    """Format one of ``NUMBERS`` with its unit; a dash if it is not known."""
     if value is None:
         return _NOT_SAID
     if name.endswith("_bytes"):
@@ -334,7 +334,7 @@ _LABELS: Final = {"param": "params", "result": "result", "machine": "machine", "
 
 
 def differing_text(one: Differing) -> str:
-    """What it was, and what it is."""
+    """Return the value before and after."""
     return f"{one.name} {_value(one.before)} → {_value(one.after)}"
 
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 _MOST_WINDOWS: Final = 3
 _MOST_LOSSES: Final = 4
 _LONGEST: Final = 4_096
-"""Characters of one line: names of steps come from the file."""
+"""Maximum characters per line: step names come from the file."""
 
 
 def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
-    """What each window lacks, and how busy devices were in the part of it that is whole."""
+    """Return what each window lacks, and how busy devices were in its complete part."""
     told = [(window, words) for window in windows if (words := losses_text(window))]
     lines: list[Line] = []
     for window, words in told[:_MOST_WINDOWS]:
@@ -35,7 +35,7 @@ def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
 
 
 def losses_text(window: WindowFacts) -> str:
-    """What a window lacks in one sentence; empty where it lacks nothing."""
+    """Return the losses of a window in one sentence; empty without losses."""
     losses = window.completeness.losses if window.completeness else []
     told = [loss.words for loss in losses[:_MOST_LOSSES]]
     if len(losses) > _MOST_LOSSES:
@@ -44,7 +44,7 @@ def losses_text(window: WindowFacts) -> str:
 
 
 def _whole(window: WindowFacts) -> Iterable[str]:
-    """The part in which no device work is missing."""
+    """Yield the part in which no device work is missing."""
     whole = window.completeness.whole if window.completeness else None
     if whole is None:
         return
@@ -55,7 +55,7 @@ def _whole(window: WindowFacts) -> Iterable[str]:
 
 
 def answered_text(windows: Iterable[WindowFacts]) -> str:
-    """How many launches were answered; empty where there was none."""
+    """Return how many launches have a device record; empty without launches."""
     known = [window.completeness for window in windows if window.completeness]
     launches = sum(completeness.launches for completeness in known)
     answered = sum(completeness.answered for completeness in known)

@@ -31,13 +31,13 @@ _WHAT: Final = 16
 _WIDEST_WHAT: Final = 32
 _LONGEST: Final = 400
 _LEAST: Final = 24
-"""Columns for what was found, however narrow the terminal is."""
+"""Minimum columns for the result of a check, however narrow the terminal is."""
 
 
 def finding_lines(
     findings: Sequence[Finding], short_id: str, width: int, *, ranks: int = 1
 ) -> list[Line]:
-    """The first few, worst first: what is the case and what could be saved, then what to do."""
+    """Return the first few findings, worst first: problem, possible saving, and action."""
     lines: list[Line] = []
     room = width - LABEL
     for finding in findings[:_MOST]:
@@ -59,9 +59,10 @@ def render_findings(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """All of them: what is the case, by which numbers, what to do, and what shows more.
+    """Render all findings: the problem, its evidence, the action, and a command for details.
 
-    Below, what could not be looked at: a run of which much is missing is not praised.
+    Data that could not be evaluated is listed below, so that an incomplete run does not look
+    faultless.
     """
     lines: list[Line] = []
     for finding in answer.findings:
@@ -92,7 +93,7 @@ def _whole(finding: Finding, width: int, ranks: int) -> list[Line]:
 
 
 def finding_text(finding: Finding, *, ranks: int = 1) -> str:
-    """What is the case, and what could be saved, on one line; of a run of so many ranks."""
+    """Return the problem and its possible saving in one line; ``ranks`` is the number of ranks."""
     said, rank = finding.summary.replace("%", " %"), finding.where.rank
     if ranks > 1 and rank is not None and f"rank {rank}" not in said:
         said = f"rank {rank}: {said}"
@@ -101,7 +102,7 @@ def finding_text(finding: Finding, *, ranks: int = 1) -> str:
 
 
 def _warned(finding: Finding) -> list[str]:
-    """When it was warned of while the run went on, for how long, and from which limit on."""
+    """Return when the warning occurred during the run, for how long, and its limit."""
     if not finding.warned:
         return []
     first, more = finding.warned[0], len(finding.warned) - 1
@@ -129,7 +130,7 @@ def _gain(gain: Gain) -> str:
 def render_checks(
     checks: Sequence[Check], *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """One line for each check; where it has no room, what was found goes on below itself."""
+    """Render one line per check; results that do not fit are continued on the next line."""
     longest = max((columns(check.what) for check in checks), default=0)
     what = min(max(_WHAT, longest + 2), _WIDEST_WHAT)
     lines = [line for check in checks for line in _check(check, what, width)]
@@ -148,7 +149,7 @@ def _check(check: Check, what: int, width: int) -> list[Line]:
     if check.do:
         do = f"→ {short(check.do, _LONGEST)}"
         last = lines[-1]
-        # A command is never broken: it is there to be copied.
+        # Commands are never wrapped, so that they can be copied.
         if sum(columns(part) for part, _ in last) + 1 + columns(do) <= width:
             last.append((f" {do}", "bold"))
         else:

@@ -15,7 +15,7 @@ _BOUND: Final = {"host": "host-bound", "device": "device-bound"}
 
 
 def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
-    """GPU time of a step, what of it was idle, and who set the pace."""
+    """Return the GPU time of a step, its idle part, and which side set the pace."""
     if gpu is None:
         return []
     said = [f"{duration(gpu.gpu_ns)} a step"]
@@ -29,7 +29,7 @@ def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
 
 
 def step_gpu_words(gpu: StepOnGpu | None) -> list[str]:
-    """Of one step: ``GPU 80.1 ms, idle 12.3 ms, device-bound``."""
+    """Return the text for one step: ``GPU 80.1 ms, idle 12.3 ms, device-bound``."""
     if gpu is None:
         return []
     said = [f"GPU {duration(gpu.gpu_ns)}"]

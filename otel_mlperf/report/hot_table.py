@@ -19,15 +19,15 @@ _NONE: Final = (
 )
 _COLUMN: Final = 9
 _NAME_PART: Final = 0.5
-"""Of the room beside the numbers."""
+"""Share of the columns next to the numbers that names get."""
 
 
 class HotTable:
-    """What profiled sections spent their time on; printed it is a table."""
+    """Hot functions and lines of profiled sections; printing it shows a table."""
 
     def __init__(self, found: HotRun) -> None:
         self.sections: list[HotSection] = found.sections
-        """One for each profiled section, with its functions or lines as ``spots``."""
+        """Profiled sections, each with its functions or lines as ``spots``."""
         self._found = found
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class HotTable:
 
 
 def read_hot(folder: str, section: str | None = None) -> HotTable:
-    """Return what was profiled in the run of a folder so far."""
+    """Return the profiles of a run folder so far."""
     from pathlib import Path
 
     from otel_mlperf.analysis.profiles.hot_spots import find_hot
@@ -50,7 +50,7 @@ def read_hot(folder: str, section: str | None = None) -> HotTable:
 def render_hot(
     hot: HotRun, *, top: int = TOP, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """A table for each profiled section, then what memory has grown."""
+    """Render a table per profiled section, then memory growth."""
     lines: list[Line] = []
     for section in hot.sections:
         lines += [*([[]] if lines else []), *_table(section, top, width)]
@@ -88,7 +88,7 @@ def _head(section: HotSection) -> Line:
 
 
 def section_text(section: HotSection) -> str:
-    """Its name, and the phase where that is not training; of windows what they are."""
+    """Return its name, and the phase unless it is training; for windows a fixed label."""
     if section.kind == "window":
         return "profiler windows"
     phase = f" in {section.phase}" if section.phase != "train" else ""
@@ -96,7 +96,7 @@ def section_text(section: HotSection) -> str:
 
 
 def calls_text(section: HotSection) -> str:
-    """How many calls were profiled, and what they came to."""
+    """Return how many calls were profiled, and their total."""
     ranks = f" on {plural(section.ranks, 'rank')}" if section.ranks > 1 else ""
     if section.kind == "window":
         windows = plural(section.calls, "window") + ranks
@@ -109,22 +109,22 @@ def calls_text(section: HotSection) -> str:
 
 
 def left_out_texts(section: HotSection) -> list[str]:
-    """Calls of which nothing is known, by the reason."""
+    """Return the calls without a profile, by reason."""
     return [f"{plural(count, 'call')} left out: {why}" for why, count in section.left_out.items()]
 
 
 def passed_over_text(section: HotSection) -> str:
-    """Calls that had to wait for others."""
+    """Return the number of calls skipped while another section was profiled."""
     return f"{plural(section.passed_over, 'call')} passed over while another section was profiled"
 
 
 def titles(section: HotSection) -> tuple[str, ...]:
-    """Of the numbers in a row."""
+    """Return the headings of a row's numbers."""
     return _TITLES[section.kind]
 
 
 def numbers(section: HotSection, part: HotPart) -> list[str]:
-    """What a row says of one function or line, as ``titles`` names it."""
+    """Return the cells of one function or line, in the order of ``titles``."""
     share = percent(part.share)
     if section.kind == "memory":
         return [size(part.kept_bytes), share, f"{part.blocks:,}"]

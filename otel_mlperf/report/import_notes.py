@@ -27,17 +27,17 @@ _NAME = 48
 
 
 class TopKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the kernels, copies and memsets that took longest."""
+    """One of the longest kernels, copies and memsets."""
 
     name: str
     calls: int
     total_ns: int
     share: float | None
-    """Of the time in which a device was busy; above 1 where streams run beside each other."""
+    """Share of the time in which a device was busy; above 1 for concurrent streams."""
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """One trace file."""
+    """Result of importing one trace file."""
 
     file: str
     digest: str
@@ -45,38 +45,38 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     is_rank_known: bool
     world_size: int | None
     devices: list[str]
-    """Names of the devices, as the file has them."""
+    """Device names from the file."""
     duration_ns: int
     steps: list[str]
     is_unix_time: bool
     entries: dict[str, int]
-    """Of the file, by their ``ph``."""
+    """Entries of the file, by their ``ph``."""
     events: int
     spans: int
     roll_ups: int
     rolled_up: int
     traces: list[str]
     busy_ns: int | None
-    """Sum over the devices; None: no known device ran anything."""
+    """Sum over the devices; None: no known device ran any work."""
     idle_ns: int | None
     kernels: list[TopKernel]
     orphans: dict[str, int]
     damage: list[dict[str, Any]]
     completeness: WindowCompleteness
-    """How much of the window is there, as ``kernels --json`` has it of each window."""
+    """Completeness of the window, as in ``kernels --json``."""
     busy_devices: int = 0
-    """Devices with known work, named in the file or not."""
+    """Devices with known work, whether named in the file or not."""
     unknown_rows: list[UnknownRows] = []
-    """Rows that may be a device's, and are in no number of devices."""
+    """Rows that may belong to a device, and are not in any device figure."""
     captured: CapturedWork | None = None
     """None: no trace of a capture was given."""
     is_empty: bool = False
     run: str | None = None
     is_run_new: bool = False
     is_replaced: bool = False
-    """Whether the run had this very trace already."""
+    """Whether the run already had exactly this trace."""
     note: str = ""
-    """What makes it look as if it were of another run."""
+    """Reason for which it seems to belong to another run; empty: none."""
     sent: int | None = None
     refused: int | None = None
     out: str | None = None
@@ -85,13 +85,13 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 class ImportedTraces(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="imported/1"
 ):
-    """The trace files that were given, in their order."""
+    """Results of the given trace files, in their order."""
 
     traces: list[Imported]
 
 
 def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
-    """The figures of a converted trace; ``outcome`` says where it went."""
+    """Return the figures of a converted trace; ``outcome`` contains where it was stored."""
     trace, numbers, replayed = converted.trace, converted.numbers, converted.replayed
     busy = sum(device.busy_ns for device in numbers.devices) if numbers.devices else None
     idle = sum(device.idle_ns for device in numbers.devices) if numbers.devices else None
@@ -126,7 +126,7 @@ def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
 
 
 def _used(converted: Conversion) -> list[bytes]:
-    """The traces that something was put into."""
+    """Return the traces that received spans."""
     places = converted.spans.places
     used = np.unique(places.trace[~places.hidden])
     return [places.traces[at] for at in used.tolist()]
@@ -148,7 +148,7 @@ def _kernels(converted: Conversion, busy_ns: int | None) -> list[TopKernel]:
 
 
 def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
-    """The summary of one file."""
+    """Return the summary of one file."""
     lines: list[Line] = [[(short(PurePath(imported.file).name, width), "bold")]]
     lines.append([(f"  {_about(imported)}", "")])
     spans = plural(imported.spans, "span")

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 _NARROWEST: Final = 16
 _SECTION: Final = 15
 _WIDE: Final = 110
-"""Columns from which on there is room for more figures."""
+"""Minimum columns for additional figures."""
 _COLORS: Final[dict[str, Style]] = {"communication": "red", "copy": "yellow"}
 
 
 def table_lines(kernels: Kernels, width: int) -> list[Line]:
-    """The rows, those that are not among them as one, and all of them together."""
+    """Return the rows, the sum of rows left out, and the sum of all."""
     shown = kernels.rows
     if not shown:
         why = [part for line in _nothing(kernels) for part in broken(line, width - 2)]
@@ -36,7 +36,7 @@ def table_lines(kernels: Kernels, width: int) -> list[Line]:
     most = min(_SECTION + max(0, width - WIDTH) // 4, max(room, len("section")))
     section = min(max(longest, len("section")), most) if longest else 0
     name = max(_NARROWEST, width - 2 - columns(numbers[0]) - (section + 2 if section else 0))
-    # All at once: how far a name is shortened depends on its likes in the table.
+    # All names together: how far a name can be shortened depends on similar names in the table.
     names = short_names([row.name for row in shown], name)
     if width >= _WIDE:
         name = min(name, max(map(columns, [kernels.by, *names, *sums])))
@@ -51,7 +51,7 @@ def table_lines(kernels: Kernels, width: int) -> list[Line]:
 
 
 def _figures(kernels: Kernels, *, is_wide: bool) -> Iterable[_Cells]:
-    """The heads of the columns, then the cells of each row."""
+    """Yield the headings of the columns, then the cells of each row."""
     yield (*_heads(kernels), "mean", *(_more_heads(kernels) if is_wide else ()))
     for row in kernels.rows:
         more = _more_cells(kernels, row) if is_wide else ()
@@ -59,7 +59,7 @@ def _figures(kernels: Kernels, *, is_wide: bool) -> Iterable[_Cells]:
 
 
 def _sums(kernels: Kernels) -> Iterable[tuple[str, _Cells]]:
-    """What stands below the rows."""
+    """Yield the lines below the rows."""
     more, together = kernels.more, kernels.together
     if more is not None:
         yield f"… {more.rows:,} more", _cells(more.calls, more.measured_ns, more.share)
@@ -68,7 +68,7 @@ def _sums(kernels: Kernels) -> Iterable[tuple[str, _Cells]]:
 
 
 def _aligned(rows: list[_Cells]) -> list[str]:
-    """Each row's cells as one text, to the right in columns; the first has cells in all."""
+    """Return each row's cells as one right-aligned text; the first row must have all cells."""
     full = [(*row, *("",) * (len(rows[0]) - len(row))) for row in rows]
     rooms = [max(map(columns, column)) + 2 for column in zip(*full, strict=True)]
     return [
@@ -77,12 +77,12 @@ def _aligned(rows: list[_Cells]) -> list[str]:
 
 
 def is_empty(kernels: Kernels) -> bool:
-    """Whether nothing was read."""
+    """Return whether nothing was read."""
     return not (any(window.events for window in kernels.windows) or kernels.memory)
 
 
 def _nothing(kernels: Kernels) -> Iterable[str]:
-    """Why there are no such rows, and of what there are some."""
+    """Yield why there are no such rows, and which groupings have some."""
     if is_empty(kernels):
         return
     if kernels.by == "phase":
@@ -100,7 +100,7 @@ def _nothing(kernels: Kernels) -> Iterable[str]:
 
 
 def _heads(kernels: Kernels) -> tuple[str, str, str]:
-    """What the count and the total are called, and of what the share is."""
+    """Return the headings of the count, the total and the share."""
     of_time = "of step" if kernels.step else "of window"
     if kernels.by == "operator":
         return ("calls", "on GPU", "of busy") if kernels.is_device else ("calls", "self", "of self")
@@ -113,7 +113,7 @@ def _heads(kernels: Kernels) -> tuple[str, str, str]:
 
 
 def _more_heads(kernels: Kernels) -> tuple[str, ...]:
-    """Of the columns that a wide terminal has besides."""
+    """Return the headings of additional columns on a wide terminal."""
     if kernels.by == "operator":
         return ("self", "total") if kernels.is_device else ("total",)
     return ("p95", "max")

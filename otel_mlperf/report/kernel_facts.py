@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 _GAPS: Final = 3
 _LABEL: Final = 9
 _LEAST_OVERLAP: Final = 0.001
-"""Of busy time: ends are rounded to microseconds in some traces."""
+"""Minimum overlap as a share of busy time: some traces round ends to microseconds."""
 _ROUNDING_NS: Final = 1_000
-"""Of one record, in these traces."""
+"""Rounding error per record in these traces."""
 _PROCESSES: Final = 3
 _WAITING: Final = {
     "start": " before the first work",
@@ -41,11 +41,11 @@ _WAITING: Final = {
 }
 _CPU: Final = 0
 _OUTSIDE: Final = "outside_steps"
-"""Nothing is wrong with these: by step they have a row."""
+"""Orphan kind that is no fault: such work has a row in the table by step."""
 
 
 def around(kernels: Kernels, width: int) -> list[Line]:
-    """Each with a label, which is written once."""
+    """Return the facts, each with a label; a repeated label is printed once."""
     told: list[tuple[str, str]] = []
     if kernels.total is not None:
         told += _kinds(kernels.total)
@@ -53,7 +53,7 @@ def around(kernels: Kernels, width: int) -> list[Line]:
         told += _idle(kernels.total, kernels.gaps, len(kernels.devices))
         told += _launches(kernels.total)
         told += _answered(kernels.windows)
-    # Those without a size have their row in the table, which says as much.
+    # Kernels without a size are skipped: their row in the table has the same information.
     sized = [kernel for kernel in kernels.collective_kernels if kernel.bytes is not None]
     told += [("comm", _collective(kernel)) for kernel in sized]
     told += [("copies", _copy(copy)) for copy in kernels.copies]
@@ -78,7 +78,7 @@ def around(kernels: Kernels, width: int) -> list[Line]:
 
 
 def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
-    """How long each kind of work went on; what several did at once is in each of them."""
+    """Yield the time of each kind of work; concurrent work counts for each of its kinds."""
     exposed = f" ({duration(total.exposed_copy_ns)} exposed)" if total.copy_ns else ""
     kinds = [
         (total.compute_ns, "compute", ""),
@@ -91,7 +91,7 @@ def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
 
 
 def _overlap(total: DeviceFigures) -> Iterable[tuple[str, str]]:
-    # The busy time alone would be no limit where one duration is far too long.
+    # A share of the busy time alone would be too high a limit if one duration is far too long.
     if total.overlap_ns > min(_LEAST_OVERLAP * total.busy_ns, _ROUNDING_NS * total.count):
         words = f"work of single streams overlaps by {duration(total.overlap_ns)}: graphs, "
         words += "dependent launches and loops of XLA run so, otherwise durations are too long"
@@ -162,7 +162,7 @@ def _captured(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
 
 
 def captured_words(captured: CapturedWork) -> str:
-    """How much of what graphs ran has its operator from their capture."""
+    """Return how much of the work of graphs has its operator from their capture."""
     if not captured.work:
         return f"no graph was launched that {captured.capture} could explain"
     words = f"{captured.matched:,} of {captured.work:,} kernels and copies have their operator "
@@ -177,7 +177,7 @@ def unknown_rows_of(windows: Iterable[WindowFacts]) -> Iterable[UnknownRows]:
 
 
 def unknown_row_texts(unknown: Iterable[UnknownRows]) -> list[str]:
-    """Rows of the timeline that may be a device's, a sentence for each process."""
+    """Return a sentence per process about timeline rows that may belong to a device."""
     counts: Counter[tuple[bool, str]] = Counter()
     for rows in unknown:
         counts[rows.is_device, rows.process] += rows.events
@@ -189,7 +189,7 @@ def unknown_row_texts(unknown: Iterable[UnknownRows]) -> list[str]:
 
 
 def _unlinked(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
-    """What of the trace could not be linked, or contradicts itself, by kind."""
+    """Yield the unlinked or contradictory records of the trace, by kind."""
     counts: Counter[str] = Counter()
     for window in windows:
         counts.update(window.orphans)

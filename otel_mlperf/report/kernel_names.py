@@ -32,7 +32,7 @@ _LEAST_BASE = 10
 
 
 def short_names(names: Sequence[str], width: int) -> list[str]:
-    """The names of a table; where two look alike, what they differ in is added."""
+    """Return short names for a table; names that look alike get their differences appended."""
     shortened = [short_name(name, width) for name in names]
     alike = defaultdict(list)
     for at, label in enumerate(shortened):
@@ -45,7 +45,7 @@ def short_names(names: Sequence[str], width: int) -> list[str]:
 
 
 def short_name(name: str, width: int, more: str = "") -> str:
-    """A kernel's or operator's name in at most ``width`` columns; a cut is marked."""
+    """Return a kernel's or operator's name in at most ``width`` columns; a cut is marked."""
     plain = _PATH.sub("", _ADDRESS.sub("", name))
     base, template = split_name(plain)
     told = _telling(template)
@@ -55,7 +55,7 @@ def short_name(name: str, width: int, more: str = "") -> str:
     if not told:
         return short(base, width)
     if columns(base) + columns(told) + 2 > width:
-        # What is in brackets tells kernels apart: the function gives way first.
+        # The text in brackets distinguishes kernels: the function's name is cut first.
         room = width - 2
         base = short(base, max(_LEAST_BASE, room - columns(told)))
         told = short(told, room - columns(base))
@@ -63,7 +63,7 @@ def short_name(name: str, width: int, more: str = "") -> str:
 
 
 def _differences(names: Sequence[str]) -> list[str]:
-    """The first words of each name in which they differ; empty if there are none."""
+    """Return the first words in which the names differ, per name; empty without differences."""
     words = [_WORD.findall(name) for name in names]
     differing = [column for column in zip(*words, strict=False) if len(set(column)) > 1]
     return [" ".join(row) for row in zip(*differing[:_MOST_WORDS], strict=True)] or [""] * len(
@@ -72,11 +72,11 @@ def _differences(names: Sequence[str]) -> list[str]:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The function of a C++ name without its namespaces, and its template arguments.
+    """Return the function of a C++ name without namespaces, and its template arguments.
 
-    A name that is no C++ signature is its own function.
+    A name that is no C++ signature is returned unchanged.
     """
-    # The parentheses of the one and the > of the other would count as brackets.
+    # Their parentheses and their > would otherwise count as brackets.
     plain = name.replace("(anonymous namespace)::", "").replace("->", "- ")
     head = plain[: _end_of_head(plain)]
     if head == plain and "<" not in plain:
@@ -90,18 +90,18 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def _end_of_head(name: str) -> int:
-    """Where the arguments of a function begin: the first parenthesis outside all brackets."""
+    """Return where a function's arguments start: the first parenthesis outside all brackets."""
     return next((at for at, char, depth in _walk(name) if char == "(" and depth == 0), len(name))
 
 
 def _last_word(head: str) -> str:
-    """The function itself, without its return type."""
+    """Return the function itself, without its return type."""
     ends = [at for at, char, depth in _walk(head) if char == " " and depth == 0]
     return head[ends[-1] + 1 :] if ends else head
 
 
 def _telling(template: str) -> str:
-    """The template argument that says most: a functor, or else the first that is no plain type."""
+    """Return the most informative template argument: a functor, or the first non-plain type."""
     functors = [functor for functor in _FUNCTOR.findall(template) if not _is_wrapper(functor)]
     if functors:
         return str(functors[0])
@@ -126,7 +126,7 @@ def _arguments(template: str) -> Iterator[str]:
 
 
 def _walk(text: str) -> Iterator[tuple[int, str, int]]:
-    """Each character with its place and how many brackets are open around it."""
+    """Yield each character with its index and the number of open brackets."""
     depth = 0
     for at, char in enumerate(text):
         depth -= char in _CLOSING and depth > 0

@@ -35,7 +35,7 @@ def render_kernels(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """The devices in one line, then the table, what they waited for and moved, and damage."""
+    """Render the devices in one line, then the table, waits, copies, and damage."""
     kernels = choose_rows(kernels, top)
     lines = folded(_first(kernels), width)
     lines.append([(short(_source(kernels, width), width), "dim")])
@@ -58,13 +58,13 @@ def _first(kernels: Kernels) -> Line:
         return _of_step(kernels.step, kernels)
     if total is None:
         return _without_device(kernels)
-    # Records that are missing can only have made a device busier.
+    # With missing records, the actual busy time can only be higher.
     least, most = ("", "") if kernels.has_device_times else ("at least ", "at most ")
     talk = f", communication {least}{_part(total.communication_ns, total)}"
     if total.communication_ns:
         talk += f" ({_part(total.exposed_communication_ns, total)} exposed)"
     elif least:
-        talk = ""  # any share is at least nothing
+        talk = ""  # "at least 0 %" would be meaningless
     windows = "window" if len(kernels.windows) == 1 else "windows"
     return [
         (f"GPU busy {least}{_part(total.busy_ns, total)}", "bold"),
@@ -74,7 +74,7 @@ def _first(kernels: Kernels) -> Line:
 
 
 def _of_step(step: ProfiledStepFacts, kernels: Kernels) -> Line:
-    """What it took on the host, and devices for it: they may have worked on it later."""
+    """Return the step's time on the host, and the device time of its work, which may run later."""
     took = f": {duration(step.duration_ns)}"
     if len(step.ranks) > 1:
         took += f" on {plural(len(step.ranks), 'rank')} together"
@@ -105,7 +105,7 @@ def _without_device(kernels: Kernels) -> Line:
 
 
 def _collectives(kernels: Kernels, width: int) -> list[Line]:
-    """What went on between ranks, where no kernel shows it."""
+    """Return the collectives between ranks, if no kernel shows them."""
     if not kernels.collectives or kernels.communication_ns:
         return []
     shown = [
@@ -144,7 +144,7 @@ def _extent(windows: Sequence[WindowFacts]) -> Iterable[str]:
 
 
 def _each_device(kernels: Kernels) -> list[Line]:
-    """A line for each device where there are several."""
+    """Return a line per device, if there are several."""
     if len(kernels.devices) < 2:
         return []
     lines: list[Line] = []

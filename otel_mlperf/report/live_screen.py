@@ -32,7 +32,7 @@ _REQUEST_COLUMNS: Final = 67
 
 
 def live_request_lines(requests: list[RequestsNow], width: int) -> list[Line]:
-    """A line for each name: what is open now, and what ended within the last minute."""
+    """Return a line per request name: open ones, and those that ended within the last minute."""
     if not requests:
         return []
     told = requests[:_MOST]
@@ -65,11 +65,11 @@ _MOST_LOGGED: Final = 6
 _MOST_WARNINGS: Final = 4
 _MOST_FINDINGS: Final = 3
 _MOST_RANKS: Final = 32
-"""Where no terminal says how many have room."""
+"""Maximum number of ranks if the terminal's height is unknown."""
 _FIXED: Final = 42
-"""Columns of a rank's line beside its section and the course of its steps."""
+"""Columns of a rank's line without its section and its sparkline."""
 _NARROWEST: Final = 11
-"""Columns for a section, or for an outcome in its place."""
+"""Minimum columns for a section, or for an outcome in its place."""
 
 
 def render_top(
@@ -80,14 +80,14 @@ def render_top(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """One frame as text; in a terminal of ``height`` lines the ranks that fit, else a few."""
+    """Render one frame as text; with ``height``, as many ranks as fit."""
     return text(top_lines(live, width, height, unicode=unicode), color=color, unicode=unicode)
 
 
 def top_lines(
     live: Live, width: int = WIDTH, height: int | None = None, *, unicode: bool = True
 ) -> list[Line]:
-    """One frame as styled lines."""
+    """Return one frame as styled lines."""
     heading = [*_heading(live, width), *_figures(live, width)]
     heading += live_request_lines(live.requests, width)
     devices = [line for device in live.devices for line in _device(device, width)]
@@ -100,7 +100,7 @@ def top_lines(
     room = _MOST_RANKS + 1
     if height is not None:
         room = max(1, height - len(heading) - len(devices) - len(foot) - 2)
-        # A frame never scrolls: in a low terminal the ranks are worth more than the devices.
+        # A frame never scrolls: in a low terminal ranks take precedence over devices.
         devices = devices[: max(0, height - _FEW_LINES)]
     lines = [*heading, *_ranks(live, width, room, unicode), *devices, *foot]
     lines = [_cut(line, width) for line in lines]
@@ -108,7 +108,7 @@ def top_lines(
 
 
 def _findings(live: Live, width: int) -> list[Line]:
-    """The worst of what is worth changing, but for what a warning says already."""
+    """Return the worst findings, without those that an active warning already reports."""
     told = [one for one in live.findings if not _is_warned(one, live.warnings)]
     return [
         [(short(f"→ {finding_text(one, ranks=len(live.ranks))}", width), "yellow")]
@@ -117,7 +117,7 @@ def _findings(live: Live, width: int) -> list[Line]:
 
 
 def _is_warned(finding: Finding, warnings: Sequence[str]) -> bool:
-    """Whether a warning of the same rule holds: their words are the same up to the first number."""
+    """Return whether a warning of the same rule is active, by the text before its first number."""
     rule = next((rule for rule in RULES if rule.id == finding.id), None)
     words = rule.summary.partition("{")[0].strip() if rule else ""
     return bool(words) and any(words in warning for warning in warnings)
@@ -187,7 +187,7 @@ def _ranks(live: Live, width: int, room: int, unicode: bool) -> list[Line]:
         return [[("no process has recorded yet", "dim")]]
     shown = live.ranks
     if len(shown) > room:
-        # Who has died, and who is stuck longest, where not all have room.
+        # If not all ranks fit, show those that died, and those stuck longest.
         worst = sorted(shown, key=lambda rank: (rank.outcome in _OUTCOMES, -(rank.open_ns or 0)))
         shown = sorted(worst[: max(1, room - 1)], key=lambda rank: rank.rank)
     unit = column_unit(max((max(rank.step_ns) for rank in shown if rank.step_ns), default=0))
@@ -234,7 +234,7 @@ def _rank(rank: RankNow, unit: Unit, widths: tuple[int, int], ticks: str) -> Lin
 
 
 def sparkline(values: Sequence[float], ticks: str = _TICKS) -> str:
-    """A character for each value, from zero to twice their median: an outlier is a full one."""
+    """Return one character per value, scaled to twice the median: outliers are clipped."""
     if not values:
         return ""
     top = 2 * sorted(values)[len(values) // 2] or 1
@@ -268,7 +268,7 @@ def _device(device: DeviceNow, width: int) -> list[Line]:
 
 
 def _cut(line: Line, width: int) -> Line:
-    """As much of a line as there is room for."""
+    """Return as much of a line as fits."""
     fitting: Line = []
     for part, style in line:
         room = width - sum(columns(known) for known, _ in fitting)

@@ -18,7 +18,7 @@ _MOST_LOSSES: Final = 3
 
 
 def machine_lines(summary: Summary, width: int) -> list[Line]:
-    """How the machines were used, and which devices stopped answering."""
+    """Return the use of the machines, and the devices that stopped responding."""
     told = _machine(summary.machine) if summary.machine else []
     lines = wrapped("", told, width - LABEL, " · ") if told else []
     process = labelled_lines("process", _process(summary.process) if summary.process else [])
@@ -26,7 +26,7 @@ def machine_lines(summary: Summary, width: int) -> list[Line]:
 
 
 def _process(use: ProcessUse) -> list[str]:
-    """``0.30 cpus, at most 412 MiB, its workers 1.4 GiB, 61.0 GiB of CUDA memory``."""
+    """Return ``0.30 cpus, at most 412 MiB, its workers 1.4 GiB, 61.0 GiB of CUDA memory``."""
     told = f"{figures(use.cpus)} cpus, at most {size(use.memory_peak_bytes, 1024)}"
     if use.workers_peak_bytes is not None:
         told += f", its workers {size(use.workers_peak_bytes, 1024)}"
@@ -36,7 +36,7 @@ def _process(use: ProcessUse) -> list[str]:
 
 
 def _losses(summary: Summary, width: int) -> list[Line]:
-    """The devices that stopped answering."""
+    """Return the devices that stopped responding."""
     lines = []
     for loss in summary.losses[:_MOST_LOSSES]:
         rank = f" of rank {loss.rank}" if summary.ranks > 1 else ""
@@ -52,11 +52,11 @@ def _losses(summary: Summary, width: int) -> list[Line]:
 
 
 def _machine(machine: MachineUse) -> list[str]:
-    """``cpu 41 % of 8, 12.3 of 64.0 GiB`` and ``gpu 0: 87 %, 61.0 GiB, 62 °C``.
+    """Return ``cpu 41 % of 8, 12.3 of 64.0 GiB`` and ``gpu 0: 87 %, 61.0 GiB, 62 °C``.
 
-    Of several GPUs the range of their shares, and what the fullest and the hottest have.
+    With several GPUs the range of their shares is shown, and the maximum of memory and temperature.
     """
-    # The host first: of a run without a GPU it is all there is.
+    # The host first: a run without a GPU has nothing else.
     return [part for part in (_host(machine), _gpus(machine.gpus)) if part]
 
 

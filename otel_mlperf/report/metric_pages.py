@@ -28,7 +28,7 @@ _TITLES: Final = {
     "Host": ("system.", "linux."),
     "Own health": ("otel_mlperf.",),
 }
-"""How the names of a group begin; of several the longest beginning holds."""
+"""Prefixes of the metric names in a group; the longest matching prefix applies."""
 _SI: Final = {"1": "ratio, 0 to 1", "": "none"}
 _INDENT: Final = "    "
 _PAGE_WIDTH: Final = 100
@@ -70,11 +70,11 @@ _OWN: Final[dict[str, tuple[str, str, Instrument]]] = {
     'om.histogram("decode time", "ms").record(8.7)': ("decode time", "ms", "histogram"),
     "om.log(accuracy=0.98)": ("accuracy", "", "gauge"),
 }
-"""Examples, with name, unit and kind of what each makes."""
+"""Examples, with the name, unit and instrument that each creates."""
 
 
 def groups(metrics: Sequence[Metric] = METRICS) -> list[tuple[str, list[Metric]]]:
-    """Metrics by what they are of: titles in a fixed order, and under each metrics by name."""
+    """Return the metrics by subject: titles in a fixed order, and metrics sorted by name."""
     by_title: dict[str, list[Metric]] = {title: [] for title in _TITLES}
     for metric in sorted(metrics):
         by_title[_title(metric)].append(metric)
@@ -87,7 +87,7 @@ def _title(metric: Metric) -> str:
 
 
 def render_metrics(*, width: int = WIDTH, color: bool = False, unicode: bool = True) -> str:
-    """Each metric with kind, unit, labels, name in Prometheus and meaning."""
+    """Render each metric with instrument, unit, labels, Prometheus name and meaning."""
     lines: list[Line] = []
     for title, metrics in groups():
         lines += [[(title, "bold")], *(line for metric in metrics for line in _told(metric, width))]
@@ -115,7 +115,7 @@ def _told(metric: Metric, width: int) -> Iterator[Line]:
 
 
 def own_examples() -> dict[str, Metric]:
-    """Code by which a program records something of its own, and the metric that it makes."""
+    """Return example code by which a program records a metric, and the resulting metric."""
     return {
         code: Metric(user_metric(name), unit, instrument, "Recorded by the program.")
         for code, (name, unit, instrument) in _OWN.items()
@@ -123,7 +123,7 @@ def own_examples() -> dict[str, Metric]:
 
 
 class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric."""
+    """One metric of the package."""
 
     name: str
     unit: str
@@ -131,21 +131,22 @@ class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
     instrument: Instrument
     meaning: str
     labels: tuple[str, ...]
-    """Attributes of its points; rank and run are attributes of the resource."""
+    """Attributes of its points; rank and run are resource attributes."""
     prometheus: str
-    """Its name there."""
+    """Its name in Prometheus."""
     read_by: dict[str, list[str]]
-    """Sources that read it, each with the levels that add something; empty: it is of the run."""
+    """Sources that read it, each with the levels that add series; empty: derived from the run
+    itself."""
 
 
 class MetricList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="metrics/1"):
-    """Every metric that the package makes."""
+    """Every metric that the package emits."""
 
     metrics: list[MetricRow]
 
 
 def list_metrics() -> MetricList:
-    """The same for programs, in the order of the page."""
+    """Return all metrics for programs, in the order of the page."""
     return MetricList(
         metrics=[
             MetricRow(**metric._asdict(), prometheus=metric.prometheus, read_by=levels_of(metric))
@@ -156,7 +157,7 @@ def list_metrics() -> MetricList:
 
 
 def render_markdown() -> str:
-    """The page ``docs/metrics.md``."""
+    """Return the page ``docs/metrics.md``."""
     parts = [_HEAD]
     for title, metrics in groups():
         parts += [f"\n## {title}\n\n", _COLUMNS, *(_row(metric) for metric in metrics)]
@@ -173,14 +174,14 @@ def _row(metric: Metric) -> str:
 
 
 def _read_by(metric: Metric) -> str:
-    """``host basic, more at detailed``; empty for what is of the run itself."""
+    """Return ``host basic, more at detailed``; empty for metrics of the run itself."""
     return "; ".join(
         f"{source} {', more at '.join(levels)}" for source, levels in levels_of(metric).items()
     )
 
 
 def _own() -> Iterator[str]:
-    """The part on what programs record by names of their own."""
+    """Yield the section on metrics that programs define themselves."""
     logged = ", ".join(f"`{name}`" for name in LOGGED)
     units = ", ".join(f"`{unit}` {word}" for unit, word in UNIT_WORDS.items())
     rules = textwrap.fill(_OWN_RULES.format(logged=logged, units=units), _PAGE_WIDTH)

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import Branch, Summary
 
 _FRAME_PX = 680
-"""For the two charts of steps; the others are below, to be scrolled to."""
+"""Height for the two charts of steps; the other ones are reached by scrolling."""
 _CELL = "text-align:right;padding:0 .8em"
 _BAR = "background:#4c78a8;height:.7em;display:inline-block"
 
 
 def render_html(summary: Summary) -> str:
-    """A small piece of HTML without scripts and links; every word of the program is escaped."""
+    """Return a small piece of HTML without scripts and links; all program text is escaped."""
     parts = ["<div style='font-family:monospace'>"]
     if summary.failure:
         parts.append(f"<div style='color:#b00'>{escape(failure_text(summary))}</div>")
@@ -51,11 +51,11 @@ def render_html(summary: Summary) -> str:
 
 
 def render_cell(course: RunCourse) -> str:
-    """The summary, and below it the charts, if there are any."""
+    """Return the summary, and the charts below it, if there are any."""
     charts = render_charts(course)
     if not charts:
         return render_html(course.summary)
-    # Its origin is none: it can neither read nor change the notebook around it.
+    # The iframe has an opaque origin: it can neither read nor change the notebook.
     frame = (
         f"<iframe title='charts of the run' sandbox='allow-scripts allow-downloads' "
         f"style='width:100%;height:{_FRAME_PX}px;border:0;margin-top:.6em' "
@@ -65,7 +65,7 @@ def render_cell(course: RunCourse) -> str:
 
 
 def render_run(path: Path) -> str:
-    """The same of a run folder, as far as it is stored.
+    """Return the rendering of a run folder, as far as it is stored.
 
     Raises:
         StoreError: a file of the run cannot be read.

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     )
 
 _PROCESS_UUID: Final = 1 << 48
-"""Processes are numbered from here, lines of tracks from 1."""
+"""First uuid of processes; lines of tracks start at 1."""
 _MOST_NAMES: Final = 100_000
-"""Interned at most: a reader holds all of them at once."""
+"""Maximum number of interned names: a reader keeps all of them in memory."""
 _EXPLICIT: Final = 3
 _BYTES: Final = 3
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
@@ -38,7 +38,7 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 class PerfettoFormat:
-    """One sequence of packets."""
+    """Perfetto trace format: one sequence of packets."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[int, str], int] = {}
@@ -47,16 +47,16 @@ class PerfettoFormat:
         self._uuids: dict[int, int] = {}
 
     def begin(self, start_ns: int) -> bytes:
-        """That nothing is interned yet; times are Unix times, whenever it starts."""
+        """Return a packet that clears interned names; times are Unix times in any case."""
         return _packet(b"", _CLEARED)
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
-        """Its descriptor, after that of its process when that is new."""
+        """Return its descriptor, preceded by that of its process if that is new."""
         process, packets = track.process, b""
         if process not in self._processes:
             self._processes[process] = _PROCESS_UUID + len(self._processes)
             packets = self._process(process)
-        # The steps lie on the track of the process itself: they are seen before it is unfolded.
+        # Steps are on the track of the process itself: they are visible before it is expanded.
         if track.kind == TrackKind.STEPS and not lane:
             self._uuids[number] = self._processes[process]
             return packets
@@ -70,28 +70,28 @@ class PerfettoFormat:
         return packets + _packet(wire.block(60, descriptor))
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """The begin of a slice; an arrow has the id of the slice that it points to."""
+        """Return the start of a slice; a flow arrow has the id of its target slice."""
         event = wire.number(9, _BEGIN) + self._on(line) + self._about(piece)
         for effect in (*piece.leads_to, *((piece.span,) if piece.is_led else ())):
             event += wire.fixed64(47, effect)
         return self._event(piece.start_ns, event)
 
     def ended(self, line: int, end_ns: int) -> bytes:
-        """The end of the innermost slice on a line."""
+        """Return the end of the innermost slice on a line."""
         return self._event(end_ns, wire.number(9, _END) + self._on(line))
 
     def instant(self, line: int, instant: Instant) -> bytes:
-        """A point on a line."""
+        """Return an instant on a line."""
         event = wire.number(9, _INSTANT) + self._on(line) + self._about(instant)
         return self._event(instant.time_ns, event)
 
     def point(self, line: int, point: Point) -> bytes:
-        """A value of a counter."""
+        """Return a counter value."""
         event = wire.number(9, _COUNTER) + self._on(line) + wire.double(44, point.value)
         return self._event(point.time_ns, event)
 
     def end(self) -> bytes:
-        """Nothing: the stream just ends."""
+        """Return nothing: the stream has no trailer."""
         return b""
 
     def _process(self, process: TimelineProcess) -> bytes:
@@ -111,16 +111,16 @@ class PerfettoFormat:
         return wire.number(11, self._uuids.get(line, line))
 
     def _event(self, time_ns: int, event: bytes) -> bytes:
-        # In the packet that needs them first: a reader knows a name from there on.
+        # Names are defined in the packet that uses them first, and known to the reader afterwards.
         interned = wire.block(12, b"".join(self._new)) if self._new else b""
         self._new = []
         return _packet(wire.number(8, time_ns) + interned + wire.block(11, event), _NEEDED)
 
     def _named(self, kind: int, number_field: int, text_field: int, name: str) -> bytes:
-        """A name: by its number, or as it is when there are too many."""
+        """Return a name: by its interned number, or literally if there are too many names."""
         number = self._names.get((kind, name))
         if number is None:
-            # Names with a number in each (file paths, shapes) would grow a reader without end.
+            # Unique names (file paths, shapes) would increase a reader's memory without limit.
             if len(self._names) >= _MOST_NAMES:
                 return wire.text(text_field, uncontrolled(name))
             number = self._names[kind, name] = len(self._names) + 1
@@ -134,10 +134,10 @@ class PerfettoFormat:
 
 
 def _value(value: Any) -> bytes:
-    """An annotation's value; lists and what is too large are shown as JSON."""
+    """Return an annotation's value; lists and too large numbers are shown as JSON."""
     if isinstance(value, str):
         return wire.block(6, wire.utf8(uncontrolled(value)))
-    # Before int, which a bool is, too.
+    # Must precede the check for int: a bool is an int, too.
     if isinstance(value, bool):
         return wire.number(2, value)
     if isinstance(value, int) and value in _INT64:

@@ -13,19 +13,19 @@ class Placed(Protocol):
 
     @property
     def name(self) -> str:
-        """As a summary shows it."""
+        """Name as a summary shows it."""
 
     @property
     def path(self) -> str:
-        """Outside steps: names from below the run."""
+        """For sections outside steps: names from below the run."""
 
     @property
     def phase(self) -> str:
-        """Of the steps that it is in; empty outside."""
+        """Phase of the steps that contain it; empty outside steps."""
 
 
 def place_labels(places: Sequence[Placed]) -> list[str]:
-    """Names; of one that is there more than once its path, or the phase of its steps."""
+    """Return names; a name that occurs repeatedly gets its path, or the phase of its steps."""
     phases: dict[str, set[str]] = {}
     for one in places:
         phases.setdefault(one.name, set()).add(one.phase)
@@ -36,6 +36,6 @@ def place_labels(places: Sequence[Placed]) -> list[str]:
 
 
 def _label(one: Placed, phases: set[str]) -> str:
-    # The phase in front, as a path has it: of a name that is cut it is what tells them apart.
+    # The phase comes first, as in a path: it still distinguishes names that are cut.
     in_phase = f"{one.phase}/{one.name}" if one.phase and len(phases) > 1 else one.name
     return one.path or in_phase

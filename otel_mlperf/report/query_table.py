@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 def render_query(
     answer: QueryAnswer, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """A line for each row, numbers to the right; what is not known is a dash.
+    """Render a line per row, numbers right-aligned; an unknown value is a dash.
 
-    No cell is wider than the terminal; many columns are.
+    No cell is wider than the terminal; the whole line may be.
     """
     head = [column.name for column in answer.columns]
     rows = [[_shown(value, width) for value in row] for row in answer.rows]

@@ -38,9 +38,9 @@ def render_columns(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """A line for each run; in a trend with what its step takes longer than the one before.
+    """Render a line per run; in a trend with the change of its step since the previous run.
 
-    With ``means`` two more lines: mean and standard deviation of each column of numbers.
+    With ``means``, two lines are added: mean and standard deviation of each numeric column.
     """
     if not rows:
         return text([[("no runs of that name and tag", "")]], color=color, unicode=unicode)
@@ -79,7 +79,7 @@ def render_columns(
 def _mean_cells(
     wanted: Sequence[str], means: Mapping[str, ColumnMean]
 ) -> dict[str, dict[str, str]]:
-    """Cells of the two lines below the runs, by label and column."""
+    """Return the cells of the two lines below the runs, by label and column."""
     count = max((mean.runs for mean in means.values()), default=0)
     values = {column: Cell(mean.value, mean.unit) for column, mean in means.items()}
     spread = {column: Cell(mean.sd, mean.unit) for column, mean in means.items()}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _NAME = 8
 _TAGS = 12
-"""Columns that both have in any case."""
+"""Minimum columns of both."""
 _STYLES: dict[str, Style] = {"finished": "green", "running": "cyan", "imported": "dim"}
 
 
@@ -30,7 +30,7 @@ def render_runs(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """One line for each run; ``more`` were left out, of the folders ``bad`` nothing is known."""
+    """Render one line per run; ``more`` runs were left out, the folders ``bad`` are unreadable."""
     lines: list[Line] = [[(f"no runs in {folder}", "")]]
     if runs:
         lines = _table(runs, width)

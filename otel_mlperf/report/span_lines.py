@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 LEGEND: Final = "operators by name, each with its own time: a part of the self time above them"
 _NAME: Final = 34
-"""Columns for a name where there are ``WIDTH`` in all."""
+"""Columns for a name if there are ``WIDTH`` in all."""
 _CHART: Final = (8, 60)
 _SAME: Final = 5
-"""Sections of one name in a row that are shown singly."""
+"""Maximum number of equally named sections in a row that are shown singly."""
 _MOST_NAMES: Final[dict[Place, int]] = {"here": 4, "beside": 2, "device": 2}
-"""Names that are shown of those on each place."""
+"""Maximum number of displayed names per place."""
 _ALONE: Final = 8
-"""Of those of one place, where nothing was elsewhere."""
+"""Maximum number for one place, if no operator ran elsewhere."""
 _LEAST_OWN: Final = 0.01
-"""Part of a section's own time below which what was in no operator is not told."""
+"""Minimum share of a section's own time outside operators to be shown."""
 _WORDS: Final[dict[Place, str]] = {
     "here": "",
     "beside": "  on other threads",
@@ -41,18 +41,18 @@ _NOT_THE_PROGRAMS: Final = (
     *("otel_mlperf.", "otel.", "ml.", "pytorch.", "cuda.", "exception.", "error.", "code."),
     "thread.",
 )
-"""Beginnings of the attributes that sections get from elsewhere."""
+"""Prefixes of attributes that do not come from the program."""
 
 
 def span_lines(spans: list[Span], width: int) -> list[Line]:
-    """A line for each span, below it what a profiler saw under it; and a chart of when it ran."""
+    """Return a line per span, with profiled operators below it and a chart of its time."""
     begin = min(span.start_ns for span in spans)
     whole = max(max(span.start_ns + span.duration_ns for span in spans) - begin, 1)
     name, chart = _rooms(spans, width)
     title = f"  {left('span', name)}{'time':>{_TIME}}{'self':>{_TIME}}"
     lines: list[Line] = [[(title, "dim")]]
     for at, span in enumerate(spans):
-        # A loop of hundreds of equal sections would hide the rest of the step.
+        # Merge loops: hundreds of equal sections would hide the rest of the step.
         if (row := _place_in_row(spans, at)) > _SAME:
             continue
         more = _others(spans, at) if row == _SAME else []
@@ -69,7 +69,7 @@ def span_lines(spans: list[Span], width: int) -> list[Line]:
 
 
 def _rooms(spans: list[Span], width: int) -> tuple[int, int]:
-    """Columns for names and for the chart: where there are many, names take what they need."""
+    """Return the columns for names and chart; on a wide terminal names get what they need."""
     more = width - WIDTH
     longest = max(len(_indent(span)) + columns(_label(span, spans[0].thread)) for span in spans)
     name = _NAME + (more // 2 if more < 0 else min(more // 2, max(0, longest - _NAME)))
@@ -78,7 +78,7 @@ def _rooms(spans: list[Span], width: int) -> tuple[int, int]:
 
 
 def _operators(spans: list[Span], at: int, name: int) -> list[Line]:
-    """Those under a span; those of leaves of the same name in a row together, below the last."""
+    """Return the operators under a span; merged leaves have theirs below the last one."""
     span, alike = spans[at], [spans[at]]
     if _is_leaf(spans, at):
         place, after = _place_in_row(spans, at), _others(spans, at)[1:]
@@ -92,11 +92,11 @@ def _operators(spans: list[Span], at: int, name: int) -> list[Line]:
 
 
 def _label(span: Span, home: str) -> str:
-    """Its name, and where it ran if not on the outermost thread, which is called ``home``."""
+    """Return its name, and its thread unless it is the outermost thread, ``home``."""
     name = shown(span.name)
     count = span.attributes.get(names.ROLLED_UP)
     name = f"{name} ×{count:,}" if count else name
-    # A forked child calls its threads as its parent does.
+    # A forked child's threads have the names of its parent's threads.
     where = "another process" if span.thread == home else span.thread or "beside"
     return f"{name} ({where})" if span.beside else name
 
@@ -116,7 +116,7 @@ def _bar(span: Span, begin: int, whole: int, chart: int) -> str:
 
 
 def _place_in_row(spans: list[Span], at: int) -> int:
-    """How many leaves of the same name and depth stand directly before this one."""
+    """Return how many leaves of the same name and depth directly precede this one."""
     span, before = spans[at], 0
     if not _is_leaf(spans, at):
         return 0
@@ -126,7 +126,7 @@ def _place_in_row(spans: list[Span], at: int) -> int:
 
 
 def _others(spans: list[Span], at: int) -> list[Span]:
-    """The leaves of the same name from here on, if they are too many to show."""
+    """Return the leaves of the same name from here onward, if there are several."""
     end = at
     while end < len(spans) and _same(spans, end, spans[at]):
         end += 1
@@ -150,7 +150,7 @@ def _summed(more: list[Span], room: int) -> Line:
 
 
 def _used(span: Span, width: int) -> list[Line]:
-    """What was measured of it."""
+    """Return the measured resource use of the span."""
     told = used_words(span.attributes)
     indent = "    " + _indent(span)
     parts = wrapped("", told, width - len(indent), " · ") if told else []
@@ -158,7 +158,7 @@ def _used(span: Span, width: int) -> list[Line]:
 
 
 def _said(span: Span, width: int) -> list[Line]:
-    """The attributes that the program gave it, and what a checkpoint says of itself."""
+    """Return the attributes that the program set, and a checkpoint's own ones."""
     said = [
         f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
         for key, value in span.attributes.items()
@@ -179,11 +179,11 @@ def _checkpoint(span: Span) -> list[str]:
 
 
 def _error(spans: list[Span], at: int, width: int) -> list[Line]:
-    """The exception that crossed a span, told at the innermost one that it crossed."""
+    """Return the exception that crossed a span, only at the innermost span that it crossed."""
     told = _words(spans[at])
     below = at + 1
     while below < len(spans) and spans[below].depth > spans[at].depth:
-        # An exception passes through all sections around it: said once, where it came from.
+        # An exception passes through all enclosing sections: print it once, at its origin.
         if _words(spans[below]) == told:
             return []
         below += 1
@@ -201,9 +201,10 @@ def _words(span: Span) -> str:
 def _operator_lines(
     operators: Sequence[Operator], self_ns: int, indent: int, width: int
 ) -> list[Line]:
-    """The largest of each place, and the rest of them added up.
+    """Return the largest operators of each place, and the sum of the rest.
 
-    Those on the section's thread are a part of its ``self_ns``; what is left was in no operator.
+    Operators on the section's thread are a part of its ``self_ns``; the remainder was in no
+    operator.
     """
     lines: list[Line] = []
     for place, few in _MOST_NAMES.items():

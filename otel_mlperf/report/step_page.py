@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 _SECTION: Final = 34
 _NOT_KEPT: Final = "measured, not kept (first, every Nth, slow ones are)"
 _UNSAID: Final = "as profiled"
-"""In place of a phase: nobody but the profiler said that there is a step."""
+"""Replaces the phase if only the profiler reported the step."""
 _RANKS: Final = 16
 _LEAST_OUTSIDE: Final = 0.001
-"""Part of a step's time below which it is not worth a word what lay inside it."""
+"""Minimum part of a step's time for time outside it to be mentioned."""
 _ADDED_UP: Final = "added up, without spans: their own time is a part of the self times above"
 
 
 def render_step(
     step: StepFindings, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """The spans of each rank that kept them as a tree; else what was measured."""
+    """Render the spans of each rank that sampled them as a tree; else the measured sections."""
     epoch = f" · epoch {step.epoch}" if step.epoch is not None else ""
     title = f"step {step.number}"
     lines: list[Line] = [
@@ -64,7 +64,7 @@ def render_step(
 
 
 def _told(ranks: Sequence[RankStep]) -> Sequence[RankStep]:
-    """All of them; of very many those that failed, are shown whole or took longest, by rank."""
+    """Return all ranks; of very many, the failed, sampled or slowest ones, sorted by rank."""
     return sorted(sorted(ranks, key=_weight)[-_RANKS:], key=lambda of: of.rank)
 
 
@@ -73,14 +73,14 @@ def _weight(of: RankStep) -> tuple[bool, bool, bool, int, int]:
 
 
 def _has_only_root(rank: RankStep) -> bool:
-    """Whether a trace of very many ranks had no room for the sections that it has."""
+    """Return whether a trace of very many ranks had no room for the rank's sections."""
     return len(rank.spans) == 1 and any(one.name != NOT_IN_A_SPAN for one in rank.sections)
 
 
 def render_run_trace(
     trace: RunTrace, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """The run itself and its sections, rank by rank, as a tree."""
+    """Render the run and its sections, rank by rank, as a tree."""
     title = f" · run {trace.short_id} · no step: the run itself and its sections"
     lines = folded([(trace.name, "bold"), (title, "")], width)
     lines.append([(f"trace {trace.trace_id}", "dim")])
@@ -94,7 +94,7 @@ def render_run_trace(
 def render_request(
     request: RequestTrace, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """A request as a tree of its spans."""
+    """Render a request as a tree of its spans."""
     id = f" {request.request_id}" if request.request_id is not None else ""
     where = f" · rank {request.rank} · run {request.short_id}"
     line: Line = [(f"request {request.name}{id}", "bold"), (where, "")]
@@ -129,7 +129,7 @@ def _heading(rank: RankStep, others_kept: bool) -> Line:
 
 
 def _marks(rank: RankStep, width: int) -> list[Line]:
-    """What the program marked in it, on a line of its own."""
+    """Return the marks of the program in the step, on a line of their own."""
     if not rank.marks:
         return []
     told = ", ".join(f"{mark.name} at {duration(mark.after_ns)}" for mark in rank.marks)
@@ -137,7 +137,7 @@ def _marks(rank: RankStep, width: int) -> list[Line]:
 
 
 def _outside(rank: RankStep) -> str:
-    """What the step's span holds that is no time of the step."""
+    """Return the time within the step's span that does not belong to the step."""
     if rank.outside_ns < _LEAST_OUTSIDE * rank.duration_ns:
         return ""
     what = f": {', '.join(rank.outside)}" if rank.outside else ""
@@ -145,7 +145,7 @@ def _outside(rank: RankStep) -> str:
 
 
 def _added_up(sections: Sequence[StepSection]) -> list[Line]:
-    """What has no spans, by name and by what it was in."""
+    """Return sections without spans, by name and enclosing section."""
     rows = [section for section in sections if section.aggregate]
     lines: list[Line] = [[(f"  {_ADDED_UP}", "dim")]] if rows else []
     for row in rows:
@@ -157,7 +157,7 @@ def _added_up(sections: Sequence[StepSection]) -> list[Line]:
 
 
 def _is_elsewhere(section: StepSection) -> bool:
-    """Whether it ran on another thread or task."""
+    """Return whether it ran on another thread or task."""
     return section.beside and not section.is_part
 
 

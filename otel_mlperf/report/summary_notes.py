@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 
 _LEAST: Final = 0.005
-"""Shares below it are left out."""
+"""Minimum share to be shown."""
 
 
 def goodput_lines(ledger: Ledger | None, width: int) -> list[Line]:
-    """The share of the productive time, then all kinds, the largest first."""
+    """Return the goodput, then all kinds of time, largest first."""
     total = 0 if ledger is None else sum(ledger.spent_ns.values())
     if ledger is None or not total or not any(ledger.spent_ns[kind] for kind in PRODUCTIVE):
         return []
@@ -67,7 +67,7 @@ _STARTED: Final = "started"
 
 
 def loader_lines(loaders: Sequence[LoaderUse], width: int) -> list[Line]:
-    """Waits and ready batches, what a batch takes a worker, slow ones, what their start takes."""
+    """Return waits, queued batches, fetch times, slow workers and worker starts."""
     room, lines = width - LABEL, []
     for loader in loaders[:_MOST]:
         lines += wrapped(f"{loader.dataset}: ", list(_waits(loader)), room)
@@ -118,19 +118,19 @@ _MOST_ADDED_UP = 5
 _MOST_RANKS = 3
 _CHECKPOINTS = {names.CHECKPOINT_WRITE: "saved", names.CHECKPOINT_READ: "loaded"}
 _MOST_SAID = 8
-"""Lines under one label."""
+"""Maximum number of lines under one label."""
 _WHOLE = 1e12
-"""Below it, a number without decimals is written with all its digits."""
+"""Numbers without decimals below it are printed with all digits."""
 
 
 def closing_lines(summary: Summary) -> list[str]:
-    """All of it as plain lines of any length."""
+    """Return all lines as plain text of any length."""
     lines = around_lines(summary, 1000) + telemetry_lines(summary, 1000)
     return ["".join(part for part, _ in line).rstrip() for line in lines]
 
 
 def around_lines(summary: Summary, width: int) -> list[Line]:
-    """Findings, ranks, warm-up, outside time, slowest step, machines, the program's own words."""
+    """Return findings, ranks, warm-up, outside time, slowest step, machines, and logged values."""
     lines = finding_lines(summary.findings, summary.short_id, width, ranks=summary.ranks)
     lines += _ranks(summary.steps, width) if summary.steps else []
     lines += labelled_lines("added up", _added_up(summary.aggregates, width - LABEL))
@@ -157,7 +157,7 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
 
 
 def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
-    """The largest of what has no spans, each with its calls and how long they took."""
+    """Return the largest sections without spans, each with its calls and durations."""
     lines = []
     for one in aggregates[:_MOST_ADDED_UP]:
         where = f" in {shown(one.enclosing)}" if one.enclosing else ""
@@ -173,7 +173,7 @@ def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
 
 
 def _ranks(steps: StepFigures, width: int) -> list[Line]:
-    """The ranks that take far longer than the others, and in what."""
+    """Return the slow ranks, with their slow sections."""
     lines = []
     for stand_out in steps.stand_outs[:_MOST_RANKS]:
         more = ", ".join(f"{name} +{duration(ns)}" for name, ns in stand_out.more_ns.items())
@@ -184,7 +184,7 @@ def _ranks(steps: StepFigures, width: int) -> list[Line]:
 
 
 def _marks(summary: Summary, room: int) -> list[str]:
-    """What the program marked."""
+    """Return the marks of the program."""
     told = [
         f"{short(mark.name, _LONGEST_NAME)} at step {mark.number:,}"
         for mark in of_first_rank(summary.marks)
@@ -220,7 +220,7 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
 
 
 def _profiled(summary: Summary, width: int) -> list[Line]:
-    """Windows that were recorded, and those that were not; sections' profiled calls."""
+    """Return recorded windows, windows left out, and profiled calls of sections."""
     told = []
     if summary.windows:
         steps = f", {summary.profiled_steps:,} of the steps above" * bool(summary.profiled_steps)
@@ -238,11 +238,11 @@ def _profiled(summary: Summary, width: int) -> list[Line]:
 
 
 def _outside(summary: Summary, room: int) -> list[str]:
-    """The total and its parts in two lines at most; what does not fit is added up."""
+    """Return the total and its parts in at most two lines; smaller parts are summed."""
     total = summary.outside_ns
     head = f"{duration(total)} ({percent(summary.outside_share)})"
     shares = [part for part in summary.outside if _counts(total, part.sum_ns)]
-    # Shares come largest first, so the smallest go first; two lines are what the page has room for.
+    # Shares are sorted in descending order, so the smallest are dropped first, down to two lines.
     for kept in range(len(shares), 0, -1):
         told = [_part(total, share) + marked(share.name, summary) for share in shares[:kept]]
         rest = sum(share.sum_ns for share in shares[kept:])
@@ -254,12 +254,12 @@ def _outside(summary: Summary, room: int) -> list[str]:
 
 
 def _counts(total: float, part: float) -> bool:
-    """Whether a part is worth its words: enough of the whole, and not written as zero."""
+    """Return whether a part is worth showing: large enough, and not printed as zero."""
     return part >= _LEAST_OUTSIDE * total > 0 and bool(parts(total, part).strip("0."))
 
 
 def marked(name: str, summary: Summary) -> str:
-    """What is added to the name of a section that nobody closed."""
+    """Return the suffix for a section that was never closed."""
     return " (never closed)" if name in summary.left_open else ""
 
 
@@ -269,7 +269,7 @@ def _part(total: float, share: OutsideShare) -> str:
 
 
 def _said(summary: Summary, width: int) -> list[Line]:
-    """What the program told of itself, each on as many lines as it needs."""
+    """Return the values that the program reported, each on as many lines as it needs."""
     room, lines = width - LABEL, []
     for label, facts in (
         ("params", summary.params),
@@ -291,7 +291,7 @@ def _few(lines: list[str]) -> list[str]:
 
 
 def _gauges(series: list[ProgramSeries]) -> dict[str, float]:
-    """The gauges as they were set last, by name and labels."""
+    """Return the last values of gauges, by name and labels."""
     return {
         f"{gauge.name} ({', '.join(gauge.labels.values())})"
         if gauge.labels
@@ -308,12 +308,12 @@ def _value(value: object) -> str:
 
 
 def telemetry_lines(summary: Summary, width: int) -> list[Line]:
-    """How well the run was recorded, where it lies, and the command to type next."""
+    """Return the quality of the recording, its location, and the next command."""
     facts, notes = summary.telemetry, summary.missing
     told, place = _recorded(summary), f"stored in {readable(summary.path)}"
     stored: Line = [(place, "")]
     if facts.pending and summary.outcome != RUNNING:
-        # While it runs the agent is still at it; afterwards somebody has to act.
+        # While the run goes on, the agent delivers them; afterwards the user has to act.
         remedy = f"{facts.pending:,} still to be sent: otel-mlperf recover {summary.short_id}"
         notes = [remedy, *notes]
     taken = LABEL + sum(columns(part) + len(_BETWEEN) for part, _ in told)
@@ -327,7 +327,7 @@ def telemetry_lines(summary: Summary, width: int) -> list[Line]:
 
 
 def _as_of(summary: Summary) -> list[Line]:
-    """Up to when a run that goes on is told of: one that has ended is told of to its end."""
+    """Return up to when the figures of a running run are complete; nothing for a finished run."""
     lines = []
     if summary.progress is not None:
         done = summary.progress
@@ -342,7 +342,7 @@ def _as_of(summary: Summary) -> list[Line]:
 
 
 def _recorded(summary: Summary) -> Line:
-    """What is known of the recording: of a run that was imported there was none."""
+    """Return facts about the recording; an imported run has none."""
     facts, told = summary.telemetry, Line()
     if facts.lost is not None:
         told.append((f"{facts.lost:,} lost", "red" if facts.lost else ""))
@@ -356,7 +356,7 @@ def _recorded(summary: Summary) -> Line:
 
 
 def _incomplete(facts: Telemetry) -> list[Line]:
-    """That spans were lost before they were measured, and how to lose none."""
+    """Return a warning that spans were lost unmeasured, with the remedy."""
     if not facts.sections_lost:
         return []
     why = f"{plural(facts.sections_lost, 'span')} lost, the journal was full"
@@ -374,12 +374,12 @@ def _joined(label: str, told: Line) -> Line:
 
 
 def _overhead(share: float) -> str:
-    """Tenths of a percent; less than that is said so, not rounded to nothing."""
+    """Return tenths of a percent; a smaller value is shown as ``<0.1 %``, not rounded to zero."""
     return "<0.1 %" if 0 < share < 0.0005 else f"{share * 100:.1f} %"
 
 
 def readable(path: str) -> str:
-    """A path as seen from here, if that is shorter."""
+    """Return the path relative to the working directory, if it is below it."""
     try:
         return str(Path(path).resolve().relative_to(Path.cwd()))
     except (ValueError, OSError):

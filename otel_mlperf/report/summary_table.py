@@ -35,7 +35,7 @@ _WIDTH: Final = 8
 
 
 def epoch_lines(epochs: list[EpochFigures]) -> list[Line]:
-    """A line for each, the last ones where there are many."""
+    """Return a line per epoch, only the last ones if there are many."""
     if not epochs:
         return [[("  no step has an epoch: om.epochs() counts them", "dim")]]
     times, peaks = ("total", "mean", "sd", "min", "max"), ("memory", "gpu", "held")
@@ -61,7 +61,7 @@ def _columns(epoch: str, steps: str, times: Sequence[str], peaks: Sequence[str])
 _MOST_ROWS = 14
 _MOST_BRANCHES = 40
 _LEAST_COLLECTED = 0.01
-"""Of a step, from which on collections on other threads have a row."""
+"""Minimum share of a step for collections on other threads to have a row."""
 _NO_SECTIONS = {
     RUNNING: "no step and no section has ended",
     ENDED: "its steps and sections are not stored yet",
@@ -103,7 +103,7 @@ def render_summary(
     calls: bool = False,
     epochs: bool = False,
 ) -> str:
-    """The closing text; with ``calls`` and ``epochs`` also a table of these."""
+    """Render the closing text; with ``calls`` and ``epochs`` also tables of these."""
     lines = _heading(summary, width)
     if summary.steps:
         lines += _steps(summary, summary.steps, width)
@@ -118,12 +118,12 @@ def render_summary(
 
 
 def heading_text(summary: Summary) -> str:
-    """Which run it is and how it ended, on one line."""
+    """Return name and outcome of the run in one line."""
     return "".join(part for part, _ in _heading(summary, 1000)[-1])
 
 
 def steps_text(steps: StepFigures) -> str:
-    """The figures of the steps on one line."""
+    """Return the figures of the steps in one line."""
     return "".join(part for part, _ in _figures(steps))
 
 
@@ -139,7 +139,7 @@ def _heading(summary: Summary, width: int) -> list[Line]:
     rest = [f" · restarted {summary.restarts}×"] if summary.restarts else []
     rest += [f" · {where}", f" · {duration(summary.duration_ns)}"]
     before = f" · {summary.short_id} · "
-    # The name gives way, never how it ended: that is what one looks for.
+    # Only the name is cut, never the outcome, which is the more important part.
     room = width - columns(before) - columns(summary.outcome) - sum(map(columns, rest))
     style = _OUTCOMES.get(summary.outcome, "red")
     name = short(summary.name, max(8, room))
@@ -148,7 +148,7 @@ def _heading(summary: Summary, width: int) -> list[Line]:
 
 
 def failure_text(summary: Summary) -> str:
-    """How the run ended if not well: ``failed at step 37 in forward: RuntimeError: …``."""
+    """Return how the run failed: ``failed at step 37 in forward: RuntimeError: …``; else empty."""
     failure = summary.failure
     if failure is None:
         return ""
@@ -201,12 +201,12 @@ def _table(heading: str, rows: list[Row], unit: Unit, width: int) -> list[Line]:
 
 
 def _is_elsewhere(row: Row) -> bool:
-    """Whether it ran on another thread or task."""
+    """Return whether it ran on another thread or task."""
     return row.beside and not row.inside
 
 
 def _with_parts(main: list[Row], rows: list[Row]) -> list[Row]:
-    """The rows of a step, each wait for data with its parts below it."""
+    """Return the rows of a step, each data wait with its parts below it."""
     shown: list[Row] = []
     for row in main:
         parts = [part for part in rows if part.beside and part.inside == row.name]
@@ -215,12 +215,12 @@ def _with_parts(main: list[Row], rows: list[Row]) -> list[Row]:
 
 
 def _is_nothing(row: Row) -> bool:
-    """Whether it is a collection on another thread, now and then: the step has nothing of it."""
+    """Return whether it is a rare collection on another thread, which does not affect the step."""
     return row.category == names.GARBAGE_COLLECTION and row.share < _LEAST_COLLECTED
 
 
 def _bar_room(usual: int, width: int, taken: int) -> int:
-    """Columns of a bar for all of it: more where there is room, fewer where there is not."""
+    """Return the columns of a full bar: more in a wide terminal, fewer in a narrow one."""
     return max(_SHORTEST_BAR, min(usual + max(0, width - WIDTH) // 2, width - taken))
 
 
@@ -238,10 +238,10 @@ def _row(row: Row, unit: Unit, widths: tuple[int, int, int, int]) -> Line:
 
 
 def _cut(rows: list[Row]) -> list[Row]:
-    """The rows that matter, in their order; the others as one."""
+    """Return the largest rows in their order, and the other ones as one row."""
     if len(rows) <= _MOST_ROWS:
         return rows
-    # What is in no span is always kept: without it the rows would not add up to the step.
+    # The untracked row is always retained: without it the rows would not sum to the step.
     largest = sorted(rows, key=lambda row: (row.name == NOT_IN_A_SPAN, row.mean_ns))
     most = {row.name for row in largest[-_MOST_ROWS + 1 :]}
     others = [row for row in rows if row.name not in most]
@@ -261,7 +261,7 @@ def _cut(rows: list[Row]) -> list[Row]:
 
 def _tree(summary: Summary, width: int) -> list[Line]:
     branches = _largest(summary.tree)
-    # Python collects garbage in any program: that alone is nothing that was recorded of this one.
+    # Python collects garbage in any program: that alone does not count as a recorded section.
     if not any(branch.count for branch in branches if branch.name != _COLLECTION):
         nothing = [_NO_SECTIONS[summary.outcome]] if summary.outcome in _NO_SECTIONS else _NOTHING
         return [[(line, "dim")] for line in nothing]
@@ -292,12 +292,12 @@ def _branch(name: str, branch: Branch, column: int, bars: int) -> Line:
 
 
 def _largest(tree: list[Branch]) -> list[Branch]:
-    """The tree without its smallest branches; a branch is never shown without those around it."""
+    """Return the tree without its smallest branches; ancestors of a shown branch are retained."""
     if len(tree) <= _MOST_BRANCHES:
         return tree
     least = sorted((branch.sum_ns for branch in tree), reverse=True)[_MOST_BRANCHES - 1]
     kept: list[Branch] = []
-    # The last line is the time in no span: without it the shares would not add up.
+    # The last line is the untracked time: without it the shares would not sum to 100 %.
     for branch in tree[:-1]:
         if branch.sum_ns >= least and branch.depth <= (kept[-1].depth + 1 if kept else 0):
             kept.append(branch)

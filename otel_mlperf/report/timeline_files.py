@@ -20,39 +20,39 @@ _TRACKS = 100_000
 
 
 class Format(Protocol):
-    """Turns the parts of a timeline into bytes; each line of a track has a number from 1."""
+    """Encoder of a timeline into bytes; each line of a track has a number from 1."""
 
     def begin(self, start_ns: int) -> bytes:
-        """What stands before all; ``start_ns`` is the first moment."""
+        """Return the head of the file; ``start_ns`` is the first time."""
         ...
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
-        """A line that is new."""
+        """Return the declaration of a new line."""
         ...
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """A slice that begins; those that are open on its line are around it."""
+        """Return the start of a slice; the open slices on its line enclose it."""
         ...
 
     def ended(self, line: int, end_ns: int) -> bytes:
-        """The end of the slice that began last on a line, of those that are open."""
+        """Return the end of the innermost open slice on a line."""
         ...
 
     def instant(self, line: int, instant: Instant) -> bytes:
-        """Something without a duration."""
+        """Return an event without a duration."""
         ...
 
     def point(self, line: int, point: Point) -> bytes:
-        """A value of a counter."""
+        """Return a counter value."""
         ...
 
     def end(self) -> bytes:
-        """What stands after all."""
+        """Return the end of the file."""
         ...
 
 
 class Counts(NamedTuple):
-    """What is in a file."""
+    """Counts of lines, slices, points and instants written."""
 
     lines: int
     slices: int
@@ -61,18 +61,18 @@ class Counts(NamedTuple):
 
 
 def line_name(track: TimelineTrack, lane: int) -> str:
-    """What a viewer shows beside a line."""
+    """Return the label of a line in a viewer."""
     return f"{track.name} ({lane + 1})" if lane else track.name
 
 
 def line_place(track: TimelineTrack, lane: int) -> int:
-    """By what a viewer sorts the lines of a process: below each track what was rolled up of it."""
+    """Return the sort key of a line in its process: roll-ups follow their track."""
     place = min(2 * track.place + track.rolls_up, _TRACKS - 1) * _LANES
     return track.kind * _TRACKS * _LANES + place + min(lane, _LANES - 1)
 
 
 def write_timeline(selected: Selected, form: Format, write: Callable[[bytes], object]) -> Counts:
-    """Writes the timeline piece by piece; what is in it."""
+    """Write the timeline piece by piece, and return the counts of what was written."""
     tracks = TimelineTracks(selected.store)
     lines = _Lines(form, write)
     slices = points = instants = 0
@@ -92,7 +92,7 @@ def write_timeline(selected: Selected, form: Format, write: Callable[[bytes], ob
 
 
 class _Lines:
-    """Gives every slice a line on which it nests."""
+    """Assignment of slices to lines on which they nest."""
 
     def __init__(self, form: Format, write: Callable[[bytes], object]) -> None:
         self._form = form
@@ -104,7 +104,7 @@ class _Lines:
         return len(self._numbers)
 
     def number(self, track: TimelineTrack, lane: int) -> int:
-        """The number of a line, which is told of when it is new."""
+        """Return the number of a line; a new line is declared first."""
         number = self._numbers.get((track, lane))
         if number is None:
             number = self._numbers[track, lane] = len(self._numbers) + 1
@@ -112,7 +112,7 @@ class _Lines:
         return number
 
     def slice(self, piece: Slice) -> None:
-        """Places one slice; they come by their start."""
+        """Place one slice; slices must be sorted by start."""
         lanes = self._lanes.get(piece.track)
         if lanes is None:
             lanes = self._lanes[piece.track] = Lanes()
@@ -121,7 +121,7 @@ class _Lines:
         self._write(self._form.slice(self.number(piece.track, placed.lane), piece))
 
     def close(self) -> None:
-        """Ends what is open."""
+        """End all open slices."""
         for track, lanes in self._lanes.items():
             self._end(track, lanes.close())
 

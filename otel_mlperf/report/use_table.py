@@ -22,12 +22,12 @@ _COLUMN: Final = 9
 
 
 class _Column(NamedTuple):
-    """A figure of each section."""
+    """Column of the table: one figure of each section."""
 
     title: str
     measure: names.Measure
     value: str
-    """``mean`` of a call, or the ``most`` of all."""
+    """``mean`` of the calls, or ``most``: the maximum of all."""
     written: Callable[[float], str]
 
 
@@ -36,7 +36,7 @@ def _signed(count: float) -> str:
 
 
 def _peak(count: float) -> str:
-    """In the unit in which the line of the process has its peak."""
+    """Format it in the same unit as the peak in the process line."""
     return size(count, 1024)
 
 
@@ -52,11 +52,11 @@ _COLUMNS: Final = (
     _Column("waits", names.SWITCHES, "mean", figures),
     _Column("lost cpu", names.INVOLUNTARY_SWITCHES, "mean", figures),
 )
-"""The first ones where there is not room for all."""
+"""Columns; the first ones take precedence in a narrow terminal."""
 
 
 def use_lines(uses: list[SectionUse], width: int) -> list[Line]:
-    """A line for each measured section: the mean of a call, and the highest peak."""
+    """Return a line per measured section: the mean of a call, and the highest peak."""
     if not uses:
         return []
     told = [column for column in _COLUMNS if any(column.measure.key in use.figures for use in uses)]
@@ -82,7 +82,7 @@ def _cell(use: SectionUse, column: _Column) -> str:
 
 
 def used_words(attributes: Mapping[str, Any]) -> list[str]:
-    """What one span says that it used: ``cpu 12.1 ms``, ``memory +3.20 MB`` and so on."""
+    """Return the resource use of one span: ``cpu 12.1 ms``, ``memory +3.20 MB`` and so on."""
     told = (
         ("cpu", names.CPU_NS, duration),
         ("gpu time", names.GPU_NS, duration),

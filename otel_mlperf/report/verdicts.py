@@ -28,9 +28,9 @@ _LONGEST_KERNEL: Final = 40
 
 
 def context_of(comparison: Comparison, baseline: str) -> list[str]:
-    """What a reviewer asks next: compared with what, what else is not the same, which kernels.
+    """Return the context of a verdict: the baseline, other differences, and changed kernels.
 
-    ``baseline`` is what the user named.
+    ``baseline`` is the name that the user gave.
     """
     before, after = comparison.before, comparison.after
     told = [
@@ -59,9 +59,9 @@ def render_verdicts(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """A line for each, which goes on below itself where it has no room; then what else to know.
+    """Render a line per verdict, wrapped if necessary, then the context.
 
-    The ``context`` is shown where something is broken.
+    The ``context`` is shown if a verdict is a breach.
     """
     lines: list[Line] = []
     for verdict in verdicts:
@@ -74,14 +74,14 @@ def render_verdicts(
 
 
 def is_broken(verdicts: Sequence[Verdict]) -> bool:
-    """Whether any of them is a breach, or says that nothing was compared."""
+    """Return whether any verdict is a breach, or reports that nothing was compared."""
     return any(verdict.level in _BROKEN for verdict in verdicts)
 
 
 def junit_xml(verdicts: Sequence[Verdict], suite: str, context: Sequence[str] = ()) -> str:
-    """The verdicts as a test report: what CI servers read as JUnit's.
+    """Return the verdicts as a JUnit test report for CI servers.
 
-    Each failure says all that a reviewer needs, with the ``context``: they are shown one by one.
+    Each failure contains the ``context`` as well, since CI servers show failures one by one.
     """
     failures = sum(verdict.level in _BROKEN for verdict in verdicts)
     root = Xml.Element(
@@ -98,9 +98,9 @@ def junit_xml(verdicts: Sequence[Verdict], suite: str, context: Sequence[str] = 
 
 
 def github_annotations(verdicts: Sequence[Verdict], context: Sequence[str] = ()) -> str:
-    """Workflow commands of GitHub Actions: an error for each breach, a warning where unclear.
+    """Return GitHub Actions workflow commands: an error per breach, a warning if unclear.
 
-    The first error bears the ``context``, below its own line.
+    The first error contains the ``context``, below its own line.
     """
     kinds = {"breach": "error", "nothing": "error", "warn": "warning"}
     shown, rest = "", list(context)
@@ -115,10 +115,10 @@ def github_annotations(verdicts: Sequence[Verdict], context: Sequence[str] = ())
 
 
 def _property(name: str) -> str:
-    # Of a command's properties a comma ends one, a colon all of them.
+    # In a workflow command, a comma ends a property, and a colon ends all properties.
     return _escaped(name).replace(":", "%3A").replace(",", "%2C")
 
 
 def _escaped(said: str) -> str:
-    # A name with a line feed could begin a workflow command of its own.
+    # A name with a line feed could start another workflow command.
     return visible(said).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -15,7 +15,7 @@ _LETTERS: Final = ("", "k", "M", "G", "T", "P", "E")
 
 
 def amount(count: float, unit: str) -> str:
-    """A number by thousands: ``1.23 GFLOP``, ``9,610 parameters``."""
+    """Format a number by thousands: ``1.23 GFLOP``, ``9,610 parameters``."""
     if count < 10_000:
         return f"{count:,.0f} {unit}"
     letters = iter(_LETTERS)
@@ -27,7 +27,7 @@ def amount(count: float, unit: str) -> str:
 
 
 def work_lines(work: WorkFigures | None, width: int) -> list[Line]:
-    """Size, operations of a step, what that is a second, and of what the device can do."""
+    """Return model size, operations per step and per second, and utilization."""
     if work is None:
         return []
     size = amount(work.parameters, "parameters")

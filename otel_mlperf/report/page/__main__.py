@@ -8,18 +8,18 @@ import sys
 from typing import Final
 
 _LAST: Final = 19
-"""Everybody else goes first."""
+"""Lowest scheduling priority: all other processes take precedence."""
 
 
 def main(argv: list[str]) -> int:
-    """Writes the page; ``argv[0]`` is JSON: the run's folder, the file, seconds at most."""
+    """Write the page; ``argv[0]`` is JSON: the run's folder, the file, the timeout in seconds."""
     import msgspec
 
     from otel_mlperf.errors import OtelMlperfError
 
     run_folder, file, limit_s = msgspec.json.decode(argv[0], type=tuple[str, str, int])
     os.setpriority(os.PRIO_PROCESS, 0, _LAST)
-    signal.alarm(limit_s)  # also when the agent that would end it is gone
+    signal.alarm(limit_s)  # works even if the agent, which would end it, is gone
     try:
         _write(run_folder, file)
     except OtelMlperfError as error:

@@ -23,7 +23,7 @@ _COLORS: Final = 8
 
 
 def chart_data(page: RunPage) -> dict[str, Any]:
-    """All charts of the page by their id, and what happened when."""
+    """Return all charts of the page by their id, and the moments."""
     data = course_data(page)
     if page.ranks is not None:
         data["charts"]["rank-map"] = _rank_map(page.ranks, page.begin_ns)
@@ -31,7 +31,7 @@ def chart_data(page: RunPage) -> dict[str, Any]:
 
 
 def course_data(course: RunCourse) -> dict[str, Any]:
-    """The charts over time alone."""
+    """Return only the charts over time."""
     begin = course.begin_ns
     charts: dict[str, Any] = {}
     if course.steps is not None:
@@ -46,7 +46,7 @@ def course_data(course: RunCourse) -> dict[str, Any]:
 
 
 def points_text(steps: StepBuckets) -> str:
-    """What a point of the charts of steps stands for."""
+    """Return what a point of the step charts stands for."""
     if steps.size == 1:
         return "Each point is one step"
     return f"Each point stands for {plural(steps.size, 'step')} in a row"
@@ -95,7 +95,7 @@ def _step_charts(steps: StepBuckets, begin_ns: int, colors: dict[str, str]) -> d
 
 
 def _line_chart(chart: Chart, begin_ns: int) -> dict[str, Any]:
-    """Its lines over the times of all of them; null where one of them has none."""
+    """Return its lines over the union of their times; null where a line has no value."""
     times = sorted({at for line in chart.lines for at in line.time_ns})
     series = [
         {
@@ -117,7 +117,7 @@ def _line_chart(chart: Chart, begin_ns: int) -> dict[str, Any]:
 
 
 def _reach(line: Line, times: list[int]) -> dict[str, Any]:
-    """The smallest and largest values, where there is more than one of any."""
+    """Return the minimum and maximum, if any bucket has more than one value."""
     if line.min == line.max:
         return {}
     return {"low": _placed(line, line.min, times), "high": _placed(line, line.max, times)}

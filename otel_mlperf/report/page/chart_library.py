@@ -26,19 +26,19 @@ CHECKSUMS: Final = {
     STYLE: "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
     LICENCE: "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
 }
-"""SHA-256 of each file as it was published."""
+"""SHA-256 of each file as published."""
 
 
 def checksums() -> dict[str, str]:
-    """Those of the files that are there."""
+    """Return the checksums of the local files."""
     return {name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() for name in CHECKSUMS}
 
 
 def renew(package: Path) -> None:
-    """Takes over the files of an unpacked package.
+    """Copy the files of an unpacked package.
 
     Raises:
-        OSError: one of them is not there.
+        OSError: one of the files is missing.
     """
     for name in (SCRIPT, STYLE):
         shutil.copy(package / "dist" / name, FOLDER / name)

@@ -6,10 +6,10 @@ import os
 from typing import Final
 
 _MOST_FOLDERS: Final = 2
-"""Of a path: its end tells more than its beginning, which the browser shows on request."""
+"""Maximum folders of a path: its end is more informative; the browser shows the rest on hover."""
 
 
 def file_place(file: str, line: int) -> str:
-    """The end of its path, and the line."""
+    """Return the end of the path, and the line."""
     *folders, name = file.split(os.sep)
     return f"{'/'.join([*folders[-_MOST_FOLDERS:], name])}:{line}"

@@ -22,15 +22,15 @@ _MOST_ROWS: Final = 12
 
 
 def shown(growths: Sequence[MemoryGrowth]) -> Sequence[MemoryGrowth]:
-    """The last ones."""
+    """Return the last growths."""
     return growths[-_MOST_POINTS:]
 
 
 def tables(growth: MemoryGrowth) -> list[tuple[What, list[GrowthRow]]]:
-    """Of each kind that there is, the rows with most bytes."""
+    """Return the largest rows of each kind that has any."""
     return [(what, rows[:_MOST_ROWS]) for what in KINDS if (rows := rows_of(growth, what))]
 
 
 def first(row: GrowthRow) -> str:
-    """What a row begins with: a name, or the place of a line."""
+    """Return the first cell of a row: a name, or the location of a line."""
     return file_place(row.file, row.line) if row.file else row.name

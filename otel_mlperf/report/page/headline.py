@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Tile(NamedTuple):
-    """One number."""
+    """A tile: one number with its label."""
 
     label: str
     value: str
@@ -32,9 +32,9 @@ class Tile(NamedTuple):
 
 
 def headline(page: RunPage) -> str:
-    """How long a step takes and what takes most of it.
+    """Return the mean step time and the section with most of it.
 
-    Of a run without steps how busy devices were, else its outcome.
+    For a run without steps, it is the busy time of devices, or else the outcome.
     """
     summary = page.summary
     devices = page.kernels.total if page.kernels else None
@@ -54,7 +54,7 @@ def headline(page: RunPage) -> str:
 
 
 def tiles(page: RunPage) -> list[Tile]:
-    """Those that are known."""
+    """Return the tiles of known numbers."""
     return [*_step_tiles(page.summary), *_run_tiles(page.summary), *_machine_tiles(page.summary)]
 
 

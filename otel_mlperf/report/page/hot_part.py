@@ -42,38 +42,38 @@ MOST_PARTS: Final = 12
 
 
 def sections(hot: Sequence[HotSection]) -> Sequence[HotSection]:
-    """Those with most time, and profiler windows, which stand last."""
+    """Return the sections with most time, and profiler windows, which come last."""
     profiled = [one for one in hot if one.kind != "window"]
     return [*profiled[:MOST_SECTIONS], *(one for one in hot if one.kind == "window")]
 
 
 def parts(section: HotSection) -> Sequence[HotPart]:
-    """Its largest functions or lines."""
+    """Return its largest functions or lines."""
     return section.spots[:MOST_PARTS]
 
 
 def asides(section: HotSection) -> list[str]:
-    """What the figures do not know of."""
+    """Return notes on calls that the figures do not include."""
     return left_out_texts(section) + [passed_over_text(section)] * bool(section.passed_over)
 
 
 def what(section: HotSection) -> str:
-    """What its rows are."""
+    """Return what its rows are: functions or lines."""
     return "function" if section.kind in ("calls", "window") else "line"
 
 
 def first(part: HotPart) -> str:
-    """What a row begins with: a function by its name, a line by its place."""
+    """Return the first cell of a row: a function's name, or a line's location."""
     return part.name or place(part)
 
 
 def place(part: HotPart) -> str:
-    """Where it is written."""
+    """Return its source location."""
     return file_place(part.file, part.line)
 
 
 def more(hot: Sequence[HotSection]) -> str:
-    """How much is not on the page; empty: nothing."""
+    """Return how much is not on the page; empty: nothing."""
     rows = sum(max(0, len(one.spots) + one.more - MOST_PARTS) for one in sections(hot))
     others = len(hot) - len(sections(hot))
     told = [plural(others, "more section")] * bool(others) + [plural(rows, "more row")] * bool(rows)

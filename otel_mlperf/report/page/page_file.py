@@ -26,7 +26,7 @@ from otel_mlperf.report.summary_table import failure_text, heading_text
 from otel_mlperf.terminal_lines import uncontrolled
 
 _ESCAPED_CONTROL = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bfr])")
-"""A control character as JSON writes it; behind a backslash of its own it is none."""
+"""A control character in JSON notation; an escaped backslash before it makes it plain text."""
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def render_page(page: RunPage) -> str:
-    """The whole file."""
+    """Return the whole HTML file."""
     return _rendered(
         "page.html.jinja",
         page,
@@ -55,7 +55,7 @@ def render_page(page: RunPage) -> str:
 
 
 def render_charts(course: RunCourse) -> str:
-    """A file with the charts over time and nothing else; empty: the run has none."""
+    """Return a file with only the charts over time; empty if the run has none."""
     if not (course.steps or course.charts):
         return ""
     return _rendered("charts.html.jinja", course, course_data(course))
@@ -72,7 +72,7 @@ def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: An
             page=course,
             summary=course.summary,
             points=course.steps and points_text(course.steps),
-            # Markup: our own files, and JSON in which nothing can end the element around it.
+            # Markup is safe here: own files, and JSON that cannot close its enclosing element.
             styles=[Markup(_read(FOLDER / STYLE)), Markup(_read(ASSETS / "page.css"))],
             scripts=[Markup(script) for script in scripts],
             policy=_policy(scripts),
@@ -84,7 +84,7 @@ def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: An
 
 
 def _read(file: Path) -> str:
-    return file.read_text(encoding="utf-8")  # whatever the locale
+    return file.read_text(encoding="utf-8")  # independent of the locale
 
 
 def _environment() -> Environment:
@@ -115,12 +115,12 @@ def _time(ns: int) -> str:
 
 
 def _width(share: float) -> str:
-    """A share as a width in CSS."""
+    """Return a share as a CSS width."""
     return f"{100 * min(1.0, max(0.0, share)):.2f}%"
 
 
 def _policy(scripts: list[str]) -> str:
-    """A content security policy; styles on elements are ours alone, and only widths."""
+    """Return the content security policy; inline styles are only our own widths."""
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (
@@ -130,7 +130,7 @@ def _policy(scripts: list[str]) -> str:
 
 
 def _safe_json(data: dict[str, Any]) -> str:
-    """JSON that stays inside its element, whatever names hold."""
+    """Return JSON that cannot leave its element, whatever names contain."""
     text = msgspec.json.encode(data).decode()
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")

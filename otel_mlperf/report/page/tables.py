@@ -38,26 +38,26 @@ _OWN_COLORS: Final = 8
 
 
 class RankLine(NamedTuple):
-    """One rank beside the others."""
+    """One rank compared with the other ranks."""
 
     rank: int
     mean_ns: float
     more: float
-    """Beyond the median of the ranks, as a share of it."""
+    """Excess over the median of the ranks, as a share of it."""
     parts: list[tuple[str, str, float]]
-    """Name, colour and time of its sections, and of what is in none."""
+    """Name, colour and time of its sections, and of the untracked time."""
     stands_out: bool
 
 
 def color(category: str, at: int) -> str:
-    """Class of a section's colour: of its category, else by its place."""
+    """Return the CSS class of a section's colour: by its category, else by its index."""
     if category in _COLORS:
         return _COLORS[category]
     return f"own{at % _OWN_COLORS}" if category else "none"
 
 
 def rows(summary: Summary, *, beside: bool = False) -> list[tuple[Row, str]]:
-    """Sections of a step, each with its colour."""
+    """Return the sections of a step, each with its colour."""
     if summary.steps is None:
         return []
     colors = section_colors(summary)
@@ -67,24 +67,24 @@ def rows(summary: Summary, *, beside: bool = False) -> list[tuple[Row, str]]:
 
 
 def section_colors(summary: Summary) -> dict[str, str]:
-    """By name, the same all over the page."""
+    """Return colours by section name, the same on the whole page."""
     if summary.steps is None:
         return {}
     return {row.name: color(row.category, at) for at, row in enumerate(summary.steps.rows)}
 
 
 def calls(summary: Summary) -> list[CallFigures]:
-    """Those with most time first."""
+    """Return the calls, most time first."""
     return sorted(summary.calls, key=lambda call: -call.sum_ns)[:MOST_CALLS]
 
 
 def call_color(call: CallFigures, summary: Summary) -> str:
-    """Of a section of the step its own, of all else one for all."""
+    """Return the section's colour for calls in steps, else a common colour."""
     return section_colors(summary).get(call.name, "none") if call.in_step else "none"
 
 
 def place(call: CallFigures) -> str:
-    """Where its calls are made."""
+    """Return where its calls are made."""
     if call.in_step:
         return f"in {call.phase} steps" + ", beside" * call.beside
     around = call.path.rpartition("/")[0]
@@ -92,12 +92,12 @@ def place(call: CallFigures) -> str:
 
 
 def frequency(call: CallFigures, summary: Summary) -> str:
-    """Calls in a second of the run, over all ranks."""
+    """Return the calls per second of the run, over all ranks."""
     return figures(call.count / (summary.duration_ns / 1e9)) if summary.duration_ns else ""
 
 
 def ranks(summary: Summary) -> list[RankLine]:
-    """The ranks with the longest steps first; nothing of a run of one rank."""
+    """Return the ranks with the longest steps first; empty for a run of one rank."""
     if summary.steps is None or len(summary.steps.ranks) < 2:
         return []
     usual = median(rank.mean_ns for rank in summary.steps.ranks)
@@ -117,7 +117,7 @@ def ranks(summary: Summary) -> list[RankLine]:
 
 
 def signed(share: float) -> str:
-    """``+3.1 %``; what rounds to nothing has no minus."""
+    """Return ``+3.1 %``; a value that rounds to zero has no minus."""
     return f"{round(100 * share, 1) + 0.0:+.1f} %"
 
 
@@ -130,9 +130,9 @@ def _parts(rank: RankFigures, colors: dict[str, str]) -> Iterable[tuple[str, str
 
 
 def ledger(summary: Summary) -> list[tuple[str, int, float, str]]:
-    """What the run's time went into: kind, time, share and colour, the largest first.
+    """Return the breakdown of the run's time: kind, time, share and colour, largest first.
 
-    Nothing where all of it is other than what has a name.
+    Empty if all of the time is of the kind ``other``.
     """
     if summary.ledger is None:
         return []
@@ -160,18 +160,18 @@ _LEDGER: Final = {
 
 
 def kernels(found: Kernels) -> list[tuple[KernelRow, str]]:
-    """Those with most time, each with a name that fits a line."""
+    """Return the longest kernels, each with a name that fits into a line."""
     shown = found.rows[:MOST_KERNELS]
     return list(zip(shown, short_names([row.name for row in shown], _KERNEL_NAME), strict=True))
 
 
 def has_sections(summary: Summary) -> bool:
-    """Whether a run without steps has anything to tell apart."""
+    """Return whether a run without steps has any section."""
     return any(branch.count for branch in summary.tree)
 
 
 def changes(comparison: Comparison) -> list[tuple[TimeChange, str, float]]:
-    """The step, then what changed it most; each with its part of the largest change."""
+    """Return the step, then the largest changes; each with its part of the largest change."""
     if not comparison.times:
         return []
     step, *others = comparison.times
@@ -181,7 +181,7 @@ def changes(comparison: Comparison) -> list[tuple[TimeChange, str, float]]:
 
 
 def numbers(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """What else both runs were measured by: name, before and after."""
+    """Return the other measures of both runs: name, before and after."""
     return [
         (NUMBERS[one.name], measured(one.name, one.before), measured(one.name, one.after))
         for one in comparison.numbers
@@ -190,7 +190,7 @@ def numbers(comparison: Comparison) -> list[tuple[str, str, str]]:
 
 
 def environment(summary: Summary) -> list[tuple[str, str]]:
-    """What the run was, what it was given and what it ran on; what is not known is not there."""
+    """Return name, parameters and machine of the run; unknown facts are left out."""
     machine = summary.machine
     told = [
         ("run", f"{summary.name} · {summary.id}"),
@@ -208,7 +208,7 @@ def environment(summary: Summary) -> list[tuple[str, str]]:
 
 
 def recording(summary: Summary) -> list[str]:
-    """How well the run was recorded, and what the figures do not know of."""
+    """Return the quality of the recording, and what the figures do not include."""
     telemetry = summary.telemetry
     told = []
     if telemetry.lost is not None:
