@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 _NOT_WRITTEN = 74
 _ACTING = frozenset({"run", "import", "export", "report", "send", "profile", "recover", "agent"})
-"""What these had left to do is not done where nobody reads their output any more."""
+"""Commands whose remaining work is not done if their output is no longer read."""
 
 
 def main() -> NoReturn:
-    """Runs the command that ``sys.argv`` names and exits."""
+    """Run the command that ``sys.argv`` names, and exit."""
     _replace_closed_streams()
     try:
         _dispatch(sys.argv[1:])
@@ -38,7 +38,7 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = _INTERRUPTED
     except BrokenPipeError:
-        _forget_output()  # who reads us has seen enough
+        _forget_output()  # the reader of the output has closed the pipe
         code = int(not _ACTING.isdisjoint(sys.argv[1:2]))
     except OSError as error:
         _forget_output()
@@ -48,11 +48,12 @@ def main() -> NoReturn:
 
 
 def _replace_closed_streams() -> None:
-    """Gives what the shell closed (``>&-``) a place to go: Python has None there.
+    """Open ``/dev/null`` for streams that the shell closed (``>&-``), which are None in Python.
 
-    Commands need not ask then. A file that is opened later would else get the number of a standard
-    stream, and what a library writes to that one by its number would end in it. Python hands none
-    of these to a program that replaces this process, so ``run`` leaves it as closed as it was.
+    Commands then need no check for None. Otherwise a file opened later would get a standard
+    stream's number, and a library's writes to that number would end up in the file. Python does not
+    pass these streams on to a program that replaces this process, so ``run`` leaves them closed as
+    before.
     """
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open
@@ -75,7 +76,7 @@ def _show_warning(
 
 
 def _forget_output() -> None:
-    """What could not be written goes nowhere; Python must not find that out again at its end."""
+    """Discard unwritable output, so that Python does not fail again on exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, AttributeError):
@@ -100,10 +101,10 @@ def _dispatch(arguments: list[str]) -> None:
 
 
 def _make_room() -> None:
-    """Sees to it that what commands load may be mapped.
+    """Ensure that the libraries of commands may be mapped into memory.
 
     Raises:
-        NoRoom: it may not.
+        NoRoom: the address space limit is too low.
     """
     from otel_mlperf.address_space import AGENT_BYTES, lift_limit, room_of_next, shortage
 

@@ -24,8 +24,8 @@ def agent(
 ) -> None:
     """Serve every run of this user on this node, as a sidecar or service.
 
-    Programs start their own agent; this one is for jobs with OTEL_MLPERF_AGENT=none, where one
-    process of the node reads for all of them.
+    Programs start their own agent by default. This one is for jobs with OTEL_MLPERF_AGENT=none,
+    where one process of the node serves all runs.
     """
     from otel_mlperf.agent.lifecycle.agent_process import serve
     from otel_mlperf.agent.lifecycle.run_recovery import folders_to_read
@@ -36,7 +36,7 @@ def agent(
     options = replace(read_options(os.environ), prints=True)
     threads: dict[Path, threading.Thread] = {}
     while True:
-        # A run may come back after its agent has ended: it is served anew.
+        # A run may become active again after its agent has ended: it is served again.
         threads = {folder: serving for folder, serving in threads.items() if serving.is_alive()}
         for folder in folders_to_read(None if run is None else find_run(run)):
             if folder not in threads and not is_served(folder):

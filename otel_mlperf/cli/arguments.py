@@ -13,5 +13,5 @@ RunArgument = Annotated[
 OneRunArgument = Annotated[
     str | None, typer.Argument(help="Only this run: name, id prefix or path.")
 ]
-"""For commands that without it mean all runs."""
+"""Run argument of commands that apply to all runs by default."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

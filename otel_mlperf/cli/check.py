@@ -25,7 +25,8 @@ _Max = Annotated[
     ),
 ]
 NOTHING_COMPARED_CODE = 3
-"""Exit code: a gate that compared nothing does not pass, and nothing was found to be slower."""
+"""Exit code if nothing was compared: the check does not pass, but nothing was found to be
+slower."""
 _Tolerance = Annotated[
     float,
     typer.Option(min=0.0, help="Share by which a time may be longer than the baseline's: 0.05."),
@@ -49,11 +50,11 @@ def check(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """End with 1 where a run is slower than its baseline, or beyond a bound.
+    """Exit with 1 if a run is slower than its baseline, or beyond a bound.
 
-    With 3 where nothing could be compared: the run and its baseline have no step and no section in
-    common. One line for each breach, and one for the step. What is not surely slower passes; where
-    there are too few steps to tell a line says so.
+    The exit code is 3 if nothing could be compared: the run and its baseline have no step and no
+    section in common. One line is printed for each breach, and one for the step. Only a significant
+    slowdown is a breach; a message reports if there are too few steps to decide.
     """
     from functools import partial
 
@@ -81,7 +82,7 @@ def check(
     if verdicts or as_json:
         print_answer(answer, partial(render_verdicts, verdicts, context), as_json=as_json)
     if github:
-        # Beside JSON they are messages: GitHub reads both streams, a program only one.
+        # With --json they go to stderr: GitHub reads both streams, a program only stdout.
         print(
             github_annotations(verdicts, context),
             end="",

@@ -19,12 +19,12 @@ _COMMANDS: Final = (
     "report", "export", "import", "runs", "top", "profile", "loader", "metrics", "doctor", "schema",
     "mcp", "send", "recover", "agent",
 )  # fmt: skip
-"""In the order of ``--help``; each is a module here that has a function of its name."""
+"""Commands in the order of ``--help``; each is a module with a function of the same name."""
 _RUN: Final = "run"
 
 
 class _Lazy(TyperGroup):
-    """Loads the module of a command when the command is asked for."""
+    """Command group that imports the module of a command on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [_RUN, *_COMMANDS]
@@ -34,14 +34,14 @@ class _Lazy(TyperGroup):
             return _as_command(_RUN, _run)
         if cmd_name not in _COMMANDS:
             return None
-        # Python keeps the word ``import`` for itself.
+        # ``import`` is a reserved word in Python.
         name = "import_" if cmd_name == "import" else cmd_name
         module = importlib.import_module(f"otel_mlperf.cli.{name}")
         return _as_command(cmd_name, getattr(module, name))
 
 
 def call(arguments: list[str]) -> None:
-    """Runs one command; a wrong command line exits with 2."""
+    """Run one command; a wrong command line exits with 2."""
     app = typer.Typer(
         cls=_Lazy, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False
     )
@@ -50,7 +50,7 @@ def call(arguments: list[str]) -> None:
     try:
         command.main(arguments, prog_name=NAME, standalone_mode=True)
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # which typer ends with 1 by itself
+        if isinstance(end.__context__, BrokenPipeError):  # typer itself would exit with 1
             raise end.__context__ from None
         if end.code:
             sys.stdout.flush()
@@ -59,7 +59,7 @@ def call(arguments: list[str]) -> None:
 
 def _run() -> None:
     """Run a program as `python` would, and record it."""
-    # Only its line in the help is needed here: ``main`` hands the command itself to cli.run.
+    # Exists only for its line in the help: ``main`` passes the command itself to cli.run.
 
 
 def _show_version(wanted: bool) -> None:
@@ -76,12 +76,12 @@ def _about(
         ),
     ] = False,
 ) -> None:
-    """Where does the training time go? Record a run, then ask it.
+    """Show where the training time goes: record a run, then query it.
 
-    RUN is a run's name, the beginning of its id, its folder, or `latest`, the default.
-    Runs lie in $OTEL_MLPERF_DIR, else in ./otel-runs.
+    RUN is a run's name, the beginning of its id, its folder, or `latest` (default).
+    Runs are stored in $OTEL_MLPERF_DIR, else in ./otel-runs.
 
-    Text is as wide as the terminal, or as $COLUMNS says; in a pipe or a file it has 80 columns.
+    Text is as wide as the terminal, or as $COLUMNS; in a pipe or a file it has 80 columns.
     """
 
 

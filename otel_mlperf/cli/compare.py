@@ -32,9 +32,10 @@ _Windows = Annotated[
 def compare(runs: _Runs, windows: _Windows = None, as_json: JsonOption = False) -> None:
     """Show what is slower or faster in a run than in another one.
 
-    Of each section, and of the step, the difference with an interval, and a word: slower, faster,
-    same, or unclear where the steps are too few to tell. Beside more than one run each is compared
-    with the first. Of profiled runs the kernels that changed are named, with the reason.
+    For each section and for the step, it shows the difference with a confidence interval and a
+    verdict: slower, faster, same, or unclear if the steps are too few. With more than two runs,
+    each is compared with the first. For profiled runs it lists the kernels that changed, with the
+    reason.
     """
     from functools import partial
 

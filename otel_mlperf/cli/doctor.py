@@ -11,7 +11,7 @@ from otel_mlperf.errors import Unreachable
 
 
 def doctor(run: RunArgument = "latest", as_json: JsonOption = False) -> None:
-    """Check machine, run, agent, accounting and server; the worst first."""
+    """Check machine, run, agent, accounting and server; failures first."""
     from functools import partial
 
     from otel_mlperf.cli.output import print_answer

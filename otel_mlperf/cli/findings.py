@@ -14,9 +14,9 @@ def findings(
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is worth changing in a run, worst first, by which numbers, and what it would save.
+    """Show the findings of a run, worst first, with their evidence and the possible saving.
 
-    A run in which nothing was found says so, and each what could not be looked at.
+    A message reports if nothing was found, and which data could not be evaluated.
     """
     from functools import partial
 

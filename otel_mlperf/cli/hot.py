@@ -20,8 +20,8 @@ def hot(
 ) -> None:
     """Show the functions that took the time of profiled sections, and the lines that allocated.
 
-    A program asks for it by `span(name, profile="calls")`, "lines" or "memory"; profiler
-    windows with stacks (`with_stack=True`) tell of functions, too.
+    A program enables it by `span(name, profile="calls")`, "lines" or "memory"; profiler windows
+    with stacks (`with_stack=True`) contain functions, too.
     """
     from functools import partial
 

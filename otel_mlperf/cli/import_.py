@@ -64,7 +64,8 @@ def import_(  # noqa: PLR0913, PLR0917 - the options of the command
 ) -> None:
     """Turn traces of torch.profiler into spans and kernel totals.
 
-    Without --run, --endpoint and --out it says what is in them. The same trace twice is one.
+    Without --run, --endpoint and --out it prints what the traces contain. A trace that is imported
+    twice is stored once.
     """
     from otel_mlperf.importing.trace_import import STDOUT, Importer, judge, without_descriptions
     from otel_mlperf.kineto.convert import return_freed_memory
@@ -97,7 +98,7 @@ def import_(  # noqa: PLR0913, PLR0917 - the options of the command
 
 
 def _all(importer: Importer, traces: list[Path], stream: TextIO | None) -> list[Imported]:
-    """Imports one after the other, and says of each what came of it."""
+    """Import the traces one after the other, and print the result of each."""
     from otel_mlperf.report.import_notes import imported_lines
     from otel_mlperf.terminal_lines import shown_in, text, width_of
 

@@ -58,10 +58,10 @@ def kernels(
     capture: _Capture = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what the devices did while the profiler ran.
+    """Show the device work that the profiler recorded.
 
-    Of a run these are all of its profiler windows together, or one step of them on every rank that
-    profiled it; a trace file is read as it is.
+    For a run it covers all profiler windows together, or one step of them on every rank that
+    profiled it. A trace file is read without an import.
     """
     import sys
     from functools import partial
@@ -80,7 +80,7 @@ def kernels(
     print_answer(choose_rows(totals, top), draw, as_json=as_json)
     damaged = [window for window in totals.windows if window.damage]
     if damaged:
-        # What could be read comes before the message, also where both go into one file.
+        # Flush first, so that the result precedes the message even if both go into one file.
         sys.stdout.flush()
         raise TraceError(_damage(damaged[0].trace, damaged[0].damage))
 

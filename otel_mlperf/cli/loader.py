@@ -31,11 +31,11 @@ def loader(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Try a data loader: throughput, memory, what a batch is made of, and the best setting.
+    """Benchmark a data loader: throughput, memory, the cost of each part, and the best setting.
 
-    The module is imported, not run as a program: what stands below `if __name__ == "__main__"` is
-    left out. A DataLoader is tried with several numbers of workers; whatever else gives batches is
-    timed as it is.
+    The module is imported, not run as a program: code below `if __name__ == "__main__"` is skipped.
+    A DataLoader is tried with several numbers of workers; any other iterable of batches is timed
+    without changes.
     """
     from functools import partial
     from pathlib import Path

@@ -6,10 +6,11 @@ import sys
 
 
 def mcp() -> None:
-    """Answer an assistant by the Model Context Protocol, on standard input and output.
+    """Serve an assistant by the Model Context Protocol, on standard input and output.
 
-    It can list, summarize and compare the runs in $OTEL_MLPERF_DIR, and query their tables; it can
-    change nothing. The assistant starts this command itself: docs/assistants.md says how.
+    The assistant can list, summarize and compare the runs in $OTEL_MLPERF_DIR, and query their
+    tables; it cannot change anything. The assistant starts this command itself: see
+    docs/assistants.md.
     """
     from otel_mlperf.cli.output import warn
     from otel_mlperf.errors import MissingPackage

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def to_json(answer: Any) -> str:
-    """An answer as indented JSON; times stay nanoseconds, as their names say.
+    """Return an answer as indented JSON; times remain nanoseconds, as their names declare.
 
-    Names may come from anybody: what would command a terminal, or turn the direction of its text,
-    is escaped. Outside of texts JSON has none of these.
+    Names may come from anywhere: characters that control a terminal, or change the text direction,
+    are escaped. Outside of strings JSON contains none of these.
     """
     import msgspec
 
@@ -37,14 +37,14 @@ def _escaped(char: re.Match[str]) -> str:
 
 
 def say(message: str) -> None:
-    """Says what was done, on standard output."""
+    """Print what was done, on standard output."""
     from otel_mlperf.terminal_lines import visible
 
     print(visible(message), flush=True)
 
 
 def print_answer(answer: Any, render: Render, *, as_json: bool) -> None:
-    """Prints an answer: all of it for programs, or what ``render`` makes of it for people."""
+    """Print an answer: as complete JSON for programs, or as rendered by ``render`` for people."""
     from otel_mlperf.terminal_lines import shown_in, width_of
 
     if as_json:
@@ -55,7 +55,7 @@ def print_answer(answer: Any, render: Render, *, as_json: bool) -> None:
 
 
 def warn(message: str) -> None:
-    """Says what is wrong and does not keep the command from going on."""
+    """Print a warning about a problem that does not stop the command, on standard error."""
     from otel_mlperf.terminal_lines import visible
 
     print(f"otel-mlperf: {visible(message)}", file=sys.stderr, flush=True)
@@ -65,11 +65,11 @@ _UNSEEN = re.compile(
     "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
-"""Control characters that are no ASCII, and those that turn, break or hide text."""
+"""Control characters outside ASCII, and characters that reorder, break or hide text."""
 
 
 class Status:
-    """What is being done now, on a terminal; nowhere else."""
+    """Status line on a terminal; silent elsewhere."""
 
     def __init__(self) -> None:
         self._status: Any = None
@@ -90,7 +90,7 @@ class Status:
 
 
 class Progress:
-    """A bar on a terminal: how much of the files has been read."""
+    """Progress bar on a terminal: the part of the files that has been read."""
 
     def __init__(self, traces: list[Path]) -> None:
         self._bar: Any = None
@@ -120,7 +120,7 @@ class Progress:
             self._bar.stop()
 
     def of(self, trace: Path) -> Callable[[int], None] | None:
-        """What is told how many bytes of ``trace`` have been read."""
+        """Return the callback that receives the number of bytes read of ``trace``."""
         if self._bar is None:
             return None
         from otel_mlperf.terminal_lines import visible
@@ -133,7 +133,7 @@ class Progress:
         return read
 
     def write(self, text: str, stream: TextIO) -> None:
-        """Writes whole lines of the command's output where the bar is."""
+        """Write whole lines of the command's output without disturbing the bar."""
         self._pause(lambda: print(text, end="", file=stream, flush=True))
 
     def _pause(self, output: Callable[[], None]) -> None:
@@ -145,5 +145,5 @@ class Progress:
         self._bar.start()
 
     def say(self, message: str) -> None:
-        """Says what is wrong where the bar is."""
+        """Print a warning without disturbing the bar."""
         self._pause(lambda: warn(message))

@@ -21,10 +21,10 @@ def periods(
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a run did in each hour: steps, requests, how long they took, CPUs and memory.
+    """Show the figures of a run by hour: steps, requests, their durations, CPUs and memory.
 
-    Periods begin at midnight of the local clock, and at multiples of their length from there on. A
-    step or request is in the one in which it ended. Also of a run that goes on.
+    Periods start at midnight of the local clock, and at multiples of their length from there. A
+    step or request counts in the period in which it ended. It also works for a running run.
     """
     from functools import partial
 

@@ -48,10 +48,11 @@ def profile(
         bool, typer.Option("--stop", help="End the window that was asked for, and keep it.")
     ] = False,
 ) -> None:
-    """Profile the next steps of a run that is going on.
+    """Profile the next steps of a running run.
 
-    One step goes by with the profiler on, the steps after it are recorded. Without --rank every
-    rank on this node is asked. Ctrl-C while it waits takes back what no process has begun.
+    One step passes with the profiler on, and the steps after it are recorded. Without --rank every
+    rank on this node is profiled. Ctrl-C while waiting withdraws requests that no process has
+    started.
     """
     from otel_mlperf.store.run_folders import find_run
 
@@ -72,7 +73,7 @@ def profile(
 
 
 def _wait(run: RunFolder, asked: list[AskedRank]) -> None:
-    """Says what became of each request; Ctrl-C takes back those that nobody has taken."""
+    """Print the result of each request; Ctrl-C withdraws requests that no process has started."""
     traces: dict[int, Path] = {}
     try:
         for window in asked:
@@ -81,7 +82,7 @@ def _wait(run: RunFolder, asked: list[AskedRank]) -> None:
             if isinstance(trace, Path):
                 traces[window.rank] = trace
     except KeyboardInterrupt:
-        # A window that nobody waits for would slow the job down for nothing.
+        # A window without a waiting user would slow down the job for no benefit.
         _give_up(run, asked)
         raise
     is_read = has_agent(asked)

@@ -23,12 +23,12 @@ def query(
     ] = 30.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask the tables of a run: steps, sections, spans, readings, values, totals and more.
+    """Query a run's tables with SQL: steps, sections, spans, readings, values, totals and more.
 
-    Only this run's tables are in reach, and nothing is written. `SHOW TABLES` lists them, `DESCRIBE
-    steps` the columns of one. In `spans`, `kind` is `event` for an event of a profiler and
-    `event_rollup` for a span that was sent in place of several events, which are rows as well:
-    count one of the two.
+    Only this run's tables are accessible, and nothing is written. `SHOW TABLES` lists them,
+    `DESCRIBE steps` the columns of one. In `spans`, `kind` is `event` for an event of a profiler
+    and `event_rollup` for a span that was sent in place of several events, which are rows as well:
+    count only one of the two.
     """
     from functools import partial
 

@@ -29,7 +29,7 @@ def recover(
         ),
     ] = None,
 ) -> None:
-    """Read journals that killed processes left; with RUN, only its, and deliver what waits.
+    """Read journals that killed processes left, and deliver buffered data; with RUN, only for it.
 
     Without RUN the journals of all runs of this user on this node are read. Nothing is sent to a
     destination that only the run folder names: it stays there, and a message shows how to send it.

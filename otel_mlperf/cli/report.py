@@ -26,10 +26,11 @@ def report(
         bool, typer.Option("--force", help="Replace the file if it is there.")
     ] = False,
 ) -> None:
-    """Write a page about a run: one file of HTML that needs no server and no network.
+    """Write a page about a run: one HTML file that needs no server and no network.
 
-    Headline, findings, where the time goes, steps, memory and devices over time, calls of sections,
-    ranks, kernels, and what it ran on; beside another run also what is slower or faster.
+    It contains headline, findings, time breakdown, steps, memory and devices over time, calls of
+    sections, ranks, kernels, and the environment. With a second run it also shows what is slower or
+    faster.
     """
     from pathlib import Path
 

@@ -50,12 +50,12 @@ _VALUES: Final = {"--name": "NAME", "--profile": "SCHEDULE", "--level": "LEVEL"}
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Becomes the program that ``arguments`` name; those are what follows ``run``.
+    """Become the program that ``arguments``, the ones after ``run``, name.
 
     Raises:
-        ConfigError: the settings are wrong, which the program could only say too late.
-        NoSuchProgram: there is no such script, module or command.
-        UsageError: the options before the program are wrong, or there is none.
+        ConfigError: the settings are wrong, which the program could only report too late.
+        NoSuchProgram: no such script, module or command exists.
+        UsageError: the options before the program are wrong, or the program is missing.
     """
     if arguments and arguments[0] in {"--help", "-h"}:
         print(USAGE, end="")
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 def parse_arguments(arguments: Sequence[str]) -> ProgramRequest:
-    """Our options up to the program, and the program with all that follows it."""
+    """Return our options in front of the program, and the program with its arguments."""
     rest = list(arguments)
     given: dict[str, str] = {}
     while rest and rest[0].startswith("--") and rest[0] != "--":

@@ -41,9 +41,9 @@ def runs(  # noqa: PLR0913, PLR0917 - one for each option
         bool, typer.Option("--mean", help="Also mean and standard deviation over these runs.")
     ] = False,
 ) -> None:
-    """List the runs, newest first; with columns of what was asked for, or the trend of a name.
+    """List the runs, newest first; with requested columns, or the trend of a name.
 
-    Their steps are training steps; of a run that does not train those of its first phase.
+    Step counts are training steps; for a run without training, those of its first phase.
     """
     from functools import partial
 
@@ -68,7 +68,7 @@ def runs(  # noqa: PLR0913, PLR0917 - one for each option
     shown = [overview(run) for run in chosen]
     draw = partial(render_runs, shown, str(folder), len(known) - len(shown), tuple(bad))
     print_answer(RunList(runs=shown), draw, as_json=as_json)
-    for error in bad.values() if as_json else ():  # the table names them itself
+    for error in bad.values() if as_json else ():  # the table itself lists them
         warn(str(error))
 
 

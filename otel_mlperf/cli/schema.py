@@ -14,8 +14,8 @@ _Command = Annotated[
 def schema(command: _Command = None) -> None:
     """Print the JSON Schema of what commands print with --json.
 
-    Each answer names its shape in the field `schema`, such as `summary/1`. The number grows when a
-    field goes, or means something else; new fields may come at any time.
+    Each answer names its shape in the field `schema`, such as `summary/1`. The number increases
+    when a field is removed or changes its meaning; new fields may be added at any time.
     """
     from otel_mlperf.cli.output import to_json
     from otel_mlperf.errors import UsageError
@@ -31,7 +31,7 @@ def schema(command: _Command = None) -> None:
 
 
 def answers() -> dict[str, Any]:
-    """What each command that has ``--json`` answers with."""
+    """Return the answer types of each command that has ``--json``."""
     from otel_mlperf.analysis.comparison.bounds import Verdicts
     from otel_mlperf.analysis.comparison.comparison_shapes import Comparison, Comparisons
     from otel_mlperf.analysis.comparison.run_columns import RunColumns

@@ -25,9 +25,9 @@ def send(
         ),
     ] = None,
 ) -> None:
-    """Send the kept spans of a run to a server.
+    """Send the sampled spans of a run to a server.
 
-    Sending twice does no harm: they keep their ids.
+    Sending them repeatedly is harmless: they keep their ids.
     """
     from otel_mlperf.otlp.open_client import open_client
     from otel_mlperf.replay.span_delivery import deliver, traces_settings

@@ -38,11 +38,11 @@ def show(
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one step: its spans, else what was measured.
+    """Show one step: its spans, or else its measured sections.
 
-    Without --step it is the slowest of those whose spans were kept. A step that was profiled comes
-    with its operators and kernels. Of a run without steps it is the run itself with its sections.
-    With --request, or --phase request for the slowest, it is a request.
+    Without --step it is the slowest step with sampled spans. A profiled step includes its operators
+    and kernels. For a run without steps it shows the run itself with its sections. With --request,
+    or --phase request for the slowest, it shows a request.
     """
     from functools import partial
 

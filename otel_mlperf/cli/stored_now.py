@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def wait_for_now(folder: RunFolder) -> list[str]:
-    """What of all that is recorded by now is not stored in time."""
+    """Wait until all current records are stored; return those that were not stored in time."""
     from otel_mlperf.journal.journal_folder import folders_of_run
     from otel_mlperf.journal.stored_wait import ask_for_tables, find_left, wait_for_tables
     from otel_mlperf.store.table_reader import load_duckdb

@@ -46,7 +46,7 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
     from otel_mlperf.terminal_lines import shown_in, width_of
 
     folder = find_run(run)
-    # In a notebook nobody waits for it: the cell says meanwhile that the run has ended.
+    # In a notebook nobody waits for it: in the meantime the cell shows that the run has ended.
     patience_s = CELL_PATIENCE_S if cell else PATIENCE_S
     missing = _wait_for_end(wait_stored, patience_s) if wait_stored else wait_for_now(folder)
     answer = replace(judge_run(folder, rank, phase=phase), missing=missing)
@@ -67,7 +67,7 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
     drawn = render_summary(
         answer, width=width, color=color, unicode=unicode, calls=calls, epochs=epochs
     )
-    # The program terminates this process when it waits no longer: print all of the text, or none.
+    # The program terminates this process after its timeout: print all of the text, or none.
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if closing else None
     print(drawn, end="", file=stream, flush=True)
     if before is not None:
@@ -75,7 +75,7 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
 
 
 def _html(folder: RunFolder, answer: Summary, *, whole: bool = True) -> str:
-    """With the charts of the run, unless the answer is about a part of it."""
+    """Return HTML with the run's charts, unless the answer covers only a part of the run."""
     from otel_mlperf.analysis.page.run_page import read_course
     from otel_mlperf.report.notebook import render_cell, render_html
     from otel_mlperf.store.table_reader import Store
@@ -86,17 +86,17 @@ def _html(folder: RunFolder, answer: Summary, *, whole: bool = True) -> str:
 
 
 def _wait_for_end(journals: list[str], patience_s: float) -> list[str]:
-    """What of the ``JOURNAL:SLOT`` that their processes ended with is not stored in time."""
+    """Return the journals (``JOURNAL:SLOT``) that were not fully stored before the timeout."""
     from otel_mlperf.journal.stored_wait import find_losses, wait_until_stored
     from otel_mlperf.store.table_reader import load_duckdb
 
-    load_duckdb()  # which overlaps with the agent's storing
+    load_duckdb()  # concurrent to the agent's writes
     missing = wait_until_stored(journals, patience_s)
     return missing + find_losses(journals) if missing else []
 
 
 def _ended(answer: Summary, journals: list[str]) -> Summary:
-    """The summary of a run whose tables do not know yet that it has ended."""
+    """Return the summary with the outcome of a run whose tables do not yet contain its end."""
     from otel_mlperf.analysis.run.run_processes import ENDED
     from otel_mlperf.journal.stored_wait import find_duration
 

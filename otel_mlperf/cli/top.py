@@ -34,9 +34,10 @@ def top(
     ] = _EVERY_S,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch a run: its ranks, where each is now, step times, GPUs, findings. Ctrl-C leaves.
+    """Watch a run live: its ranks, open sections, step times, GPUs, findings. Ctrl-C quits.
 
-    Ranks on this node are seen as they are, without any server; others as the run folder has them.
+    Ranks on this node show their current state, without any server; other ranks as stored in the
+    run folder.
     """
     from otel_mlperf.analysis.findings.finding_watch import FindingWatch
     from otel_mlperf.analysis.live.live_view import LiveWatch
@@ -54,22 +55,22 @@ def top(
     if not (once or as_json) and sys.stdout.isatty() and live.outcome == RUNNING:
         color, unicode = shown_in(sys.stdout)
         live = _watched(look, live, every, color=color, unicode=unicode)
-    # Once more when it has ended: the screen of its own is gone, and this stays.
+    # Print it once more at the end: the alternate screen is gone, and this output remains.
     print_answer(live, partial(render_top, live), as_json=as_json)
 
 
 def _watched(
     look: Callable[[], Live], live: Live, every: float, *, color: bool, unicode: bool
 ) -> Live:
-    """Frame after frame on a screen of their own, until the run ends or somebody has seen enough.
+    """Draw frames on the alternate screen until the run ends or the user quits.
 
-    The terminal is then as it was before.
+    Afterwards the terminal is restored.
     """
     from rich.console import Console
     from rich.live import Live as Screen
 
     console = Console(no_color=not color)
-    for name in ("SIGTERM", "SIGHUP"):  # the terminal is given back then, too
+    for name in ("SIGTERM", "SIGHUP"):  # the terminal is restored in these cases, too
         if number := getattr(signal, name, None):  # Windows lacks the second
             signal.signal(number, signal.default_int_handler)
     try:
@@ -81,7 +82,7 @@ def _watched(
                 live = look()
                 screen.update(_frame(live, console, unicode), refresh=True)
     except KeyboardInterrupt:
-        pass  # that is how one leaves
+        pass  # Ctrl-C is the way to quit
     return live
 
 
