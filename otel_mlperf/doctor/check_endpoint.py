@@ -37,9 +37,9 @@ _SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics")
 JAEGER_VARIABLE: Final = "OTEL_MLPERF_JAEGER_URL"
 PROMETHEUS_VARIABLE: Final = "OTEL_MLPERF_PROMETHEUS_URL"
 _ACCOUNTS: Final[dict[Signal, str]] = {"traces": "spans", "metrics": "metrics"}
-"""The accounts of a signal's items."""
+"""Names of the accounts of a signal's items."""
 _OTLP: Final = "otlp"
-"""The destination that is a server of OTLP."""
+"""Destination name of an OTLP server."""
 _UNSENT: Final = "no endpoint is set: the run folder has it all"
 _SENT: Final = "no endpoint is set here: the server that the run was sent to is not checked"
 _JAEGER: Final = "http://localhost:16686"
@@ -57,11 +57,11 @@ _OPENER = build_opener(ProxyHandler({}))
 def check_endpoints(
     environ: Mapping[str, str], accounts: Accounts | None = None
 ) -> tuple[list[Check], dict[str, SignalSettings]]:
-    """Each signal's way to its server; and the settings of those that arrive.
+    """Check each signal's path to its server, and return the settings of reachable ones.
 
     Args:
         environ: the variables that name the servers.
-        accounts: of the run: where they say that it was sent, an endpoint is missing here only.
+        accounts: of the run: if they show that it was sent, only this shell lacks an endpoint.
     """
     checks: list[Check] = []
     reached: dict[str, SignalSettings] = {}
@@ -75,7 +75,7 @@ def check_endpoints(
             continue
         url = urlsplit(settings.endpoint)
         server = f"{url.scheme}://{url.netloc}"
-        # Both signals mostly go to one server: each stage is tried and told once.
+        # Both signals usually go to one server: each stage is checked and reported once.
         if server not in tried:
             tried[server] = check_connection(settings)
             checks += tried[server]
@@ -87,7 +87,7 @@ def check_endpoints(
 
 
 def check_connection(settings: SignalSettings) -> list[Check]:
-    """DNS, TCP and TLS; what comes after a failure is not tried."""
+    """Check DNS, TCP and TLS; stages after a failure are skipped."""
     url = urlsplit(settings.endpoint)
     host, secure = url.hostname or "", url.scheme == "https"
     port = url.port or (443 if secure else 80)
@@ -124,8 +124,8 @@ def _check_tls(connection: socket.socket, host: str, settings: SignalSettings) -
 
 
 def check_otlp(settings: SignalSettings) -> Check:
-    """What the server says to an empty request."""
-    # No bytes at all are a valid request without a span: nothing is stored anywhere by asking.
+    """Check the server's answer to an empty request."""
+    # An empty body is a valid request without a span: the check stores nothing anywhere.
     client = open_client(settings)
     answer = client.post(b"")
     client.close()
@@ -152,7 +152,7 @@ def _once(checks: list[Check]) -> list[Check]:
 def check_backends(
     environ: Mapping[str, str], reached: Mapping[str, SignalSettings]
 ) -> list[Check]:
-    """Sends one span and one metric to the endpoint and looks for them where they should end."""
+    """Send one span and one metric to the endpoint, and look them up in the backends."""
     checks = []
     jaeger = environ.get(JAEGER_VARIABLE) or _JAEGER
     prometheus = environ.get(PROMETHEUS_VARIABLE) or _PROMETHEUS
@@ -164,7 +164,7 @@ def check_backends(
             _round_trip("jaeger", jaeger, reached["traces"], body, lambda: _has_trace(url))
         )
     if "metrics" in reached:
-        # Unlike any before, and exact as a double: an answer to it can only be this very point.
+        # Unique, and exact as a double: a matching answer can only be this point.
         value = float(time.time_ns() // 1_000_000)
         query = quote(f"{names.DOCTOR_CHECK.prometheus} == {value:.0f}")
         ask = f"{prometheus}/api/v1/query?query={query}"
@@ -180,7 +180,7 @@ def check_backends(
 def _round_trip(
     what: str, url: str, settings: SignalSettings, body: bytes, arrived: Callable[[], bool]
 ) -> Check:
-    # Asked before anything is sent: an address that is only our guess must not become a failure.
+    # Query before sending: a guessed address that does not respond must not become a failure.
     try:
         arrived()
     except (OSError, ValueError, KeyError):
@@ -192,7 +192,7 @@ def _round_trip(
     item = "span" if settings.signal == "traces" else "metric"
     if answer.outcome is not Outcome.DELIVERED or answer.rejected:
         return Check("FAIL", what, f"the {item} was refused: {answer.reason}", "read its log")
-    # Collectors send in batches, and Prometheus has what it scraped last: it takes a while.
+    # Collectors send in batches, and Prometheus only has its last scrape: poll for a while.
     begun = time.monotonic()
     while time.monotonic() < begun + _ARRIVES_WITHIN_S:
         if _is_there(arrived):
@@ -206,7 +206,7 @@ def _round_trip(
 def _is_there(arrived: Callable[[], bool]) -> bool:
     try:
         return arrived()
-    except (OSError, ValueError, KeyError):  # it answered before: it is asked again
+    except (OSError, ValueError, KeyError):  # it responded before: retry
         return False
 
 

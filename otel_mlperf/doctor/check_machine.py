@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ROWS: Final = 131_072
-"""Rows of a journal where there is room: see ``Config.rows``."""
+"""Rows of a journal if there is room: see ``Config.rows``."""
 _LEAST_DISK: Final = 1 << 30
 _NO_ROOM: Final = 1 << 20
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 _CLOCK_FROM: Final = 1_704_067_200
-"""The year 2024: a clock before it was never set."""
+"""The year 2024: an earlier clock was never set."""
 _UNSYNCHRONISED: Final = 5
-"""What adjtimex(2) returns (TIME_ERROR)."""
+"""Return value of adjtimex(2) for an unsynchronised clock (TIME_ERROR)."""
 
 
 def check_machine(runs_folder: Path, nodes: int) -> list[Check]:
-    """Disk, Python, torch, GPU, shared memory and clock; a full disk comes before all else."""
+    """Check disk, Python, torch, GPU, shared memory and clock; a full disk comes first."""
     return [
         check_runs_folder(runs_folder),
         check_python(),
@@ -44,9 +44,9 @@ def check_machine(runs_folder: Path, nodes: int) -> list[Check]:
 
 
 def check_python() -> Check:
-    """The interpreter and the system.
+    """Check the interpreter and the system.
 
-    The place of the interpreter tells whose packages are seen: a program may have another.
+    The location of the interpreter shows which packages are visible: a program may use another.
     """
     found = f"{platform.python_version()} on {sys.platform} {platform.machine()}, {sys.executable}"
     if IS_WINDOWS:
@@ -57,8 +57,8 @@ def check_python() -> Check:
 
 
 def check_torch() -> Check:
-    """Whether torch is there; it is not imported."""
-    # To import it takes seconds.
+    """Check whether torch is installed, without importing it."""
+    # An import would cost seconds.
     if importlib.util.find_spec("torch") is None:
         return Check("ok", "torch", "not installed; only `otel-mlperf run` would hook it")
     try:
@@ -68,7 +68,7 @@ def check_torch() -> Check:
 
 
 def check_gpu(driver: Path) -> Check:
-    """Whether the kernel has an NVIDIA driver."""
+    """Check whether the kernel has an NVIDIA driver."""
     try:
         words = driver.read_text().partition("\n")[0].split()
     except OSError:
@@ -78,7 +78,7 @@ def check_gpu(driver: Path) -> Check:
 
 
 def check_shared_memory(folder: str) -> Check:
-    """Whether a journal of full size fits where it is fast."""
+    """Check whether a journal of full size fits into shared memory."""
     if IS_WINDOWS:
         return Check("ok", "shared memory", "not used on Windows")
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
@@ -99,8 +99,8 @@ def check_shared_memory(folder: str) -> Check:
 
 
 def check_runs_folder(folder: Path) -> Check:
-    """Whether runs can be stored."""
-    # The folder is made by the first run: what counts is where it would be made.
+    """Check whether runs can be stored."""
+    # The first run creates the folder: the check applies to its nearest existing parent.
     there = folder.absolute()
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -112,7 +112,7 @@ def check_runs_folder(folder: Path) -> Check:
 
 
 def check_room(folder: Path, free: int) -> Check:
-    """Whether ``free`` bytes are enough for what a run stores."""
+    """Check whether ``free`` bytes are enough for a run."""
     if free < _NO_ROOM:
         full = f"{folder} has {_size(free)} free: nothing can be stored"
         return Check("FAIL", "run folder", full, "make room, or set OTEL_MLPERF_DIR elsewhere")
@@ -123,7 +123,7 @@ def check_room(folder: Path, free: int) -> Check:
 
 
 def check_clock(now: Callable[[], float], state: int | None, nodes: int) -> Check:
-    """Whether times of the nodes can be compared; ``state`` as adjtimex(2) gives it."""
+    """Check whether times of the nodes are comparable; ``state`` is that of adjtimex(2)."""
     if now() < _CLOCK_FROM:
         return Check(
             "FAIL", "clock", f"it says {time.strftime('%d %b %Y', time.gmtime(now()))}",
@@ -140,7 +140,7 @@ def check_clock(now: Callable[[], float], state: int | None, nodes: int) -> Chec
 
 
 def clock_state() -> int | None:
-    """The clock's state from adjtimex(2), read only; None where it cannot be asked."""
+    """Return the clock's state from adjtimex(2), read only; None if it is not available."""
     try:
         return int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512)))
     except (OSError, AttributeError, TypeError):  # only Linux has the call, Windows no C library

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _SILENT_S: Final = 5.0
-"""An agent that has not looked at a journal for so long is gone, or hangs."""
+"""Timeout of the agent: if it has not read a journal for so long, it is gone or hangs."""
 _FAULT: Final = "this is a fault of otel_mlperf: please report it with agent/*/agent.log"
 _CALLBACK: Final = "the program's log says which, and why; training went on"
 _AGAIN: Final = "profile again where it matters: what follows from these records is not complete"
@@ -57,7 +57,7 @@ _LOSSES: Final = {
 def check_run(
     run: RunFolder, store: Store, accounts: Accounts, shared_memory: str = SHARED_MEMORY
 ) -> list[Check]:
-    """The agent of a run, its journals and its accounting."""
+    """Check the agent of a run, its journals and its accounts."""
     outcome = read_processes(store).outcome
     folders = folders_of_run(run.facts.id, run.path, shared_memory)
     checks = check_journals(map(Path, folders), run.short_id, outcome, time.monotonic_ns())
@@ -84,7 +84,7 @@ def check_run(
 
 
 def check_profiler(left_out: dict[str, int]) -> list[Check]:
-    """Which profiler windows are missing, and why."""
+    """Report the profiler windows that were left out, and why."""
     return [
         Check("warn", "profiler", f"{plural(count, 'window')} left out: {why}", REMEDIES[why])
         for why, count in left_out.items()
@@ -92,7 +92,7 @@ def check_profiler(left_out: dict[str, int]) -> list[Check]:
 
 
 def check_windows(store: Store) -> list[Check]:
-    """Whether the profiler windows that were read are complete, and what they lack."""
+    """Check whether stored profiler windows are complete, and report their losses."""
     tables = ("windows", "completeness")
     rows = {table: store.records(f"SELECT * FROM {table}") for table in tables}
     known = [window for window in find_windows(rows) if window.completeness]
@@ -117,7 +117,7 @@ def _remedy(window: WindowFacts) -> str:
 
 
 def check_findings(run: RunFolder, store: Store) -> list[Check]:
-    """What is worth changing in the program or on its machine: no fault of the recording."""
+    """Report the run's findings: problems of the program or machine, not of the recording."""
     summary = judge_run(run, store=store)
     if not summary.findings:
         return [Check("ok", "findings", "nothing found that is worth changing")]
@@ -130,7 +130,7 @@ def check_findings(run: RunFolder, store: Store) -> list[Check]:
 def check_journals(
     folders: Iterable[Path], short_id: str, outcome: str, now_ns: int
 ) -> list[Check]:
-    """Whether somebody reads the run's journals, and what its processes dropped."""
+    """Check whether an agent reads the run's journals, and what its processes dropped."""
     checks: list[Check] = []
     paths = journals_in(*folders)
     for path in paths:
@@ -141,7 +141,7 @@ def check_journals(
             continue
         checks += _journal(reader, path, short_id, now_ns)
         reader.close()
-    # Nothing to read is well only if somebody has said that the run is over.
+    # No journals are fine only if the run is known to have ended.
     if not paths:
         if outcome == RUNNING:
             return [
@@ -166,7 +166,7 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
     if not reader.is_owned:
         found = f"{path.name} is of a process that has ended"
         checks.append(Check("warn", what, found, f"otel-mlperf recover {short_id}"))
-    # A process that is alive without a reader loses its newest records when the ring is full.
+    # A live process without a reader loses its newest records when the ring is full.
     elif not reader.word(Word.BEAT):
         checks.append(Check("FAIL", what, "nobody has read its journal", "otel-mlperf agent"))
     elif silent_s > _SILENT_S:
@@ -179,14 +179,14 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
 
 
 def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -> Check:
-    """Whether every item is accounted for, and none lost."""
+    """Check whether every item is accounted for, and none is lost."""
     terms = [f"{account.delivered:,} delivered"]
     terms += [f"{account.rolled_up:,} rolled up"] if account.rolled_up else []
     terms += [f"{account.unselected:,} measured only"] if account.unselected else []
     terms += [f"{account.pending:,} pending"] if account.pending else []
     terms += [f"{count:,} lost ({reason})" for reason, count in account.lost.items() if count]
     sum_of = f"{account.created:,} created = {' + '.join(terms)}"
-    # Before any loss: where the sum is wrong, no number of it can be trusted.
+    # Must precede the loss checks: if the sum is wrong, none of its numbers can be trusted.
     if not account.adds_up:
         missing = account.created - account.ended - account.pending
         return Check(

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class Diagnosis(msgspec.Struct, frozen=True, tag_field="schema", tag="diagnosis/1"):
-    """What was checked of machine, run, agent and servers, and what became of all items."""
+    """Results of all checks of machine, run, agent and servers, and the accounts of all items."""
 
     checks: list[Check]
-    """The worst first."""
+    """Failures first."""
     accounting: Accounts
-    """Of the run; empty where there is none."""
+    """Accounts of the run; empty without a run."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether anything is not as it must be."""
+        """Return whether any check failed."""
         return self.checks[0].level == "FAIL"
 
 
@@ -40,22 +40,22 @@ class _RunChecks(NamedTuple):
 
 
 def diagnose(run: str, environ: Mapping[str, str]) -> Diagnosis:
-    """Checks the machine, a run by its name, and the servers that ``environ`` names.
+    """Check the machine, a run by its name, and the servers that ``environ`` names.
 
     Raises:
-        NoSuchRun: there is no such run; that there is none at all yet is no error.
+        NoSuchRun: no such run exists; having no run at all yet is no error.
         StoreError: a file of the run cannot be read.
     """
     of_run = _check_named(run)
     checks = check_machine(runs_dir(), of_run.nodes) + of_run.checks
     endpoints, reached = check_endpoints(environ, of_run.accounts)
-    # A back end is asked for what was sent to it: only where an endpoint has taken anything.
+    # Backends are queried for sent items: only if an endpoint accepts data.
     checks += endpoints + check_backends(environ, reached)
     return Diagnosis(worst_first(checks), of_run.accounts)
 
 
 def _check_named(run: str) -> _RunChecks:
-    """Of the run that is meant, if there is any yet."""
+    """Check the named run, if any run exists yet."""
     if run == LATEST and not list_runs(runs_dir()):
         return _RunChecks([Check("ok", "run", f"none in {runs_dir()} yet")], {}, 1)
     chosen = find_run(run)
