@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 TAG: Final = "imported"
-"""Of a run that an import has made."""
+"""Tag of a run that an import created."""
 
 
 def find_or_none(name: str) -> RunFolder | None:
-    """The run of that name, id or path; None where one of that name may be made.
+    """Return the run of that name, id or path; None if a run of that name may be created.
 
     Raises:
-        NoSuchRun: ``latest`` of none, a path that is no run's, or several ids begin like that.
+        NoSuchRun: ``latest`` without runs, a path that is no run's, or several ids start like that.
         StoreError: it cannot be read.
     """
     try:
@@ -43,14 +43,14 @@ def find_or_none(name: str) -> RunFolder | None:
 def belongs_to(
     trace: Path, run: RunFolder | None, *, is_new: bool
 ) -> tuple[RunFolder | None, Window | None]:
-    """The run whose window a trace is, with the window; else the ``run`` that was asked for.
+    """Return the run that owns the trace's window, with the window; else the requested ``run``.
 
-    ``is_new``: the run that was asked for is yet to be made, so that no trace is a window of it.
+    ``is_new``: the requested run does not exist yet, so no trace is a window of it.
     """
     if is_new or not trace.is_file():
-        return run, None  # reading what is no file says what it is
-    # The same window as the agent would convert it: with its budget and parents, so that both
-    # make the same ids, and whoever comes second sends nothing new.
+        return run, None  # reading it later reports that it is no file
+    # Convert the window exactly as the agent does, with its budget and parents: both create the
+    # same ids, so the second delivery adds nothing new.
     place = trace.with_name(trace.name.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
     try:
         window = read_window(place)
@@ -62,13 +62,13 @@ def belongs_to(
 
 
 def _run_of(trace: Path) -> Path:
-    """The run folder in whose folder of windows a trace lies; itself where it lies in none."""
+    """Return the run folder whose windows folder contains the trace, or else the trace's folder."""
     folder = trace.resolve().parent
     return folder.parent if folder.name == FOLDER else folder
 
 
 def make_run(name: str, run_id: str, converted: Conversion) -> RunFolder:
-    """A run for traces from elsewhere.
+    """Create a run for imported traces.
 
     Raises:
         ConfigError: its folder cannot be created.
@@ -80,15 +80,15 @@ def make_run(name: str, run_id: str, converted: Conversion) -> RunFolder:
 
 
 def is_made(run: RunFolder) -> bool:
-    """Whether an import has made the run, and nobody has recorded into it since."""
+    """Return whether an import created the run, and no program has recorded into it since."""
     return TAG in run.facts.tags and not (run.path / "starts").exists()
 
 
 def write_process(run: RunFolder, converted: Conversion) -> None:
-    """The row of a trace's rank: from the first to the last that its traces tell.
+    """Write the process row of a trace's rank: from the first to the last time in its traces.
 
     Raises:
-        StoreError: the disk refuses.
+        StoreError: the row cannot be written to disk.
     """
     from otel_mlperf.analysis.run.run_processes import IMPORTED
     from otel_mlperf.store.part_writer import write_part
@@ -125,10 +125,10 @@ def write_process(run: RunFolder, converted: Conversion) -> None:
 
 
 def strangeness(run: RunFolder, converted: Conversion) -> str:
-    """What makes a trace look as if it were of another run; empty if nothing does."""
+    """Return the reasons why a trace seems to belong to another run; empty if there are none."""
     from otel_mlperf.store.table_reader import Store
 
-    # A window says whose it is, and into a run that an import has made anything may go.
+    # A window names its run, and a run created by an import accepts any trace.
     if converted.window is not None or is_made(run):
         return ""
     rows = Store(run.path).rows("SELECT DISTINCT rank FROM processes ORDER BY rank")

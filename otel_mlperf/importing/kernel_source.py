@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
     _Number = tuple[int, str | None]
-    """Of a step, and its phase."""
+    """Step number and its phase."""
 
 _ENDINGS = (".json", ".gz")
 
@@ -23,18 +23,18 @@ def find_source(
     step: _Number | None,
     capture: Path | None = None,
 ) -> Kernels:
-    """What the devices did in a run that ``source`` names, or in the trace that lies there.
+    """Return the kernels of the run that ``source`` names, or of the trace file at that path.
 
     Args:
-        source: which.
+        source: name of a run, or path of a trace.
         by: how rows are grouped.
-        rank: only this one of a run.
-        step: only this one.
-        capture: of a trace that replays graphs, a trace of their capture.
+        rank: only this rank of a run.
+        step: only this step.
+        capture: for a trace that replays graphs, a trace of their capture.
 
     Raises:
         NoSuchRun: it is neither.
-        UsageError: a rank of a trace is asked for, a step that was not profiled, or the capture of
+        UsageError: a rank of a trace is requested, a step that was not profiled, or the capture of
             a run.
         TraceError: nothing of the trace can be read.
     """
@@ -46,7 +46,7 @@ def find_source(
     from otel_mlperf.store.table_reader import Store
 
     path = Path(source)
-    # A folder is a run; a name that ends like a trace is one that is not there, and is said so.
+    # A folder is a run. A missing file with a trace's suffix is reported as a missing trace.
     if (path.exists() and not path.is_dir()) or source.endswith(_ENDINGS):
         if rank is not None:
             raise UsageError(f"--rank {rank}: the trace {source} is of one rank; leave it out")

@@ -30,26 +30,29 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 SERVICE: Final = "torch-profiler"
-"""Who speaks in a trace that belongs to no run."""
+"""Service name of a trace that belongs to no run."""
 STDOUT: Final = "-"
-"""As a file: standard output."""
+"""File name that stands for standard output."""
 _BUDGET = re.compile(r"(\d+)\s*([kmg]i?b|b)?", re.IGNORECASE)
 _UNITS: Final = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _BINARY: Final = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
 def without_descriptions(paths: list[Path]) -> list[Path]:
-    """``profiles/*.json`` names what the recorder says of windows, too: left out beside traces."""
+    """Remove the recorder's descriptions of windows, which ``profiles/*.json`` matches, too.
+
+    They are only removed if the paths contain traces.
+    """
     traces = [path for path in paths if not path.name.endswith(WINDOW_SUFFIX)]
     return traces or paths
 
 
 def judge(imported: list[Imported], wanted: int) -> None:
-    """Ends with what went wrong.
+    """Raise the error of a failed import.
 
     Raises:
         Unreachable: a server refused spans.
-        TraceError: a file is damaged, or none at all.
+        TraceError: a file is damaged, or is not a trace.
     """
     from otel_mlperf.quantities import plural
 
@@ -65,13 +68,13 @@ def judge(imported: list[Imported], wanted: int) -> None:
 
 
 class Importer:
-    """Converts traces one after the other and takes each where it is wanted."""
+    """Conversion of traces one after the other, and their delivery to the requested targets."""
 
     def __init__(self, budget: str, rank: int | None, capture: Path | None = None) -> None:
-        """``capture`` is a trace of the capture of graphs that are replayed.
+        """Create an importer; ``capture`` is a trace of the capture of replayed graphs.
 
         Raises:
-            UsageError: ``budget`` is none.
+            UsageError: ``budget`` is not a valid budget.
             TraceError: nothing of ``capture`` can be read.
         """
         from otel_mlperf.kineto.counting.captured_graphs import read_captures
@@ -80,20 +83,20 @@ class Importer:
         self._captured = read_captures(capture) if capture else None
         self._run: RunFolder | None = None
         self._new_run = ""
-        """Name of the run to make once there is something to put into it."""
+        """Name of the run to create once there is something to store in it."""
         self._run_id = ""
-        """Of the run that traces are put into, also before it is made."""
+        """Id of the run that stores the traces, even before it is created."""
         self._wanted = 1
-        """Traces that are imported at once."""
+        """Number of traces imported together."""
         self._client: OtlpClient | None = None
         self._out: BinaryIO | None = None
         self._out_path = ""
 
     def put_into(self, run: str) -> None:
-        """Puts what comes into a run, or into one of that name that is made when it comes.
+        """Import into a run; if no run has that name, it is created with the first trace.
 
         Raises:
-            NoSuchRun: it can neither be found nor made.
+            NoSuchRun: it can neither be found nor created.
             StoreError: it cannot be read.
         """
         from otel_mlperf.importing.imported_run import find_or_none
@@ -103,7 +106,7 @@ class Importer:
         self._run_id = self._run.facts.id if self._run else os.urandom(16).hex()
 
     def send_to(self, settings: SignalSettings, stack: ExitStack) -> None:
-        """Sends what comes to a server, until the end of ``stack``."""
+        """Send imported spans to a server, until the end of ``stack``."""
         from otel_mlperf.otlp.open_client import open_client
 
         self._client = stack.enter_context(closing(open_client(settings)))
@@ -111,11 +114,11 @@ class Importer:
     def write_to(
         self, path: Path, traces: list[Path], stack: ExitStack, *, is_replaced: bool
     ) -> None:
-        """Writes what comes to the file of ``--out``, which gets its name when ``stack`` ends.
+        """Write imported spans to the file of ``--out``, which gets its name when ``stack`` ends.
 
         Raises:
             UsageError: it is one of the traces.
-            OutputError: it is there already, or cannot be written.
+            OutputError: it already exists, or cannot be written.
         """
         from otel_mlperf.whole_file import new_file
 
@@ -133,11 +136,11 @@ class Importer:
         progress: Callable[[Path], Callable[[int], None] | None],
         say: Callable[[str], None],
     ) -> Iterator[Imported]:
-        """Imports one after the other; what is no trace is said, and the others still come.
+        """Import the traces one after the other; a failed trace is reported and skipped.
 
         Raises:
             StoreError: the run folder cannot be read or written.
-            Unreachable: the server does not take them.
+            Unreachable: the server does not accept them.
         """
         self._wanted = len(traces)
         for trace in traces:
@@ -149,12 +152,12 @@ class Importer:
                 yield imported
 
     def take(self, path: Path, progress: Callable[[int], None] | None) -> Imported:
-        """Imports one trace.
+        """Import one trace.
 
         Raises:
             TraceError: nothing of it can be read.
             StoreError: the run folder cannot be read or written.
-            Unreachable: the server does not take it.
+            Unreachable: the server does not accept it.
         """
         from otel_mlperf.importing.imported_run import belongs_to
         from otel_mlperf.report.import_notes import describe
@@ -180,9 +183,9 @@ class Importer:
         return describe(converted, str(path), **outcome)
 
     def _ranks_of(self, trace: Trace) -> int:
-        """How many ranks share the traces of steps: those in the run, or that are imported at once.
+        """Return how many ranks share the traces of steps: those in the run, or imported together.
 
-        Ranks that the file counts and nobody imports take nothing of the budget.
+        Ranks that the file counts but that are not imported take no part of the budget.
         """
         if not self._run_id:
             return 1
@@ -191,7 +194,7 @@ class Importer:
         )
 
     def _known_ranks(self) -> set[int | None]:
-        """The ranks whose traces are in the run."""
+        """Return the ranks whose traces are in the run."""
         from otel_mlperf.store.table_reader import Store
 
         if self._run is None:
@@ -199,7 +202,7 @@ class Importer:
         return {rank for (rank,) in Store(self._run.path).rows("SELECT DISTINCT rank FROM windows")}
 
     def _store(self, converted: Conversion) -> dict[str, Any]:
-        """Puts it into the run, if one is wanted and there is something; what came of that."""
+        """Store it in the run, if a run is requested and it is not empty; return the outcome."""
         from otel_mlperf.importing.imported_run import is_made, make_run, strangeness, write_process
         from otel_mlperf.store.table_reader import Store
 
@@ -210,7 +213,7 @@ class Importer:
         same = "SELECT 1 FROM windows WHERE digest = $digest"
         outcome["is_replaced"] = bool(Store(run.path).rows(same, digest=converted.trace.digest))
         outcome["note"] = strangeness(run, converted)
-        # After the questions: the store holds the trace from here on, and would answer itself.
+        # Must follow the queries above: afterwards they would find this trace itself.
         store(converted, run.path)
         if is_made(run):
             write_process(run, converted)
@@ -237,7 +240,7 @@ class Importer:
     def _send(
         self, converted: Conversion, resource: dict[str, Any], client: OtlpClient
     ) -> tuple[int, int]:
-        """How many spans the server took, and how many it refused."""
+        """Return how many spans the server accepted, and how many it refused."""
         from otel_mlperf.replay.span_delivery import deliver
 
         refused = sum(deliver(client, body) for _, body in requests(converted, resource))
@@ -249,14 +252,14 @@ class Importer:
         try:
             out.writelines(encode_lines(resource, sent_rows(converted)))
             out.flush()
-        except BrokenPipeError:  # of --out -: who reads has seen enough, which is no error
+        except BrokenPipeError:  # with --out -, a closed pipe is no error
             raise
         except OSError as error:
             raise OutputError(f"writing {self._out_path}: {error.strerror}") from error
 
 
 def parse_budget(text: str) -> Budget | None:
-    """The budget of ``--budget``: a number of spans, a size, ``none``; None if it is not given.
+    """Parse ``--budget``: a number of spans, a size, or ``none``; None if it is not given.
 
     Raises:
         UsageError: it is none of them.
@@ -276,9 +279,9 @@ def parse_budget(text: str) -> Budget | None:
 
 
 def budget_of(window: Window | None, ranks: Callable[[Trace], int], trace: Trace) -> Budget:
-    """What the agent would send of it, so that an import of a window sends the same.
+    """Return the agent's budget for it, so that an import of a window sends the same spans.
 
-    A trace from elsewhere shares the budget of a step with the other ``ranks`` that are imported.
+    An imported trace without a window shares the budget of a step with the other ``ranks``.
     """
     from otel_mlperf.agent.model.agent_options import read_options
 
