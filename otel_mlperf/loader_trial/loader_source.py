@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _FAILURES = (Exception, SystemExit)
-"""What code of the program may do; Ctrl-C goes on."""
+"""Exceptions of the program's code to report; Ctrl-C is passed on."""
 
 
 def find_loader(target: str, folder: Path) -> Any:
-    """What ``target`` names, called if it has to be; modules are looked for in ``folder`` first.
+    """Return the object that ``target`` names, called if necessary; ``folder`` is searched first.
 
     Raises:
-        UsageError: no place and name.
-        NoSuchLoader: there is no such file, module or name.
-        LoaderError: its code raises, or it is nothing that gives batches.
+        UsageError: ``target`` is not of the form place and name.
+        NoSuchLoader: no such file, module or name exists.
+        LoaderError: its code raises, or it does not yield batches.
     """
     place, _, name = target.rpartition(":")
     if not place or not name:
@@ -44,11 +44,11 @@ def find_loader(target: str, folder: Path) -> Any:
 
 
 def failure(error: BaseException) -> str:
-    """An exception of the program on one line, with the place where it was raised."""
+    """Return an exception of the program in one line, with the location where it was raised."""
     told = [line for line in str(error).splitlines() if line.strip()]
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    if told and told[0].startswith("Caught "):  # in a worker: the last line has the words
+    if told and told[0].startswith("Caught "):  # from a worker: the last line has the message
         return told[-1].strip()
     return f"{type(error).__name__}{f': {told[0]}' if told else ''}{place}"
 
@@ -79,7 +79,7 @@ def _of_file(path: Path, place: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # before it runs: workers that are started anew look it up
+    sys.modules[path.stem] = module  # set before it runs: spawned workers look it up
     spec.loader.exec_module(module)
     return module
 

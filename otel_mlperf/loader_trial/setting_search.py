@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _WORTH: Final = 1.3
-"""Times as fast as before from which on twice as many workers are tried, beyond the CPUs too."""
+"""Minimum speed-up of the last doubling, to double the workers again, even beyond the CPUs."""
 _BEYOND: Final = 8
-"""Workers for each CPU at most: they may only wait for a disk or a network."""
+"""Maximum workers per CPU: they may only wait for a disk or a network."""
 _MOST: Final = 64
 _LEAST_GAIN: Final = 0.05
-"""Below it one setting is as good as the other, however quiet the machine is."""
+"""Minimum difference between settings, however quiet the machine is."""
 _PREFETCH: Final = 4
 
 
 def usual_counts(cpus: int) -> list[int]:
-    """0, 1, 2, 4 … and as many as there are CPUs."""
+    """Return 0, 1, 2, 4 … and the number of CPUs."""
     counts = [0, 1]
     while counts[-1] * 2 <= cpus:
         counts.append(counts[-1] * 2)
@@ -32,10 +32,10 @@ def usual_counts(cpus: int) -> list[int]:
 
 
 def parse_counts(text: str) -> list[int]:
-    """The numbers of ``0,2,4``.
+    """Parse worker counts such as ``0,2,4``.
 
     Raises:
-        UsageError: one is no whole number of at least 0.
+        UsageError: one is not a whole number of at least 0.
     """
     words = [word.strip() for word in text.split(",")]
     wrong = [word for word in words if not (word.isascii() and word.isdigit())]
@@ -47,13 +47,13 @@ def parse_counts(text: str) -> list[int]:
 def try_settings(
     measure: Callable[[Setting], Trial], counts: Sequence[int] | None, now: Setting, cpus: int
 ) -> list[Trial]:
-    """A trial for each number of workers, and of deeper prefetching for the best of them.
+    """Return a trial for each number of workers, and one with deeper prefetching for the best.
 
     Args:
         measure: tries one setting.
-        counts: the numbers to try; None: the usual ones and, while that is worth it, more.
-        now: what the program has; it is tried in any case.
-        cpus: that the workers may use.
+        counts: the numbers to try; None: the usual ones, and more while that is worthwhile.
+        now: the program's setting; it is tried in any case.
+        cpus: CPUs that the workers may use.
     """
     wanted = sorted({*(usual_counts(cpus) if counts is None else counts), now.num_workers})
     trials = [measure(Setting(num_workers=count)) for count in wanted]
@@ -75,14 +75,14 @@ def _go_on(measure: Callable[[Setting], Trial], trials: list[Trial], most: int) 
 
 
 def find_best(trials: Sequence[Trial]) -> Trial:
-    """Of those that are as fast as the fastest, within the noise, the one that needs least."""
+    """Return the cheapest of the trials that are as fast as the fastest, within the noise."""
     fastest = min(trials, key=lambda trial: trial.batch_ns)
     as_fast = [trial for trial in trials if is_as_fast(trial, fastest)]
     return min(as_fast, key=_needs)
 
 
 def is_as_fast(trial: Trial, fastest: Trial) -> bool:
-    """Whether the difference is no more than the noise of either."""
+    """Return whether the difference is within the noise of both trials."""
     noise = max(_LEAST_GAIN, trial.noise, fastest.noise)
     return trial.batch_ns <= fastest.batch_ns * (1 + noise)
 
@@ -96,7 +96,7 @@ def _needs(trial: Trial) -> tuple[int, int]:
 
 
 def pasted(best: Setting) -> str:
-    """The setting as a call."""
+    """Return the setting as a call."""
     words = [f"num_workers={best.num_workers}"]
     if best.num_workers:
         if best.prefetch_factor is not None:

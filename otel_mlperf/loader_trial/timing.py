@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 TURNS: Final = 5
 SHORTEST_NS: Final = 50_000_000
-"""Of a turn: it goes on for more batches where they come faster."""
+"""Minimum duration of a turn: fast loaders deliver more batches per turn."""
 
 
 class Pace(NamedTuple):
-    """How fast it was."""
+    """Measured throughput of a loader."""
 
     first_batch_ns: int
     batches: int
-    """That were timed, without the first."""
+    """Number of timed batches, without the first."""
     batch_ns: float
-    """From one to the next: the median of the turns."""
+    """Time between batches: the median of the turns."""
     noise: float
-    """Half of what lies between the second fastest turn and the second slowest, as a share."""
+    """Half the range from the second fastest to the second slowest turn, as a share."""
     samples_per_s: float | None
     first: Any
     """The first batch."""
@@ -47,9 +47,9 @@ class _Turn(NamedTuple):
 
 
 def time_batches(loader: Iterable[Any], batches: int, ahead: int, clock: Callable[[], int]) -> Pace:
-    """Times turns of ``batches`` after the first and the ``ahead`` that follow it.
+    """Time turns of ``batches`` batches, after the first and the ``ahead`` that follow it.
 
-    A loader that can be iterated once, and holds fewer, is timed as far as it goes.
+    A loader that can be iterated only once, and is shorter, is timed as far as possible.
 
     Raises:
         LoaderError: it is empty, or its code raises.
@@ -67,7 +67,7 @@ def time_batches(loader: Iterable[Any], batches: int, ahead: int, clock: Callabl
 
 
 def time_pass(loader: Iterable[Any], batches: int, clock: Callable[[], int]) -> tuple[Pace, int]:
-    """Times the first batches of one pass, each alike; also how many there were.
+    """Time the first batches of one pass, all equally weighted; also return their number.
 
     Raises:
         LoaderError: it is empty, or its code raises.
@@ -114,7 +114,7 @@ def _first(given: Iterator[tuple[Any]]) -> Any:
 
 
 def _next(given: Iterator[tuple[Any]]) -> tuple[Any] | None:
-    """The next batch, in a tuple because it may be None itself; None: there is none."""
+    """Return the next batch in a tuple, because a batch may be None; None at the end."""
     try:
         return next(given, None)
     except (Exception, SystemExit) as error:
@@ -122,7 +122,7 @@ def _next(given: Iterator[tuple[Any]]) -> tuple[Any] | None:
 
 
 def _endless(loader: Iterable[Any], passes: int = -1) -> Iterator[tuple[Any]]:
-    """Its batches, epoch after epoch."""
+    """Yield its batches, epoch after epoch."""
     while passes:
         iterator, is_empty = iter(loader), True
         for batch in iterator:

@@ -14,31 +14,31 @@ if TYPE_CHECKING:
 
 
 def is_torch_loader(loader: Any) -> bool:
-    """Whether it is a DataLoader, whose settings can be varied; torch is not imported for that."""
+    """Return whether it is a DataLoader, whose settings can be varied; torch is not imported."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and isinstance(loader, data.DataLoader)
 
 
 def is_iterable_dataset(loader: Any) -> bool:
-    """Whether each worker iterates a copy of its dataset."""
+    """Return whether each worker iterates a copy of its dataset."""
     data: Any = sys.modules["torch.utils.data"]
     return isinstance(loader.dataset, data.IterableDataset)
 
 
 def setting_of(loader: Any) -> Setting:
-    """What the program has."""
+    """Return the program's setting."""
     return Setting(num_workers=loader.num_workers, prefetch_factor=loader.prefetch_factor)
 
 
 def count_ahead(loader: Any) -> int:
-    """Batches that its workers fetch ahead."""
+    """Return the number of batches that its workers prefetch."""
     return int(loader.num_workers * (loader.prefetch_factor or 0))
 
 
 def made_again(loader: Any, setting: Setting, collate: Callable[[Any], Any] | None = None) -> Any:
-    """A plain DataLoader with all that the program gave, and that setting.
+    """Return a plain DataLoader with the program's arguments, and that setting.
 
-    Workers are kept from epoch to epoch. ``collate`` stands in for the program's own function.
+    Workers are persistent. ``collate`` replaces the program's own function.
     """
     data: Any = sys.modules["torch.utils.data"]
     more = _batching(loader) | (
@@ -64,7 +64,7 @@ def made_again(loader: Any, setting: Setting, collate: Callable[[Any], Any] | No
 
 @contextmanager
 def many_workers() -> Iterator[None]:
-    """Torch does not warn of more workers than CPUs: they are best where they only wait."""
+    """Suppress torch's warning about more workers than CPUs: they are best if they only wait."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         yield

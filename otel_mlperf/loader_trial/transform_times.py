@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 _HELD_AS: Final = ("transform", "transforms", "target_transform")
 _AROUND: Final = ("dataset", "datasets")
-"""Where datasets keep others: subsets, concatenations."""
+"""Attributes in which datasets store inner datasets: subsets, concatenations."""
 _DEEPEST: Final = 8
 
 
 class TimedTransform:
-    """A transform with a clock around it; all else it answers as the transform itself."""
+    """Timed wrapper of a transform; it forwards all attributes."""
 
     def __init__(self, inner: Any, clock: Callable[[], int]) -> None:
         self._inner, self._clock = inner, clock
@@ -27,12 +27,12 @@ class TimedTransform:
 
     @property
     def name(self) -> str:
-        """Its class, or the function's own name."""
+        """Return its class, or the function's own name."""
         name = getattr(self._inner, "__name__", None)
         return name if isinstance(name, str) else type(self._inner).__name__
 
     def __call__(self, *values: Any, **named: Any) -> Any:
-        """What the transform makes of it."""
+        """Call the transform and add the time that it takes."""
         began = self._clock()
         try:
             return self._inner(*values, **named)
@@ -46,7 +46,7 @@ class TimedTransform:
 
 @contextmanager
 def timed_transforms(dataset: Any, clock: Callable[[], int]) -> Iterator[list[TimedTransform]]:
-    """The transforms that were found, in their order; timed while the block goes on."""
+    """Yield the transforms found, in their order; they are timed within the context."""
     found = _Found(clock)
     try:
         found.in_dataset(dataset, _DEEPEST)
@@ -57,7 +57,7 @@ def timed_transforms(dataset: Any, clock: Callable[[], int]) -> Iterator[list[Ti
 
 
 class _Found:
-    """The transforms of a dataset, and how they come back to their places."""
+    """Transforms found in a dataset, with the functions that restore them."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -83,7 +83,7 @@ class _Found:
         if isinstance(steps, list):
             self._listed(steps, depth)
         elif any(getattr(value, inner, None) is not None for inner in _HELD_AS):
-            self.in_dataset(value, depth - 1)  # one for images and one for targets, say
+            self.in_dataset(value, depth - 1)  # e.g. one for images and one for targets
         elif callable(value):
             self._replace(owner, name, value)
 

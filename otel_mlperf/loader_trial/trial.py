@@ -38,7 +38,7 @@ _DEEPEST: Final = 8
 
 
 def count_bytes(batch: Any, depth: int = _DEEPEST) -> int:
-    """Bytes of the tensors and arrays in it; a text or number counts nothing."""
+    """Return the bytes of the tensors and arrays in it; texts and numbers count as zero."""
     size = getattr(batch, "nbytes", None)
     if isinstance(size, int):
         return size
@@ -47,7 +47,7 @@ def count_bytes(batch: Any, depth: int = _DEEPEST) -> int:
     if isinstance(batch, Mapping):
         batch = list(batch.values())
     elif not isinstance(batch, list | tuple | set):
-        batch = list(getattr(batch, "__dict__", {}).values())  # a dataclass, say
+        batch = list(getattr(batch, "__dict__", {}).values())  # e.g. a dataclass
     parts: Iterable[Any] = batch
     return sum(count_bytes(part, depth - 1) for part in parts)
 
@@ -56,9 +56,9 @@ _PSS: Final = re.compile(rb"^Pss:\s+(\d+) kB$", re.MULTILINE)
 
 
 def read_memory(workers: Iterable[int] = (), proc: Path = Path("/proc")) -> int | None:
-    """Bytes of this process and ``workers``, by their ids; None where the kernel does not say.
+    """Return the bytes of this process and ``workers`` (process ids); None if not available.
 
-    A page that several processes share counts for each with its part.
+    A page shared by several processes counts proportionally in each (PSS).
     """
     sizes = [_pss(proc / str(pid) / "smaps_rollup") for pid in (os.getpid(), *workers)]
     return None if sizes[0] is None else sum(size or 0 for size in sizes)
@@ -67,7 +67,7 @@ def read_memory(workers: Iterable[int] = (), proc: Path = Path("/proc")) -> int 
 def _pss(file: Path) -> int | None:
     try:
         found = _PSS.search(file.read_bytes())
-    except OSError:  # it has ended, or the kernel has no such file
+    except OSError:  # the process has ended, or the kernel has no such file
         return None
     return int(found[1]) * 1024 if found else None
 
@@ -88,15 +88,15 @@ def try_loader(
     cpus: int,
     tell: Callable[[str], None],
 ) -> LoaderAnswer:
-    """Tries a loader, with other settings if it is a DataLoader.
+    """Benchmark a loader, with other settings if it is a DataLoader.
 
     Args:
-        target: how the command line names it.
-        loader: what gives batches.
-        batches: in each turn.
-        counts: numbers of workers; None: those that are worth a trial.
-        cpus: that workers may use.
-        tell: is told what is tried now.
+        target: its name on the command line.
+        loader: an iterable of batches.
+        batches: batches per turn.
+        counts: numbers of workers; None: those that are worthwhile.
+        cpus: CPUs that workers may use.
+        tell: receives what is tried now.
 
     Raises:
         LoaderError: it is empty, or its code raises.
@@ -119,10 +119,10 @@ def try_loader(
 
 
 def try_setting(loader: Any, setting: Setting, batches: int) -> Trial:
-    """A DataLoader with another setting, and the memory of its workers while they are there."""
+    """Benchmark a DataLoader with another setting, and the memory of its workers."""
     again, before = made_again(loader, setting), read_memory()
     known = {child.pid for child in active_children()}
-    # Workers take turns: fewer batches than two of each would measure which of them comes next.
+    # Workers alternate: with fewer than two batches each, the result depends on whose turn it is.
     turn = max(batches, 2 * setting.num_workers)
     found = time_batches(again, turn, count_ahead(again), time.perf_counter_ns)
     workers = {child.pid for child in active_children()} - known
@@ -130,7 +130,7 @@ def try_setting(loader: Any, setting: Setting, batches: int) -> Trial:
 
 
 def look_inside(loader: Any, batches: int, clock: Callable[[], int]) -> tuple[Inside, Pace]:
-    """What a batch takes in this very process, and of which parts that is."""
+    """Measure a batch in this process, and the parts of its time."""
     collate_ns = 0
 
     def collate(samples: Any) -> Any:
@@ -207,7 +207,7 @@ def _is_now(trial: Trial, now: Setting) -> bool:
 
 
 def read_notes(loader: Any, trials: list[Trial], best: Trial | None) -> list[str]:
-    """What is to be known of a loader, and of the choice among its trials."""
+    """Return notes on a loader, and on the choice among its trials."""
     if best is None:
         return []
     fastest = min(trials, key=lambda trial: trial.batch_ns)
@@ -220,5 +220,5 @@ def read_notes(loader: Any, trials: list[Trial], best: Trial | None) -> list[str
 def _length(loader: Any) -> int | None:
     try:
         return len(loader)
-    except (TypeError, NotImplementedError):  # an IterableDataset need not have one
+    except (TypeError, NotImplementedError):  # an IterableDataset need not have a length
         return None

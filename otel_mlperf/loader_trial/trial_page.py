@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 _NAME: Final = 25
 _MOST: Final = 12
-"""Transforms that have a line."""
+"""Maximum number of transforms shown."""
 _LEAST_START: Final = 0.01
-"""Share of an epoch from which on the start of workers is worth a word."""
+"""Minimum share of an epoch for the start of workers to be mentioned."""
 
 
 def render_loader(
     answer: LoaderAnswer, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """The trials, what a batch is made of, and the best setting."""
+    """Render the trials, the parts of a batch, and the best setting."""
     lines = [_heading(answer, width), *_trials(answer)]
     if answer.inside is not None:
         lines += _inside(answer.inside, width)
@@ -117,7 +117,7 @@ def _is_now(answer: LoaderAnswer) -> bool:
 
 
 def _start(answer: LoaderAnswer, best: Trial) -> list[str]:
-    """What the start of workers is of an epoch, if that is worth a word."""
+    """Return the share of an epoch that the start of workers takes, if it is large enough."""
     if not answer.best or not answer.best.num_workers or not answer.epoch_batches:
         return []
     epoch_ns = best.first_batch_ns + answer.epoch_batches * best.batch_ns

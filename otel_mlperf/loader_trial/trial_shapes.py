@@ -8,40 +8,40 @@ from otel_mlperf.quantities import plural
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments of a DataLoader that are tried; the others stay as the program gave them."""
+    """DataLoader arguments that are varied; other arguments remain the program's."""
 
     num_workers: int
     prefetch_factor: int | None = None
-    """None: as the program gave it."""
+    """None: the program's value."""
 
     @property
     def words(self) -> str:
-        """``2 workers, prefetch 4``."""
+        """Return ``2 workers, prefetch 4``."""
         workers = plural(self.num_workers, "worker")
         deeper = self.prefetch_factor
         return workers if deeper is None else f"{workers}, prefetch {deeper}"
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A loader with one setting, once its workers were at work."""
+    """Result of one setting, after its workers have started."""
 
     setting: Setting | None
-    """None: it is no DataLoader, and has none."""
+    """None: it is not a DataLoader, and has no setting."""
     batches: int
-    """That were timed."""
+    """Number of timed batches."""
     batch_ns: float
-    """From one batch to the next: the median of the turns."""
+    """Time between batches: the median of the turns."""
     noise: float
-    """Half of what lies between the second fastest turn and the second slowest, as a share."""
+    """Half the range from the second fastest to the second slowest turn, as a share."""
     samples_per_s: float | None
     first_batch_ns: int
-    """From asking for an iterator to its first batch: what the start of workers takes."""
+    """Time from creating an iterator to its first batch: the start-up time of workers."""
     memory_bytes: int | None = None
-    """Memory that this process and the workers have more than before; None: not readable."""
+    """Additional memory of this process and its workers; None: not readable."""
 
     @property
     def batches_per_s(self) -> float:
-        """How many it gives."""
+        """Return the throughput in batches."""
         return 1e9 / self.batch_ns if self.batch_ns else 0.0
 
 
@@ -51,40 +51,40 @@ class TransformTime(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     calls: int
     batch_ns: float
-    """Of all its calls in a batch, on average."""
+    """Mean time of all its calls in a batch."""
 
 
 class Inside(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch takes where there are no workers, in the same process."""
+    """Time of a batch without workers, in the same process."""
 
     batch_ns: float
     items_ns: float
-    """In ``__getitem__``, or in the dataset's iterator."""
+    """Time in ``__getitem__``, or in the dataset's iterator."""
     collate_ns: float
     transforms: list[TransformTime]
-    """Part of the items."""
+    """Transforms, whose time is a part of the items'."""
 
 
 class LoaderAnswer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="loader/1"):
-    """How fast a loader is, what a batch is made of, and with which setting it is fastest."""
+    """Result of a loader benchmark: throughput, cost breakdown, and best setting."""
 
     target: str
     kind: str
-    """The class of the loader."""
+    """Class of the loader."""
     dataset: str | None
     epoch_batches: int | None
-    """None: it does not say."""
+    """None: the loader has no length."""
     batch_samples: int | None
     batch_bytes: int
-    """Of tensors and arrays in the first batch."""
+    """Bytes of tensors and arrays in the first batch."""
     cpus: int
     now: Setting | None
-    """As the program has it."""
+    """The program's setting."""
     trials: list[Trial]
     inside: Inside | None
     best: Setting | None
     line: str | None
-    """The best setting, to be pasted."""
+    """The best setting as code, to be pasted."""
     gain: float | None
-    """How many times as fast as now the best is."""
+    """Speed-up of the best setting over the current one."""
     notes: list[str] = []
