@@ -19,21 +19,21 @@ _UI: Final = "https://ui.perfetto.dev (Open trace file)"
 
 
 class ExportFormat(NamedTuple):
-    """One kind of file."""
+    """Export file format: its suffix and its writer."""
 
     ending: str
-    """Of the file's name."""
+    """Suffix of the file name."""
     write: Callable[[Selected, BinaryIO], str]
-    """Writes what is selected; what it was, in words.
+    """Write the selection and return a description of what was written.
 
-    Raises NothingToExport where that is nothing.
+    Raises NothingToExport if the selection is empty.
     """
     reader: str
-    """With what the file is opened, in words."""
+    """Description of how to open the file."""
 
 
 def parse_steps(text: str) -> tuple[int, int]:
-    """The first and the last step of ``7`` or ``7-9``.
+    """Return the first and the last step of ``7`` or ``7-9``.
 
     Raises:
         UsageError: it is neither.
@@ -63,7 +63,7 @@ def _write_timeline(selected: Selected, file: BinaryIO, form: Format) -> str:
     from otel_mlperf.report.timeline_files import write_timeline
 
     counts = write_timeline(selected, form, file.write)
-    # The file has not got its name yet: an empty one would look like a run in which nothing was.
+    # The file is not renamed into place yet: an empty one would look like a run without content.
     if not (counts.slices or counts.points or counts.instants):
         raise _nothing(selected, "nothing is stored of it yet")
     marks = f"{plural(counts.instants, 'mark')}, " if counts.instants else ""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
 
 _TRIES: Final = 3
-"""Somebody waits at the terminal, unlike with the agent, which tries for as long as it has room."""
+"""Maximum number of tries: a user waits, unlike with the agent, which retries while it has room."""
 
 
 def traces_settings(
@@ -24,13 +24,13 @@ def traces_settings(
     warn: Callable[[str], None],
     recorded: str = "",
 ) -> SignalSettings:
-    """Where spans go, by an option of the command line or by ``environ``.
+    """Return the endpoint settings for spans, from the command line option or from ``environ``.
 
-    What is wrong with variables and does not keep spans from going there is told to ``warn``.
-    ``recorded`` is the endpoint that the run folder names: a hint for the message of the error.
+    Problems with variables that do not prevent delivery are passed to ``warn``. ``recorded`` is the
+    endpoint that the run folder names: a hint for the error message.
 
     Raises:
-        ConfigError: nowhere, or a variable cannot be understood.
+        ConfigError: no endpoint is set, or a variable cannot be parsed.
     """
     from otel_mlperf.otlp.endpoint_settings import read_settings
 
@@ -48,10 +48,10 @@ def traces_settings(
 
 
 def deliver(client: OtlpClient, body: bytes) -> int:
-    """Delivers one request, in halves where the server wants it; how many spans it refused.
+    """Deliver one request, split if the server requires it; return how many spans it refused.
 
     Raises:
-        Unreachable: no success after a few tries, or the server does not let us in.
+        Unreachable: no success after a few tries, or the server denies access.
     """
     from otel_mlperf.otlp.split import post_in_parts
 
@@ -61,7 +61,7 @@ def deliver(client: OtlpClient, body: bytes) -> int:
 
 
 def _post(client: OtlpClient, body: bytes) -> ServerAnswer:
-    """The server's clear word about one request, or about one part of it."""
+    """Return the server's definite answer to one request, or to one part of it."""
     from otel_mlperf.otlp.client import Backoff, Outcome
 
     backoff = Backoff()
@@ -69,7 +69,7 @@ def _post(client: OtlpClient, body: bytes) -> ServerAnswer:
         answer = client.post(body)
         if answer.outcome in (Outcome.DELIVERED, Outcome.REJECTED, Outcome.TOO_LARGE):
             return answer
-        # Nothing that waiting could change, or no try left.
+        # Waiting cannot help, or no try is left.
         if answer.outcome is Outcome.UNAUTHORIZED or not tries_left:
             break
         time.sleep(backoff.failed(answer.after_s))

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES: Final = 1 << 20
 SENT: Final = "(kind <> 'event' OR kept <> '')"
-"""Of a profiler window all events are stored, and those go out that its budget has room for."""
+"""SQL condition: all events of a profiler window are stored, but only those within its budget are
+sent."""
 _MARKS: Final = (
     "SELECT time_ns, name, phase, number, count(*) OVER () FROM marks "
     "WHERE rank = $rank AND restart = $restart AND time_ns <= $end_ns "
@@ -43,13 +44,13 @@ _Row = dict[str, Any]
 
 
 def count_spans(store: Store) -> int:
-    """How many spans of a run folder go to servers."""
+    """Return how many spans of a run folder are sent to servers."""
     ((count,),) = store.rows(f"SELECT count(*) FROM spans WHERE {SENT}")
     return int(count)
 
 
 def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
-    """The requests of a run, each with its number of spans: by rank, then by time."""
+    """Yield the requests of a run, each with its number of spans: by rank, then by time."""
     for attributes, rows in _pages(Selected(run, store)):
         resource = wire.encode_resource(attributes)
         for scope, spans in group_by_scope(rows).items():
@@ -60,19 +61,19 @@ def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
 
 
 def lines(selected: Selected) -> Iterator[tuple[int, bytes]]:
-    """The same spans as lines of OTLP/JSON, in pieces, each with its number of spans."""
+    """Yield the same spans as lines of OTLP/JSON, in batches, each with its number of spans."""
     for attributes, rows in _pages(selected):
         yield len(rows), b"".join(encode_lines(attributes, rows))
 
 
 def _pages(selected: Selected) -> Iterator[tuple[dict[str, Any], list[_Row]]]:
-    """Resource and rows of some spans."""
+    """Yield batches of spans: their resource and rows."""
     store = selected.store
     where = f"{SENT} AND {selected.wanted} AND rank = $rank AND restart = $restart"
     for rank, restart in store.rows("SELECT DISTINCT rank, restart FROM spans ORDER BY ALL"):
         resource = resource_of(selected.run, store, rank, restart)
         values = {**selected.values, "rank": rank, "restart": restart}
-        # By time ranges: a run's spans all at once may be more than memory holds.
+        # Read in time ranges: all spans of a run together may exceed the memory.
         for low, high in time_ranges(store, "spans", "start_ns", where, values):
             sql = f"SELECT * FROM spans WHERE {where} AND start_ns >= $low AND start_ns < $high "
             rows = store.records(f"{sql} ORDER BY start_ns, span_id", low=low, high=high, **values)
@@ -81,7 +82,7 @@ def _pages(selected: Selected) -> Iterator[tuple[dict[str, Any], list[_Row]]]:
 
 
 def _add_marks(store: Store, rows: list[_Row]) -> None:
-    """What the program marked in a run, to the row of the run."""
+    """Add the program's marks to the row of the run."""
     for row in rows:
         if row["category"] == names.RUN and row["span_id"] == row["root_id"]:
             found = store.rows(_MARKS, **{key: row[key] for key in ("rank", "restart", "end_ns")})
@@ -90,7 +91,7 @@ def _add_marks(store: Store, rows: list[_Row]) -> None:
 
 
 def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[str, Any]:
-    """The resource attributes of a rank, as far as the run folder has them."""
+    """Return the resource attributes of a rank, as far as the run folder contains them."""
     processes = store.records(
         "SELECT * FROM processes WHERE rank = $rank AND restart = $restart ORDER BY start_ns",
         rank=rank,
@@ -117,7 +118,7 @@ def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[s
 
 
 def _columns(spans: list[tuple[Mapping[str, Any], OwnFields]]) -> SpanColumns:
-    # Spans of one name and thread share these bytes, encoded once: most of what a request costs.
+    # Spans of one name and thread share these bytes: encoding them once saves most of the cost.
     tails: dict[bytes, int] = {}
     tail = [tails.setdefault(_tail(*span), len(tails)) for span in spans]
     rows = [row for row, _ in spans]
