@@ -87,7 +87,7 @@ def import_(  # noqa: PLR0913, PLR0917 - the options of the command
         traces = without_descriptions(traces)
         imported = _all(importer, traces, stream)
         if not imported:
-            judge(imported, len(traces))  # here, so that no file is written
+            judge(imported, len(traces))  # raises within the block, so that no file is written
     if as_json:
         from otel_mlperf.report.import_notes import ImportedTraces
 

@@ -122,8 +122,8 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
 def _gain(share: float, moving: float, counted: _Counted) -> Gain:
     """Return the gain of fewer collectives.
 
-    Ranks have to agree somewhere: only what is requested without need can all be saved. Of very
-    many each costs its latency, which fewer ones do not.
+    Ranks have to synchronize somewhere: only unnecessary collectives can be saved entirely. With
+    very many collectives each costs its latency, which fewer ones avoid.
     """
     are_many = (counted.collectives or 0.0) >= _VERY_MANY
     low = _LEAST_OF_VERY_MANY * moving if are_many else 0.0

@@ -126,7 +126,7 @@ def read_cpu_shares(numbers: RunNumbers) -> CpuShares:
         if any(name == one.name for one in _LEVELS):
             levels.setdefault(rank, {})[key] = mean
         elif over_s >= _SHORTEST_S and last >= first:
-            rates = grown.setdefault(rank, {})  # a series each for the CPUs of a host
+            rates = grown.setdefault(rank, {})  # each CPU of a host has a series of its own
             rates[key] = rates.get(key, 0.0) + (last - first) / over_s
             spans_s[rank] = over_s
     host = _host(grown, levels, _count_hosts(store))
@@ -166,7 +166,7 @@ def _rank(
         return None
     used: dict[str, float] = {}
     for (name, label), rate in rates.items():
-        # Of a role there are two series: user and system.
+        # Each role has two series: user and system.
         if name == names.PROCESS_CPU_TIME.name:
             used[label] = used.get(label, 0.0) + rate
     return OfRank(

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _SHARED: Final = (names.COMMUNICATION, names.BACKWARD)
 _EXCHANGES: Final = "SELECT count(*) FROM readings WHERE name = $name"
 _LEAST_FORWARD_NS: Final = 5_000_000
-"""Minimum excess of a forward pass beyond a buffer broadcast's latency."""
+"""Minimum excess of a forward pass that no wait for buffers explains: a broadcast has its
+latency."""
 _LEAST_GAIN, _MOST_GAIN = 0.7, 1.2
 """Minimum and maximum part of a rank's excess that the other ranks no longer wait for."""
 _AS_LONG: Final = 0.5

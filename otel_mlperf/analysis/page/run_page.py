@@ -41,7 +41,7 @@ _MOST: Final = 300
 """Maximum number per kind: more could not be distinguished."""
 _EPOCHS: Final = """SELECT epoch, min(start_ns), max(end_ns) FROM steps
 WHERE phase = $phase AND epoch IS NOT NULL GROUP BY epoch, restart ORDER BY min(start_ns)"""
-# Steps of other phases without one of the main phase between them.
+# Runs of steps of another phase, without a step of the main phase between them.
 _PHASES: Final = """WITH ordered AS (
     SELECT phase, start_ns, end_ns,
            sum(CASE WHEN phase = $phase THEN 1 ELSE 0 END) OVER (ORDER BY start_ns) AS before

@@ -91,7 +91,7 @@ def _one(readings: _Found, metric: names.Metric) -> _Read | None:
 def _cpu(readings: _Found) -> tuple[float | None, float | None]:
     count, limit = _one(readings, names.SYSTEM_CPU_COUNT), _one(readings, names.CGROUP_CPU_LIMIT)
     # The host's share would include its neighbours: a container is judged by its own limit.
-    # At the start the process may be pinned to one CPU for a moment: the highest limit counts.
+    # At the start the process may be pinned to one CPU temporarily: the highest limit counts.
     if limit and (count is None or limit.most < count.most):
         of_processes = readings.get(names.PROCESS_CPU_UTILIZATION.name)
         is_known = of_processes and limit.ranks == 1
