@@ -71,7 +71,7 @@ class KernelMeasures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def per_step_ns(self) -> float:
-        """Time of the kernel per step."""
+        """Return the time of the kernel per step."""
         return self.calls_per_step * self.mean_ns
 
 
