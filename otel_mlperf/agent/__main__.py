@@ -1,4 +1,4 @@
-"""What does the agent's process do when it is started?"""
+"""Entry point of the agent's process: serves the journals of one folder."""
 
 from __future__ import annotations
 

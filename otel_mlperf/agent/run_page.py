@@ -1,7 +1,7 @@
-"""How does the agent get the page of a run?
+"""Creation of the page of a run in a separate process.
 
-From a process of its own, which leaves the CPU to others and has a limited time: it reads the
-tables, for which the agent has neither the library nor the memory.
+That process leaves the CPU to other processes and has a limited time. It reads the tables, for
+which the agent has neither the library nor the memory.
 """
 
 from __future__ import annotations

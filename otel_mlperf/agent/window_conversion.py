@@ -1,7 +1,7 @@
-"""Which profiler windows has nobody converted yet, and what became of those that were?
+"""Queue of profiler windows that are not converted yet, and the results of conversions.
 
-The agent never reads a trace: a process of its own does, one at a time, for a limited time. What it
-leaves is one event of the agent's log, so that a new agent makes the same requests of it.
+The agent never reads a trace. A separate process does, one at a time, for a limited time. Its
+result is one event of the agent's log, so that a new agent makes the same requests of it.
 """
 
 from __future__ import annotations

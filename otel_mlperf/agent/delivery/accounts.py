@@ -1,9 +1,9 @@
-"""What became of every item, by signal and destination?
+"""Accounts of delivery: the fate of every item, by signal and destination.
 
-``created = delivered + rolled_up + unselected + lost{reason} + pending``, always. Span items are
-published section rows, drops of the full ring, sections open at a death, and events of profiler
-windows; metric items are the points collected. ``pending`` is what is known to wait, not the
-difference of the rest.
+The identity ``created = delivered + rolled_up + unselected + lost{reason} + pending`` always holds.
+Span items are published section rows, drops of the full ring, sections open at a death, and events
+of profiler windows. Metric items are the points collected. ``pending`` counts the items that are
+known to wait; it is not the difference of the other terms.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""How does a file grow by what belongs together, so that a kill or a full disk leaves nothing half?
+"""Append to a file such that a kill or a full disk leaves no partial record behind.
 
-Whoever writes it notes how much of it is whole, after it was written: the rest is cut off.
+The writer notes the size of the complete part after each write. Anything behind that size is
+truncated by the next write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spans and points as destinations see them, and batches as they wait on disk."""
+"""Conversion of spans and points to items of destinations, and the encoding of stored batches."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""What is a destination, what is it given, and what may it say of it?
+"""Interface of destinations: the batches that they receive and the verdicts that they return.
 
-The socket for everything that spans and metric points go to: a server, the run folder, a tracker of
-experiments. One is made by a *factory* from a ``Site``; the factory returns None where nobody asked
-for its destination. It is named in ``destination_list.BUILT_IN``, or is an entry point of the group
+A destination accepts spans and metric points: a server, the run folder, a tracker of experiments. A
+*factory* makes it from a ``Site``, and returns None where nobody configured that destination.
+Factories are listed in ``destination_list.BUILT_IN``, or are entry points of the group
 ``otel_mlperf.destinations``.
 
-The agent accounts for each destination by its name: ``created = delivered + rolled_up +
-unselected + lost{reason} + pending``. What a destination says of a batch is all that it has to do
-for that. A batch that was not taken waits on disk, is offered again, and survives the agent.
+The agent accounts for each destination by its name: ``created = delivered + rolled_up + unselected
++ lost{reason} + pending``. A destination contributes to that only by its verdict on each batch. A
+batch that was not accepted is stored on disk, is offered again, and survives the agent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which destinations does this agent deliver to?"""
+"""List of the destinations to which this agent delivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batches does a mark make for which destination, and when are metrics due?"""
+"""Emission of batches: the batches of each mark for each destination, and the metric interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does an MLflow server answer to a call of its REST API, and is asking again of any use?"""
+"""Client of MLflow's REST API that distinguishes retryable failures from permanent refusals."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """MLflow as a destination: each point once, and the page of the run as an artifact.
 
-MLflow keeps one of several points that are equal in key, value, step and time: a point that is not
-known to have arrived is sent again. If it refuses points, the rest arrive by halves. The page is
-uploaded where the server stores artifacts itself; any other store (a shared folder, a bucket) is
-written by MLflow's library, which the agent does not load.
+MLflow deduplicates points that are equal in key, value, step and time. A point that is not known to
+have arrived is therefore sent again. If MLflow refuses a batch, the batch is halved until only the
+refused points are left out. The page is uploaded where the server stores artifacts itself. Any
+other store (a shared folder, a bucket) is written by MLflow's library, which the agent does not
+load.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How does a point of a run look in MLflow: under which key, with which value?
+"""Keys and values of a run's points, parameters and tags in MLflow.
 
-MLflow takes letters, digits, ``_``, ``-``, ``.``, ``:``, spaces and slashes in a key, 250 of them,
-and no key that would be another if it were a path.
+MLflow accepts letters, digits, ``_``, ``-``, ``.``, ``:``, spaces and slashes in a key, at most 250
+of them. It refuses a key that would change when normalized as a path.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which run of the server is ours, and what is said of it beside its points?
+"""The MLflow run of a run: its creation, its parameters and tags, and its status.
 
-All agents of a run tell one run of MLflow, which has no way to make one only if there is none: so
-the agent with rank 0 makes it, and the others wait for it. Which one is meant says a tag that it
-gets afterwards: where two were made, because the first answer was late, all still tell the same
-one, and the other is taken away at the end.
+All agents of a run report to one MLflow run. MLflow cannot create a run only if it is missing.
+Therefore the agent with rank 0 creates the run, and the other agents wait for it. A tag that is set
+after the creation identifies the run. If two were created, because the first answer was late, all
+agents still report to the tagged one, and the other one is deleted at the end.
 """
 
 from __future__ import annotations

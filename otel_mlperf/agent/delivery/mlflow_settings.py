@@ -1,4 +1,4 @@
-"""Which MLflow server do its own variables name, and how is it reached?"""
+"""Settings of the MLflow server: endpoint, login and run, from MLflow's own variables."""
 
 from __future__ import annotations
 

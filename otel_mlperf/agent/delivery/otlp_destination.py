@@ -1,7 +1,7 @@
-"""The destination of spans and metrics that is an OTLP server.
+"""Destination that sends spans and metrics to an OTLP server.
 
-What a server cannot read is halved until the one span, or metric, is alone; that one is counted as
-lost, and all others arrive.
+A request that the server cannot read is halved until a single span, or metric, is isolated. That
+item is counted as lost, and all other items arrive.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which requests wait for a server, and what became of the others?
+"""Outbox of requests: persistent queue on disk, with the outcome of each request.
 
-The outbox: one file each in ``requests/``, numbered in the order in which they were made, so a
-crash or a server that is away loses none. ``outcomes.log`` says what became of each; a replayed
-request that it knows is not sent again. The files' size is bounded: over it the oldest go first,
-counted as lost.
+Each request is one file in ``requests/``, numbered in the order of creation. Neither a crash nor a
+server that is away loses a request. ``outcomes.log`` records the outcome of each request; a
+replayed request whose outcome is known is not sent again. The total size of the files is bounded.
+Above the limit the oldest requests are dropped and counted as lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The destination of spans that is the program's own tracer provider (``provider="join"``).
+"""Destination of spans that is the program's own tracer provider (``provider="join"``).
 
-Each batch goes to the process of its rank, which passes the spans to its span processors and
-answers. What a process has not taken when it ends is lost as ``process_ended``.
+Each batch goes to the process of its rank. That process passes the spans to its span processors and
+answers. Spans that a process has not accepted when it ends are lost as ``process_ended``.
 """
 
 from __future__ import annotations

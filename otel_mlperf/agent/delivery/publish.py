@@ -1,7 +1,8 @@
-"""What does the agent tell the training processes: what was read last, and which warnings hold?
+"""Publication of current readings and active warnings to the training processes.
 
-Written beside the journals each time that a source was read, every five seconds at least. It is
-not part of what a new agent replays: it is of the moment.
+The file is stored next to the journals. It is written each time a source was read, and at least
+every five seconds. It is no part of what a new agent replays, because it describes the present
+only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""When are processes told what their sections took, as far as it was added up?
+"""Publication of section sums to the processes, as far as the agent has added them up.
 
-After each look: what comes later they find in their own rings, as long as those hold it.
+The sums are written after each look. Processes find later rows in their own rings, as long as the
+rings still contain them.
 """
 
 from __future__ import annotations

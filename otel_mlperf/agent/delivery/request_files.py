@@ -1,6 +1,6 @@
-"""What is a request called while it waits on disk, and how is it noted what became of it?
+"""File names of waiting requests, and the log lines of their outcomes.
 
-A file's name says all of a request that is not its body; a line of the log is one outcome.
+A file's name contains everything about a request but its body. A line of the log is one outcome.
 """
 
 from __future__ import annotations

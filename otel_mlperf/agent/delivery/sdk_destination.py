@@ -1,8 +1,9 @@
 """Destinations that are exporters of the OpenTelemetry SDK, named by the standard variables.
 
-An exporter reports success or failure, without a reason. A failure is taken for an outage, in which
-the batch waits. After several failures a single item of the batch is tried: an exporter that takes
-it works, and what it still refuses alone is lost as ``exporter_failed``.
+An exporter reports success or failure, without a reason. A failure is treated as an outage, during
+which the batch waits. After several failures a single item of the batch is tried. If the exporter
+accepts that item, the exporter works. Items that it still refuses alone are then lost as
+``exporter_failed``.
 """
 
 from __future__ import annotations

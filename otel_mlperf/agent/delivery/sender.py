@@ -1,8 +1,8 @@
-"""Who offers the batches of the outbox to their destinations, and what if one is not taken?
+"""Sender threads: offer the batches of the outbox to their destinations, with retries.
 
-One thread for each destination and signal, so that spans do not wait behind metrics, nor a server
-behind another. A batch is offered until it is taken or refused, for as long as the outbox has room:
-this is where a retry waits.
+Each signal of each destination has its own thread. Spans do not wait behind metrics, and no server
+waits behind another. A batch is offered until it is accepted or refused, for as long as the outbox
+has room. The wait before a retry happens in this thread.
 """
 
 from __future__ import annotations

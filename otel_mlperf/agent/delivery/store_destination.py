@@ -1,4 +1,4 @@
-"""How do spans and rows get into the tables of the run folder, and how is it kept small?"""
+"""Destination that writes spans and rows into the tables of the run folder, below a size limit."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How do points get into event files that TensorBoard shows, each once?
+"""Destination that writes points into event files of TensorBoard, each point once.
 
-A folder for each rank, so that TensorBoard draws the ranks as lines of one chart. How much of each
-file is whole is noted after each batch: what an agent that was killed, or a full disk, left behind
-that is cut off before the batch is written again.
+Each rank has its own folder, so that TensorBoard draws the ranks as lines of one chart. The size of
+the complete part of each file is noted after each batch. Anything behind it, left by a killed agent
+or a full disk, is truncated before the batch is written again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which points of a batch are one row, and how is a value written that JSON has no word for?"""
+"""Rows of points with the same step and time, and JSON-safe values of points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a point called in a tracker, and under which rank does it stand there?"""
+"""Names of a point's curve in a tracker, by group and rank."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""How do points get into trackio, each once, without its library?
+"""Destination that writes points into trackio's inbox, each point once, without its library.
 
-By its inbox: a folder of files that its dashboard takes into its database, and then removes. Each
-batch is one file, whose name and whose records' ids follow from the batch. So what an agent wrote
-and did not know of before it was killed replaces itself; trackio leaves out what it has already.
-The page of the run is put among the files of its project, where ``trackio.save`` puts them.
+The inbox is a folder of files. trackio's dashboard imports the files into its database and removes
+them. Each batch is one file. Its name and the ids of its records are derived from the batch. If an
+agent was killed before it had noted a file, the next agent replaces the same file, and trackio
+skips records that it already has. The page of the run is put among the files of its project, where
+``trackio.save`` puts them.
 
 Format: ``fragments.py`` of trackio, ``FRAGMENT_VERSION`` 1, since 0.28; ``project_media_dir``.
 """

@@ -1,9 +1,10 @@
-"""How do points get into a file of Weights & Biases, each once?
+"""Destination that writes points into a file of Weights & Biases, each point once.
 
-One file for each host, whatever becomes of agents and processes: what ``wandb sync`` uploads is the
-same again each time. How much of it is whole is noted after each batch; that all have ended stands
-behind that, and is cut off where the run goes on. Nothing is read behind it: so the end waits for
-the page of the run, a file beside, as long as the agent has one made.
+Each host has one file, independent of how many agents and processes there were. ``wandb sync``
+therefore uploads the same content each time. The size of the complete part is noted after each
+batch. The end record is stored behind that part and is truncated when the run goes on. W&B reads
+nothing behind an end record. Therefore the end waits for the page of the run, a separate file, if
+the agent has one made.
 """
 
 from __future__ import annotations

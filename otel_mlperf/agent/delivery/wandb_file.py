@@ -1,4 +1,4 @@
-"""A run's ``.wandb`` file: its records, and their framing in the file."""
+"""Format of a run's ``.wandb`` file: its records, and their framing in the file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Is a file of Weights & Biases on its way to their server while it grows?
+"""Upload of a growing file of Weights & Biases to their server.
 
-W&B's own command reads and uploads it, in a process of its own, which ends by itself behind the end
-of the run. It says itself when the agent has gone: it then has a while for the rest if the run has
-ended, and none if the agent was killed, for the next one starts it again.
+W&B's own command reads and uploads the file, in a separate process. That process ends by itself at
+the end of the run. It detects itself when the agent has gone. If the run has ended, it then has a
+limited time for the rest. If the agent was killed, it ends immediately, because the next agent
+starts it again.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What follows from it: steps, self times, which traces are kept, metric series and points."""
+"""Derivation from rows: steps, self times, sampled traces, metric series and points."""

@@ -1,8 +1,9 @@
-"""What did aggregated sections add up to, and from whose own time is it taken?
+"""Rows of aggregated sections, and the self time that they take from the enclosing section.
 
-In a step the step itself says how much (``Kind.SECTION`` payload ``g``); outside of steps, cells
-grow from mark to mark. Either way an aggregate's own time is taken from the row of the section that
-it was spent in, so that the rows of a step, or of the run, add up.
+In a step, the step's own row reports the sums (``Kind.SECTION`` payload ``g``). Outside steps,
+cells grow from mark to mark. In both cases the self time of an aggregate is subtracted from the row
+of the section in which it was spent. The rows of a step, or of the run, therefore sum to its
+duration.
 """
 
 from __future__ import annotations

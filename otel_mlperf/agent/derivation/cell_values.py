@@ -1,4 +1,4 @@
-"""What do the cells of a journal hold: counters, gauges, histograms?"""
+"""Values of a journal's cells: counters, gauges, histograms."""
 
 from __future__ import annotations
 

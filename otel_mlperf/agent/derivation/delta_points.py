@@ -1,7 +1,7 @@
 """Metric points of delta temporality: the growth of each series since its previous export.
 
-The previous totals are part of the agent's state. A replay therefore makes the same requests again,
-and the sum of all deltas is the cumulative total, less requests that are counted as lost.
+The previous totals are part of the agent's state. A replay therefore makes the same requests again.
+The sum of all deltas is the cumulative total, less requests that are counted as lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Section rows of ended steps with their self times.
 
-Time between asking for a batch and getting it is a wait for data, whatever sections the loader has:
-they are parts of the wait and take nothing from it.
+The time between the request of a batch and its arrival is a wait for data. Sections of the loader
+in that time are parts of the wait and subtract nothing from it.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""GPU times of sections and steps, derived from stamps: time, idle, and who waited for whom.
+"""GPU times of sections and steps, derived from stamps: duration, idle time, pace.
 
-A section's stamps arrive some time after its row, so the derivation of rows does not wait for them:
-only the spans of sampled steps do, for a bounded number of marks, to be sent with their GPU time.
+A section's stamps arrive some time after its row. The derivation of rows does not wait for them.
+Only the spans of sampled steps wait, for a bounded number of marks, to be sent with their GPU time.
 
-**Idle** is the time between the step's stamps that is in none of the sections that give the device
-work. The device did idle then, if only those sections give it work. Idle time inside them, because
-their work comes too slowly, is not seen.
+**Idle** is the time between the step's stamps in which none of the sections that give the device
+work is active. The device was idle then, if only those sections give it work. Idle time inside
+them, because their work arrives too slowly, is not detected.
 
 **Pace.** A stamp that is passed as soon as it is recorded (within ``_SOON_NS``, or a hundredth of
-the step) found a device with nothing to do: the host paced the time since the stamp before.
-A stamp that is passed later stood behind other work: the device paced that time. The comparison
-needs the difference between the two clocks, of which bounds are known: each stamp is passed after
-it was recorded, and before it was found passed. Where they do not decide, the pace is unknown.
+the step) found a device with nothing to do. The host then paced the time since the previous stamp.
+A stamp that is passed later waited behind other work; the device paced that time. The comparison
+needs the difference between the two clocks. Its bounds are known: each stamp is passed after it was
+recorded, and before it was found passed. Where the bounds do not decide, the pace is unknown.
 """
 
 from __future__ import annotations

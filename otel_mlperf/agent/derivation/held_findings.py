@@ -1,8 +1,8 @@
-"""How are findings that hold while a run goes on told to servers: as spans, and as a metric?
+"""Spans and metric series of the findings that hold while a run goes on.
 
-One that begins to hold is a span without length below the run's own, whose span is sent only when
-the run ends. As long as it holds it is a series of the metric. Both follow from the events, so that
-an agent that replays says the same.
+A finding that starts to hold becomes a span without length below the run's own span, which is sent
+only when the run ends. As long as it holds, it is a series of the metric. Both are derived from the
+events, so that an agent that replays reports the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What do one journal's rows since the last mark mean, and how did its run end?"""
+"""Derivation from one journal's rows since the last mark, and the outcome of its run."""
 
 from __future__ import annotations
 

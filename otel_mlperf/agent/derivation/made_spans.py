@@ -1,9 +1,10 @@
-"""Which spans does the agent make itself, that no program recorded?
+"""Spans that the agent makes itself: segments of long open sections, and device losses.
 
-A section that is open for hours leaves every ten minutes a finished child, a *segment*; it is sent
-itself once, when it ends. A device that stops answering, or is there again, is a span without
-length below the run's own. The ids of both follow from what was read, so that an agent that replays
-sends the same. Segments are no items of the accounts; moments of devices are, like every section.
+A section that is open for hours emits a finished child every ten minutes, a *segment*. The section
+itself is sent once, when it ends. A device that stops answering, or answers again, is a span
+without length below the run's own. The ids of both are derived from what was read, so that an agent
+that replays sends the same. Segments are no items of the accounts; device moments are, like every
+section.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is the work on one journal at one mark done with?"""
+"""Task and outcome of the derivation for one journal at one mark."""
 
 from __future__ import annotations
 

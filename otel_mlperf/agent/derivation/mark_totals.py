@@ -1,7 +1,7 @@
-"""What is so at a mark: what programs have counted, what journals lost, what is open since when?
+"""State gauges and cumulative totals published at each mark: counters, losses, open sections.
 
-A rank's series is the sum over its processes: those that are alive, and what those that have ended
-had counted. Gauges are as the process that is read last set them.
+A rank's series is the sum over its processes: those that are alive, and the totals of those that
+have ended. A gauge has the value of the process that is read last.
 """
 
 from __future__ import annotations

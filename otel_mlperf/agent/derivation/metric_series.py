@@ -1,11 +1,11 @@
-"""Which metric series does a rank, or the node, have, and how do they become metric points?
+"""Metric series of a rank or the node, and their conversion to metric points.
 
-Histograms see every step and section, whatever is kept as spans. A series belongs to the rank, not
-to a process: forked children of a rank add to the same ones.
+Histograms count every step and section, whether sampled as spans or not. A series belongs to the
+rank, not to a process. Forked children of a rank add to the same series.
 
-Each new series starts with a zero point in front of its first value: Prometheus' ``rate()`` cannot
-see what the first point of a series adds. Totals that began elsewhere do not: what came together
-before is no increase. Readings bear the time at which they were read.
+Each new series starts with a zero point before its first value, because Prometheus' ``rate()``
+cannot see what the first point of a series adds. Totals that started elsewhere have no zero point:
+what they had counted before is no increase. Readings have the time at which they were read.
 """
 
 from __future__ import annotations

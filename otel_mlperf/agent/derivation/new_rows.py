@@ -1,4 +1,4 @@
-"""Which of a journal's new rows can be worked out now, and which must wait?"""
+"""New rows of a journal, split into rows that can be derived now and rows that must wait."""
 
 from __future__ import annotations
 

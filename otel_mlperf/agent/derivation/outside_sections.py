@@ -1,7 +1,7 @@
-"""What was each section outside steps: where did it run, below what, and how much was its own?
+"""Sections outside steps: track, path and self time of each.
 
-They end one by one, children before parents; self time comes from how much of it its children have
-covered.
+Sections end one by one, children before parents. Self time is the duration less the time that the
+children have covered.
 """
 
 from __future__ import annotations

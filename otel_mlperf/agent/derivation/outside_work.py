@@ -1,8 +1,8 @@
 """Derivation from sections outside steps: rows, histograms, and the sampled ones as spans.
 
-Epochs, validation, checkpoints, set-up, requests, and code without steps. Each is measured by its
-path (the names from below the run span), and sampled by its name; a request, which is a trace of
-its own, with everything inside it or not at all.
+These are epochs, validation, checkpoints, set-up, requests, and code without steps. Each section is
+measured by its path (the names from below the run span) and sampled by its name. A request is a
+trace of its own. It is sampled with everything inside it, or not at all.
 """
 
 from __future__ import annotations

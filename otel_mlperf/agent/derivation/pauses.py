@@ -1,8 +1,9 @@
-"""Which section did a garbage collection fall into, whatever was half entered or left then?
+"""Placement of garbage collections in the section that encloses them.
 
-A collection may come between a section's clock and its place in the program's context, so the
-recorder writes its time and track only. What it fell into is what holds all of it: two sections of
-one thread are never both half inside it, for it is one call on that thread.
+A collection may happen between a section's clock and its place in the program's context. The
+recorder therefore writes its time and track only. The enclosing section is one that contains all of
+the collection. Two sections of one thread are never both half inside it, because it is one call on
+that thread.
 """
 
 from __future__ import annotations

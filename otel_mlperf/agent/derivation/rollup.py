@@ -1,7 +1,7 @@
-"""How does a trace stay within what a screen can show, without losing time?
+"""Roll-up of the short sections of a trace that exceeds its span budget.
 
-Over budget, the longest sections stay (with everything above them); the rest is rolled up: one
-span for each parent and name, with count, sum, min and max. Durations of spans and roll-ups add up
+Over budget, the longest sections are kept, with everything above them. The rest is rolled up: one
+span for each parent and name, with count, sum, min and max. The durations of spans and roll-ups sum
 to the trace's total exactly.
 """
 

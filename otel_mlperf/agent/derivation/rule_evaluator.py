@@ -1,8 +1,8 @@
-"""Which warnings hold, by the rules and by what is measured?
+"""Evaluation of the warning rules against the measured values.
 
-A warning begins when its condition has held for as long as its rule says, is the same one as long
-as it goes on, and ends when the condition has not held for half a minute: one that comes and goes
-is one warning.
+A warning starts when its condition has held for as long as its rule requires. It remains the same
+warning as long as it goes on. It ends when the condition has not held for half a minute. A
+condition that comes and goes is therefore one warning.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What do the calls of each name come to, since the begin and since each mark?
+"""Running sums of the calls of each section name, since the start and since each mark.
 
-Of every row that comes, whatever else becomes of it, so that the process itself can be told.
+Every row that arrives is added, whatever else becomes of it. The process itself can then be given
+the sums.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Which points of curves follow from steps, logged values, readings, findings and ends?
+"""Points of curves for trackers: from steps, logged values, readings, findings and outcomes.
 
-One for each row of the run's tables, so that a tracker shows what they hold. What belongs to no
-step is put at the last one that had ended by then. They wait in the agent's state for their batch.
+There is one point for each row of the run's tables, so that a tracker shows the same values. A
+point that belongs to no step gets the number of the last step that had ended by then. Points wait
+in the agent's state for their batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How long did sections take, call by call: for the histograms of the tables and of the server?
+"""Histograms of section durations, call by call, for the tables and the server.
 
-Every call that ended counts, whatever is kept as spans. What the program says of the most that a
-call is to take is held against each of them, so that the share within it is exact.
+Every call that ended counts, whether sampled as a span or not. Each call is compared with the bound
+that the program declares, so that the share within the bound is exact.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What did the sections that measure it use, all of their calls together?
+"""Resource use of measured sections, summed over all of their calls.
 
-Each call says it in its payload. Here every call counts, whatever is kept as spans.
+Each call reports its use in its payload. Every call counts here, whether sampled as a span or not.
 """
 
 from __future__ import annotations

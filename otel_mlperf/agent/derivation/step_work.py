@@ -1,4 +1,4 @@
-"""What follows from the steps that have ended: rows, histograms, and which are kept as spans?"""
+"""Derivation from ended steps: rows, histograms, and the sampled ones as spans."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What comes in: rows of the journals, and the log that makes them survive the agent."""
+"""Intake of rows from the journals, and the log that makes them survive the agent."""

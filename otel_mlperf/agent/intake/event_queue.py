@@ -1,7 +1,7 @@
-"""Which events are written down and wait to be acted upon?
+"""Queue of durable events that wait to be processed.
 
-Rows come as fast as programs make them, and working them out may take longer. So what is durable
-waits in order, and what is much waits on disk alone: memory does not grow with what is behind.
+Programs may make rows faster than the agent can process them. Durable events wait in order. Large
+backlogs wait on disk alone, so that memory does not grow with the backlog.
 """
 
 from __future__ import annotations

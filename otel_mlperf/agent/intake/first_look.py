@@ -1,9 +1,10 @@
-"""Who makes room in the journals while the agent is still being loaded?
+"""Thread that makes room in the journals while the agent is still being loaded.
 
-What the agent needs takes half a second of a core to load, and longer beside a program that wants
-all of them; a program that begins with a burst fills its ring in less. So before anything else a
-thread that needs the standard library alone looks at the journals that no agent has looked at yet,
-and moves their rows into a file beside each (see ``journal.moved_rows``), where they are read.
+Loading the agent takes half a second of a core, and longer next to a program that uses all cores. A
+program that starts with a burst fills its ring in less time. Therefore this thread starts before
+anything else and needs the standard library alone. It reads the journals that no agent has read yet
+and moves their rows into a file next to each journal (see ``journal.moved_rows``). Readers find
+them there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which journal files of a folder are open, and what if one is removed or cut short meanwhile?"""
+"""Open journal files of a folder, including files that are removed or truncated meanwhile."""
 
 from __future__ import annotations
 

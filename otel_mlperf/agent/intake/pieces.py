@@ -1,7 +1,8 @@
-"""How is what one look finds in a journal cut into pieces that can be worked out one by one?
+"""Pieces of one look's rows that can be processed one by one.
 
-A section's row comes when it ends, behind those of all inside it. So each piece says which sections
-around its rows end in a later one: to what is worked out at its end they are open, as they were.
+A section's row is written when the section ends, after those of everything inside it. Each piece
+therefore lists the sections around its rows that end in a later piece. At the end of the piece they
+are treated as open, as they were.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who makes room in the journals while the agent is at work on what was in them?"""
+"""Thread that makes room in the journals while the agent processes earlier rows."""
 
 from __future__ import annotations
 

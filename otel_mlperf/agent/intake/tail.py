@@ -1,6 +1,6 @@
-"""Which journals are there on this node, and what is new in each?
+"""Reader of all journals on this node, and of what is new in each.
 
-Turns memory into events. What was read is freed only after the events are durable.
+It turns memory into events. Rows that were read are freed only after their events are durable.
 """
 
 from __future__ import annotations

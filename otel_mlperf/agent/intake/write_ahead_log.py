@@ -1,8 +1,8 @@
-"""How do events survive the agent?
+"""Write-ahead log of events that survives the agent.
 
-Segments ``wal-00000001`` in the agent's folder, append-only: each record is its length, a CRC-32
-and MessagePack. A record counts once it is whole; what follows a torn one, or one that is no event,
-is not read. A segment is removed when a state that contains it has been written.
+Segments ``wal-00000001`` in the agent's folder are append-only. Each record is its length, a CRC-32
+and MessagePack. A record counts once it is complete. Nothing is read behind a torn record or one
+that is no event. A segment is removed when a state that contains it has been written.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The one place that composes the agent: its loop, its process, recovery."""
+"""Composition of the agent: its loop, its process, recovery."""

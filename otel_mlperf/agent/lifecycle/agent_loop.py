@@ -1,9 +1,9 @@
-"""What does the agent do, and when?
+"""Main loop of the agent: intervals of reading, derivation and flushing.
 
-Twice a second, and sooner when a glance shows that a journal fills up or has ended, it reads the
-journals and makes what it read durable; every second it works that out, while a thread goes on
-making room in the journals; the tables follow more and more rarely. When the last journal has ended
-it delivers what waits, for a limited time, and leaves.
+The agent reads the journals twice a second and makes the rows durable. It reads sooner when a
+glance shows that a journal fills up or has ended. Every second it processes the rows, while a
+thread goes on making room in the journals. The tables are flushed at growing intervals. When the
+last journal has ended, the agent delivers what waits, for a limited time, and ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How does the agent live beside a job without disturbing it, and end after it?
+"""Process of the agent: started next to a job without disturbing it, and ended after it.
 
-In a process of its own, which leaves the job. Where no process can be started it is a thread of the
-program. Of several ranks of a node one thread serves all, as one agent would; the others wait until
-their journal has been read, or that one is gone.
+The agent runs in a process of its own, which leaves the job. Where no process can be started, the
+agent is a thread of the program. Of several ranks of a node, one thread serves all, as one agent
+would. The other threads wait until their journal has been read, or until that thread has gone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is made of a run when it has ended, for those that take it?
+"""The page of an ended run, for destinations that accept reports.
 
-Its page, by the agent that has rank 0: a run has one.
+The agent that has rank 0 makes it, because a run has one page.
 """
 
 from __future__ import annotations

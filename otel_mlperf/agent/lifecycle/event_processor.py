@@ -1,7 +1,7 @@
-"""What follows from each event, for every journal of the node?
+"""Event processor: applies each event to the state, for every journal of the node.
 
-A function of the events alone: given the same ones in the same order, a new agent writes the same
-parts and makes the same requests.
+The result is a function of the events alone. Given the same events in the same order, a new agent
+writes the same parts and makes the same requests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The folder of a node's agent in a run folder, and the lock of the agent that works in it.
 
-It is ``agent/<host>``, or ``agent/<host>-2`` and so on where an agent of another machine or
-container with the same host name works in the first ones. An agent that was killed leaves its lock
-to the next one, which goes on with what it finds.
+The folder is ``agent/<host>``. It is ``agent/<host>-2`` and so on where an agent of another machine
+or container with the same host name works in the first ones. An agent that was killed leaves its
+lock to the next one, which continues with what it finds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What do the running agent and the recovery of what one left both put together?"""
+"""Components that the running agent and the recovery have in common."""
 
 from __future__ import annotations
 

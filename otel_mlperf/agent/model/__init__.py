@@ -1,1 +1,1 @@
-"""What the parts of the agent share: options, state, events, the shape of a kept span, sampling."""
+"""Data model of the agent: options, state, events, sampled spans, sampling."""

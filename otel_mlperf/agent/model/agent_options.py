@@ -1,4 +1,4 @@
-"""Which settings does the agent work by?"""
+"""Settings of the agent."""
 
 from __future__ import annotations
 

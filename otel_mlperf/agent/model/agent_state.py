@@ -1,7 +1,7 @@
-"""What does the agent know that it could not read again from a journal?
+"""State of the agent that cannot be read again from a journal.
 
-One tree of structs, written whole after every flush; a new agent loads it and replays the events
-that came after.
+It is one tree of structs, written as a whole after every flush. A new agent loads it and replays
+the events that came after.
 """
 
 from __future__ import annotations

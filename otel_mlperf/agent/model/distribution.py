@@ -1,4 +1,4 @@
-"""How is a histogram of the program added up over processes, and in which buckets is it sent?"""
+"""Distributions of the program's histograms: their sum over processes, and the buckets sent."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What happened, as the agent wrote it down before acting on it?
+"""Events of the agent, logged before they are processed.
 
 Everything that the agent derives (tables, histograms, requests) is a function of these events in
-order. They are durable first, so a new agent that replays them arrives at the same result, down to
-the bytes of each request. For that reason time, readings and cells are in the events too.
+order. Events are durable first. A new agent that replays them therefore arrives at the same result,
+down to the bytes of each request. For that reason time, readings and cells are in the events too.
 """
 
 from __future__ import annotations

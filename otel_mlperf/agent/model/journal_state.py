@@ -1,6 +1,7 @@
-"""What does the agent know of one journal that it could not read again?
+"""State of one journal that the agent could not read again.
 
-Where reading goes on, what its numbers mean, and the rows that wait, as the bytes that came.
+It contains the position of the reader, the meaning of the journal's numbers, and the waiting rows
+as the bytes that came.
 """
 
 from __future__ import annotations

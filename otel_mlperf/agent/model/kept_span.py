@@ -1,4 +1,4 @@
-"""A section that is kept as a span."""
+"""A section that is sampled as a span."""
 
 from __future__ import annotations
 

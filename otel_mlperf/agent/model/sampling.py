@@ -1,10 +1,16 @@
-"""Which steps and sections are kept as spans, of the many that are only measured, and how many?
+"""Sampling of steps and sections as spans, and the span budgets.
 
-Kept are the first five, one in a hundred (the same on all ranks), and on the rank that saw it what
-ran in a profiler window, and, each with a limit a minute, what took over twice the median of the
-last hundred and what ended in an error; last, without a limit, what takes longer than all that was
-kept before, so that the slowest can be opened. Outside steps the same holds by name. Time is
-the time of the events, so a replay decides alike.
+All steps and sections are measured. These are sampled as spans:
+
+- The first five, and one in a hundred, the same on all ranks.
+- On the rank that saw it, what ran in a profiler window.
+- On the rank that saw it, what took over twice the median of the last hundred, and what ended in an
+  error, each with a limit a minute.
+- On the rank that saw it, what takes longer than everything sampled before, without a limit. The
+  slowest one can thus be opened.
+
+Outside steps the same holds by name. Time is the time of the events, so that a replay decides
+alike.
 """
 
 from __future__ import annotations

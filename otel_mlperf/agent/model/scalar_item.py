@@ -1,4 +1,4 @@
-"""What is one point of a curve, as trackers of experiments draw them?"""
+"""One point of a curve, as trackers of experiments draw them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is read beside the journals: host, processes, control groups and GPUs."""
+"""Readings of the node: host, processes, control groups and GPUs."""

@@ -1,9 +1,9 @@
-"""Who reads the GPUs that a rank sees and the agent of its node does not?
+"""Sampler of the GPUs that a rank sees and the agent of its node does not.
 
-Every rank starts an agent; all but one find that the node is served. Such a one lives in the
-control group of its rank, so where GPUs are hidden from the agent it stays as a *sampler*: it
-reads those of every vendor and nothing else, hands that over, and ends when the ranks that see the
-same GPUs have ended. The training process has no part in it.
+Every rank starts an agent; all but one find that the node is served. Such an agent runs in the
+control group of its rank. Where GPUs are hidden from the serving agent, it stays as a *sampler*.
+The sampler reads the GPUs of every vendor and nothing else, and passes the readings to the agent.
+It ends when the ranks that see the same GPUs have ended. The training process has no part in it.
 """
 
 from __future__ import annotations

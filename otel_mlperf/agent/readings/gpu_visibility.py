@@ -1,10 +1,10 @@
-"""Which GPUs does each process of the node see, and what was read of those that the agent does not?
+"""Visibility of GPUs by process, and the readings of GPUs that the agent does not see.
 
 Where every task has a control group or container of its own (Slurm), the agent sees the GPUs of the
-task that has started it, and samplers in the others see theirs. They meet at small files beside the
-journals, each replaced as a whole: ``agent.gpus`` and ``<journal>.gpus`` say who sees what,
-``<key>.sampled`` what a sampler has read. Who writes those is ``gpu_sidecar``; the agent reads them
-as one more source, ``TaskGpus``.
+task that started it. Samplers in the other tasks see theirs. They communicate by small files next
+to the journals, each replaced as a whole: ``agent.gpus`` and ``<journal>.gpus`` record who sees
+what, ``<key>.sampled`` contains what a sampler has read. ``gpu_sidecar`` writes the samplers'
+files; the agent reads them as one more source, ``TaskGpus``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""When is each source read, and of which rank is what it says?
+"""Schedule of the readings of each source, and their assignment to ranks.
 
-A reading of a training process is its rank's. So is that of a GPU which the rank uses: PyTorch
-tells once there are tensors on it, before that the variables that the process was started with.
-Everything else is the node's.
+A reading of a training process belongs to its rank. So does that of a GPU which the rank uses.
+PyTorch reports the GPU once there are tensors on it; before that, the variables that the process
+was started with decide. Everything else belongs to the node.
 
-What changes is known from two readings on. Host and processes are therefore read at each look in
-the first seconds of a rank's steps, and GPUs each second: so a short run has some, too. Not GPUs
-that a sampler reads for a task.
+Rates need two readings. Host and processes are therefore read at each look in the first seconds of
+a rank's steps, and GPUs each second. A short run thus has rates, too. GPUs that a sampler reads for
+a task are excepted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Which sensors does the agent read, at which level?
+"""Set of the sensors that the agent reads, by level.
 
-What may wait for a driver or a disk is read in a thread of its own, with a deadline; the rest takes
-microseconds and is read between two looks at the journals. One of them is the agent's own.
+Sensors that may wait for a driver or a disk are read in a thread of their own, with a deadline. The
+others take microseconds and are read between two looks at the journals. One of the sensors is the
+agent's own.
 """
 
 from __future__ import annotations
