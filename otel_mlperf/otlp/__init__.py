@@ -1,1 +1,1 @@
-"""How does telemetry get from numpy columns to an OTLP server that really accepted it?"""
+"""OTLP: encoding of telemetry from numpy columns, and its confirmed delivery to a server."""

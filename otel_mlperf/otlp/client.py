@@ -1,7 +1,7 @@
-"""What became of a request: delivered, and how much of it, or what is to be done with it?
+"""OTLP client over HTTP: sends a request and reports its outcome.
 
-The server's answer is believed and nothing else. Only a 2xx status with an empty body or an export
-response is success; everything that is no clear word about *this* request means trying again.
+Only the server's answer decides about the outcome. Success is a 2xx status with an empty body or an
+export response. Any answer that is no clear statement about *this* request leads to a retry.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where to, and how, do the standard OTEL_EXPORTER_OTLP_* variables send a signal?
+"""Endpoint settings of a signal, from the standard OTEL_EXPORTER_OTLP_* variables.
 
-A variable of the signal (``OTEL_EXPORTER_OTLP_TRACES_TIMEOUT``) beats the general one. As the
-specification asks, a bad value is never an error: it warns, naming the variable, and the default
-holds. No warning and no ``repr`` shows a header's value, or the login or query of a URL.
+A variable of the signal (``OTEL_EXPORTER_OTLP_TRACES_TIMEOUT``) overrides the general one. As the
+specification requires, a bad value is never an error: a warning names the variable, and the default
+applies. No warning and no ``repr`` shows a header's value, or the login or query of a URL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What may be said of an exchange with a server: short, and with no secret of ours?"""
+"""Descriptions of failed exchanges with a server: short, and without our secrets."""
 
 from __future__ import annotations
 

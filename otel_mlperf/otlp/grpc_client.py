@@ -1,7 +1,7 @@
-"""OTLP over gRPC: the requests and outcomes of ``Client``, carried by grpcio.
+"""OTLP client over gRPC: the requests and outcomes of ``Client``, sent by grpcio.
 
-grpcio is a compiled library with threads of its own, so that it is loaded by the first request and
-never by the recorder: only the agent and commands send requests.
+grpcio is a compiled library with threads of its own. The first request loads it. The recorder never
+loads it, because only the agent and commands send requests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Into which buckets do durations fall, and how do histograms grow, merge and survive a restart?
+"""Histograms of durations with exponential or explicit buckets: recording, growth and merging.
 
-Both kinds take whole numpy arrays and are msgspec Structs, so that a snapshot is their encoding.
-Values are finite seconds; negative ones, which only a broken clock makes, count as zero, and
-values that are not finite are left out.
+Both kinds accept whole numpy arrays and are msgspec Structs, so that a snapshot is their encoding.
+Values are finite seconds. Negative values, which only a broken clock produces, count as zero.
+Values that are not finite are left out.
 """
 
 from __future__ import annotations

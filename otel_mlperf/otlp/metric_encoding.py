@@ -1,7 +1,7 @@
-"""How do metric points become the bytes of an ``ExportMetricsServiceRequest``?
+"""Encoding of metric points as the bytes of an ``ExportMetricsServiceRequest``.
 
 Points are cumulative or deltas. A first point of a new cumulative series should be zero at its
-start time: what a first point adds is invisible to Prometheus' ``rate()``.
+start time: Prometheus' ``rate()`` cannot see what a first point adds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client of a signal, by the protocol that its settings name."""
+"""Factory of the client of a signal, by the protocol that its settings name."""
 
 from __future__ import annotations
 

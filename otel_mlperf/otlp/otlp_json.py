@@ -1,7 +1,7 @@
 """Spans as lines of OTLP/JSON, as the Collector's file exporter writes them.
 
-One line is one ``ExportTraceServiceRequest``: ids in hexadecimal, 64-bit integers as text, which
-the Collector's ``otlpjsonfile`` receiver and other readers take back.
+One line is one ``ExportTraceServiceRequest``. Ids are hexadecimal, 64-bit integers are text. The
+Collector's ``otlpjsonfile`` receiver and other readers accept these lines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What do exponential histograms say of quantiles, alone or put together, and how exactly?
+"""Quantiles of exponential histograms, single or merged, and their error.
 
-A quantile is found as Prometheus finds it in a native histogram: the bucket that holds it is known,
-where in there it lies is taken to be even in the logarithm.
+A quantile is computed as Prometheus computes it in a native histogram. The bucket that contains it
+is known. Inside that bucket the values are assumed to be uniform in the logarithm.
 """
 
 from __future__ import annotations

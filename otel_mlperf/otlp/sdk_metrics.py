@@ -1,9 +1,11 @@
 """Metrics of the OpenTelemetry SDK (``MetricsData``) made from encoded requests of the run.
 
-A request has the same metrics as one to an OTLP server, with two differences. Of two points of a
-series (its zero and its first value) only the later one stays: some backends accept one point per
-series and request. Histograms have explicit buckets, as the SDK's have unless somebody asks for
-others: Prometheus' reader and Azure Monitor's exporter know no exponential ones.
+A request has the same metrics as one to an OTLP server, with two differences:
+
+- Of two points of a series (its zero and its first value) only the later one is kept. Some backends
+  accept one point per series and request.
+- Histograms have explicit buckets, as the SDK's have by default. Prometheus' reader and Azure
+  Monitor's exporter support no exponential ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Spans of the OpenTelemetry SDK (``ReadableSpan``) made from finished spans of the run.
 
-Only for what a user asked for by name: this loads ``opentelemetry.sdk``. Fields are those of the
-span that is sent by OTLP: kind, scope, status, events, links and flags.
+This module loads ``opentelemetry.sdk``; it is only for exporters that a user named. Fields are
+those of the span that is sent by OTLP: kind, scope, status, events, links and flags.
 """
 
 from __future__ import annotations

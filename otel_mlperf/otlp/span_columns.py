@@ -1,8 +1,8 @@
-"""What are spans as columns, and which bytes does every span of a request begin with?
+"""Columns of spans, and the encoded head with which every span of a request starts.
 
-A head has one width for all rows, so numpy fills it for all of them at once, as one structured
-array. What keeps the width fixed is all legal protobuf: numbers padded with continuation bytes, and
-a root, which has no parent field, stating its span id twice.
+A head has one width for all rows. numpy therefore fills all heads at once, as one structured array.
+The width is kept fixed by legal protobuf: numbers padded with continuation bytes, and a root, which
+has no parent field, that states its span id twice.
 """
 
 from __future__ import annotations

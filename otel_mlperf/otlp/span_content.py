@@ -1,9 +1,9 @@
-"""What a span holds beside its ids and times, in OTLP's terms and as bytes.
+"""Content of a span besides its ids and times, in OTLP's terms and as bytes.
 
-Live spans and rows of the run folder's table ``spans``, written as protobuf or as JSON: all of them
-come by here, so that a replay says what was sent the first time. The table has no columns for what
-few spans have: there an attribute stands for a field of OTLP, by the name that OpenTelemetry gives
-it for formats without that field.
+Live spans and rows of the run folder's table ``spans``, written as protobuf or as JSON, all pass
+through this module. A replay therefore sends what was sent the first time. The table has no columns
+for fields that few spans have. There an attribute stands for a field of OTLP, by the name that
+OpenTelemetry gives it for formats without that field.
 """
 
 from __future__ import annotations

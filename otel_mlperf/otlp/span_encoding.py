@@ -1,8 +1,8 @@
-"""How do columns of spans become the bytes of an ``ExportTraceServiceRequest``?
+"""Encoding of span columns as the bytes of an ``ExportTraceServiceRequest``.
 
 A span is a head of fixed width (``span_columns``) and a *tail* (``span_content``): its name and
 constant attributes, encoded once for all rows that share them. Rows of equal length form one
-matrix, so the cost is a few copies of memory and no Python object per span.
+matrix. The cost is a few copies of memory and no Python object per span.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Limits of spans that OpenTelemetry's standard variables set: counts and lengths.
 
-They hold where they are below the fixed bounds of the recorder. The SDK of Python drops the oldest
-attributes, events and links, and so does this; what is dropped is counted.
+A limit applies where it is below the fixed bound of the recorder. The SDK of Python drops the
+oldest attributes, events and links, and so does this module. Dropped items are counted.
 """
 
 from __future__ import annotations

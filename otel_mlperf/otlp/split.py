@@ -1,4 +1,4 @@
-"""How is a request that a server refuses cut into smaller ones, until all but the bad is taken?"""
+"""Bisection of refused requests, until every item but the unreadable ones is accepted."""
 
 from __future__ import annotations
 

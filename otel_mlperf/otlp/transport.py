@@ -1,8 +1,8 @@
-"""How does one HTTP exchange end in time and within bounds, whatever the server does?
+"""HTTP transport with a deadline for each exchange and bounds for answers.
 
 The standard library's ``http.client`` follows no redirect, reads no netrc and no proxy variable,
-and unpacks nothing; what it lacks is a deadline for a whole exchange and a bound for answers. Both
-are added beneath it, at the socket, where a server that sends one byte a second cannot pass.
+and unpacks nothing. It lacks a deadline for a whole exchange and a bound for answers. Both are
+added beneath it, at the socket, where a server that sends one byte a second cannot pass.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How are OTLP's shared messages written as protobuf bytes, and read back with bounds?
+"""Protobuf encoding of OTLP's shared messages, and a bounded decoder.
 
-Written by hand: the protobuf package would cost the agent a fifth of its memory budget, and a
-Python object per message is what makes the stock encoder slow.
+The encoder is written by hand. The protobuf package would cost the agent a fifth of its memory
+budget, and a Python object per message is what makes the stock encoder slow.
 """
 
 from __future__ import annotations
