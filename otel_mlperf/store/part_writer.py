@@ -1,8 +1,8 @@
-"""How do rows get into a run folder, whole or not at all, and in little memory?
+"""Writer of table parts in a run folder: atomic, and in little memory.
 
-For the agent. A part is written beside its place and renamed into it, so a reader never sees half
-of one, and writing the same number again replaces the same rows. pyarrow's own allocator keeps
-what it once had: it is told to use the system's, on one thread.
+Only the agent uses it. A part is written next to its place and renamed into it, so that a reader
+never sees a partial one. Writing the same number again replaces the same rows. pyarrow's own
+allocator keeps memory that it once had. It is configured to use the system's, on one thread.
 """
 
 from __future__ import annotations

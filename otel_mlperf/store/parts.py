@@ -1,8 +1,9 @@
-"""Which files make up a table, so that a row is seen once while others write and merge?
+"""Files that make up a table, such that readers see each row once during writes and merges.
 
 A table is a folder of parts, ``<host>-<number>.parquet``. A merged part names the numbers that it
-took over, ``<host>-<first>_<last>.parquet``: those still lying beside it no longer count. Beside
-the tables ``<host>.json`` says up to when those of a host are complete.
+replaces, ``<host>-<first>_<last>.parquet``. Replaced parts that are still in the folder no longer
+count. Next to the tables, ``<host>.json`` records the time up to which those of a host are
+complete.
 """
 
 from __future__ import annotations

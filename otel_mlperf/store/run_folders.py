@@ -1,4 +1,4 @@
-"""Which run folders are there, and which one is meant by a name, an id prefix or a path?"""
+"""Run folders: their list, and the lookup of one by a name, an id prefix or a path."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Answers to a ``SELECT`` over a run's tables, with no other file in reach.
 
-A query of somebody's own is answered in a process of its own, which is killed at its deadline:
-DuckDB looks for an interruption between two blocks of rows only, and its limit of memory does not
-count all that it allocates.
+A user's own query is answered in a separate process, which is killed at its deadline. DuckDB checks
+for an interruption between two blocks of rows only, and its memory limit does not count everything
+that it allocates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which tables does a run folder have, and what is in their columns?
+"""Schema of the tables of a run folder: their names and columns.
 
-As data, so that writer and reader share it and neither has to load the other's library. Times are
-Unix nanoseconds, ids hexadecimal text, durations nanoseconds.
+The schema is data, so that writer and reader share it and neither has to load the other's library.
+Times are Unix nanoseconds, ids hexadecimal text, durations nanoseconds.
 """
 
 from __future__ import annotations

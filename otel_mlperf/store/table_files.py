@@ -1,4 +1,4 @@
-"""How do a run's tables get into files that other programs read?"""
+"""Export of a run's tables to CSV or Parquet files for other programs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """SQL over the tables of a run folder, also while it is being written.
 
-DuckDB is loaded here, when a store is opened, and nowhere else. To open a file takes as long as to
-read a small one, and a summary runs some seventy queries: so a small table, or one in many small
-parts, is read once, by the first query that names it, and kept in memory.
+DuckDB is loaded only here, when a store is opened. Opening a file takes as long as reading a small
+one, and a summary runs some seventy queries. A small table, or one in many small parts, is
+therefore read once, by the first query that names it, and kept in memory.
 """
 
 from __future__ import annotations

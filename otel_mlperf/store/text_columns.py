@@ -1,4 +1,4 @@
-"""How do columns of numbers become columns of text without an object for each row?"""
+"""Conversion of number columns to text columns without an object for each row."""
 
 from __future__ import annotations
 

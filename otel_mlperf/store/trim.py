@@ -1,8 +1,8 @@
-"""What goes first when a run folder has reached its size?
+"""Size limit of a run folder: removal of the oldest parts.
 
-The oldest profiler windows, then the oldest spans: they are examples, and the newest ones matter.
-Only when none are left do the oldest per-step sections go, and last the steps; the newest part of a
-table always stays.
+The oldest profiler windows are removed first, then the oldest spans. They are examples, and the
+newest ones matter. Only when none are left are the oldest per-step sections removed, and last the
+steps. The newest part of a table is never removed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What do words and JSON in the tables of profiler windows stand for?
+"""Structures and constants of the tables of profiler windows, in JSON columns too.
 
-Who counts windows writes them, and who answers questions reads them; ``--json`` has the same
-shapes. Times are Unix nanoseconds where the trace's are.
+The code that counts windows writes them, and the code that answers questions reads them. ``--json``
+has the same shapes. Times are Unix nanoseconds where the trace's are.
 """
 
 from __future__ import annotations
