@@ -1,8 +1,8 @@
-"""How is every span, attribute and metric called, in which unit, and what does it mean?
+"""Names, units and meanings of every span, attribute and metric.
 
-The one vocabulary, as data; nothing else in the package spells these strings. It imports nothing
-else of the package. Names with a semantic convention (``process.*``, ``code.*``) follow
-OpenTelemetry semantic conventions 1.44; ``ml.*`` is ours where there is none, ``otel_mlperf.*`` our
+This is the one vocabulary, as data; nothing else in the package spells these strings. It imports
+nothing else of the package. Names with a semantic convention (``process.*``, ``code.*``) follow
+OpenTelemetry semantic conventions 1.44. ``ml.*`` is ours where there is none, ``otel_mlperf.*`` our
 own health.
 """
 

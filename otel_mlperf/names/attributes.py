@@ -1,4 +1,4 @@
-"""How is each attribute of resources, spans and points called?"""
+"""Names of the attributes of resources, spans and points."""
 
 from __future__ import annotations
 

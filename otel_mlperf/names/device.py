@@ -1,6 +1,6 @@
-"""What is read of GPUs and other hardware?
+"""Metrics of GPUs and other hardware.
 
-What a device does not offer is absent, never zero.
+A value that a device does not offer is absent, never zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is measured of files, while a program asks for that?"""
+"""Metrics of files, measured while a program asks for them."""
 
 from __future__ import annotations
 

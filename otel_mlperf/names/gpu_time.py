@@ -1,6 +1,6 @@
-"""What is measured of a GPU's time in sections and steps, and how is it called?
+"""Metrics and attributes of a GPU's time in sections and steps.
 
-GPU time of a section is the time on the device between the stamps at its begin and at its end, in
+GPU time of a section is the time on the device between the stamps at its start and at its end, in
 the stream that was current there.
 """
 

@@ -1,4 +1,4 @@
-"""How does the package measure itself?
+"""Metrics of the package's own health.
 
 Each item that was created is counted once more where it ended: delivered, rolled up, lost, …
 """

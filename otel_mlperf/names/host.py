@@ -1,4 +1,4 @@
-"""What is read of the machine, whichever processes run on it?"""
+"""Metrics of the machine, independent of the processes that run on it."""
 
 from __future__ import annotations
 

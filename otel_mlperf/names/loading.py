@@ -1,6 +1,7 @@
-"""What is measured inside a DataLoader?
+"""Metrics and attributes of data loading inside a DataLoader.
 
-The wait of the loop and what its workers did meanwhile, by the dataset's class.
+They describe the wait of the loop and the concurrent work of the loader's workers, by the dataset's
+class.
 """
 
 from __future__ import annotations

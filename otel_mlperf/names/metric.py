@@ -1,4 +1,4 @@
-"""What makes a metric, and how is it called in Prometheus?"""
+"""Definition of a metric, and its name in Prometheus."""
 
 from __future__ import annotations
 

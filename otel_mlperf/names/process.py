@@ -1,4 +1,4 @@
-"""What is read of the processes of a run, and of the control group that they are in?"""
+"""Metrics of the processes of a run, and of their control group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does the training process say of itself, through its journal?"""
+"""Metrics that the training process reports itself, through its journal."""
 
 from __future__ import annotations
 

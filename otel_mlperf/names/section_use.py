@@ -1,6 +1,6 @@
-"""What of a section's use of resources is measured, and how is it called?
+"""Measures of a section's resource use, with their names.
 
-CPU time, bytes and context switches are those of the section's thread, memory is that of its
+CPU time, bytes and context switches are those of the section's thread. Memory is that of its
 process: the kernel has it for all threads together.
 """
 

@@ -1,7 +1,7 @@
-"""Which source reads a metric, and from which level of readings on?
+"""Sources of metrics, and the level of readings at which each one is read.
 
-What is not here is of the run itself, whatever the level: its steps, sections and windows, and how
-the package does.
+A metric that is not listed here is of the run itself, at every level: its steps, sections and
+windows, and the health of the package.
 """
 
 from __future__ import annotations

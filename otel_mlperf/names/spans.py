@@ -1,4 +1,4 @@
-"""How are phases, categories and the package's own spans called?"""
+"""Names of phases, categories and the package's own spans."""
 
 from __future__ import annotations
 

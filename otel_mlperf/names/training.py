@@ -1,6 +1,7 @@
-"""What is measured of steps, sections and profiler windows?
+"""Metrics of steps, sections and profiler windows.
 
-From the rows and windows of the training processes; rank and run are attributes of the resource.
+They are derived from the rows and windows of the training processes. Rank and run are attributes of
+the resource.
 """
 
 from __future__ import annotations

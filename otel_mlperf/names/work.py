@@ -1,6 +1,6 @@
-"""What is measured of the work that a model does: its size, and the operations of its steps?
+"""Metrics of a model's work: its size, and the operations of its steps.
 
-From calls of ``model_work`` alone; what could not be counted is in neither sum.
+They come from calls of ``model_work`` alone. What could not be counted is in neither sum.
 """
 
 from __future__ import annotations
