@@ -1,1 +1,1 @@
-"""Host, processes and devices as numbers. Knows nothing of runs, journals or servers."""
+"""Sensors of host, processes and devices. They depend on no runs, journals or servers."""

@@ -1,8 +1,8 @@
-"""Small files of the kernel, read again and again at little cost.
+"""Small files of the kernel, read repeatedly at little cost.
 
-A file of ``/proc`` or ``/sys/fs/cgroup`` stays open and is read from its beginning each time: a
-third of the cost of opening it anew. Of a process this has a second use: its files never become
-those of another one that got the same number.
+A file of ``/proc`` or ``/sys/fs/cgroup`` stays open and is read from its beginning each time. That
+costs a third of opening it anew. For a process this has a second use: its files never become those
+of another process that got the same number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does a sensor say, and how much of it is wanted?"""
+"""Measurements of sensors, the levels of readings, and the interface of a sensor."""
 
 from __future__ import annotations
 

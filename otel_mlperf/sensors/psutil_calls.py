@@ -1,7 +1,7 @@
-"""Calls of psutil whose failures become absent readings. The agent alone imports this module.
+"""Calls of psutil whose failures become absent readings. Only the agent imports this module.
 
 Host readings come from psutil where it is exact and cheap. A module that reads ``/proc`` or
-``/sys`` itself says why.
+``/sys`` itself states the reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What does a kind of sensor offer, and how is one started that another package brings?
+"""Kinds of sensors, and the start of sensors that another package provides.
 
-A package brings a sensor by an entry point that names a ``SensorKind``, in the group
+A package provides a sensor by an entry point that names a ``SensorKind``, in the group
 ``otel_mlperf.sensors``, or ``otel_mlperf.gpu_vendors`` for the GPUs of a vendor.
 """
 

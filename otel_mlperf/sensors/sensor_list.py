@@ -1,7 +1,7 @@
-"""Which sensors are there, beside those of GPUs?
+"""List of the sensors besides those of GPUs.
 
-One more of this package is a file with a ``SensorKind`` and a line in ``SENSORS``; one of another
-package is an entry point.
+A new sensor of this package is a file with a ``SensorKind`` and a line in ``SENSORS``. A sensor of
+another package is an entry point.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How does a reader that may hang keep nobody waiting?
+"""Sensor thread with a deadline, so that a reader that hangs blocks no caller.
 
-A library that talks to a driver can stop answering, for ten seconds or for good. So its sensor
-works in a daemon thread of its own: whoever wants readings begins a pass, goes on with other work
-and takes what came of it. A pass that misses its deadline says nothing and is counted.
+A library that talks to a driver can stop answering, for ten seconds or for good. Its sensor
+therefore runs in a daemon thread of its own. The caller starts a pass, goes on with other work and
+fetches the result later. A pass that misses its deadline returns nothing and is counted.
 """
 
 from __future__ import annotations

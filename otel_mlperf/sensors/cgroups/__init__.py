@@ -1,1 +1,1 @@
-"""What the container or job of a process may use, and how much it does."""
+"""Limits and use of the container or job of a process."""

@@ -1,9 +1,9 @@
 """Limits and use of the container or job of each training process.
 
-Own code: psutil does not read control groups.
+This is own code, because psutil does not read control groups.
 
-What the process may use is the least of what the machine has and what any group above the process
-allows; the process's own group alone is mostly unlimited.
+What the process may use is the minimum of what the machine has and what any group above the process
+allows. The process's own group alone is mostly unlimited.
 """
 
 from __future__ import annotations

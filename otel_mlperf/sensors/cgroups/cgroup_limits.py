@@ -1,7 +1,7 @@
 """Limits and use of a control group. Own code: psutil does not read control groups.
 
-Version 1 and 2 of control groups say the same in other files, words and units: microseconds where
-there were nanoseconds, ``max`` where there was ``-1`` or a number beyond all memory.
+Versions 1 and 2 of control groups report the same in different files, words and units: microseconds
+in place of nanoseconds, ``max`` in place of ``-1`` or a number beyond all memory.
 """
 
 from __future__ import annotations

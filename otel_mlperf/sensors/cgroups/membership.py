@@ -1,8 +1,8 @@
 """Control groups of a process and where their files are. Own code: psutil reads none.
 
-``/proc/<pid>/cgroup`` says the group of each controller, ``/proc/<pid>/mountinfo`` where trees are
-mounted. In a container the mounted tree may begin below the machine's root; what is above it cannot
-be seen, and counts for nothing.
+``/proc/<pid>/cgroup`` names the group of each controller, ``/proc/<pid>/mountinfo`` where trees are
+mounted. In a container the mounted tree may start below the machine's root. Groups above it cannot
+be seen, and are ignored.
 """
 
 from __future__ import annotations

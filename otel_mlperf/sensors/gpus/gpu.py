@@ -1,9 +1,9 @@
-"""What is an accelerator called and asked, whatever its vendor?
+"""Interface of accelerators of any vendor: devices, instances, and calls to read them.
 
-And which of our processes it knows. A driver counts processes as the host does. In a container the
-same number is another process, or none; so a process counts only when it lives in the host's
-process namespace. (Some newer drivers translate the numbers. Whether one does cannot be seen, so
-nothing is made of it.)
+The module also determines which of our processes a driver knows. A driver counts processes as the
+host does. In a container the same number is another process, or none. A process therefore counts
+only when it lives in the host's process namespace. (Some newer drivers translate the numbers.
+Whether one does cannot be detected, so no use is made of it.)
 """
 
 from __future__ import annotations

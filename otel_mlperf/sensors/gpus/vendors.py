@@ -1,7 +1,7 @@
-"""Which vendors' GPUs are there, and what do all of them say?
+"""GPU vendors, and the readings of all of their GPUs as one source.
 
-One more vendor of this package is a file with a ``SensorKind`` that makes a ``GpuVendor``, and a
-line in ``VENDORS``; one of another package is an entry point. Whoever reads GPUs reads them here:
+A new vendor of this package is a file with a ``SensorKind`` that makes a ``GpuVendor``, and a line
+in ``VENDORS``. A vendor of another package is an entry point. All readers of GPUs use this module:
 the node's agent, and the sidecar of a task whose GPUs that agent does not see.
 """
 

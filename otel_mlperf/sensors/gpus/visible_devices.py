@@ -1,10 +1,16 @@
-"""Which GPUs does a process see, and which one is a rank's?
+"""Visible GPUs of a process, and the GPU of a rank.
 
-A process counts the GPUs that CUDA shows it from zero; NVML counts those of the machine. Between
-the two stand variables of the process. The rules are those of the CUDA driver, which no document
-gives in full: the first entry that names no GPU ends the list, one that is named twice empties it,
-a number is read as far as its digits go, and of several MIG instances a process sees the first.
-Where the rules do not tell (GPUs of different models in the order of their speed), nothing is said.
+A process counts the GPUs that CUDA shows it from zero; NVML counts those of the machine. Variables
+of the process map between the two. The rules are those of the CUDA driver, which no document gives
+in full:
+
+- The first entry that names no GPU ends the list.
+- A GPU that is named twice empties the list.
+- A number is read as far as its digits go.
+- Of several MIG instances a process sees the first.
+
+Where the rules do not decide (GPUs of different models in the order of their speed), no GPU is
+returned.
 """
 
 from __future__ import annotations

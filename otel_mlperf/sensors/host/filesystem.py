@@ -1,6 +1,6 @@
 """Space on the disk of the run folder, from psutil.
 
-A network disk that hangs delays whoever asks for it: a thread of its own reads this sensor.
+A network disk that hangs blocks its reader. A separate thread therefore reads this sensor.
 """
 
 from __future__ import annotations

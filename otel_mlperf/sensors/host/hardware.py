@@ -1,7 +1,7 @@
 """Frequency and temperatures of the CPUs.
 
-Own code: psutil reads three files a CPU for the frequency (3.5 ms for 128 CPUs, here 1.5 ms), and
-for temperatures all sensors and their limits, without the chip that ``hw.id`` names.
+This is own code. psutil reads three files a CPU for the frequency (3.5 ms for 128 CPUs, here 1.5
+ms). For temperatures it reads all sensors and their limits, without the chip that ``hw.id`` names.
 """
 
 from __future__ import annotations

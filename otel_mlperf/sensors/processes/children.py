@@ -1,6 +1,7 @@
 """Children of a training process, and which of them load its data.
 
-Own code: the kernel has lists of children; psutil looks at all processes, at 30 times the cost.
+This is own code. The kernel has lists of children; psutil scans all processes, at 30 times the
+cost.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """CPU time of children that no reading saw.
 
-Those that begin and end between two readings, as workers do that are started anew each pass, are
-never met; of others the last moments are missed. Once a process has waited for a child, the kernel
-adds what the child used to the process's own ``cutime`` and ``cstime`` (proc_pid_stat(5)), and with
-it what the child had waited for.
+Children that start and end between two readings, such as workers that are started anew each pass,
+are never seen. Of other children the last moments are missed. Once a process has waited for a
+child, the kernel adds what the child used to the process's own ``cutime`` and ``cstime``
+(proc_pid_stat(5)). These include what the child had waited for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Usage of one process, from ``/proc``.
 
-Own code: psutil reads three files where one line has times, threads, start and faults, and has
-neither faults, run delay nor context switches of all threads.
+This is own code. psutil reads three files where one line has times, threads, start and faults. It
+reports neither faults, run delay nor context switches of all threads.
 """
 
 from __future__ import annotations

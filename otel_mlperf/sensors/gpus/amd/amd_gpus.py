@@ -1,13 +1,14 @@
-"""What do the AMD GPUs of this machine say?
+"""Readings of the AMD GPUs of this machine, from ``amdsmi``.
 
-Through ``amdsmi``, the Python package of ROCm, where it is installed and the ``amdgpu`` driver is
-loaded; under the names that NVIDIA's have. Written after the interface of amdsmi 7.0 and its
-documentation, and tested with a stand-in for it: never run on an AMD GPU. In particular unverified:
-which values real devices leave out, whether its process numbers are the host's, and how a lost
-device behaves; here each question that fails is left out and asked again after five minutes.
+``amdsmi`` is the Python package of ROCm. It is used where it is installed and the ``amdgpu`` driver
+is loaded. Metrics have the names that NVIDIA's have. The code follows the interface of amdsmi 7.0
+and its documentation, and is tested with a stand-in for it. It has never run on an AMD GPU. In
+particular unverified: which values real devices leave out, whether its process numbers are the
+host's, and how a lost device behaves. Each call that fails is skipped and retried after five
+minutes.
 
-Left out: the power limit, whose unit differs between versions. ``gpu`` temperatures are those of
-the hottest spot, the one that throttles.
+The power limit is left out, because its unit differs between versions. ``gpu`` temperatures are
+those of the hottest spot, the one that throttles.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Readings of the NVIDIA GPUs of this machine, by NVML, and which GPUs and instances it has.
 
 NVML comes with the driver, so there is nothing to install. Without it, without a driver or with one
-that does not fit the library, the sensor is off, logs that once and looks again after five minutes.
-A GPU that stops answering is absent and counted; NVML is started anew, at growing intervals, until
-the GPU is back. Its calls may hang: read it through ``TimedSensor``, in whose thread everything
-here happens.
+that does not fit the library, the sensor is off. It logs that once and retries after five minutes.
+A GPU that stops answering is absent and counted. NVML is then restarted, at growing intervals,
+until the GPU is back. Calls of NVML may hang. The sensor must be read through ``TimedSensor``, in
+whose thread all of its code runs.
 """
 
 from __future__ import annotations

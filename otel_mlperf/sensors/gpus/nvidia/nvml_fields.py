@@ -1,10 +1,10 @@
 """Values of one NVIDIA GPU: with which call each is read, its unit, and the reasons of throttling.
 
-Two tables. ``CALLS``: functions of NVML, each with the meaning of its answer. ``VALUES``: numbers
-that the driver gives for an id, all of them in one call. Ids above 198 are left out, because
-drivers and libraries of different ages mean different things by them. The PCIe throughput is never
-read: it blocks the caller for 20 ms a direction and is a rate, not a counter. Throttling reasons
-have the names that ``nvidia-smi`` prints for ``clocks_event_reasons``.
+There are two tables. ``CALLS`` contains functions of NVML, each with the meaning of its answer.
+``VALUES`` contains numbers that the driver returns for an id, all of them in one call. Ids above
+198 are left out, because drivers and libraries of different ages mean different things by them. The
+PCIe throughput is never read: it blocks the caller for 20 ms a direction and is a rate, not a
+counter. Throttling reasons have the names that ``nvidia-smi`` prints for ``clocks_event_reasons``.
 """
 
 from __future__ import annotations

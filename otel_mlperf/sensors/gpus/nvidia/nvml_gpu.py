@@ -1,8 +1,8 @@
-"""What does one NVIDIA GPU say now, what does it not offer, and when has it gone altogether?
+"""Readings of one NVIDIA GPU, with its refused values and the detection of its loss.
 
-What NVML refuses for a reason that stays (not supported, no permission) is not asked again, which
-is said once; what fails without a reason is asked again after five minutes. An error that means
-that the whole device has gone is handed on to the caller.
+A value that NVML refuses for a permanent reason (not supported, no permission) is not read again,
+which is logged once. A value that fails without a reason is retried after five minutes. An error
+that means that the whole device has gone is raised to the caller.
 """
 
 from __future__ import annotations

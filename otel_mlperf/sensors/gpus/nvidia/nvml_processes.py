@@ -1,4 +1,4 @@
-"""How much of a GPU does each of our processes use?"""
+"""GPU use of each of our processes: memory, and the share of time that its work ran."""
 
 from __future__ import annotations
 

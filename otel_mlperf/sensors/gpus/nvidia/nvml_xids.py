@@ -1,6 +1,7 @@
-"""Which errors did the driver report of its GPUs (XID) since we listen?
+"""Counts of the errors that the driver reports of its GPUs (XID).
 
-NVML tells an error once, to those who listen, and remembers none.
+NVML reports an error once, to registered listeners, and stores none. Errors before the registration
+are not counted.
 """
 
 from __future__ import annotations
