@@ -1,9 +1,9 @@
-"""May a process map what it loads, where its addresses are limited (RLIMIT_AS, ``ulimit -v``)?
+"""Address space limits (RLIMIT_AS, ``ulimit -v``): whether a process may map what it loads.
 
-Libraries map far more than they use, and some end the process without a word where they may not. A
-limit is mostly set for the program that is recorded: what we start beside it lifts its own, as far
-as it may, and looks whether that is enough. The program keeps the one that it has. In portable mode
-no limit is known: macOS enforces none, Windows has none.
+Libraries map far more than they use, and some end the process without a message where they may not.
+A limit is mostly set for the program that is recorded. The processes that we start next to it raise
+their own limit, as far as they may, and check whether it is enough. The program keeps its limit. In
+portable mode no limit is known: macOS enforces none, Windows has none.
 """
 
 from __future__ import annotations

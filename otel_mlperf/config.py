@@ -1,4 +1,4 @@
-"""Which settings are there, and what does each mean?"""
+"""Settings of a run, with the meaning of each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What is a setting, and which value has it where text or a number is given for it?
+"""Declaration of a setting, and the conversion of given text or numbers to its type.
 
-Arguments, environment and YAML file say the same thing in different types; here they agree.
+Arguments, environment and YAML file give the same setting in different types. This module makes
+them agree.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What does the file that ``OTEL_CONFIG_FILE`` names say, in the words of the standard variables?
+"""Translation of the file that ``OTEL_CONFIG_FILE`` names to the standard variables.
 
-OpenTelemetry's declarative configuration, ``file_format`` 1.0. As the standard asks, it takes the
-place of the variables: those that the environment has, too, mean nothing unless the file names them
-(``${VARIABLE:-default}``). What cannot be used here is said, in one sentence; so is a file that
-cannot be read, and then the variables count.
+The format is OpenTelemetry's declarative configuration, ``file_format`` 1.0. As the standard
+requires, the file replaces the variables. Variables that the environment has, too, are ignored
+unless the file names them (``${VARIABLE:-default}``). Settings that cannot be used here are
+reported in one sentence. So is a file that cannot be read; the variables then apply.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How many floating point operations a second can a device do at most?
+"""Peak floating point operations per second of devices.
 
-Dense matrix products, as the vendor's data sheet has them; where that gives the figure with
-sparsity it is halved. What is not in the table is not known.
+Figures are for dense matrix products, as the vendor's data sheet gives them. Where the sheet gives
+the figure with sparsity, it is halved. The peak of a device that is not in the table is not known.
 """
 
 from __future__ import annotations

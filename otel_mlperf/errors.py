@@ -1,7 +1,7 @@
-"""Which errors can this package raise, and with which exit code does the command line end?
+"""Errors that this package can raise, and the exit code of the command line for each.
 
-Recording never raises. These come from setting up, from reading files and from commands; each
-message says what was tried, what was found and what to do.
+Recording never raises. These errors come from setting up, from reading files and from commands.
+Each message contains what was tried, what was found and what to do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Is an exception that our code has caught the program's?
+"""Detection of exceptions that our code caught but that belong to the program.
 
 A signal handler of the program raised it while our code ran (a time limit, say), or another thread
-injected it. Nothing but where it was raised tells it from what goes wrong in our code, or in what
-our code calls on purpose.
+injected it. Only the place where it was raised distinguishes it from failures of our code, or of
+what our code calls on purpose.
 """
 
 from __future__ import annotations

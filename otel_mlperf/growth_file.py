@@ -1,6 +1,6 @@
 """Memory growth of a process between two points: its record, its file in the run folder, its text.
 
-``growth/<rank>-<restart>-<pid>.jsonl``: a line for each time that a program asked, appended by the
+``growth/<rank>-<restart>-<pid>.jsonl`` has a line for each request of the program, appended by the
 process itself. As with profiled calls, each line is stored whole whatever ends the process next;
 readers skip incomplete lines.
 """

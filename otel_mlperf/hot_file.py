@@ -1,8 +1,8 @@
-"""What do profiled calls of sections leave in a run folder?
+"""Records of profiled section calls in a run folder.
 
-``hot/<rank>-<restart>-<pid>.jsonl``: a line for each of them, appended by the process whose call it
-was, once, when the call is over. So each line is there as a whole whatever ends the process next;
-readers pass over what is none.
+``hot/<rank>-<restart>-<pid>.jsonl`` has a line for each call. The process that made the call
+appends it, once, when the call is over. Each line is therefore whole whatever ends the process
+next; readers skip lines that are not.
 """
 
 from __future__ import annotations

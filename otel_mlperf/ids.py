@@ -1,4 +1,4 @@
-"""Which ids do runs, traces and instances get, so that ranks and restarts agree without talking?"""
+"""Ids of runs, traces and instances, on which ranks and restarts agree without communication."""
 
 from __future__ import annotations
 

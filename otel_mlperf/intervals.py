@@ -1,12 +1,13 @@
-"""How long was at least one of them going on, how long several, and how long one and none in it?
+"""Unions, gaps, overlaps and self times of intervals.
 
-Exact integers throughout: sets of intervals are sorted once, and nothing is walked in Python. A
-*group* (a stream, a device, a parent) is a number; intervals of different groups never meet.
+All results are exact integers. Sets of intervals are sorted once, and nothing is iterated in
+Python. A *group* (a stream, a device, a parent) is a number; intervals of different groups never
+meet.
 
-Self time, wherever it is shown, is a duration less what the intervals directly inside cover:
-``inner_ns`` where all are there as columns, ``CoveredTime`` where they come one by one (the agent
-sees children long before the section around them ends, a page shows a handful). A property test
-holds the two equal.
+Self time, wherever it is shown, is a duration less what the intervals directly inside cover.
+``inner_ns`` computes it where all intervals are there as columns. ``CoveredTime`` computes it where
+they come one by one (the agent sees children long before the section around them ends, a page shows
+a handful). A property test asserts that the two are equal.
 """
 
 from __future__ import annotations

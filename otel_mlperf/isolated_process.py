@@ -1,13 +1,14 @@
-"""How does a process of ours load the very package that runs here, and nothing of the program's?
+"""Command of a child process that loads exactly this package, and nothing of the program's.
 
-It is started with ``-I``: no variable and no module beside the user's script reaches it. Another
-copy of this package that is installed too (``pip install -e``) comes first on such a process's
-path, and a copy of another version could not read what this one writes: so the package is loaded
-from its file.
+The process is started with ``-I``: no variable and no module next to the user's script reaches it.
+Another installed copy of this package (``pip install -e``) would come first on such a process's
+path, and a copy of another version could not read what this one writes. The package is therefore
+loaded from its file.
 
-The public names of the package come from half of its modules, and are loaded once somebody asks for
-one. Nor does it load pandas, where that is installed: pyarrow would, to ask whether a list is a
-Series, and that takes 50 MB. Others (W&B) look for it and load it later, if ever: it can be found.
+The public names of the package come from half of its modules, and are loaded once one of them is
+accessed. The process does not load pandas either, where that is installed. pyarrow would, to check
+whether a list is a Series, and that costs 50 MB. Other libraries (W&B) look for pandas and load it
+later, if ever. It can therefore be found.
 """
 
 from __future__ import annotations

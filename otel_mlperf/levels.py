@@ -1,6 +1,6 @@
-"""What does a level mean: for spans, for what sections use, for readings, for the profiler?
+"""Levels: named sets of settings for spans, resource use, readings and the profiler.
 
-One word for all of it. A single setting that is given, wherever, stands before its level's.
+A single setting that is given, wherever, overrides its level's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which ranks of a run can be asked for a profiler window, how, and what became of it?
+"""Requests for profiler windows to running ranks, and their results.
 
-The request goes through the journal in shared memory, so it works on the node and for the user that
-the process runs on and for. The process takes it before its next step.
+The request is passed through the journal in shared memory. It therefore works only on the node, and
+for the user, of the process. The process accepts it before its next step.
 """
 
 from __future__ import annotations

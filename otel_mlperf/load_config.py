@@ -1,10 +1,10 @@
-"""Which settings are in force, and who decided each?
+"""Loading of the settings in force, by precedence of their sources.
 
-Argument before environment before YAML file before default; a file of OpenTelemetry's own stands
-for the standard's part of the environment. Settings are read once, at
-``start()``, and never change afterwards. Wrong arguments and files raise ``ConfigError`` before any
-work is done; a bad ``OTEL_*`` variable warns and takes the default, as the OpenTelemetry
-specification asks.
+The precedence is argument, environment, YAML file, default. A file of OpenTelemetry's own replaces
+the standard's part of the environment. Settings are read once, at ``start()``, and never change
+afterwards. Wrong arguments and files raise ``ConfigError`` before any work is done. A bad
+``OTEL_*`` variable warns and falls back to the default, as the OpenTelemetry specification
+requires.
 """
 
 from __future__ import annotations

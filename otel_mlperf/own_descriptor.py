@@ -1,7 +1,7 @@
-"""A descriptor that is closed only while it is the file that was opened.
+"""File descriptor that is closed only while it is the file that was opened.
 
 A program may close descriptors that it has not opened (``os.closerange``, libraries that start
-daemons). The numbers then belong to files that it opens later, which nobody else may close.
+daemons). The numbers then belong to files that it opens later, which no other code may close.
 """
 
 from __future__ import annotations

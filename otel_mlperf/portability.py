@@ -2,8 +2,8 @@
 
 Every system but Linux is recorded in this mode, and a Linux without ``/proc``. A variable forces it
 elsewhere, for tests of portability. Journals are then plain files of the user's temporary folder,
-and readings that only the Linux kernel gives are absent. On Windows nothing is recorded; runs can
-be read there.
+and readings that only the Linux kernel provides are absent. On Windows nothing is recorded; runs
+can be read there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How does a process add lines of JSON to a run folder, and who reads those of all?
+"""JSON lines that processes append to a run folder, and the reader of all of them.
 
-``<part>/<rank>-<restart>-<pid>.jsonl``: each line is appended by the process itself, by one write,
-so it is there as a whole whatever ends the process next; readers pass over what is none.
+The files are ``<part>/<rank>-<restart>-<pid>.jsonl``. The process itself appends each line by one
+write. Each line is therefore whole whatever ends the process next; readers skip lines that are not.
 """
 
 from __future__ import annotations

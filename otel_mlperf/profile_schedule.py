@@ -1,8 +1,8 @@
-"""Which steps does the profiler record, and what of them?
+"""Schedule of the steps that the profiler records, with its options.
 
 A schedule is written ``wait=10,warmup=1,active=3,repeat=2``, in an environment variable, on the
-command line and in a YAML file alike; what it leaves out has its default, and ``on`` is all of
-them.
+command line and in a YAML file alike. A field that it leaves out has its default, and ``on`` stands
+for all defaults.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
-"""What in a text or a value looks like a secret, and what is left of it?
+"""Redaction of secrets in texts and values.
 
-By shape: keys, tokens and private keys whose form their issuer documents, logins in URLs,
-signatures of signed URLs, headers that authenticate. By key: whatever stands under a name like
-``password`` or ``api_key``. ``SHAPES``, ``KEY_WORDS`` and what stands beside them are the whole of
-it. A text is looked through once for each of the two, in time that grows with its length alone.
+Secrets are detected in two ways:
+
+- By shape: keys, tokens and private keys whose form their issuer documents, logins in URLs,
+  signatures of signed URLs, headers that authenticate.
+- By key: any value under a name like ``password`` or ``api_key``.
+
+``SHAPES``, ``KEY_WORDS`` and the constants next to them are the complete list. A text is searched
+once for each of the two, in time that is linear in its length.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""How long are requests to take at most that do not say it themselves?
+"""Default bounds of request durations, by patterns of request names.
 
-Settings say it for all of them, ``0.05``, or by patterns of their names as a shell has them,
-``predict=0.05,chat*=2``, of which the first that fits counts; seconds.
+They apply to requests that declare no bound themselves. Settings give one bound for all of them,
+``0.05``, or bounds by shell patterns of their names, ``predict=0.05,chat*=2``. The first pattern
+that matches counts. Bounds are in seconds.
 """
 
 from __future__ import annotations

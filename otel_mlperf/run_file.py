@@ -1,7 +1,7 @@
-"""What does ``run.json`` say, which makes a folder a run, and how do all ranks agree on one?
+"""The file ``run.json``, which makes a folder a run, and the agreement of all ranks on one.
 
-The recorder writes the file before anything else lies in the folder, and every reader begins with
-it; so this lies below both, and loads nothing that training does not have.
+The recorder writes the file before anything else is in the folder, and every reader starts with it.
+This module is therefore below both, and loads nothing that training does not have.
 """
 
 from __future__ import annotations

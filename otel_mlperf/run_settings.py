@@ -1,7 +1,7 @@
 """Settings of a run, stored in its folder, with which commands read later what the run left.
 
 They are stored as environment variables, without secrets. A run folder may come from somebody else.
-Destinations therefore always come from the caller of a command; a destination that the folder names
+Destinations therefore always come from the caller of a command. A destination that the folder names
 is only a hint for messages.
 """
 

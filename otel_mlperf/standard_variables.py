@@ -1,7 +1,7 @@
 """The variables of OpenTelemetry's specification, and what each means here.
 
-Specification 1.60: general and SDK variables, OTLP exporter, Prometheus and Zipkin exporters. One
-that is set and not used is named in a warning when a run starts.
+The list follows specification 1.60: general and SDK variables, OTLP exporter, Prometheus and Zipkin
+exporters. A variable that is set and not used is named in a warning when a run starts.
 """
 
 from __future__ import annotations

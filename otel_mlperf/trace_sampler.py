@@ -1,4 +1,4 @@
-"""Samplers of OpenTelemetry's specification: which traces are sent, decided by their id alone.
+"""Samplers of OpenTelemetry's specification, which decide about traces by their id alone.
 
 A sampler narrows what the policy of traced steps selects. All ranks of a step share its trace id,
 so all of them decide alike, and so does the SDK of a program that takes part in the trace.

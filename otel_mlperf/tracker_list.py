@@ -1,6 +1,6 @@
-"""Which trackers of experiments can be destinations, and what does each lack?
+"""Trackers of experiments that can be destinations, and checks of what each requires.
 
-Asked in the training process too, which loads none of them: the agent does.
+The training process runs the checks too. It loads none of the trackers; the agent does.
 """
 
 from __future__ import annotations

@@ -1,18 +1,21 @@
-"""How is a file written so that nobody ever finds half of it?
+"""Atomic file writes, private files and link-safe access in run folders.
 
-Under another name beside its place, and then renamed. That is enough against the end of a
-*process*: the kernel keeps what was written. A *machine* that stops may have kept the new name
-without what it stands for. So the only copy of something that is recorded (state, requests, parts,
-results of conversions) is synced first, which takes milliseconds on a disk. What lies in shared
-memory, is made anew within seconds, or is written by the training process, which must not wait for
-a disk, is not. The rename itself is never synced: the old file and the new one are both whole.
+A file is written under another name next to its place, and then renamed. That is enough against the
+end of a *process*: the kernel keeps what was written. A *machine* that stops may have kept the new
+name without the content. The only copy of something that is recorded (state, requests, parts,
+results of conversions) is therefore synced first, which costs milliseconds on a disk. Files in
+shared memory, files that are made anew within seconds, and files that the training process writes,
+which must not wait for a disk, are not synced. The rename itself is never synced: the old file and
+the new one are both whole.
 
-Files of a run are their owner's alone, whatever the umask; what a user has asked for follows it.
+Files of a run are private to their owner, whatever the umask. Files that a user has asked for
+follow the umask.
 
-Others may change a run folder, or have made it. From the folder with ``run.json`` down, folders are
-opened one after the other by their descriptors, and a link ends that: nothing leads out of it, also
-where a folder becomes a link meanwhile. Where there is no ``/proc`` a library gets a file's name
-instead, and on Windows everybody does: there others must not be able to change a run folder.
+Other users may change a run folder, or have made it. From the folder with ``run.json`` down,
+folders are opened one after the other by their descriptors, and a link stops that. Nothing leads
+out of the folder, also where a folder becomes a link meanwhile. Where there is no ``/proc``, a
+library gets a file's name instead; on Windows all code does. There other users must not be able to
+change a run folder.
 """
 
 from __future__ import annotations
