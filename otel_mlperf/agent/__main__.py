@@ -20,9 +20,9 @@ os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 
 
 def main(argv: list[str]) -> int:
-    """Serves the folder of the journal ``argv[0]``; returns an exit code.
+    """Serve the folder of the journal ``argv[0]``; return an exit code.
 
-    Where another agent does it, reads what that one cannot see.
+    Where another agent serves it, read the GPUs that the other agent cannot see.
     """
     from otel_mlperf.address_space import lift_limit
     from otel_mlperf.agent.intake.first_look import FirstLook
@@ -33,14 +33,14 @@ def main(argv: list[str]) -> int:
     journal = Path(argv[0]).absolute()
     if not is_own(journal.parent):
         return 1
-    # The rank that started it may be bound to two cores, which are the ones that must not be
-    # disturbed.
+    # The rank that started this process may be bound to two cores. These are the ones that must not
+    # be disturbed.
     with contextlib.suppress(OSError, AttributeError):  # only Linux binds processes
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     if is_served(journal.parent):
         _say_ready()
-    # Every rank starts an agent, and all but one find that the node is served. The one that serves
-    # it loads for long, and programs record meanwhile.
+    # Every rank starts an agent, and all but one find that the node is served. The serving agent
+    # takes long to load, and programs record in the meantime.
     with (lock := OnlyOne(journal.parent)) as is_mine:
         first_look = FirstLook(journal.parent)
         if is_mine:
@@ -53,14 +53,15 @@ def main(argv: list[str]) -> int:
 
 
 def _say_ready() -> None:
-    """Tells the program, which waits for it at its start (see ``agent_launch``), to go on."""
+    """Signal to the program, which waits for it at its start (see ``agent_launch``), to go on."""
     main_module = sys.modules["__main__"]
     with contextlib.suppress(AttributeError, OSError):
         os.close(main_module.__dict__.pop("ready", -1))
 
 
 def _live_beside(journal: Path, lock: OnlyOne | None, take_over: Callable[[], None]) -> int:
-    # What writes Parquet would load them, with 3 MB; nothing of a run lies in such stores.
+    # Writing Parquet would load these modules, which costs 3 MB. No data of a run is in such
+    # stores.
     for module in ("_azurefs", "_gcsfs", "_hdfs", "_s3fs"):
         sys.modules[f"pyarrow.{module}"] = None  # type: ignore[assignment]
     from otel_mlperf.agent.lifecycle.agent_process import (
@@ -75,8 +76,8 @@ def _live_beside(journal: Path, lock: OnlyOne | None, take_over: Callable[[], No
 
     meta = first_meta(journal.parent)
     if meta is None:
-        # All has been read while this one waited for the lock, which it may have made again just
-        # when the one before wanted to remove the folder.
+        # All journals were read while this agent waited for the lock. It may have created the lock
+        # file again just when the previous agent wanted to remove the folder.
         if lock is not None:
             remove_if_empty(journal.parent)
         return 0

@@ -26,15 +26,15 @@ LIMIT_S: Final = 120
 _POLL_S: Final = 0.05
 _FILE: Final = "report.html"
 _MOST_WORDS: Final = 1000
-"""Of what it said when it failed, from the end."""
+"""Maximum number of characters of its output that are logged after a failure, from the end."""
 
 
 def make_page(
     run_folder: Path, folder: Path, is_wanted: Callable[[], bool] = lambda: True
 ) -> bytes | None:
-    """The page as ``otel-mlperf report`` writes it; None where it was not made.
+    """Return the page as ``otel-mlperf report`` writes it; None if it was not made.
 
-    ``folder`` is the agent's own. It is given up once ``is_wanted`` says no.
+    ``folder`` is the agent's own. The page is abandoned once ``is_wanted`` returns False.
     """
     place = folder / _FILE
     asked = msgspec.json.encode([str(run_folder), str(place), LIMIT_S]).decode()

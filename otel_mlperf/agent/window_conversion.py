@@ -36,15 +36,15 @@ _POLL_S: Final = 0.05
 TRIES: Final = 3
 LIMIT_S: Final = 600
 FAILED: Final = "window_failed"
-"""Why the events of a window are lost that no try could convert."""
+"""Reason of the loss of a window's events if no try could convert it."""
 _SUFFIX: Final = ".result"
 _TEXT_BLOCK: Final = 1 << 20
 _EVENT: Final = b'"ph": "X"'
-"""What a whole event says of itself in the text of a trace."""
+"""Text of each whole event in a trace."""
 
 
 class FoundWindow(NamedTuple):
-    """A window of a process of this host."""
+    """Profiler window of a process of this host."""
 
     name: str
     instance: str
@@ -52,7 +52,7 @@ class FoundWindow(NamedTuple):
 
 
 class WindowQueue:
-    """Finds the windows of a run folder that are this host's, and converts them."""
+    """Queue that finds this host's windows of a run folder, and converts them."""
 
     def __init__(self, run_folder: Path, folder: Path, options: Options) -> None:
         self._profiles = run_folder / FOLDER
@@ -69,11 +69,11 @@ class WindowQueue:
 
     @property
     def waiting(self) -> bool:
-        """Whether a window is still to be converted."""
+        """Return whether a window is still to be converted."""
         return bool(self._ready or self._at_work)
 
     def look(self, state: AgentState) -> bool:
-        """Whether windows have come: what was recorded before them has to be stored first."""
+        """Return whether windows have come: rows recorded before them must be stored first."""
         try:
             names = [name for name in os.listdir(self._profiles) if name.endswith(WINDOW_SUFFIX)]
         except OSError:
@@ -85,7 +85,7 @@ class WindowQueue:
         try:
             window = read_window(self._profiles / name)
         except JournalError as error:
-            self._bad.add(name)  # it is written whole: another look would find the same
+            self._bad.add(name)  # written atomically: another look finds the same
             _log.warning("%s", error)
             return False
         instance = ids.instance_id(window.run_id, window.restart, window.rank)
@@ -94,14 +94,14 @@ class WindowQueue:
         return instance in state.ranks
 
     def stored(self) -> None:
-        """The sections recorded in the windows seen so far are in the store."""
+        """Release the windows seen so far, whose sections are now in the store."""
         known = {*self._ready, self._at_work}
         self._ready += [
             name for name in self._seen if name not in known and self._tries.get(name, 0) < TRIES
         ]
 
     def step(self, state: AgentState) -> list[WindowConverted]:
-        """Starts and ends conversions; what has ended."""
+        """Start and end conversions; return those that have ended."""
         ended: list[WindowConverted] = []
         if self._child is not None:
             ended = self._ended(self._child)
@@ -110,7 +110,7 @@ class WindowQueue:
         return ended
 
     def rest(self, state: AgentState) -> Iterator[WindowConverted]:
-        """Converts every window that is left, however long it takes; for ``recover``."""
+        """Convert every window that is left, however long it takes; for ``recover``."""
         self.look(state)
         self.stored()
         while self.waiting:
@@ -154,13 +154,14 @@ class WindowQueue:
         code = child.poll()
         if code is None and time.monotonic() < self._until_s:
             return []
-        # Past its time too: a trace that cannot be read in ten minutes would else stop all others.
+        # Also after the time limit: a trace that cannot be read in ten minutes would stop all
+        # others.
         self._kill()
         name, self._at_work = self._at_work, ""
         ended = self._seen[name]
         event = _read_converted(name, ended.instance, self._result(name)) if code == 0 else None
-        # A conversion may fall victim to memory that others held; three victims are the trace's own
-        # fault.
+        # A conversion may be killed for memory that other processes used. If that happens three
+        # times, the trace itself is the cause.
         if event is None and self._tries[name] < TRIES:
             _log.warning("converting %s ended with status %s: tried again", name, code)
             self._ready.append(name)
@@ -182,13 +183,13 @@ class WindowQueue:
         self._child = None
 
     def stop(self) -> None:
-        """Ends a conversion under way; another agent, or ``recover``, does it again."""
+        """End a running conversion; another agent, or ``recover``, repeats it."""
         if self.waiting:
             _log.warning("%d profiler windows wait for otel-mlperf recover", len(self._seen))
         self._kill()
 
     def forget(self, state: AgentState) -> None:
-        """Removes the results that a written state contains."""
+        """Remove the results that a written state contains."""
         for name in state.windows.keys() - self._forgotten:
             with contextlib.suppress(OSError):
                 self._result(name).unlink(missing_ok=True)
@@ -196,9 +197,9 @@ class WindowQueue:
 
 
 def bodies(event: WindowConverted, folder: Path) -> Iterator[tuple[int, bytes | None]]:
-    """The requests of a converted window with their items; None for one that is gone."""
+    """Yield the requests of a converted window with their items; None for a missing one."""
     path, at = folder / os.path.basename(event.file), event.begin
-    # The file may be that of another conversion by now, whose parts lie elsewhere.
+    # The file may be that of another conversion by now, whose parts are at other offsets.
     left = _read(path)
     is_intact = left is not None and left[2] == event.check
     for items, size in event.requests:
@@ -243,7 +244,7 @@ def _read_converted(window: str, instance: str, path: Path) -> WindowConverted |
 
 
 def _count_events(trace: Path) -> int:
-    # A trace that cannot be read has no number of events: its words are counted.
+    # The events of an unreadable trace cannot be parsed: occurrences in its text are counted.
     count, rest = 0, b""
     try:
         with open(trace, "rb", opener=open_at_once) as file:

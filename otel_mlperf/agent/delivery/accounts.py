@@ -39,7 +39,7 @@ class Accounts:
         self._meter = Meter(state)
 
     def takers(self, signal: Signal) -> list[Destination]:
-        """The destinations that take a signal."""
+        """Return the destinations that accept a signal."""
         return [taker for taker in self._destinations if signal in taker.signals]
 
     def _of(self, signal: Signal) -> list[ItemAccount]:
@@ -47,7 +47,7 @@ class Accounts:
         return [self._state.accounts[account_of(signal, taker.name)] for taker in takers]
 
     def measured(self, outcome: MarkOutcome, dropped: int) -> None:
-        """What one mark brought of one journal; ``dropped`` by its full ring."""
+        """Count the items of one mark of one journal; ``dropped`` were dropped by its full ring."""
         for account in self._of("spans"):
             account.created += outcome.created + dropped
             account.unselected += outcome.unselected
@@ -57,7 +57,7 @@ class Accounts:
             _lose(account, "damaged", outcome.damaged)
 
     def converted(self, event: WindowConverted) -> None:
-        """A profiler window: its events are in the store, or lost for a reason."""
+        """Count the events of a profiler window: stored, or lost for a reason."""
         outcome = {names.OUTCOME: "lost" if event.lost else "delivered"}
         self._meter.add(names.CONVERSIONS, outcome, 1)
         for taker, account in zip(self.takers("spans"), self._of("spans"), strict=True):
@@ -65,7 +65,7 @@ class Accounts:
             if event.lost:
                 _lose(account, event.lost, event.events)
             elif taker.waits_in_log:
-                # The process that converted the window has written them itself.
+                # The process that converted the window has written the events itself.
                 account.delivered += event.events
             elif taker.form == "otlp":
                 account.rolled_up += event.rolled_up
@@ -73,42 +73,42 @@ class Accounts:
                 sent = sum(items for items, _ in event.requests)
                 account.unselected += event.events - event.rolled_up - sent
             else:
-                # There are encoded requests of them and nothing else: the rest is measured.
+                # Only encoded requests of these events exist; this destination cannot use them.
                 account.unselected += event.events
 
     def lost(self, account: str, reason: str, count: int) -> None:
-        """Items that will not arrive."""
+        """Count items as lost for a reason."""
         _lose(self._state.accounts[account], reason, count)
 
     def unselected(self, account: str, count: int, rolled_up: int) -> None:
-        """Items that are only measured: the sampler did not select their trace.
+        """Count items as unselected, because the sampler did not select their trace.
 
-        Those in roll-ups of it were counted as rolled up.
+        Items in roll-ups of that trace were counted as rolled up before.
         """
         of = self._state.accounts[account]
         of.unselected += count + rolled_up
         of.rolled_up -= rolled_up
 
     def delivered(self, account: str, count: int) -> None:
-        """Items that have arrived."""
+        """Count items as delivered."""
         self._state.accounts[account].delivered += count
 
     def removed(self, account: str, spans: int) -> None:
-        """Delivered spans that had to make room for newer ones."""
+        """Count delivered spans as lost that were removed to make room for newer ones."""
         self.delivered(account, -spans)
         self.lost(account, "store_full", spans)
 
     def collected(self, signal: Signal, items: int) -> None:
-        """Scalars made, or the page of the run."""
+        """Count created scalars, or the page of the run, for each destination of the signal."""
         for account in self._of(signal):
             account.created += items
 
     def made(self, account: str, points: int) -> None:
-        """Metric points made for one destination."""
+        """Count created metric points of one destination."""
         self._state.accounts[account].created += points
 
     def settled(self, outcome: SettledRequest) -> None:
-        """What a destination said of a request."""
+        """Count the outcome of a request."""
         account = self._state.accounts.setdefault(outcome.account, ItemAccount())
         account.delivered += outcome.delivered
         lost = dict(outcome.lost)
@@ -117,7 +117,10 @@ class Accounts:
             _lose(account, reason, count)
 
     def report(self, waiting: dict[str, int]) -> dict[str, dict[str, Any]]:
-        """Signal to destination to the terms of the identity; ``waiting`` items by account."""
+        """Return the identity's terms by signal and destination.
+
+        ``waiting`` is items by account.
+        """
         pending = self._pending(waiting)
         report: dict[str, dict[str, Any]] = {}
         for name, account in self._state.accounts.items():
@@ -133,9 +136,9 @@ class Accounts:
         return report
 
     def _pending(self, waiting: dict[str, int]) -> dict[str, int]:
-        """Items that wait for each destination, and rows whose step has not ended for each too."""
-        # Held rows are created, since they were published; what becomes of them is open until their
-        # step ends.
+        """Return pending items by account: waiting items, and rows whose step has not ended."""
+        # Held rows count as created, since they were published. Their fate is open until their step
+        # ends.
         held = sum(j.waiting_rows for j in self._state.journals.values())
         return {
             name: waiting.get(name, 0) + (held if name.startswith("spans/") else 0)
@@ -143,7 +146,7 @@ class Accounts:
         }
 
     def tell(self, waiting: dict[str, int]) -> None:
-        """Sets the accounts' series to what is so now; ``waiting`` items by account."""
+        """Set the accounts' series to their current values; ``waiting`` is items by account."""
         pending = self._pending(waiting)
         for name, account in self._state.accounts.items():
             signal, destination = name.split("/")
@@ -164,7 +167,7 @@ def _lose(account: ItemAccount, reason: str, count: int) -> None:
 
 
 def write_report(folder: Path, host: str, report: dict[str, dict[str, Any]]) -> None:
-    """Replaces ``accounting/<host>.json`` of a run folder."""
+    """Replace ``accounting/<host>.json`` of a run folder."""
     place = folder / "accounting"
     make_folder(place)
     write_whole(place / f"{host}.json", json.dumps(report, indent=1).encode())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def write_at(path: Path, size: int, body: bytes) -> int:
-    """Makes ``body`` what follows the first ``size`` bytes of a file; returns its size then.
+    """Write ``body`` behind the first ``size`` bytes of a file; return the new size.
 
     Raises:
         OSError: the disk refuses.
@@ -25,7 +25,7 @@ def write_at(path: Path, size: int, body: bytes) -> int:
     make_folder(path.parent)
     with ExitStack() as closing:
         file = closing.enter_context(open(path, "ab", buffering=0, opener=open_private))
-        # Somebody may have removed it meanwhile, or cut it: what is there stays.
+        # The file may have been removed or truncated since: what is there is kept.
         size = min(size, file.seek(0, os.SEEK_END))
         file.truncate(size)
         rest = memoryview(body)

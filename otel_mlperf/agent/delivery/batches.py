@@ -24,11 +24,11 @@ _INT64_MOST: Final = (1 << 63) - 1
 _BODY: Final = tuple[dict[str, Any], list[SpanItem], list[PointItem]]
 _SCALARS: Final = tuple[dict[str, Any], list[ScalarItem]]
 _ENCODE: Final = msgspec.msgpack.Encoder(enc_hook=str).encode
-"""What programs give as attributes and no format knows is sent as its text."""
+"""An attribute value of a program that no format supports is sent as its text."""
 
 
 def span_items(spans: Iterable[Kept]) -> list[SpanItem]:
-    """Spans as destinations see them."""
+    """Convert spans to the items of destinations."""
     return [_span_item(kept) for kept in spans]
 
 
@@ -54,7 +54,7 @@ def _span_item(kept: Kept) -> SpanItem:
         name=name,
         category=category,
         phase=phase,
-        # Tracks are 64 bits without a sign; the tables have none of those.
+        # Tracks are unsigned 64-bit numbers; the tables have signed ones.
         track=kept.track & _INT64_MOST,
         thread=kept.thread[1],
         thread_id=kept.thread[0] if kept.thread[0] >= 0 else None,
@@ -77,22 +77,22 @@ def _span_item(kept: Kept) -> SpanItem:
 
 
 def _link_item(trace: bytes, span: int, *more: Any) -> tuple[Any, ...]:
-    """A link: attributes and flags are left out of one within this process without any."""
+    """Convert a link; attributes and flags are omitted if it has none and is of this process."""
     return (trace.hex(), _hex(span), *(more if more != ({}, wire.LOCAL) else ()))
 
 
 def _hex(span: int) -> str:
-    """A span id as the servers show it; empty for no span."""
+    """Return a span id as the servers show it; empty for no span."""
     return f"{span:016x}" if span else ""
 
 
 def count_items(spans: Iterable[Kept | SpanItem]) -> int:
-    """How many of the spans are items of the accounts: roll-ups and segments are none."""
+    """Count the spans that are items of the accounts; roll-ups and segments are not."""
     return sum(span.kind == "section" for span in spans)
 
 
 def point_items(metrics: Iterable[MetricData]) -> list[PointItem]:
-    """Metric points as destinations see them: of a histogram without its buckets."""
+    """Convert metric points to the items of destinations; histograms lose their buckets."""
     return [_point_item(metric, point) for metric in metrics for point in metric.data.points]
 
 
@@ -125,17 +125,17 @@ def encode_batch(
     spans: Sequence[SpanItem] = (),
     points: Sequence[PointItem] = (),
 ) -> bytes:
-    """The body that waits in the outbox; what else a batch says is in its file's name."""
+    """Encode the body that is stored in the outbox; its file's name contains everything else."""
     return _ENCODE([resource, spans, points])
 
 
 def encode_scalars(resource: Mapping[str, object], scalars: Sequence[ScalarItem]) -> bytes:
-    """The same of scalars."""
+    """Encode a batch of scalar points."""
     return _ENCODE([resource, scalars])
 
 
 def decode_batch(form: Form, signal: Signal, request: WaitingRequest, body: bytes) -> Batch:
-    """The batch that waited, in the form that its destination asks for."""
+    """Decode a stored batch to the form that its destination requires."""
     number, items = request.number, request.items
     if form == "otlp":
         return Batch(number=number, signal=signal, items=items, otlp=body)
@@ -144,7 +144,7 @@ def decode_batch(form: Form, signal: Signal, request: WaitingRequest, body: byte
     if signal == "scalars":
         resource, scalars = msgspec.msgpack.decode(body, type=_SCALARS)
         return Batch(number=number, signal=signal, items=items, resource=resource, scalars=scalars)
-    # Of the version that wrote it: a field that it did not have has its default.
+    # An earlier version may have written it: fields that it lacked get their defaults.
     resource, spans, points = msgspec.msgpack.decode(body, type=_BODY)
     return Batch(
         number=number, signal=signal, items=items, resource=resource, spans=spans, points=points

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.table_rows import TableRows
 
 Signal = Literal["spans", "metrics", "scalars", "reports"]
-"""Scalars are points of curves by step, for trackers of experiments; a report is the page of the
-run, made when it has ended."""
+"""Scalars are points of curves by step, for trackers of experiments. A report is the page of the
+run, made when the run has ended."""
 Form = Literal["items", "otlp"]
 NOT_LOADED: Final = "not_loaded"
-"""Reason of what a destination that cannot be used would have got."""
+"""Reason for which the items of a destination that cannot be used are lost."""
 FORMS: Final[dict[Signal, Form]] = {"spans": "items", "metrics": "otlp"}
-"""In which exporters of the OpenTelemetry SDK get batches."""
+"""Form of the batches for exporters of the OpenTelemetry SDK."""
 CONSOLE_FILE: Final = "console-{}.txt"
-"""In the folder of a host's agent: what the console exporter prints of a signal."""
+"""File in the folder of a host's agent with the console exporter's output for a signal."""
 SpanKind = Literal["section", "rollup", "segment"]
 Instrument = Literal["gauge", "sum", "histogram"]
 
@@ -52,33 +52,35 @@ class SpanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     category: str
     phase: str = ""
     track: int = 0
-    """Sections of one track nest: a thread, or a task."""
+    """Sections of one track nest. A track is a thread or a task."""
     thread: str = ""
     thread_id: int | None = None
     start_ns: int
     """Unix time."""
     end_ns: int
     status: str = "unset"
-    """Or ``ok``, ``error``."""
+    """One of ``unset``, ``ok`` and ``error``."""
     interrupted: bool = False
-    """Whether its process died in it."""
+    """Whether its process died during the span."""
     root_id: str = ""
     n: int | None = None
-    """Of a step: how many of its phase this process began before it."""
+    """For a step: number of steps of its phase that this process started before it."""
     number: int | None = None
-    """Of a step: the number that the program gave it."""
+    """For a step: its number as reported by the program."""
     epoch: int | None = None
     kept: str = ""
-    """Why it is a span and not only measured."""
+    """Reason for which it is sampled as a span."""
     attributes: dict[str, Any] = {}
     links: list[tuple[Any, ...]] = []
-    """Trace and span id of each; of one with attributes, or to another process, these and flags."""
+    """Trace and span id of each link. Attributes and flags follow if it has attributes or leads to
+    another process."""
     events: list[tuple[int, str, dict[str, Any]]] = []
-    """Unix time, name and attributes of each; an exception that left the span is in attributes."""
+    """Unix time, name and attributes of each event. An exception that left the span is in
+    attributes."""
     kind: SpanKind = "section"
     """Only sections are items of the accounts."""
     marks: list[tuple[int, str, str, int]] = []
-    """Of a run what the program marked in it: Unix time, name, phase and step."""
+    """For a run: marks of the program, each with Unix time, name, phase and step."""
     marks_left_out: int = 0
 
 
@@ -93,105 +95,111 @@ class PointItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     start_ns: int = 0
     """0 for a gauge."""
     value: float | None
-    """Of a histogram its sum; None says that the series has no value any more."""
+    """For a histogram its sum; None ends the series."""
     count: int = 0
-    """Of a histogram."""
+    """Number of values of a histogram."""
     min: float | None = None
     max: float | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is offered at once.
+    """A batch that is offered to a destination.
 
-    Spans or metric points of one rank, or of the node's agent; or scalars, of all ranks together.
+    It contains spans or metric points of one rank, or of the node's agent; or scalars of all ranks
+    together.
     """
 
     number: int
-    """The same batch has the same one when it is offered again, perhaps by another agent."""
+    """Number of the batch; the same when the batch is offered again, perhaps by another agent."""
     signal: Signal
     items: int
-    """How many of it the accounts count."""
+    """Number of items that the accounts count."""
     resource: dict[str, Any] = {}
-    """Who speaks: service, run, rank; the resource attributes of OpenTelemetry."""
+    """Resource attributes of OpenTelemetry that identify the sender: service, run, rank."""
     spans: list[SpanItem] = []
     points: list[PointItem] = []
     scalars: list[ScalarItem] = []
     report: bytes = b""
-    """A file of HTML."""
+    """Content of an HTML file."""
     otlp: bytes = b""
-    """For a destination of form ``otlp`` instead of the lists: the encoded export request."""
+    """The encoded export request, in place of the lists, for a destination of form ``otlp``."""
 
 
 UNSELECTED: Final = "unselected"
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """The batch was taken, for good."""
+    """Verdict: the batch was accepted for good."""
 
     lost: dict[str, int] = {}
-    """Items of it that were not, by reason; those under ``UNSELECTED`` were not wanted."""
+    """Items of the batch that were not accepted, by reason; those under ``UNSELECTED`` were not
+    wanted."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The batch will never be taken: its items are lost, for this reason."""
+    """Verdict: the batch will never be accepted. Its items are lost for this reason."""
 
     reason: str
-    """A word in small letters; it becomes a label, so there are few of them."""
+    """An identifier in lower case. It becomes a label, so there must be few of them."""
 
 
 class TryLater(msgspec.Struct, frozen=True):
-    """The batch could not be taken now: it waits, and is offered again."""
+    """Verdict: the batch could not be accepted now. It waits, and is offered again."""
 
     reason: str
-    """For people: what was tried, what was found."""
+    """Text for people: what was tried, what was found."""
     after_s: float | None = None
-    """The least rest before the next try; without it the rests grow by themselves."""
+    """The minimum wait before the next try; None: the waits grow by themselves."""
 
 
 Verdict = Delivered | Refused | TryLater
 
 
 class Site(msgspec.Struct, frozen=True):
-    """What a factory makes its destination from."""
+    """Context from which a factory makes its destination."""
 
     run_folder: Path
     host: str
     options: Options
-    """With ``environ``, the variables that the agent was started with."""
+    """Options, including ``environ``, the variables that the agent was started with."""
     rows: TableRows
-    """Rows of the run folder's tables that wait: for the run folder alone."""
+    """Waiting rows of the run folder's tables, for the run folder's destination alone."""
     ranks: Callable[[], dict[int, bool]]
-    """The ranks of this host that were seen until now, and whether each still runs."""
+    """Returns the ranks of this host seen so far, and whether each still runs."""
 
 
 class Destination(Protocol):
-    """Takes batches; written by inheriting from this and giving ``name``, ``signals``, ``accept``.
+    """Interface of a destination: subclasses define ``name``, ``signals`` and ``accept``.
 
-    ``accept`` is called by one thread for each signal, never twice at once for one signal, in the
-    order in which batches were made. It may block: nothing else waits for it, and what comes
-    meanwhile is on disk. A batch may come twice, if an agent died between the delivery and its word
-    of it: ``number`` tells. What it raises costs the batch (lost as ``internal``, logged), never
-    the agent.
+    ``accept`` is called by one thread for each signal, never concurrently for one signal, in the
+    order in which batches were made. It may block: nothing else waits for it, and later batches are
+    on disk. A batch may be offered twice, if an agent died between the delivery and the record of
+    it. ``number`` identifies such a batch. An exception costs the batch (lost as ``internal``,
+    logged), never the agent.
     """
 
     name: str
-    """In the accounts and in the metrics of our own health: small letters, digits, underscores."""
+    """Name in the accounts and in the metrics of our own health: lower case, digits, underscores.
+"""
     signals: tuple[Signal, ...]
     form: Form = "items"
-    """Whether batches have lists or an encoded request."""
+    """Whether batches contain lists or an encoded request."""
     waits_in_log: bool = False
-    """True of the run folder alone: it is offered everything since the last flush, in the agent's
-    own loop, and what it has not taken waits in the log of events instead of in the outbox."""
+    """True for the run folder alone. It is offered everything since the last flush, in the agent's
+    own loop. What it has not accepted waits in the log of events instead of in the outbox."""
 
     def accept(self, batch: Batch) -> Verdict:
-        """Takes a batch, or says why not."""
+        """Accept a batch, or return the reason why not."""
         ...
 
     def close(self, signal: Signal) -> None:
-        """No batch of ``signal`` comes any more; called by the thread that brought them."""
-        del signal  # nothing to close, unless somebody has something
+        """Close the signal: no batch of it follows.
+
+        Called by the thread that offered the batches.
+        """
+        del signal  # nothing to close by default
 
 
 def account_of(signal: Signal, destination: str) -> str:
-    """The name of an account in the agent's state."""
+    """Return the name of an account in the agent's state."""
     return f"{signal}/{destination}"

@@ -44,23 +44,24 @@ TRACKERS: Final = {
     WANDB: wandb_destination.make,
     TRACKIO: trackio_destination.make,
 }
-"""Those of ``tracker_list``, made where they are chosen."""
+"""Factories of the trackers in ``tracker_list``; called where the tracker is configured."""
 GROUP: Final = "otel_mlperf.destinations"
-"""Entry points that name a factory, as those of ``BUILT_IN`` are."""
+"""Entry points that name a factory like those of ``BUILT_IN``."""
 _NAME: Final = re.compile("[a-z][a-z0-9_]*")
 
 
 class NotLoaded(Destination):
-    """In the place of a destination that could not be made: what it would have got is lost.
+    """Substitute of a destination that could not be made: all of its items are lost.
 
-    Which signals it would have taken nobody knows; it counts all, so that the accounts show it.
+    The signals of the missing destination are unknown. The substitute counts all signals, so that
+    the accounts show the loss.
     """
 
     def __init__(self, name: str, signals: tuple[Signal, ...] = get_args(Signal)) -> None:
         self.name, self.signals = name, signals
 
     def accept(self, batch: Batch) -> Refused:
-        """Refuses it."""
+        """Refuse the batch."""
         return Refused(NOT_LOADED)
 
 
@@ -81,7 +82,7 @@ class Withheld(Destination):
 
 
 def make_destinations(site: Site) -> list[Destination]:
-    """Those that are asked for: ours, then those of other packages by the names of entry points."""
+    """Make the configured destinations: ours, then those of entry points, sorted by name."""
     made: list[Destination] = [new for make in BUILT_IN if (new := make(site)) is not None]
     made += [
         Withheld("otlp", (signal,), "otlp")
@@ -98,7 +99,7 @@ def make_destinations(site: Site) -> list[Destination]:
         for signal, names in site.options.exporters.items()
         for name in names
     ]
-    # In an order of their own, whatever was installed first: a replay numbers its batches by it.
+    # Sorted, independent of the order of installation: a replay numbers its batches by it.
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         destination = _load(point, site, {known.name for known in made})
         if destination is not None:
@@ -123,7 +124,7 @@ def _exporter(name: str, signal: Signal, site: Site) -> Destination:
     if account_of(signal, name) in site.options.withheld:
         return Withheld(account, (signal,), FORMS[signal])
     try:
-        # Only here: it loads the OpenTelemetry SDK.
+        # Imported only here, because it loads the OpenTelemetry SDK.
         from otel_mlperf.agent.delivery.sdk_destination import find_exporter
 
         return find_exporter(site, signal, name, account)
@@ -134,7 +135,7 @@ def _exporter(name: str, signal: Signal, site: Site) -> Destination:
 
 
 def _account_name(name: str) -> str:
-    """The name of an entry point as one of an account, which no destination of ours has."""
+    """Convert the name of an entry point to an account name that no destination of ours has."""
     account = re.sub("[^a-z0-9_]", "_", safe_name(name).lower())
     return f"sdk_{account}" if account in (STORE, *TRACKERS) else account
 

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.metric_encoding import Exemplar
 
 _MOST_SPANS: Final = 2000
-"""Of a batch with lists: some megabytes in memory, twice."""
+"""Maximum number of spans of a batch with lists: some megabytes in memory, twice."""
 _OFTEN_NS: Final = 120 * 10**9
-"""For how long metrics go out often."""
+"""Time at the start during which metrics are exported more often."""
 
 
 class Emitter:
-    """Numbers batches in the order in which they are made, so that a replay makes the same."""
+    """Emitter of numbered batches, in a fixed order so that a replay makes the same."""
 
     def __init__(
         self, state: AgentState, options: Options, outbox: Outbox, accounts: Accounts
@@ -48,23 +48,24 @@ class Emitter:
         self._state, self._options = state, options
         self._outbox, self._accounts = outbox, accounts
         self.held: dict[str, list[SpanItem]] = {}
-        """Spans since the last flush, by account: of destinations whose batches wait in the log."""
+        """Spans since the last flush, by account, for destinations whose batches wait in the log.
+"""
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Items that wait, by account."""
+        """Return the number of waiting items by account."""
         held = {account: count_items(spans) for account, spans in self.held.items()}
         return self._outbox.waiting | held
 
     def keep(self, rank: RankState, spans: list[Kept]) -> None:
-        """Spans of one rank, for the next flush and for the outbox."""
+        """Queue spans of one rank for the next flush and for the outbox."""
         if not spans:
             return
         resource, sent = rank.resource, self._sampled(spans)
         unselected = count_items(spans) - count_items(sent)
         rolled_up = sum(span.rolled_up for span in spans) - sum(span.rolled_up for span in sent)
-        # The order of destinations is fixed, and so are the numbers: a replay must come to the
-        # same.
+        # The order of destinations is fixed, and so are the numbers: a replay must give the same
+        # numbers.
         for taker in self._accounts.takers("spans"):
             account = account_of("spans", taker.name)
             if taker.waits_in_log:
@@ -81,7 +82,7 @@ class Emitter:
                     self._queue(account, count_items(part), body)
 
     def _sampled(self, spans: list[Kept]) -> list[Kept]:
-        """The spans of traces that the sampler selects."""
+        """Return the spans of traces that the sampler selects."""
         sampler = self._options.sampler
         if sampler is None:
             return spans
@@ -92,7 +93,7 @@ class Emitter:
         ]
 
     def keep_scalars(self, scalars: Sequence[ScalarItem]) -> None:
-        """Points of all ranks of the node, for the outbox."""
+        """Queue points of all ranks of the node for the outbox."""
         self._accounts.collected("scalars", len(scalars))
         for taker in self._accounts.takers("scalars"):
             account = account_of("scalars", taker.name)
@@ -101,16 +102,16 @@ class Emitter:
                 self._queue(account, len(part), encode_scalars(self._state.resource, part))
 
     def keep_report(self, page: bytes) -> None:
-        """The page of the run, for the outbox."""
+        """Queue the page of the run for the outbox."""
         self._accounts.collected("reports", 1)
         for taker in self._accounts.takers("reports"):
             self._queue(account_of("reports", taker.name), 1, page)
 
     def flush(self, part: int) -> None:
-        """Offers what waits in the log of events; ``part`` is the number of the batch.
+        """Offer the spans that wait in the log of events; ``part`` is the number of the batch.
 
         Raises:
-            StoreError: it was not taken: it still waits, and so must the log.
+            StoreError: they were not accepted. They still wait, and the log must be kept.
         """
         for taker in self._accounts.takers("spans"):
             if not taker.waits_in_log:
@@ -126,7 +127,7 @@ class Emitter:
             self._accounts.delivered(account, items)
 
     def convert(self, event: WindowConverted, requests: Iterable[tuple[int, bytes | None]]) -> None:
-        """What became of a profiler window; its requests with their items, None for a lost one."""
+        """Queue the requests of a converted profiler window with their items; None: a lost one."""
         self._accounts.converted(event)
         self._measure(event)
         servers = [taker for taker in self._accounts.takers("spans") if taker.form == "otlp"]
@@ -139,7 +140,7 @@ class Emitter:
                     self._queue(account, items, body)
 
     def _measure(self, event: WindowConverted) -> None:
-        """What a window comes to is sent at once: the run may have made its last mark."""
+        """Export the window's readings immediately, because the run may have made its last mark."""
         if not event.readings:
             return
         rank = self._state.ranks[event.instance]
@@ -150,7 +151,7 @@ class Emitter:
         self._export(rank.resource, rank.meta.unix_ns, event.end_ns, series, {})
 
     def export_if_due(self, mark: Mark) -> None:
-        """Metrics of every rank: every few seconds, and when one has ended."""
+        """Export the metrics of every rank: at each interval, and when a rank has ended."""
         state = self._state
         if not self._is_due(mark):
             return
@@ -170,7 +171,7 @@ class Emitter:
         state.series = {k: s for k, s in state.series.items() if not s.gone}
 
     def export_accounts(self, now_ns: int) -> None:
-        """What became of the items until now."""
+        """Export the accounts' current values."""
         if self._accounts.takers("metrics"):
             self._accounts.tell(self.waiting)
             own = [series for series in self._state.series.values() if not series.source]
@@ -186,7 +187,8 @@ class Emitter:
         young = mark.unix_ns - state.began_ns < _OFTEN_NS
         interval = options.metrics_often_ns if young else options.metrics_ns
         ended = any(not rank.live and rank.series for rank in state.ranks.values())
-        # The same moment twice would be two points of one time: the second is refused.
+        # A second export at the same moment would give two points of one time; servers refuse the
+        # second.
         return mark.unix_ns > state.exported_ns and (
             mark.last or ended or mark.unix_ns - state.exported_ns >= interval
         )
@@ -203,7 +205,8 @@ class Emitter:
         takers = self._accounts.takers("metrics")
         if not takers:
             return
-        # Once for all takers: collecting marks series as begun and takes their exemplars away.
+        # Once for all destinations, because collecting marks series as started and removes their
+        # exemplars.
         options = self._options
         export = Export(start_ns, now_ns, self._is_sent, options.temporality)
         metrics = export.collect(series, user)
@@ -222,7 +225,10 @@ class Emitter:
                 self._queue(account, points, body)
 
     def _is_sent(self, exemplar: Exemplar) -> bool:
-        """Whether an exemplar is wanted and its trace is sent; callers' unsampled ones are not."""
+        """Return whether an exemplar is wanted and its trace is sent.
+
+        Unsampled callers' traces are not sent.
+        """
         sampler, trace_id = self._options.sampler, int.from_bytes(exemplar.trace_id, "big")
         return self._options.exemplars and (sampler is None or sampler.samples(trace_id))
 
@@ -230,5 +236,5 @@ class Emitter:
         number, self._state.request = self._state.request, self._state.request + 1
         settled = self._outbox.add(number, account, items, body)
         if settled:
-            # A replay: the agent before this one has sent it, and knew what became of it.
+            # Only in a replay: the previous agent has sent the request, and knew its outcome.
             self._accounts.settled(settled)

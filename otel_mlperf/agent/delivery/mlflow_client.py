@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _API: Final = "/api/2.0/mlflow/"
 _ARTIFACTS: Final = "/api/2.0/mlflow-artifacts/artifacts/"
 _ANSWER_MOST: Final = 32 << 20
-"""A run is answered with the last value of each of its metrics."""
+"""Maximum size of an answer, in bytes: a run's answer has the last value of each of its metrics."""
 _LOCKED_OUT_S: Final = 30.0
-"""Rest after an answer that somebody has to change something: it will not pass by itself."""
+"""Wait after an answer that requires a change by the user: it will not pass by itself."""
 _OF_CONTENT: Final = (400, 409, 413, 422)
-"""Statuses that say something of the very request, whoever answers."""
+"""Statuses that are about this very request, whoever answers."""
 _FOR_NOW: Final = (408, 425, 429)
 _ADVICE: Final = {
     401: "check MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
@@ -35,25 +35,25 @@ _ADVICE: Final = {
 
 
 class Unavailable(Exception):
-    """Nothing was answered that counts: the same may be asked again."""
+    """The call had no conclusive answer and may be retried."""
 
     def __init__(self, reason: str, after_s: float | None = None) -> None:
-        """``reason`` is for people, ``after_s`` the least rest before the next try."""
+        """``reason`` is for people, ``after_s`` the minimum wait before the next try."""
         super().__init__(reason)
         self.reason, self.after_s = reason, after_s
 
 
 class Rejected(Exception):
-    """The server says that it will never do that."""
+    """The server refuses the call permanently."""
 
     def __init__(self, code: str, words: str) -> None:
-        """``code`` is MLflow's own word for why, empty if it was not MLflow that answered."""
+        """``code`` is MLflow's own error code, empty if it was not MLflow that answered."""
         super().__init__(words)
         self.code, self.words = code, words
 
 
 class MlflowClient:
-    """One server; for one thread. Each call raises ``Unavailable`` or ``Rejected``."""
+    """Client of one server, for one thread. Each call raises ``Unavailable`` or ``Rejected``."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._endpoint = settings.endpoint
@@ -63,19 +63,19 @@ class MlflowClient:
         self._words = Words(settings)
 
     def get(self, call: str, **asked: str) -> dict[str, Any]:
-        """What the server knows."""
+        """Return the answer to a GET call."""
         return self._call("GET", f"{_API}{call}?{urlencode(asked)}", b"")
 
     def post(self, call: str, **said: object) -> dict[str, Any]:
-        """What the server answers to what it is told, or to a question that is a body."""
+        """Return the answer to a POST call, which changes something or queries by a body."""
         return self._call("POST", _API + call, msgspec.json.encode(said))
 
     def put(self, artifact: str, content: bytes, kind: str) -> dict[str, Any]:
-        """Keeps a file of MIME type ``kind`` in the server's own store of artifacts."""
+        """Upload a file of MIME type ``kind`` to the server's own artifact store."""
         return self._call("PUT", _ARTIFACTS + quote(artifact), content, kind)
 
     def close(self) -> None:
-        """Closes the connection; the next call opens another."""
+        """Close the connection; the next call opens another."""
         self._transport.close()
 
     def _call(
@@ -110,7 +110,7 @@ class MlflowClient:
 
 
 def _content(reply: Reply) -> dict[str, Any] | None:
-    """The JSON object that was answered; None where it is none."""
+    """Return the JSON object of an answer; None if it is not one."""
     try:
         content = msgspec.json.decode(reply.body) if reply.complete else None
     except ValueError:  # msgspec's errors are

@@ -36,14 +36,14 @@ _PROXIED: Final = "mlflow-artifacts"
 
 
 class MlflowReport:
-    """One run's page; for a thread of its own, with a client and a run that no other one asks."""
+    """Upload of one run's page, for a thread of its own, with a client and a run of its own."""
 
     def __init__(self, client: MlflowClient, run: MlflowRun, settings: MlflowSettings) -> None:
         self._client, self._run = client, run
         self._server = urlsplit(settings.server.endpoint).netloc
 
     def accept(self, page: bytes) -> Verdict:
-        """Keeps it beside the run, in place of an earlier one."""
+        """Upload the page to the run's artifacts, replacing an earlier one."""
         try:
             root = self._run.artifacts()
             if not root:
@@ -64,11 +64,11 @@ class MlflowReport:
         return Delivered()
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._client.close()
 
     def _folder(self, root: str) -> str | None:
-        """The folder in the server's own store that a URI means; None: it is in another one."""
+        """Return the folder of a URI in the server's own store; None: it is in another store."""
         uri = urlsplit(root)
         if uri.scheme != _PROXIED or uri.netloc not in ("", self._server):
             return None
@@ -76,18 +76,18 @@ class MlflowReport:
 
 
 def _shown(root: str) -> str:
-    """Without a login or a key."""
+    """Return the URI without a login or a key."""
     uri = urlsplit(root)
     return uri._replace(netloc=uri.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 _log = logging.getLogger("otel_mlperf.agent")
 _MOST_METRICS: Final = 1000
-"""In one call."""
+"""Maximum number of metrics in one call."""
 
 
 class MlflowDestination(Destination):
-    """One run at a tracking server."""
+    """Destination for one run at a tracking server."""
 
     name = MLFLOW
 
@@ -96,7 +96,7 @@ class MlflowDestination(Destination):
         self.signals = ("scalars", "reports") if report else ("scalars",)
 
     def accept(self, batch: Batch) -> Verdict:
-        """Logs its points, then what they say of the run itself; or keeps its page."""
+        """Log the batch's points, then tags and status of the run; or upload its page."""
         if self._report and batch.signal == "reports":
             return self._report.accept(batch.report)
         try:
@@ -114,7 +114,7 @@ class MlflowDestination(Destination):
         return Delivered(lost)
 
     def close(self, signal: Signal) -> None:
-        """Closes its connection."""
+        """Close the signal's connection."""
         if self._report and signal == "reports":
             self._report.close()
         else:
@@ -130,7 +130,7 @@ class MlflowDestination(Destination):
         return {REFUSED: len(refused)}
 
     def _log(self, run_id: str, points: list[dict[str, Any]]) -> list[str]:
-        """What the server said of each point that it refused."""
+        """Return the server's message for each point that it refused."""
         try:
             self._client.post("runs/log-batch", run_id=run_id, metrics=points)
         except Rejected as error:
@@ -153,16 +153,16 @@ class MlflowDestination(Destination):
             self._run.tag(found)
             if ended:
                 self._run.end(ended)
-        except Rejected as error:  # the points are there
+        except Rejected as error:  # the points were accepted
             _log.warning("mlflow: tags or the status were refused: %s", error.words)
 
 
 class _RunDeleted(Exception):
-    """Somebody has deleted the run: no point of it will be taken any more."""
+    """The run was deleted at the server: no point of it is accepted any more."""
 
 
 def make(site: Site) -> MlflowDestination:
-    """The server that the agent's environment names."""
+    """Make the destination for the server that the agent's environment names."""
     settings = read_mlflow_settings(site.options.environ)
     if settings.is_login_readable:
         where = settings.server.endpoint

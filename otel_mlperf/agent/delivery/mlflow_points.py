@@ -29,7 +29,7 @@ _NEVER_A_PART: Final = ("", ".", "..")
 
 
 def metric_of(key: str, scalar: ScalarItem) -> dict[str, Any]:
-    """A metric of ``runs/log-batch``."""
+    """Return a metric of ``runs/log-batch``."""
     return {
         "key": key,
         "value": spoken(scalar.value),
@@ -39,12 +39,12 @@ def metric_of(key: str, scalar: ScalarItem) -> dict[str, Any]:
 
 
 def key_of(scalar: ScalarItem, batch: Batch, *, is_alone: bool) -> str:
-    """The name of its curve, as MLflow takes it."""
+    """Return the key of a point's curve in MLflow."""
     return safe_key(curve_of(scalar, batch, is_alone=is_alone))
 
 
 def safe_key(key: str) -> str:
-    """A key that MLflow takes: the same one where it does; others stay different ones."""
+    """Return a key that MLflow accepts: unchanged where possible; distinct keys stay distinct."""
     parts = [part for part in _FOREIGN.sub("_", key).split("/") if part not in _NEVER_A_PART]
     safe = "/".join(parts) or "_"
     if len(safe) <= _KEY_MOST and not _FOREIGN.search(key):
@@ -54,18 +54,18 @@ def safe_key(key: str) -> str:
 
 
 def params_of(params: Mapping[str, Any]) -> dict[str, str]:
-    """Parameters by key, those inside others under ``outer.inner``, as text."""
+    """Return parameters by key as text; nested ones get the key ``outer.inner``."""
     return {safe_key(key): text[:_PARAM_MOST] for key, text in _flat(params, "")}
 
 
 def tags_of(tags: list[str]) -> dict[str, str]:
-    """Tags by key: ``name=value``, or a name alone."""
+    """Return tags by key: ``name=value``, or a name alone."""
     parts = [tag.partition("=") for tag in tags]
     return {safe_key(key): tag_text(value if sign else "true") for key, sign, value in parts}
 
 
 def tag_text(text: str) -> str:
-    """As much of a text as a tag holds."""
+    """Truncate a text to the length limit of a tag."""
     return text[:_TAG_MOST]
 
 

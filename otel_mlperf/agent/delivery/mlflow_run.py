@@ -33,11 +33,11 @@ _STATUS: Final = {"running": "RUNNING", "finished": "FINISHED", "failed": "FAILE
                   "killed": "KILLED", "interrupted": "KILLED"}  # fmt: skip
 _ASK_AGAIN_S: Final = 30.0
 _MOST_ENTRIES: Final = 100
-"""Parameters, or tags, in one call."""
+"""Maximum number of parameters, or tags, in one call."""
 
 
 class MlflowRun:
-    """The run of MLflow that one run of ours is; every call raises what the client's do."""
+    """MLflow run that corresponds to one run of ours; every call raises what the client's do."""
 
     def __init__(self, client: MlflowClient, site: Site, settings: MlflowSettings) -> None:
         self._client, self._settings = client, settings
@@ -48,27 +48,27 @@ class MlflowRun:
         self._has_ended = False
 
     def facts(self) -> RunFile:
-        """What ``run.json`` says of it by now."""
+        """Return the current content of ``run.json``."""
         return read_run_file(self._folder)
 
     def ready(self) -> str:
-        """The id of the run, which is then there, open, and described."""
+        """Return the id of the run, which then exists, is open, and is described."""
         if not self._id:
             try:
                 self._id = self._settings.run_id or self._found_or_made()
-            # Somebody has to change a name, or restore what was deleted: points wait for that.
+            # The user has to change a name, or restore what was deleted. Points wait for that.
             except Rejected as error:
                 raise Unavailable(error.words, _ASK_AGAIN_S) from error
         if self._is_makers:
             try:
                 self._describe()
                 self._reopen()
-            except Rejected as error:  # points go on without
+            except Rejected as error:  # points are sent all the same
                 _log.warning("mlflow: what the run is was refused: %s", error.words)
         return self._id
 
     def artifacts(self) -> str:
-        """Where its files are kept, as a URI; empty: it is deleted. Whoever asks makes no run."""
+        """Return the URI of the run's artifacts; empty: the run is deleted. This creates no run."""
         try:
             self._id = self._id or self._settings.run_id or self._found(self._experiment(), "ALL")
         except Rejected as error:
@@ -78,14 +78,14 @@ class MlflowRun:
         return "" if self.is_gone() else str(self._get()["info"]["artifact_uri"])
 
     def is_gone(self) -> bool:
-        """Whether somebody has deleted it."""
+        """Return whether the run was deleted."""
         try:
             return bool(self._get()["info"].get("lifecycle_stage") == "deleted")
         except Rejected as error:
             return error.code == "RESOURCE_DOES_NOT_EXIST"
 
     def tag(self, tags: dict[str, str]) -> None:
-        """Sets tags."""
+        """Set tags."""
         self._log_entries("tags", tags)
 
     @property
@@ -103,16 +103,16 @@ class MlflowRun:
                 f"the run is not at {self._settings.server.endpoint} yet: the agent of rank 0 "
                 "makes it"
             )
-        # One that an agent made before it was killed, or before the answer came.
+        # Reuse a run that an agent created before it was killed, or before the answer came.
         made = self._search(experiment, MADE_TAG, run_id)
         chosen = str((made[0] if made else self._make(experiment))["info"]["run_id"])
         self._client.post("runs/set-tag", run_id=chosen, key=RUN_TAG, value=run_id)
         return chosen
 
     def _found(self, experiment: str, view: str = "ACTIVE_ONLY") -> str:
-        """The id of the run that is meant; empty: nobody has made it yet.
+        """Return the id of the tagged run; empty: it has not been created yet.
 
-        In ``view`` ``ALL`` that may be one that is deleted.
+        With ``view`` ``ALL`` it may be a deleted run.
         """
         for meant in self._search(experiment, RUN_TAG, self.facts().id, view)[:1]:
             self._has_ended = meant["info"]["status"] != _STATUS["running"]
@@ -122,10 +122,10 @@ class MlflowRun:
     def _experiment(self) -> str:
         name, known = self._settings.experiment, self._settings.experiment_id
         if not name:
-            self._client.get("experiments/get", experiment_id=known)  # refused if there is none
+            self._client.get("experiments/get", experiment_id=known)  # refused if it does not exist
             return known
         found = self._experiment_of(name)
-        if known and known != found:  # MLflow itself refuses to begin a run then
+        if known and known != found:  # MLflow itself refuses to start a run then
             raise Unavailable(
                 f"MLFLOW_EXPERIMENT_ID is {known}, but experiment {name!r} of "
                 f"MLFLOW_EXPERIMENT_NAME has the id {found}",
@@ -176,7 +176,7 @@ class MlflowRun:
     # -- what it is --------------------------------------------------------------------------------
 
     def _describe(self) -> None:
-        """Parameters and tags, whenever the file that has them is another."""
+        """Log parameters and tags whenever the file that contains them has changed."""
         about = (self._folder / RUN_FILE).stat()
         if self._told == (about.st_mtime_ns, about.st_size):
             return
@@ -202,19 +202,19 @@ class MlflowRun:
     # -- its end -----------------------------------------------------------------------------------
 
     def end(self, ended: Sequence[ScalarItem]) -> None:
-        """Processes of this host have ended: says so, and of the run once it has.
+        """Report that processes of this host have ended, and the end of the run once all have.
 
-        Each host has a tag of its own, and whoever changes the status looks at all tags again
-        afterwards: whichever host is last sets the worst of all.
+        Each host has a tag of its own. Any host that changes the status reads all tags again
+        afterwards. The last host therefore sets the worst status of all.
         """
-        if self._settings.run_id:  # somebody else ends it
+        if self._settings.run_id:  # its creator ends it
             return
         run = self._get()
         here = [(item.restart, OUTCOMES.index(item.text)) for item in ended]
         here += _outcomes(run, self._outcome)
         restart, worst = max(here)
         self.tag({self._outcome: f"{OUTCOMES[worst]} (restart {restart})"})
-        # A host that does not have rank 0 has a say in the status only if it went wrong there.
+        # A host without rank 0 changes the status only if something failed there.
         is_good = OUTCOMES[worst] == "finished" and not self._is_makers
         if is_good or any(self._ranks().values()):
             return
@@ -247,7 +247,7 @@ class MlflowRun:
 
 
 def _outcomes(run: dict[str, Any], tag: str) -> Iterable[tuple[int, int]]:
-    """Restart and place in the list of outcomes, by the tags whose key begins with ``tag``."""
+    """Yield restart and outcome index of the tags whose key starts with ``tag``."""
     for entry in run.get("data", {}).get("tags", []):
         word, _, restart = entry.get("value", "").rstrip(")").partition(" (restart ")
         if entry["key"].startswith(tag) and word in OUTCOMES and restart.isdecimal():

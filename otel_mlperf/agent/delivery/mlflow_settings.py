@@ -24,25 +24,25 @@ _CERTIFICATE: Final = "MLFLOW_TRACKING_SERVER_CERT_PATH"
 _CLIENT_CERTIFICATE: Final = "MLFLOW_TRACKING_CLIENT_CERT_PATH"
 """One file with the certificate and its key."""
 _TIMEOUT_S: Final = 60.0
-"""A thousand points in a database of files take seconds on a busy machine."""
+"""A thousand points in a file-based database take seconds on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class MlflowSettings:
-    """The server, and which experiment and run of it are told."""
+    """Settings of the server, and of the experiment and run at it."""
 
     server: ServerSettings
     experiment: str
-    """By its name; empty: by its id alone."""
+    """Name of the experiment; empty: identified by its id alone."""
     experiment_id: str
     run_id: str
-    """Of a run that somebody else has made; empty: one is found or made."""
+    """Id of a run that the user has created; empty: a run is found or created."""
     is_login_readable: bool
-    """Whether a login goes over plain http to another machine, as MLflow lets it."""
+    """Whether a login is sent over plain http to another machine, as MLflow permits."""
 
 
 def read_mlflow_settings(environ: Mapping[str, str]) -> MlflowSettings:
-    """What the variables say, as MLflow documents them."""
+    """Read the settings from the variables, as MLflow documents them."""
     said = {name: value.strip() for name, value in environ.items() if name.startswith("MLFLOW_")}
     url = urlsplit(said[MLFLOW_URI])
     server = ServerSettings(

@@ -48,34 +48,34 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _MOST_BYTES: Final = 2 << 20
-"""Of a request's spans: below the 4 MiB that gRPC servers accept."""
+"""Maximum size of a request's spans, in bytes: below the 4 MiB that gRPC servers accept."""
 _LOG_EVERY_S: Final = 60.0
 _LOCKED_OUT_S: Final = 30.0
-"""Rest after an answer that somebody has to change the headers: it will not pass by itself."""
+"""Wait after an answer that requires other headers: it will not pass by itself."""
 
 
 class OtlpDestination(Destination):
-    """One server for each signal that has an endpoint."""
+    """Destination with one server for each signal that has an endpoint."""
 
     name = "otlp"
     form = "otlp"
 
     def __init__(self, settings: Mapping[Signal, SignalSettings]) -> None:
         self.signals = tuple(settings)
-        # A client is for one thread, as each signal is.
+        # A client is for one thread, and each signal has its own.
         self._clients = {signal: open_client(of_signal) for signal, of_signal in settings.items()}
         self._logged_s = -_LOG_EVERY_S
 
     def accept(self, batch: Batch) -> Verdict:
-        """Posts it; halves what the server cannot read or finds too large."""
+        """Post the batch; halve what the server cannot read or finds too large."""
         lost: dict[str, int] = {}
-        # Its counts go by the names that the wire has for signals.
+        # Counts use the names that the wire has for signals.
         kind = "traces" if batch.signal == "spans" else "metrics"
         answer = post_in_parts(partial(self._post, batch.signal), batch.otlp, kind, lost)
         if answer.outcome is Outcome.DELIVERED:
             return Delivered(lost)
-        # Parts that were taken before this are sent again. What they lost is not counted now:
-        # the next try meets the same refusals.
+        # Parts that were accepted before this are sent again. Their losses are not counted now: the
+        # next try meets the same refusals.
         after_s = answer.after_s
         if answer.outcome is Outcome.UNAUTHORIZED:
             after_s = max(after_s or 0.0, _LOCKED_OUT_S)
@@ -97,12 +97,12 @@ class OtlpDestination(Destination):
             )  # fmt: skip
 
     def close(self, signal: Signal) -> None:
-        """Closes the connection of the signal."""
+        """Close the connection of the signal."""
         self._clients[signal].close()
 
 
 def make(site: Site) -> OtlpDestination | None:
-    """The servers that the options name; None without any."""
+    """Make the destination for the servers in the options; None without any."""
     given: dict[Signal, SignalSettings | None] = {
         "spans": site.options.traces,
         "metrics": site.options.metrics,
@@ -114,7 +114,7 @@ def make(site: Site) -> OtlpDestination | None:
 def span_requests(
     resource: Mapping[str, object], spans: Sequence[Kept]
 ) -> Iterator[tuple[int, bytes]]:
-    """Requests with all spans of one rank, and how many items each has."""
+    """Yield requests with all spans of one rank, and the number of items in each."""
     encoded = wire.encode_resource(resource)
     for scope, of_scope in _by_scope(spans).items():
         about = scope.encode()
@@ -127,7 +127,7 @@ def span_requests(
 
 
 def _by_scope(spans: Sequence[Kept]) -> dict[Scope, list[Kept]]:
-    """The spans by the library that made them."""
+    """Group the spans by the library that made them."""
     known: dict[tuple[int, int], Scope] = {}
     groups: dict[Scope, list[Kept]] = {}
     for kept in spans:
@@ -141,12 +141,12 @@ def _by_scope(spans: Sequence[Kept]) -> dict[Scope, list[Kept]]:
 def metric_requests(
     resource: Mapping[str, object], metrics: Sequence[MetricData], scopes: Mapping[str, Scope]
 ) -> Iterator[tuple[int, bytes]]:
-    """Requests with all metrics of a rank, or of the node, and how many points each has.
+    """Yield requests with all metrics of a rank, or of the node, and the number of points in each.
 
     Args:
         resource: attributes of the rank or the node.
-        metrics: what is sent.
-        scopes: by the name of a metric the library that made its instrument.
+        metrics: the metrics to send.
+        scopes: the library that made the instrument, by the name of its metric.
     """
     encoded = wire.encode_resource(resource)
     groups: dict[Scope, list[MetricData]] = {}
@@ -158,7 +158,7 @@ def metric_requests(
 
 
 def span_columns(spans: Sequence[Kept]) -> SpanColumns:
-    """The same spans as columns for the encoder; all of one rank."""
+    """Convert spans of one rank to columns for the encoder."""
     tails: dict[tuple[int, int, int], int] = {}
     encoded: list[bytes] = []
     tail = []

@@ -34,7 +34,7 @@ _MOST_LOG_BYTES: Final = 256 << 20
 
 
 class Outbox:
-    """The queue between the agent's loop, which adds, and the sender's thread, which takes."""
+    """Persistent queue between the agent's loop, which adds, and senders' threads, which remove."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
@@ -45,19 +45,20 @@ class Outbox:
         self._settled: dict[int, SettledRequest] = {}
         self._news: list[SettledRequest] = []
         self._made: dict[int, WaitingRequest] = {}
-        """What an agent before had made after its last state, and perhaps sent."""
+        """Requests that a previous agent had made after its last state, and perhaps sent."""
         make_folder(folder)
 
     def load(self, next_number: int, pending: list[int]) -> None:
-        """Takes up what another agent left.
+        """Load the requests that another agent left.
 
-        ``pending`` are the requests that waited when its last state was written; what it made
-        after that, from ``next_number`` on, is asked for again by the replay.
+        ``pending`` are the requests that waited when its last state was written. The replay asks
+        again for requests that it made after that, from ``next_number`` upward.
         """
-        # Outcomes first: a crash between a line of the log and the removal of its file leaves both,
-        # and then the line is right.
+        # Outcomes first: a crash between a line of the log and the removal of its file leaves both.
+        # The line is then correct.
         self._settled = {outcome.number: outcome for outcome in self._read_log()}
-        # What the last state still called pending is in no account yet; all else in the log is.
+        # Requests that the last state called pending are in no account yet; all others in the log
+        # are.
         self._news = [o for o in self._settled.values() if o.number in pending]
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             request = request_in(path)
@@ -68,19 +69,19 @@ class Outbox:
             if known and known.check == request.check:
                 _remove(path)
                 continue
-            # A request of after the last state is held back until the replay asks for it: were it
-            # sent at once, the replay would queue the same number a second time.
+            # A request made after the last state is held back until the replay asks for it. If it
+            # were sent immediately, the replay would queue the same number a second time.
             where = self._waiting if request.number < next_number else self._made
             where[request.number] = request
 
     def add(self, number: int, account: str, items: int, body: bytes) -> SettledRequest | None:
-        """Queues a request; what became of it, if an agent before has sent the same.
+        """Queue a request; return its outcome if a previous agent has sent the same.
 
-        What that one had made is sent as it was: what it counted of itself at that time may be
-        other numbers now, and two values of one time are refused by servers, with all beside them.
+        A request that a previous agent had made is sent unchanged. Metrics of its own health may
+        have other values now. Servers refuse two values of one time, with everything next to them.
         """
         check = zlib.crc32(body)
-        # Only a replay finds either: numbers are given once.
+        # Only a replay finds either, because numbers are used once.
         known, made = self._settled.get(number), self._made.pop(number, None)
         request = WaitingRequest(number, account, items, check, len(body))
         is_known = known and (known.check == check or _is_same(known, account, items))
@@ -98,7 +99,7 @@ class Outbox:
                 self._settle(SettledRequest(number, account, check, 0, {"outbox_full": items}))
                 return None
             try:
-                # The log of events goes with the next state: then it is the only copy.
+                # The log of events is removed with the next state. This file is then the only copy.
                 write_whole(self._path(request), body, is_durable=True)
             except OSError:
                 self._settle(SettledRequest(number, account, check, 0, {"outbox_io": items}))
@@ -108,7 +109,7 @@ class Outbox:
         return None
 
     def body(self, request: WaitingRequest) -> bytes | None:
-        """The bytes to send; None if they are gone, or are others than were written."""
+        """Return the bytes to send; None if they are missing or differ from what was written."""
         try:
             body = read_regular(self._path(request))
         except OSError:
@@ -116,12 +117,12 @@ class Outbox:
         return body if zlib.crc32(body) == request.check else None
 
     def next(self, account: str) -> WaitingRequest | None:
-        """The oldest request of an account."""
+        """Return the oldest request of an account."""
         with self._lock:
             return next((r for r in self._waiting.values() if r.account == account), None)
 
     def has(self, account: str) -> bool:
-        """Whether a request of ``account`` waits; for holders of ``changed``."""
+        """Return whether a request of ``account`` waits; the caller must hold ``changed``."""
         return any(r.account == account for r in self._waiting.values())
 
     def requests_of(self, accounts: list[str]) -> int:
@@ -130,10 +131,10 @@ class Outbox:
             return sum(r.account in accounts for r in self._waiting.values())
 
     def settle(self, request: WaitingRequest, delivered: int, lost: dict[str, int]) -> None:
-        """Records what became of a request; its file is removed."""
+        """Record the outcome of a request and remove its file."""
         with self.changed:
-            # It was given up for want of room while its thread had it under way: it is counted
-            # already, and one item has one fate.
+            # It was dropped for lack of room while its thread was sending it. It is counted
+            # already, and one item has one outcome.
             if self._waiting.pop(request.number, None) is None:
                 return
             number, account, _, check, _ = request
@@ -143,22 +144,23 @@ class Outbox:
             self.changed.notify_all()
 
     def news(self) -> list[SettledRequest]:
-        """Outcomes since the last call."""
+        """Return the outcomes since the last call."""
         with self._lock:
             news, self._news = self._news, []
         return news
 
     @property
     def pending(self) -> list[int]:
-        """Numbers of the requests whose outcome ``news`` has not told yet."""
+        """Return the numbers of the requests whose outcome ``news`` has not returned yet."""
         with self._lock:
             return sorted([*self._waiting, *(o.number for o in self._news)])
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Items, by account, whose outcome ``news`` has not told yet.
+        """Return the items, by account, whose outcome ``news`` has not returned yet.
 
-        Those that were settled since the last call are among them: the accounts do not have them.
+        Items that were settled since the last call are included, because the accounts do not have
+        them.
         """
         with self._lock:
             items: dict[str, int] = {}
@@ -170,10 +172,10 @@ class Outbox:
             return items
 
     def forget(self) -> None:
-        """Shortens the log: the state contains every outcome that ``news`` has told."""
+        """Shorten the log: the state contains every outcome that ``news`` has returned."""
         with self._lock:
-            # No replay asked for them: other options or another version makes other requests of the
-            # log.
+            # No replay asked for them: other options or another version derive other requests from
+            # the log.
             while self._made:
                 _remove(self._path(self._made.popitem()[1]))
             self._settled = {outcome.number: outcome for outcome in self._news}
@@ -183,13 +185,14 @@ class Outbox:
     def _settle(self, outcome: SettledRequest) -> None:
         self._settled[outcome.number] = outcome
         self._news.append(outcome)
-        # Without its line the request is sent twice at worst, by an agent after a crash.
+        # Without its line the request is at worst sent twice, by an agent after a crash.
         with suppress(OSError), open(self._folder / _LOG, "a", opener=open_private) as log:
             log.write(outcome_line(outcome))
 
     def _make_room(self, size: int) -> bool:
-        """Gives up the oldest requests until ``size`` bytes fit; False if they never do."""
-        # Requests for which no replay has asked yet take room too, and may be sent before.
+        """Drop the oldest requests until ``size`` bytes fit; return False if they never do."""
+        # Requests for which no replay has asked yet occupy room too. They may have been sent
+        # before.
         room = self._limit - size - sum(request.size for request in self._made.values())
         if room < 0:
             return False
@@ -201,7 +204,10 @@ class Outbox:
         return True
 
     def _oldest_of_largest(self) -> int:
-        """Of the destination that holds most: one that is always away costs no other its room."""
+        """Return the oldest request of the destination with the most bytes.
+
+        A destination that is always away thus costs no other destination its room.
+        """
         held: dict[str, int] = {}
         for request in self._waiting.values():
             held[request.destination] = held.get(request.destination, 0) + request.size
@@ -217,18 +223,18 @@ class Outbox:
             lines = read_regular(path, _MOST_LOG_BYTES).decode(errors="replace").splitlines()
         except FileNotFoundError:
             return []
-        except OSError as error:  # not of ours
+        except OSError as error:  # not written by the agent
             _log.warning("%s: %s; it is left out", path, error)
             return []
         parsed = [parse_outcome(line) for line in lines if line]
-        # The requests of such lines are sent again, where their files are still there.
+        # The requests of such lines are sent again, if their files still exist.
         if damaged := parsed.count(None):
             _log.warning("%s: %d lines cannot be read; they are left out", path, damaged)
         return [outcome for outcome in parsed if outcome]
 
 
 def _is_same(known: SettledRequest, account: str, items: int) -> bool:
-    """Whether points that were settled are asked for again, whatever their values are now."""
+    """Return whether metric points that were settled are requested again, whatever their values."""
     settled = known.delivered + sum(known.lost.values())
     return account == known.account and account.startswith("metrics/") and settled == items
 

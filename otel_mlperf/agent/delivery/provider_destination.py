@@ -38,7 +38,7 @@ _ANSWER: Final = msgspec.msgpack.Decoder(dict[str, int])
 
 
 class ProviderDestination(Destination):
-    """The tracer providers of the processes of this node's ranks."""
+    """Destination for the tracer providers of the processes of this node's ranks."""
 
     name = "provider"
     signals = ("spans",)
@@ -63,7 +63,7 @@ class ProviderDestination(Destination):
             return TryLater(f"the process of rank {batch.resource[names.RANK]} left: {error!r}")
 
     def _connect(self, batch: Batch, instance: str) -> Connection | None:
-        from multiprocessing.connection import Connection  # an agent without this pays nothing
+        from multiprocessing.connection import Connection  # loaded only if needed
 
         run_id = batch.resource[names.RUN_ID]
         for folder in folders_of_run(run_id, self._run_folder, user=user_id()):
@@ -83,13 +83,13 @@ class ProviderDestination(Destination):
 
 
 def make(site: Site) -> ProviderDestination | None:
-    """The providers of this node's processes; None where nobody joined them."""
+    """Make the destination for this node's processes; None if no provider is joined."""
     return ProviderDestination(site.run_folder) if site.options.joins_provider else None
 
 
 @contextlib.contextmanager
 def socket_path(folder: str, instance: str) -> Iterator[str]:
-    """Yield a path of a rank's socket, next to the journals, that an address has room for."""
+    """Yield a path of a rank's socket, next to the journals, short enough for an address."""
     if IS_PORTABLE:  # an address that is too long is an OSError there
         yield os.path.join(folder, instance + _SUFFIX)
         return

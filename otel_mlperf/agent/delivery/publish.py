@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger("otel_mlperf.agent")
 _LEAST_S: Final = 5.0
 _TOLD_AS_RATES: Final = {m.name for m in (names.DISK_IO, names.DISK_IO_TIME, names.NETWORK_IO)}
-"""Totals of which ``om.readings()`` tells how fast they grow."""
+"""Totals that ``om.readings()`` reports as rates."""
 _OWN_SOURCES: Final = ("", JOURNAL)
 """Sources of series that no sensor reads."""
 
 
 class Publisher:
-    """The file beside the journals of one folder."""
+    """Publisher of the readings file next to the journals of one folder."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class Publisher:
         self._written_s: float | None = None
 
     def tell(self, reads: Sequence[Read], state: AgentState) -> list[WarningHeld]:
-        """Takes what was read; writes it, with the warnings that follow, if it is time to.
+        """Update the readings; write them, with the resulting warnings, if it is time to.
 
-        Returns which of them hold at this moment: what is kept of them.
+        Return the warnings that hold at this moment, which are recorded.
         """
         now_s = self._clock()
         for read in reads:
             self._groups[read.source] = self._group(read, int(now_s * 1e9))
-        # Also without news: a condition that lasts becomes a warning by time alone.
+        # Also without new readings: a condition that lasts becomes a warning by time alone.
         due = self._written_s is None or now_s - self._written_s >= _LEAST_S
         if not (reads or due) or not state.journals:
             return []
@@ -73,7 +73,7 @@ class Publisher:
         return self._evaluator.held
 
     def _group(self, read: Read, now_ns: int) -> Group:
-        """What a source said, with the totals that it had said before: a program asks for rates."""
+        """Return a source's readings, with its previous totals: programs ask for rates."""
         readings = [Reading(r.journal, r.name, r.labels, r.value) for r in read.readings]
         last = self._groups.get(read.source)
         if last is None:
@@ -82,12 +82,12 @@ class Publisher:
         return Group(now_ns, readings, last.monotonic_ns, before)
 
     def close(self) -> None:
-        """Takes the file away."""
+        """Remove the file."""
         drop_readings(self._folder)
 
 
 def worked_out(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
-    """What the agent itself knows of the metrics ``wanted``, as totals: of a histogram its sum."""
+    """Yield the agent's own values of the metrics ``wanted``, as totals: of a histogram its sum."""
     for name, journal in state.journals.items():
         meta = journal.meta
         rank = state.ranks.get(journal.instance)

@@ -20,15 +20,15 @@ _log = logging.getLogger("otel_mlperf.agent")
 
 
 class SumsPublisher:
-    """The files beside the journals of one folder."""
+    """Publisher of the sums files next to the journals of one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._told: dict[str, int] = {}
-        """Up to which slot, by journal."""
+        """Slot up to which sums were written, by journal."""
 
     def tell(self, state: AgentState) -> None:
-        """Writes the sums of the journals that have new rows."""
+        """Write the sums of the journals that have new rows."""
         for name, journal in state.journals.items():
             path = self._folder / name
             if journal.left or self._told.get(name) == journal.next or not path.exists():

@@ -20,7 +20,7 @@ _LINE: Final = re.compile(
 
 
 class WaitingRequest(NamedTuple):
-    """One request that waits."""
+    """A request that waits on disk."""
 
     number: int
     account: str
@@ -32,12 +32,12 @@ class WaitingRequest(NamedTuple):
 
     @property
     def destination(self) -> str:
-        """Name of whoever it is for."""
+        """Return the name of the request's destination."""
         return self.account.split("/")[1]
 
 
 class SettledRequest(NamedTuple):
-    """What became of a request's items."""
+    """Outcome of a request's items."""
 
     number: int
     account: str
@@ -47,13 +47,13 @@ class SettledRequest(NamedTuple):
 
 
 def file_name(request: WaitingRequest) -> str:
-    """What the file of a request is called."""
+    """Return the file name of a request."""
     account = request.account.replace("/", ".")
     return f"{request.number:010d}-{account}-{request.items}-{request.check}{SUFFIX}"
 
 
 def request_in(path: Path) -> WaitingRequest | None:
-    """The request that a file of the outbox is, by its name; None for somebody else's file."""
+    """Parse a request from a file name of the outbox; None for a foreign file."""
     match = _NAME.fullmatch(path.name)
     if match is None:
         return None
@@ -63,14 +63,14 @@ def request_in(path: Path) -> WaitingRequest | None:
 
 
 def outcome_line(outcome: SettledRequest) -> str:
-    """On a line of its own, whatever was cut short before it."""
+    """Format an outcome as a line of its own, behind a line that may be truncated."""
     lost = ",".join(f"{reason}={count}" for reason, count in outcome.lost.items())
     number, account, check, delivered, _ = outcome
     return f"\n{number} {account} {check} {delivered} {lost or '-'} ."
 
 
 def parse_outcome(line: str) -> SettledRequest | None:
-    """One line; None for one that a crash has cut short, or that somebody has changed."""
+    """Parse one line; return None for one that is truncated or was changed."""
     match = _LINE.fullmatch(line)
     if match is None:
         return None

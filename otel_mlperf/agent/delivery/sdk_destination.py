@@ -45,21 +45,23 @@ EXPORTER_FAILED: Final = "exporter_failed"
 _DEADLINE_S: Final = 30.0
 _FAILURES_BEFORE_PROBE: Final = 3
 _FAILURES_OF_ONE_ITEM: Final = 60
-"""From here on a batch of one item is given up if others were taken: about five minutes."""
+"""From this count upward, a batch of one item is lost if others were accepted: about five minutes.
+
+"""
 _MOST_BYTES: Final = 64 << 20
-"""Of a file of the console exporter; one older file stays."""
+"""Maximum size of a file of the console exporter, in bytes; one older file is kept."""
 _SUCCESS: Final = (SpanExportResult.SUCCESS, MetricExportResult.SUCCESS)
 
 
 class _Part(NamedTuple):
-    """The least that can be exported alone: a span, or the points of a metric."""
+    """The smallest unit that can be exported alone: a span, or the points of a metric."""
 
     content: Any
     items: int
 
 
 class _Call(threading.Thread):
-    """One batch on its way, in a daemon thread: an exporter that hangs must not hold the agent."""
+    """Export of one batch in a daemon thread: an exporter that hangs must not block the agent."""
 
     def __init__(self, batch: Batch, export: Callable[[Batch], Verdict]) -> None:
         super().__init__(name="otel_mlperf exporter", daemon=True)
@@ -70,12 +72,15 @@ class _Call(threading.Thread):
     def run(self) -> None:
         try:
             self.verdict = self._export(self._batch)
-        except Exception as error:  # noqa: BLE001 - raised again by whoever waits
+        except Exception as error:  # noqa: BLE001 - raised again by the waiting thread
             self.verdict = error
 
 
 class SdkDestination(Destination):
-    """One exporter of spans or of metrics, which its own thread makes at the first batch."""
+    """Destination for one exporter of spans or metrics.
+
+    Its own thread makes it at the first batch.
+    """
 
     def __init__(
         self, name: str, signal: Signal, make: Callable[[], Any], deadline_s: float = _DEADLINE_S
@@ -93,8 +98,8 @@ class SdkDestination(Destination):
     def accept(self, batch: Batch) -> Verdict:
         """Export the batch; wait for the exporter until the deadline.
 
-        A call that hangs goes on. It is waited for again when its batch is offered again, so that
-        the batch is exported once.
+        A call that hangs goes on. The next offer of its batch waits for it again, so that the batch
+        is exported once.
         """
         if self._call is None:
             self._call = _Call(batch, self._export)
@@ -115,11 +120,11 @@ class SdkDestination(Destination):
             self._exporter.shutdown()
 
     def _export(self, batch: Batch) -> Verdict:
-        # What the exporter sends is not to be traced by the program in which the agent may run.
+        # The program in which the agent may run must not trace the exporter's own requests.
         attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
         if not self._is_ready():
             return Refused(NOT_LOADED)
-        # Made once for all tries: deltas are computed from what was made before.
+        # Made once for all tries, because deltas are computed from what was made before.
         if self._planned is None or self._planned[0] != batch.number:
             self._planned = (batch.number, *self._plan(batch))
         verdict = self._deliver(*self._planned[1:])
@@ -128,7 +133,7 @@ class SdkDestination(Destination):
         return verdict
 
     def _is_ready(self) -> bool:
-        """Make the exporter, once; return whether there is one."""
+        """Make the exporter, once; return whether it exists."""
         if self._exporter is None and not self._is_broken:
             try:
                 self._exporter = self._make()
@@ -142,7 +147,7 @@ class SdkDestination(Destination):
         return not self._is_broken
 
     def _plan(self, batch: Batch) -> tuple[list[_Part], Callable[[Any], Any]]:
-        """Convert the batch; return its parts, and what exports some of them."""
+        """Convert the batch; return its parts, and a function that exports some of them."""
         if batch.signal == "spans":
             resource = to_resource(batch.resource)
             spans = [
@@ -203,7 +208,7 @@ def _divide(parts: Sequence[_Part], export: Callable[[Any], Any]) -> int:
 
 
 class _ConsoleFile:
-    """A stream into a file, which grows by what one export prints."""
+    """Stream into a file, to which each export appends its output."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -214,10 +219,10 @@ class _ConsoleFile:
         self._printed.append(text)
 
     def flush(self) -> None:
-        """Append what was printed.
+        """Append the printed text to the file.
 
         Raises:
-            OSError: the disk refuses. The export has then failed, and is tried again.
+            OSError: the disk refuses. The export has then failed, and is retried.
         """
         text, self._printed = "".join(self._printed), []
         make_folder(self._path.parent)
@@ -241,7 +246,7 @@ def find_exporter(site: Site, signal: Signal, name: str, account: str) -> SdkDes
 
     def make() -> Any:
         exporter = found[0].load()()
-        # The console exporter prints; nobody sees what an agent in the background prints.
+        # The console exporter prints, and an agent in the background has no terminal.
         printed = getattr(exporter, "out", None) in (sys.stdout, sys.__stdout__)
         if printed and not site.options.prints:
             folder = site.run_folder / "agent" / site.host

@@ -30,7 +30,7 @@ _WORD: Final = re.compile("[a-z][a-z0-9_]{0,39}")
 
 
 class Sender:
-    """Takes batches from the outbox and settles them."""
+    """Sender of batches: one thread for each signal of each destination."""
 
     def __init__(self, outbox: Outbox, destinations: Sequence[Destination]) -> None:
         self._outbox = outbox
@@ -43,16 +43,16 @@ class Sender:
 
     @property
     def accounts(self) -> list[str]:
-        """The accounts whose batches it offers to a destination."""
+        """Return the accounts whose batches are offered to a destination."""
         return [channel.account for channel in self._channels]
 
     def start(self) -> None:
-        """Starts a thread for each signal of each destination."""
+        """Start a thread for each signal of each destination."""
         for channel in self._channels:
             channel.start()
 
     def drain(self, most_s: float) -> bool:
-        """Waits until nothing is left to send, ``most_s`` at most; whether that came."""
+        """Wait until nothing is left to send, at most ``most_s``; return whether it was."""
         until = time.monotonic() + most_s
         with self._outbox.changed:
             while any(map(self._outbox.has, self.accounts)):
@@ -63,7 +63,7 @@ class Sender:
         return True
 
     def stop(self) -> None:
-        """Ends the threads; a batch under way is given up and stays in the outbox."""
+        """End the threads; a batch that is being sent is abandoned and stays in the outbox."""
         for channel in self._channels:
             channel.stopping.set()
         with self._outbox.changed:
@@ -71,7 +71,7 @@ class Sender:
 
 
 class _Channel(threading.Thread):
-    """One signal's way to one destination."""
+    """Sender thread for one signal of one destination."""
 
     def __init__(self, outbox: Outbox, destination: Destination, signal: Signal) -> None:
         self.account = account_of(signal, destination.name)
@@ -110,12 +110,11 @@ class _Channel(threading.Thread):
         if body is None:
             self._outbox.settle(request, 0, {"outbox_io": request.items})
             return
-        # Read anew for each try: a batch that waits for hours would else be held in memory for as
-        # long.
+        # Read anew for each try: otherwise a batch that waits for hours would be in memory as long.
         batch = decode_batch(self._destination.form, self._signal, request, body)
         match self._destination.accept(batch):
             case Delivered(lost):
-                # A destination cannot lose more than it was given: the account would not add up.
+                # A destination cannot lose more than its batch had: the account would not add up.
                 missing = min(request.items, sum(lost.values()))
                 self._outbox.settle(request, request.items - missing, _bounded(lost, missing))
                 self._recovered()
@@ -125,8 +124,8 @@ class _Channel(threading.Thread):
             case TryLater(reason, after_s):
                 self._failures += 1
                 self._say(f"%s: %s; kept, tried again ({self._failures} times so far)", reason)
-                # The batch stays the oldest of its account, so order is kept: metrics of later
-                # times before earlier ones are refused by servers.
+                # The batch stays the oldest of its account, so that order is kept. Servers refuse
+                # metrics of earlier times after later ones.
                 self.stopping.wait(self._backoff.failed(after_s))
             case other:
                 raise TypeError(f"{other!r} is none of Delivered, Refused and TryLater")
@@ -145,7 +144,7 @@ class _Channel(threading.Thread):
 
 
 def _bounded(lost: dict[str, int], most: int) -> dict[str, int]:
-    """The same by reasons that the log of outcomes can hold, ``most`` items in all."""
+    """Limit losses to ``most`` items in all, by reasons that the log of outcomes can store."""
     bounded: dict[str, int] = {}
     for reason, count in lost.items():
         count = min(count, most - sum(bounded.values()))  # noqa: PLW2901 - what is left of it
@@ -155,5 +154,5 @@ def _bounded(lost: dict[str, int], most: int) -> dict[str, int]:
 
 
 def _word(reason: str) -> str:
-    """A reason as a label: a word; whatever else it says is in the log."""
+    """Return a reason as a label: an identifier. The full text is in the log."""
     return reason if _WORD.fullmatch(reason) else "refused"

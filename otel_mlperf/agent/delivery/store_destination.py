@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
 STORE: Final = "store"
 _MOST_SPANS: Final = 2_000
-"""Of a piece that is written at once."""
+"""Maximum number of spans in a piece that is written in one go."""
 
 
 class StoreDestination(Destination):
-    """The tables of one host in a run folder; with the spans of a batch go the rows that wait."""
+    """Destination for the tables of one host in a run folder.
+
+    The spans of a batch are written with the waiting rows.
+    """
 
     name = STORE
     signals = ("spans",)
@@ -34,13 +37,13 @@ class StoreDestination(Destination):
         self._folder, self._host, self._rows = folder, host, rows
 
     def accept(self, batch: Batch) -> Verdict:
-        """Writes everything that waits as part number ``batch.number`` of its table.
+        """Write everything that waits as part number ``batch.number`` of its table.
 
-        A part that a replay writes again has the same rows and takes the place of the first. What
-        the disk refuses still waits, and the next part holds it.
+        A part that a replay writes again has the same rows and replaces the first. Rows that the
+        disk refuses still wait, and the next part contains them.
         """
-        # Nothing is taken out before all is written: a half-written part is made whole by writing
-        # it again under its number.
+        # No row is removed before all are written: writing a half-written part again under its
+        # number completes it.
         try:
             for table, columns in self._rows.columns().items():
                 if columns and any(map(len, columns.values())):
@@ -50,22 +53,26 @@ class StoreDestination(Destination):
                 write_pieces(self._folder, "spans", self._host, batch.number, pieces)
         except (OSError, StoreError) as error:
             return TryLater(str(error))
-        # Only now: half of the tables may have been written, and that part is written again whole.
+        # Must run last: half of the tables may have been written, and that part is then written
+        # again as a whole.
         self._rows.clear()
         return Delivered()
 
     def compact(self) -> None:
-        """Merges small parts. A part must be in the state first: a replay writes it again."""
+        """Merge small parts.
+
+        A part must be in the state first, because a replay writes it again.
+        """
         for table in TABLES:
             compact(self._folder, table, self._host)
 
     def unite(self) -> None:
-        """Merges what ``compact`` would still leave apart, now that no more comes."""
+        """Merge the parts that ``compact`` would leave separate, now that no more follow."""
         for table in TABLES:
             unite(self._folder, table, self._host)
 
     def trim(self, most_bytes: int, windows: Sequence[str] = ()) -> int:
-        """Removes the oldest rows over the limit; returns how many spans are gone.
+        """Remove the oldest rows over the limit; return the number of removed spans.
 
         ``windows`` stand for the host in parts of profiler windows, the oldest first.
         """
@@ -73,18 +80,18 @@ class StoreDestination(Destination):
 
 
 def _pieces_of(spans: Sequence[SpanItem]) -> Iterator[Columns]:
-    # As columns, and as what Parquet makes of them, they take as much memory again.
+    # As columns, and in Parquet's form, spans need as much memory again.
     for at in range(0, len(spans), _MOST_SPANS):
         yield span_columns_of(spans[at : at + _MOST_SPANS])
 
 
 def make(site: Site) -> StoreDestination:
-    """The run's own folder, always."""
+    """Make the destination for the run's own folder, which always exists."""
     return StoreDestination(site.run_folder, site.host, site.rows)
 
 
 def span_columns_of(spans: Sequence[SpanItem]) -> Columns:
-    """The columns of table ``spans``, which are the fields of a span."""
+    """Return the columns of table ``spans``, which are the fields of a span."""
     return {column.name: [_cell(span, column.name) for span in spans] for column in SPANS}
 
 

@@ -30,7 +30,7 @@ _VERSION: Final = "brain.Event:2"
 
 
 class Written(msgspec.Struct):
-    """What is in the event files for good."""
+    """Record of what is in the event files for good."""
 
     batch: int = 0
     files: dict[str, int] = {}
@@ -38,18 +38,18 @@ class Written(msgspec.Struct):
 
 
 class TensorBoardDestination(Destination):
-    """The event files of one host in a run folder."""
+    """Destination for the event files of one host in a run folder."""
 
     name = TENSORBOARD
     signals = ("scalars",)
 
     def __init__(self, folder: Path, host: str, noted: Path) -> None:
-        """``noted`` is the file that says what is written."""
+        """``noted`` is the file that records what is written."""
         self._folder, self._host, self._noted = folder, host, noted
         self._encode = _encoder()
 
     def accept(self, batch: Batch) -> Verdict:
-        """Appends its points to the files of their ranks."""
+        """Append the batch's points to the files of their ranks."""
         try:
             written = self._load()
             if batch.number > written.batch:
@@ -89,7 +89,7 @@ def _by_rank(batch: Batch) -> dict[str, list[ScalarItem]]:
 
 
 def _encoder() -> Callable[[ScalarItem | None], bytes]:
-    """What makes a record of a point; of None the one that begins a file.
+    """Return a function that encodes a point as a record; for None, the first record of a file.
 
     Raises:
         ImportError: TensorBoard is not installed.
@@ -122,6 +122,6 @@ def _encoder() -> Callable[[ScalarItem | None], bytes]:
 
 
 def make(site: Site) -> TensorBoardDestination:
-    """The event files in the run folder."""
+    """Make the destination for the event files in the run folder."""
     noted = site.run_folder / "agent" / site.host / f"{TENSORBOARD}.json"
     return TensorBoardDestination(site.run_folder / TENSORBOARD, site.host, noted)

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.scalar_item import ScalarItem
 
 Row = tuple[int, int, dict[str, float]]
-"""A step's number, a time, and what was so then."""
+"""A step's number, a time, and the values at that time by curve."""
 Named = tuple[str, "ScalarItem"]
-"""A point, and the name of its curve."""
+"""The name of a point's curve, and the point."""
 
 
 def rows_of(named: Iterable[Named]) -> list[Row]:
-    """Points of one step and one moment are a row; a curve has one value in each."""
+    """Group points of one step and one moment as rows; a curve has one value in each row."""
     rows: list[Row] = []
     newest: dict[tuple[int, int], dict[str, float]] = {}
     for name, scalar in named:
@@ -31,7 +31,7 @@ def rows_of(named: Iterable[Named]) -> list[Row]:
 
 
 def spoken(value: float) -> float | str:
-    """The value, or its name in Protobuf's JSON, which MLflow and trackio read."""
+    """Return the value, or its name in Protobuf's JSON, which MLflow and trackio read."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

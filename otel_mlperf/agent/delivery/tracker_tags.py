@@ -19,19 +19,22 @@ _GROUPS: Final = {
 
 
 def tag_of(scalar: ScalarItem) -> str:
-    """The name of its curve: trackers group by what is before the first slash."""
+    """Return the name of a point's curve; trackers group by the part before the first slash."""
     group = _GROUPS.get(scalar.kind) or scalar.phase or "values"
     return "/".join((group, scalar.name, *map(str, scalar.labels.values())))
 
 
 def rank_of(scalar: ScalarItem, batch: Batch) -> str:
-    """``rank0``; of the node its name, which says whose readings they are."""
+    """Return ``rank0`` and so on; for a point of the node its host name."""
     if scalar.rank is None:
         return str(batch.resource.get(names.HOST_NAME, "node"))
     return f"rank{scalar.rank}"
 
 
 def curve_of(scalar: ScalarItem, batch: Batch, *, is_alone: bool) -> str:
-    """Where all ranks are in one run, its name says whose it is, unless it has one rank alone."""
+    """Return the curve's name in a run that contains all ranks.
+
+    It includes the rank, unless the run has a single rank.
+    """
     tag = tag_of(scalar)
     return tag if is_alone else f"{tag}/{rank_of(scalar, batch)}"

@@ -42,7 +42,7 @@ _TRIES: Final = 3
 
 
 class TrackioDestination(Destination):
-    """What one host puts into the inbox of one run."""
+    """Destination for one host's files in the inbox of one run."""
 
     name = TRACKIO
 
@@ -52,7 +52,7 @@ class TrackioDestination(Destination):
         self._project = site.options.environ.get("TRACKIO_PROJECT", "").strip()
 
     def accept(self, batch: Batch) -> Verdict:
-        """Writes the file of its points, or the page."""
+        """Write the file of the batch's points, or the page."""
         try:
             facts = read_run_file(self._run_folder)
             if batch.signal == "reports":
@@ -71,7 +71,10 @@ class TrackioDestination(Destination):
         return self._folder / "inbox" / writer / f"{batch.number:010d}.jsonl"
 
     def _page(self, facts: RunFile) -> Path:
-        """Among the files of the project; a run's folder has a name of its own."""
+        """Return the page's path among the files of the project.
+
+        Each run has a folder of its own.
+        """
         named = self._project or facts.name
         project = "".join(c for c in named if c.isalnum() or c in "-_") or "default"
         return self._folder / "media" / project / "files" / self._run_folder.name / "report.html"
@@ -89,7 +92,7 @@ class TrackioDestination(Destination):
             "run": facts.name,
             "run_id": facts.id,
         }
-        # A run of the same id in a new folder counts its batches anew.
+        # A run of the same id in a new folder counts its batches from the start.
         place = f"{facts.id}/{facts.started_ns}/{self._host}/{batch.number}"
         yield from _metrics(run, place, others, _config(facts))
         yield from _system_metrics(run, place, readings)
@@ -109,7 +112,7 @@ def _metrics(
 def _system_metrics(
     run: Mapping[str, Any], place: str, named: list[Named]
 ) -> Iterator[dict[str, Any]]:
-    """Readings, which trackio draws by time, on a page of their own."""
+    """Yield readings, which trackio draws by time, on a page of their own."""
     for n, (_, time_ns, values) in enumerate(rows_of(named)):
         yield {
             **run, "kind": "system_metric", "timestamp": _time(time_ns),
@@ -118,7 +121,7 @@ def _system_metrics(
 
 
 def _alerts(run: Mapping[str, Any], place: str, batch: Batch) -> Iterator[dict[str, Any]]:
-    """Findings, and processes that did not finish."""
+    """Yield findings, and processes that did not finish."""
     for n, scalar in enumerate(batch.scalars):
         level = _level_of(scalar)
         if level:
@@ -133,14 +136,14 @@ def _alerts(run: Mapping[str, Any], place: str, batch: Batch) -> Iterator[dict[s
 
 
 def _level_of(scalar: ScalarItem) -> str:
-    """How grave it is, in trackio's words; empty: nothing to be told of."""
+    """Return the severity in trackio's terms; empty: no alert."""
     if scalar.kind == "finding":
         return _OF_FINDINGS[scalar.name]
     return _OF_ENDS.get(scalar.text, "") if scalar.kind == "outcome" else ""
 
 
 def _config(facts: RunFile) -> dict[str, Any]:
-    """Parameters, of which none begins with ``_`` in trackio, and what it knows beside them."""
+    """Return parameters (none starts with ``_`` in trackio), with tags and creation time."""
     params = {f"params.{k}" if k.startswith("_") else k: v for k, v in facts.params.items()}
     tags = {"tags": facts.tags} if facts.tags else {}
     return {**tags, **params, "_Created": _time(facts.started_ns)}
@@ -159,12 +162,12 @@ def _put(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             return write_whole(path, content, is_durable=True)
-        except FileNotFoundError:  # whoever takes the files removes an empty folder
+        except FileNotFoundError:  # trackio removes an empty folder after the import
             if not left:
                 raise
     return None
 
 
 def make(site: Site) -> TrackioDestination:
-    """In trackio's folder, which its own variables name."""
+    """Make the destination for trackio's folder, which its own variables name."""
     return TrackioDestination(site, Path(trackio_folder(site.options.environ)))

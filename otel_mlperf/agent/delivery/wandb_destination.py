@@ -36,27 +36,27 @@ if TYPE_CHECKING:
     from otel_mlperf.run_file import RunFile
 
 _EXIT_CODES: Final = {"finished": 0, "failed": 1, "interrupted": 130, "killed": 137}
-"""As a shell has them; W&B tells 0 from the others."""
+"""Exit codes as a shell has them; W&B distinguishes only 0 from all others."""
 PAGE: Final = "files", "report.html"
-"""Beside the file, where W&B's client looks for a run's files."""
+"""Path next to the file, where W&B's client looks for a run's files."""
 _SYNCED: Final = ".synced"
-"""Beside a file that ``wandb sync`` has uploaded; it leaves that out from then on."""
+"""Suffix of the marker file of an uploaded file; ``wandb sync`` skips the file from then on."""
 
 
 class Written(msgspec.Struct):
-    """What is in the file for good."""
+    """Record of what is in the file for good."""
 
     batch: int = 0
     size: int = 0
     rows: int = 0
     about: int = 0
-    """Checksum of the facts that it tells of the run."""
+    """Checksum of the run's facts that the file contains."""
     ended: dict[int, tuple[int, int]] = {}
-    """By rank: in which restart, and the place of its outcome."""
+    """Restart and outcome index of each ended rank."""
 
 
 class WandbDestination(Destination):
-    """The file of one host in a run folder."""
+    """Destination for the file of one host in a run folder."""
 
     name = WANDB
 
@@ -67,14 +67,14 @@ class WandbDestination(Destination):
         self._records = WandbRecords()
         self._upload = self._uploaded()
         self._curves: set[str] = set()
-        """Those whose axis the file tells."""
+        """Curves whose axis is declared in the file."""
         self._has_page = False
-        """Of the run as it has ended now."""
+        """Whether the page was written for the run as it has ended now."""
         self._at_it = threading.Lock()
-        """Points and the page come by two threads."""
+        """Two threads deliver points and the page."""
 
     def accept(self, batch: Batch) -> Verdict:
-        """Appends its points, and the end where there is nobody left; or keeps the page."""
+        """Append the batch's points, and the end if no rank runs any more; or write the page."""
         try:
             with self._at_it:
                 facts = read_run_file(self._site.run_folder)
@@ -89,7 +89,7 @@ class WandbDestination(Destination):
         return Delivered()
 
     def close(self, signal: Signal) -> None:
-        """Ends the file if its page has not come until now, and lets the upload end."""
+        """End the file if its page has not come so far, and let the upload end."""
         if signal == "reports":
             return
         with self._at_it:
@@ -116,7 +116,7 @@ class WandbDestination(Destination):
         run_id, path = self._run_id(facts), self._place(facts)
         size = _size(path)
         had_end = size > written.size
-        if size < written.size:  # somebody has removed it: another one begins
+        if size < written.size:  # the file was removed: start a new one
             written.size = 0
         if not written.size:
             self._curves.clear()
@@ -151,7 +151,7 @@ class WandbDestination(Destination):
         self._finish(self._load(), facts)
 
     def _finish(self, written: Written, facts: RunFile) -> None:
-        """Appends the end to what is there, in place of an earlier one."""
+        """Append the end to the file, in place of an earlier one."""
         path = self._place(facts)
         ending = self._end(path, written)
         if ending and written.size:
@@ -166,20 +166,20 @@ class WandbDestination(Destination):
             self._upload.go_on(path, has_ended=has_ended, is_anew=is_anew)
 
     def _awaits_page(self) -> bool:
-        """Whether the agent will have the page of the run made, once its ranks have ended."""
+        """Return whether the agent will have the page of the run made once its ranks have ended."""
         ranks = self._site.ranks()
         if any(ranks.values()):
             self._has_page = False
         return "reports" in self.signals and 0 in ranks and not self._has_page
 
     def _about(self, run_id: str, written: Written, facts: RunFile) -> list[bytes]:
-        """What the run is, where the file does not say it, or says something else."""
+        """Return records of the run's facts, if the file lacks them or has others."""
         about = crc32(msgspec.json.encode(facts))
         if written.size and written.about == about:
             return []
         written.about = about
         said = self._site.options.environ
-        # Of a host each is a run of W&B, which takes all of one from a single place.
+        # Each host is a W&B run of its own, because W&B accepts all of a run from one place only.
         group = said.get("WANDB_RUN_GROUP") or (facts.id if facts.world_size > 1 else "")
         where = {
             "entity": said.get("WANDB_ENTITY", ""),
@@ -202,7 +202,7 @@ class WandbDestination(Destination):
         return [self._records.file(PAGE[-1]), end] if has_page else [end]
 
     def _run_id(self, facts: RunFile) -> str:
-        """The run's own id; with the host behind it on others than where the run began."""
+        """Return the run's own id; with the host appended on hosts other than the first."""
         is_first = self._site.host == safe_name(facts.host)
         return safe_name(facts.id if is_first else f"{facts.id}-{self._site.host}", limit=128)
 
@@ -221,5 +221,5 @@ def _size(path: Path) -> int:
 
 
 def make(site: Site) -> WandbDestination:
-    """The file in the run folder."""
+    """Make the destination for the file in the run folder."""
     return WandbDestination(site)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 STEP: Final = "step"
-"""The axis of all curves: W&B's own counts rows and may only grow."""
+"""The axis of all curves: W&B's own axis counts rows and may only grow."""
 
 
 class WandbRecords:
-    """Makes records; each is the bytes of one.
+    """Encoder of records; each result is the bytes of one record.
 
     Raises:
         ImportError: W&B is not installed.
@@ -33,7 +33,7 @@ class WandbRecords:
         self._record = Record
 
     def about(self, run_id: str, where: Mapping[str, str], facts: RunFile) -> list[bytes]:
-        """What the run is; the first records of a file, and again when there is more to say.
+        """Encode the run's facts: first in a file, and again when the facts have changed.
 
         ``where`` has entity, project and group, as far as they are known.
         """
@@ -53,7 +53,7 @@ class WandbRecords:
         ]
 
     def points(self, named: Sequence[Named], facts: RunFile, rows: int) -> tuple[list[bytes], int]:
-        """Those of a batch, and how many rows there are then, where ``rows`` were before."""
+        """Encode a batch's points; return them and the new row count, given the old ``rows``."""
         found: list[bytes] = []
         for number, time_ns, values in rows_of(named):
             of_row = {
@@ -74,18 +74,18 @@ class WandbRecords:
         return found, rows
 
     def curve(self, name: str) -> bytes:
-        """What its axis is."""
-        # A dot would be a place inside another value.
+        """Encode the axis of a curve."""
+        # A dot would address a nested value.
         escaped = name.replace(".", "\\.")
         options = {"step_sync": True, "defined": True}
         return self._encoded(metric={"name": escaped, "step_metric": STEP, "options": options})
 
     def file(self, name: str) -> bytes:
-        """That a file of the run is to be uploaded, as it is then."""
+        """Encode that a file of the run is to be uploaded in its current state."""
         return self._encoded(files={"files": [{"path": name, "policy": "NOW"}]})
 
     def end(self, exit_code: int) -> bytes:
-        """That all processes have ended: nothing is read behind it."""
+        """Encode that all processes have ended. Readers ignore everything behind this record."""
         return self._encoded(exit={"exit_code": exit_code})
 
     def _encoded(self, **content: Any) -> bytes:
@@ -93,19 +93,19 @@ class WandbRecords:
 
 
 def _items(values: Mapping[str, Any]) -> list[dict[str, str]]:
-    """W&B's JSON has ``NaN`` and ``Infinity``, as Python's."""
+    """Encode values as W&B's JSON, which has ``NaN`` and ``Infinity`` as Python's has."""
     return [{"key": key, "value_json": json.dumps(value)} for key, value in values.items()]
 
 
 _FILE_HEADER: Final = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
 _BLOCK: Final = 1 << 15
 _PIECE: Final = struct.Struct("<IHB")
-"""Before each piece: the checksum of its kind and content, its length, its kind."""
+"""Header of each piece: the checksum of its kind and content, its length, its kind."""
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 def framed(at: int, records: Iterable[bytes]) -> bytes:
-    """What to write from byte ``at`` on, the end of a record, or 0: then the file begins."""
+    """Return the bytes to write at ``at``: the end of a record, or 0, where the file starts."""
     body = bytearray(b"" if at else _FILE_HEADER)
     for record in records:
         done, begun = 0, False

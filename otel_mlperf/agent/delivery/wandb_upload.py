@@ -25,15 +25,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _REST_S: Final = 60.0
-"""Between two starts where one fails; and at least for what is left when the agent has gone."""
+"""Wait between two starts if one fails; also the minimum time for the rest after the agent's end.
+
+"""
 _NICE: Final = 10
 
 
 class Upload:
-    """The process that uploads one file."""
+    """Process that uploads one file."""
 
     def __init__(self, environ: Mapping[str, str], log: Path, rest_s: float) -> None:
-        """``log`` is the file for what W&B's command says, ``rest_s`` its time after the agent."""
+        """``log`` is the file for the command's output.
+
+        ``rest_s`` its time after the agent's end.
+        """
         self._last_word = b"%d\n" % max(rest_s, _REST_S)
         own = {
             "WANDB_DIR": str(log.parent),
@@ -45,8 +50,8 @@ class Upload:
         self._again_s = 0.0
 
     def go_on(self, path: Path, *, has_ended: bool, is_anew: bool) -> None:
-        """The file has grown: by the end of the run, or in place of one (``is_anew``)."""
-        if is_anew:  # it has read that end, or will, and reads nothing behind it
+        """Continue after the file has grown by the run's end, or past an old end (``is_anew``)."""
+        if is_anew:  # the process reads nothing behind an end
             self._stop()
         if not self._is_running():
             self._start(path)
@@ -56,7 +61,7 @@ class Upload:
                 self._child.stdin.flush()
 
     def leave(self) -> None:
-        """Nothing more comes: the process has a while for the rest."""
+        """Report that the file is complete: the process has a limited time for the rest."""
         if self._child is not None and self._child.stdin is not None:
             with suppress(OSError):
                 self._child.stdin.close()
@@ -78,7 +83,7 @@ class Upload:
             return
         try:
             make_folder(self._log_file.with_name("wandb"))
-            # In place of a folder, into which it would write a line each second, for days.
+            # A file in place of the folder into which it would write a line each second, for days.
             logs = self._log_file.with_name("wandb") / "logs"
             os.close(open_private(str(logs), os.O_WRONLY | os.O_CREAT))
             with open(self._log_file, "ab", opener=open_private) as log:
@@ -103,19 +108,19 @@ class Upload:
 
 
 def main(argv: list[str]) -> int:
-    """Uploads the file ``argv[0]`` until the end of its run, or its agent's."""
+    """Upload the file ``argv[0]`` until the end of its run, or of its agent."""
     os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
     threading.Thread(target=_end_with_the_agent, daemon=True).start()
     from wandb.cli.cli import cli
 
-    # Another one may mark it as uploaded at this moment, up to an end that is no more.
+    # Another process may mark the file as uploaded at this moment, up to an outdated end.
     asked = ["beta", "sync", "--live", "--no-skip-synced", argv[0]]
     return int(cli(asked, standalone_mode=False) or 0)
 
 
 def _end_with_the_agent() -> None:
     said = b""
-    while word := os.read(0, 1 << 10):  # until nobody is there who could write
+    while word := os.read(0, 1 << 10):  # until the agent has closed the pipe or ended
         said += word
     if said:
         time.sleep(int(said.split()[-1]))

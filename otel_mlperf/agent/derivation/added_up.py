@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 
 class Aggregate(NamedTuple):
-    """A name under which calls are added up, and where: the content of its entry."""
+    """Name under which calls are added up, and its place: the content of its entry."""
 
     name: str
     category: str
     enclosing: str
     phase: str
     section: int
-    """Entry of the section whose own time it takes; 0: it takes none."""
+    """Entry of the section from whose self time it is subtracted; 0: it is subtracted from none."""
     path: str
-    """Outside steps, of that section."""
+    """Outside steps: path of that section."""
     inside: str
-    """Aggregated sections around, below that one."""
+    """Aggregated sections around this one, below that section."""
     of_step: bool
     beside: bool
     since_ns: int
 
 
 class _Growth(NamedTuple):
-    """Calls of an aggregate, and what they add up to."""
+    """New calls of an aggregate, and their sums."""
 
     calls: int
     sum_ns: int
@@ -54,7 +54,7 @@ class _Growth(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """What a step says of one aggregate."""
+    """Payload of a step for one aggregate."""
 
     entry: int
     after_ns: int
@@ -66,7 +66,7 @@ class _Item(NamedTuple):
 
 
 def add_outside(task: MarkTask) -> None:
-    """Rows for what was added up outside of steps since the last mark."""
+    """Add rows for what was aggregated outside steps since the last mark."""
     for aggregate, grown in _grown(task.journal, of_step=False):
         row = _row(task.journal, aggregate, grown, _since(task.journal, aggregate))
         task.tables.add_outside(row, aggregate.since_ns)
@@ -77,9 +77,9 @@ def add_outside(task: MarkTask) -> None:
 
 
 def add_rest(task: MarkTask) -> None:
-    """What a journal that has ended added up in steps that never did, or after they had.
+    """Add rows for what an ended journal aggregated in steps that never ended, or after they had.
 
-    It is in the totals of the run, but no time outside of steps: its rows have no path.
+    They count in the totals of the run, but not as time outside steps: their rows have no path.
     """
     for aggregate, grown in _grown(task.journal, of_step=True):
         row = _row(task.journal, aggregate, grown, _since(task.journal, aggregate))
@@ -88,8 +88,8 @@ def add_rest(task: MarkTask) -> None:
 
 
 def pay(journal: JournalState, path: str, self_ns: int, *, beside: bool) -> int:
-    """The own time of sections outside steps, less what aggregates in them took."""
-    # What is inside has ended before: it is known when the section's row comes.
+    """Return the self time of sections outside steps, less the self time of aggregates in them."""
+    # Inner sections have ended before: their sums are known when the section's row comes.
     key = _debt_key(path, beside=beside)
     paid = min(journal.debts_ns.get(key, 0), self_ns)
     if paid:
@@ -102,7 +102,7 @@ def _debt_key(path: str, *, beside: bool) -> str:
 
 
 def take_from_steps(task: MarkTask, ended: EndedStepRows, roots: Sequence[Root]) -> None:
-    """Rows for what steps say was added up in them; lowers the self times that it was part of."""
+    """Add rows for what steps report as aggregated, and subtract it from enclosing self times."""
     if not (ended.rows["flags"] & Flag.HAS_PAYLOAD).any():
         return
     told = [
@@ -111,7 +111,7 @@ def take_from_steps(task: MarkTask, ended: EndedStepRows, roots: Sequence[Root])
         for item in _items(task.batch.peek(int(ended.rows["span"][i])))
     ]
     keys = zip(ended.step.tolist(), ended.rows["name"].tolist(), ended.beside.tolist(), strict=True)
-    # Any row of the section: the self times of all its rows in the step are added up anyway.
+    # Any row of the section: the self times of all its rows in the step are added up later.
     row_of = {key: i for i, key in enumerate(keys)} if told else {}
     for i, item in told:
         aggregate = _known(task.journal, item.entry)
@@ -124,9 +124,9 @@ def take_from_steps(task: MarkTask, ended: EndedStepRows, roots: Sequence[Root])
         )
         wait = "" if aggregate.beside else _wait_around(task, ended, of_row, of_part)
         if aggregate.beside or wait:
-            of_row = of_part  # of a wait itself none: the time of its parts is its own
+            of_row = of_part  # the time of a wait's parts is the wait's own
         elif of_row is None:
-            of_row = i  # what it was in went on after the step, and is no part of it
+            of_row = i  # its section outlasted the step, and is no part of it
         if of_row is not None:
             ended.self_ns[of_row] -= own
         _store(task.journal, item.entry, item.calls, item.sum_ns, item.covered_ns)
@@ -143,13 +143,13 @@ def take_from_steps(task: MarkTask, ended: EndedStepRows, roots: Sequence[Root])
 def _wait_around(
     task: MarkTask, ended: EndedStepRows, of_row: int | None, of_part: int | None
 ) -> str:
-    """Return the name of the wait for data that calls were in; empty: in none.
+    """Return the name of the wait for data that encloses the calls; empty: no wait does.
 
     Args:
         task: of the rows.
         ended: the rows.
-        of_row: a row of the section that the calls were in; None: it has none.
-        of_part: a row of that section that takes nothing from the step; None: it has none.
+        of_row: a row of the section that encloses the calls; None: it has none.
+        of_part: a row of that section that subtracts nothing from the step; None: it has none.
     """
     if of_row is not None:
         _, name, category, *_ = task.entry(int(ended.rows["name"][of_row]))
@@ -166,7 +166,7 @@ def _items(payload: dict[str, Any]) -> Iterator[_Item]:
 
 
 def _grown(journal: JournalState, *, of_step: bool) -> Iterator[tuple[Aggregate, _Growth]]:
-    """What is in the cells and in no row yet."""
+    """Yield the growth that is in the cells and in no row yet."""
     for number, _, cells in cells_by_entry(journal):
         aggregate = _known(journal, number)
         entered = [cell.words for cell in cells if cell.words[1]]
@@ -176,11 +176,12 @@ def _grown(journal: JournalState, *, of_step: bool) -> Iterator[tuple[Aggregate,
         stored = journal.cells_stored.get(number, [0, 0, 0])
         count, total, covered = (now - then for now, then in zip(sums, stored, strict=True))
         if min(count, total, covered) < 0:
-            # A cell was written over and left out: what the others come to is where it goes on.
+            # A cell was overwritten and left out: counting goes on from the sums of the other
+            # cells.
             journal.cells_stored[number] = sums
         elif count > 0:
             _store(journal, number, count, total, covered)
-            # Of all so far: cells keep no extremes of the time since the last row.
+            # Extremes of all calls so far, because cells keep none since the last row.
             yield aggregate, _Growth(count, total, max(0, total - covered), *_extremes(entered))
 
 

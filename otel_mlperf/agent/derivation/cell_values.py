@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MASK: Final = (1 << 64) - 1
 _MOST_COUNT: Final = 1 << 48
 _MOST_BLOCKS: Final = (1100 << HISTOGRAM_SCALE) // BUCKETS_IN_CELL
-"""Cells of buckets, from that of 1 up or down, for every value that a float can have."""
+"""Cells of buckets upward or downward from that of 1, for every value that a float can have."""
 _OWN = {metric.name: metric for metric in names.METRICS}
 _KINDS: dict[str, Instrument] = {
     "counter": "counter",
@@ -40,7 +40,7 @@ _KINDS: dict[str, Instrument] = {
 
 
 class CellValue(NamedTuple):
-    """One series of one journal: what was counted, a gauge's last value, or a distribution."""
+    """Value of one series of one journal: a total, a gauge's last value, or a distribution."""
 
     metric: Metric
     labels: dict[str, str]
@@ -51,37 +51,40 @@ class CellValue(NamedTuple):
 
     @property
     def grows(self) -> bool:
-        """Whether it stays when its process has ended, because a total must not fall."""
+        """Return whether it is kept when its process has ended, because a total must not fall."""
         return self.metric.instrument in ("counter", "histogram")
 
     @property
     def adds_up(self) -> bool:
-        """Whether what other processes of the rank have counted is to be added."""
+        """Return whether the totals of other processes of the rank are added."""
         return self.metric.instrument != "gauge"
 
     @property
     def total(self) -> SeriesTotal:
-        """What this process adds to the rank's series."""
+        """Return the part of the rank's series that this process contributes."""
         return SeriesTotal(self.value, self.distribution)
 
 
 @functools.lru_cache(maxsize=4096)
 def user_metric(name: str, unit: str, kind: str) -> Metric:
-    """The description of an instrument that the program made."""
+    """Return the description of an instrument that the program made."""
     return Metric(name, unit, _KINDS.get(kind, "gauge"), "Recorded by the program.")
 
 
 class Cell(NamedTuple):
-    """The words of one cell, as integers and as floats: plain lists, because most are alone."""
+    """Words of one cell, as integers and as floats.
+
+    They are plain lists, because most cells are alone.
+    """
 
     words: list[int]
     floats: list[float]
 
 
 def cells_by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list[Cell]]]:
-    """Number, content and cells of each entry that has cells and is known.
+    """Yield number, content and cells of each known entry that has cells.
 
-    Without the cells that somebody has written over, as far as that can be seen.
+    Cells that were overwritten are left out, as far as that can be detected.
     """
     for number, of_entry in _cells(journal).items():
         entry = journal.entries.get(number)
@@ -90,7 +93,7 @@ def cells_by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list
 
 
 def count_damaged(journal: JournalState) -> int:
-    """How many cells hold what no process writes: they are left out."""
+    """Count the cells with content that no process writes; they are left out."""
     damaged = 0
     for number, of_entry in _cells(journal).items():
         entry = journal.entries.get(number)
@@ -115,7 +118,7 @@ def _sound(kind: str, cells: list[Cell]) -> list[Cell]:
 
 
 def _can_be_aggregate(cell: Cell) -> bool:
-    # Counts as well as times of one thread: nobody has more of either.
+    # An upper bound for both counts and times of one thread.
     return max(cell.words) < LONGEST_RUN_NS
 
 
@@ -151,11 +154,11 @@ _CAN_BE: Final[dict[str, Callable[[Cell], bool]]] = {
     "gauge": _can_be_gauge,
     "histogram": _can_be_histogram,
 }
-"""By kind, whether a cell can hold that, or was written over."""
+"""By kind, whether the content of a cell is possible; otherwise the cell was overwritten."""
 
 
 def user_values(journal: JournalState) -> list[CellValue]:
-    """Counters and histograms summed over their cells; gauges that were set."""
+    """Return counters and histograms summed over their cells, and gauges that were set."""
     return [
         value
         for _, (_, kind, *about), cells in cells_by_entry(journal)
@@ -181,7 +184,7 @@ def _value(
 
 
 def _distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
-    """What the cells of one histogram come to (see ``journal.layout``)."""
+    """Return the distribution in the cells of one histogram (see ``journal.layout``)."""
     values = Distribution()
     for words, floats in cells:
         part = words[7]
@@ -200,7 +203,7 @@ def _distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
 
 
 def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar | None:
-    """The example, if it was written whole and its trace is one that is kept."""
+    """Return the exemplar if it was written completely and its trace is sampled."""
     _, bits, time_ns, span, root, check, *_ = words
     meta = journal.meta
     if check != (bits ^ time_ns ^ span ^ root) & _MASK or time_ns >= meta.latest_ns:

@@ -33,18 +33,18 @@ _NOTHING: Final = SentTotal()
 def find_deltas(
     metric: Metric, members: Sequence[MetricSeries], data: Data, temporality: Temporality
 ) -> Data:
-    """Return the data of one metric in a preferred temporality, and note what it says.
+    """Return the data of one metric in a preferred temporality, and store the new totals.
 
     Args:
-        metric: a gauge or an up-down counter is not changed, as the specification asks.
+        metric: a gauge or an up-down counter is not changed, as the specification requires.
         members: its series.
         data: their cumulative points.
-        temporality: with ``lowmemory``, totals that somebody else counts stay cumulative.
+        temporality: with ``lowmemory``, totals that are counted outside the agent stay cumulative.
     """
     if metric.instrument not in ("counter", "histogram"):
         return data
     if metric.name == names.ITEMS.name and isinstance(data, SumPoints):
-        # Follows from answers of servers, which no replay repeats, and may fall.
+        # Derived from answers of servers, which no replay repeats. It may fall.
         return SumPoints(data.points, monotonic=False)
     if temporality == "lowmemory" and any(series.is_observed for series in members):
         return data
@@ -56,13 +56,13 @@ def find_deltas(
 
 
 def _growth(series: MetricSeries, point: _Point) -> _Point | None:
-    """Return the point of the time since the previous export; None if there is none."""
+    """Return the point of the time since the previous export; None if there is no such point."""
     before, now = series.sent_total, _total_of(series, point)
     if now is None or (before is not None and point.time_ns <= before.time_ns):
         return None
     series.sent_total = now
     if before is None:
-        # What came together before a total was followed is no increase.
+        # The part of a total from before it was followed is no increase.
         return None if series.start_ns else point
     start_ns = before.time_ns
     if now.start_ns != before.start_ns or now.count < before.count:
@@ -75,7 +75,7 @@ def _growth(series: MetricSeries, point: _Point) -> _Point | None:
         start_ns=start_ns,
         sum=now.value - before.value,
         count=now.count - before.count,
-        # Those of the time since then are not known.
+        # The extremes of the time since then are not known.
         min=None,
         max=None,
         **_buckets(point, before),
@@ -98,7 +98,7 @@ def _total_of(series: MetricSeries, point: _Point) -> SentTotal | None:
 def _buckets(
     point: HistogramPoint | ExponentialPoint, before: SentTotal
 ) -> dict[str, int | tuple[int, ...]]:
-    """The fields of a histogram's buckets, less those of an earlier, maybe finer one."""
+    """Return the fields of a histogram's buckets, less those of an earlier, maybe finer one."""
     counts = [*point.counts]
     if isinstance(point, HistogramPoint):
         for place, count in enumerate(before.counts):

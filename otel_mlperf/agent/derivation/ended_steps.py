@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class EndedStepRows(NamedTuple):
-    """The section rows of ended steps, in order of their step, and what was worked out for each."""
+    """Section rows of ended steps, in order of their step, with the values derived for each."""
 
     rows: Rows
     step: NDArray[np.int64]
@@ -29,17 +29,18 @@ class EndedStepRows(NamedTuple):
     self_ns: NDArray[np.int64]
     duration_ns: NDArray[np.int64]
     beside: NDArray[np.bool_]
-    """Whether it takes nothing from its step: it ran on another track, or is a part of a wait."""
+    """Whether it subtracts nothing from its step: it ran on another track, or is a part of a wait.
+"""
     wait: NDArray[np.int64]
-    """Name of the wait for data that it is a part of; -1: of none."""
+    """Name of the wait for data that contains it; -1: no wait does."""
 
     def only(self, chosen: NDArray[np.bool_]) -> EndedStepRows:
-        """Those rows of it."""
+        """Return the chosen rows."""
         return EndedStepRows(*(column[chosen] for column in self))  # type: ignore[arg-type]  # in order
 
 
 class EndedStepFacts(NamedTuple):
-    """One ended step."""
+    """Facts of one ended step."""
 
     span: int
     root: Root
@@ -80,7 +81,8 @@ def gather(
     rows, step = rows[order], step[order]
     start = rows["start"].astype(np.int64)
     end = np.maximum(rows["end"].astype(np.int64), start)
-    # What goes on after its step (a generator that feeds the loop) ran beside it, not in it.
+    # A section that outlasts its step (a generator that feeds the loop) was concurrent to it, not
+    # in it.
     outlives = end > ends[step]
     beside = outlives | (rows["track"] != tracks[step])
     own = self_times(rows, outlives)
@@ -97,9 +99,10 @@ def gather(
 def _waits_around(
     rows: Rows, beside: NDArray[np.bool_], loading: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the row of the outermost wait for data around each row; -1 where there is none.
+    """Return the row of the outermost wait for data around each row; -1 where there is no wait.
 
-    A garbage collection is a part of nothing: its time is shown by itself, wherever it falls.
+    A garbage collection is never a part of a wait: its time is shown by itself, wherever it
+    happens.
     """
     around = np.full(len(rows), -1, np.int64)
     is_wait = np.isin(rows["name"], loading) & ~beside
@@ -111,7 +114,7 @@ def _waits_around(
     has_parent = (rows["span"][above] == rows["parent"]) & (rows["parent"] != rows["span"])
     above = np.where(has_parent & ~beside, above, -1)
     below = above
-    # One turn for each level of nesting; ids that name each other would turn for ever.
+    # One iteration for each level of nesting; ids that refer to each other would iterate for ever.
     for _ in range(len(rows)):
         if not (below >= 0).any():
             break
@@ -125,9 +128,9 @@ def _waits_around(
 def _settle_overlaps(
     rows: Rows, step: NDArray[np.int64], beside: NDArray[np.bool_], own: NDArray[np.int64], n: int
 ) -> None:
-    """Where sections on a step's track overlap (generators), each moment is the latest one's.
+    """Assign each moment of overlapping sections on a step's track (generators) to the latest one.
 
-    Children that neither overlap nor outlast what is around them come to the same, far cheaper.
+    Children that neither overlap nor outlast their parent give the same result, far cheaper.
     """
     inside = ~beside
     is_root = rows["span"] == rows["root"]
@@ -142,12 +145,11 @@ def _settle_overlaps(
 
 
 def self_times(rows: Rows, elsewhere: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-    """Self time in nanoseconds of each row, in the rows' order; ``rows`` holds whole trees.
+    """Return the self time in nanoseconds of each row, in order; ``rows`` must contain whole trees.
 
-    Those that are ``elsewhere`` take nothing from what is around them.
-
-    It is a section's duration minus the union of its children on the same track (thread and task),
-    each clipped to the section. Children on other tracks run beside it and take nothing from it.
+    Self time is a section's duration minus the union of its children on the same track (thread and
+    task), each clipped to the section. Children on other tracks are concurrent and subtract nothing
+    from it. Neither do rows that are ``elsewhere``.
     """
     start = rows["start"].astype(np.int64)
     end = np.maximum(rows["end"].astype(np.int64), start)
@@ -155,7 +157,7 @@ def self_times(rows: Rows, elsewhere: NDArray[np.bool_] | None = None) -> NDArra
     spans = rows["span"][order]
     at = np.minimum(np.searchsorted(spans, rows["parent"]), len(spans) - 1)
     parent = order[at]
-    # A parent that is not among the rows finds a neighbour: only equal ids count.
+    # If the parent is not among the rows, a neighbour is found: only equal ids count.
     inside = (
         (rows["span"][parent] == rows["parent"])
         & (rows["track"][parent] == rows["track"])
@@ -169,9 +171,10 @@ def self_times(rows: Rows, elsewhere: NDArray[np.bool_] | None = None) -> NDArra
 def sections_by_name(
     ended: EndedStepRows, journal: JournalState, steps: list[tuple[int, Root]], inside: str = ""
 ) -> dict[str, list[Any]]:
-    """Columns of table ``sections``: a row for each step, name and beside; not the step itself.
+    """Return columns of table ``sections``: a row for each step, name and *beside*.
 
-    All of it directly ``inside`` sections of that name, if it is given.
+    The step itself has no row. If ``inside`` is given, all rows are directly inside sections of
+    that name.
     """
     inner = ended.rows["span"] != ended.rows["root"]
     rows, step, beside = ended.rows[inner], ended.step[inner], ended.beside[inner]
@@ -214,7 +217,7 @@ def sections_by_name(
 
 
 def step_row(facts: EndedStepFacts, journal: JournalState, kept: str | None) -> dict[str, Any]:
-    """The row of table ``steps``."""
+    """Return the row of table ``steps``."""
     meta, root = journal.meta, facts.root
     return {
         "rank": meta.rank,

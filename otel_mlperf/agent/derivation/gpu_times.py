@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 WORK: Final = frozenset(
     (names.TRANSFER, names.FORWARD, names.BACKWARD, names.OPTIMIZER, names.COMMUNICATION)
 )
-"""Categories that give a device work; others may wait as well."""
+"""Categories that give a device work; sections of other categories may wait as well."""
 _SOON_NS: Final = 200_000
 _SOON_PART: Final = 100
 _DRIFT: Final = 10_000
-"""Clocks drift by less than one part in so many."""
+"""Inverse of the maximum drift of the clocks."""
 _ENOUGH: Final = 0.5
-"""Part of a step that is known to be paced by one, for the step to be."""
+"""Minimum share of a step that must be known to be paced by one side, for the step to be."""
 
 
 class Pace(NamedTuple):
-    """The time of a step on its device by who set the pace, ns."""
+    """Time of a step on its device by the side that set the pace, in ns."""
 
     host_ns: int
     device_ns: int
@@ -58,7 +58,7 @@ class Pace(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Who set most of it; empty: it cannot be told."""
+        """Return the side that set most of the pace; empty: unknown."""
         total = sum(self)
         if self.host_ns > _ENOUGH * total:
             return "host"
@@ -66,7 +66,7 @@ class Pace(NamedTuple):
 
 
 class StepOnDevice(NamedTuple):
-    """One step on the device on which its own stamps are, ns."""
+    """Times of one step on the device of its own stamps, in ns."""
 
     gpu_ns: int
     idle_ns: int | None
@@ -75,11 +75,11 @@ class StepOnDevice(NamedTuple):
 
 
 def narrowed(known: list[int] | None, times: DeviceTimes) -> list[int]:
-    """Bounds of host clock less device clock, and the device time up to which they hold.
+    """Return bounds of host clock less device clock, and the device time up to which they hold.
 
     Args:
-        known: the ones so far.
-        times: what is told now.
+        known: the bounds so far.
+        times: the newly reported times.
     """
     now = times.device_ns
     last = now + max(section.end for section in times.sections)
@@ -96,13 +96,13 @@ def narrowed(known: list[int] | None, times: DeviceTimes) -> list[int]:
 def step_on_device(
     times: DeviceTimes, working: Collection[int], low: int, high: int
 ) -> StepOnDevice:
-    """What the stamps of a step say.
+    """Derive a step's times on its device from its stamps.
 
     Args:
         times: of the step, whose own stamps come first.
         working: numbers of the names whose sections give the device work.
-        low: of the bounds of host clock less device clock.
-        high: the other.
+        low: lower bound of host clock less device clock.
+        high: upper bound.
     """
     step, *sections = times.sections
     inside = [section for section in sections if section.is_same_stream]
@@ -120,12 +120,12 @@ def _pace(step: SectionTimes, inside: Iterable[SectionTimes], low: int, high: in
     sections = (step, *inside)
     stamps = [(section.begin, section.host_begin) for section in sections]
     stamps += [(section.end, section.host_end) for section in sections]
-    # A step that ended long ago ends with its last section: later stamps are none of it.
+    # A step that ended long ago ends with its last section: later stamps do not belong to it.
     stamps = sorted(stamp for stamp in stamps if step.begin <= stamp[0] <= step.end)
     soon = max(_SOON_NS, (step.end - step.begin) // _SOON_PART)
     host = device = unknown = 0
     for (before, _), (passed, given) in pairwise(stamps):
-        # So long did the stamp stand behind other work, at least and at most.
+        # Minimum and maximum time that the stamp waited behind other work.
         least, most = passed + low - given, passed + high - given
         if least > soon:
             device += passed - before
@@ -137,18 +137,18 @@ def _pace(step: SectionTimes, inside: Iterable[SectionTimes], low: int, high: in
 
 
 _PATIENCE: Final = 20
-"""Marks for which the spans of a step wait for their GPU time."""
+"""Maximum number of marks for which the spans of a step wait for their GPU time."""
 _REMEMBERED: Final = 4096
 
 
 def will_be_told(rows: Rows, span: int) -> bool:
-    """Whether the rows hold that of the step itself, and the GPU time of it is still to come."""
+    """Return whether the rows include the step's own row, and its GPU time is still to come."""
     own = rows["span"] == span
     return bool((rows["flags"][own] & Flag.ON_DEVICE).any())
 
 
 def note_place(task: MarkTask, span: int, path: str, *, beside: bool) -> None:
-    """Remembers where a section outside steps was of which more is to be told."""
+    """Store the place of a section outside steps whose GPU time is still to come."""
     places = task.journal.device_places
     places[span] = (path, beside)
     while len(places) > _REMEMBERED:
@@ -158,11 +158,11 @@ def note_place(task: MarkTask, span: int, path: str, *, beside: bool) -> None:
 def take_gpu_times(
     task: MarkTask, spans_of: Callable[[MarkTask, int, KeptStep], list[Kept]]
 ) -> None:
-    """Adds up what is told, and lets go of the spans that have waited for it.
+    """Add up the reported GPU times, and release the spans that have waited for them.
 
     Args:
         task: the work of this mark.
-        spans_of: makes the spans of a kept step, given its id.
+        spans_of: makes the spans of a sampled step, given its id.
     """
     journal = task.journal
     told: set[int] = set()
@@ -186,7 +186,7 @@ def take_gpu_times(
             for one in made:
                 one.gpu = step.figures.get(one.span, {})
             task.outcome.kept += made
-    for kept in task.outcome.kept:  # outside steps: what was told at once
+    for kept in task.outcome.kept:  # outside steps: times reported immediately
         kept.gpu = kept.gpu or found.get(kept.span, {})
 
 
@@ -195,7 +195,7 @@ def _spans(waiting: KeptStep) -> set[int]:
 
 
 def _add_sections(task: MarkTask, times: DeviceTimes, found: dict[int, dict[str, Any]]) -> None:
-    """Every call counts, whatever is kept as spans."""
+    """Add the GPU time of every call, whether sampled as a span or not."""
     step = _step_of(task.journal, times.root)
     for section in times.sections:
         if section.span == times.root and times.is_mixed:
@@ -217,7 +217,7 @@ def _step_of(journal: JournalState, root: int) -> Root | None:
 
 
 def _add_step(task: MarkTask, times: DeviceTimes, found: dict[int, dict[str, Any]]) -> None:
-    """The step's row and series; not of one that was partly no time of the step."""
+    """Add the step's row and series, unless part of its time is no time of the step."""
     root = _step_of(task.journal, times.root)
     if root is None or times.is_mixed:
         return

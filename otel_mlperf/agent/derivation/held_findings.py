@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 _RULES: Final = {rule.id: rule for rule in RULES}
 _SPAN: Final = -3
-"""A number that no process gives: those of its own names are positive."""
+"""A number that no process uses: those of its own names are positive."""
 _OVER_NS: Final = 30 * 10**9
-"""So long after it was seen to hold last it has ended, as everywhere else."""
+"""A finding has ended this long after it was last seen to hold, as everywhere else."""
 
 
 def begin_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, Kept] | None:
-    """Notes that it holds; its span, where it did not before.
+    """Store that a finding holds; return its span if it did not hold before.
 
-    One of the node is in the trace of the node's first rank.
+    A finding of the node is in the trace of the node's first rank.
     """
     rule, journal = _RULES.get(held.id), state.journals.get(held.journal)
     if rule is None or (journal is None and held.journal):
         return None
-    # Not since when: an agent that goes on for another one begins to watch anew.
+    # Without the start time: an agent that continues for another one starts to watch anew.
     key = json.dumps([held.id, held.journal, held.labels])
     is_known = key in state.findings
     state.findings[key] = held
@@ -58,7 +58,7 @@ def begin_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, K
 
 
 def tell_findings(state: AgentState, mark: Mark) -> None:
-    """Sets the series of those that hold; those of the others have no value any more."""
+    """Set the series of the findings that hold; those of other findings end."""
     is_over = [k for k, one in state.findings.items() if mark.unix_ns - one.end_unix_ns > _OVER_NS]
     for key in is_over:
         del state.findings[key]

@@ -26,16 +26,16 @@ _GPU_DEVICES: Final = ("/dev/nvidiactl", "/dev/kfd")
 
 
 def work_out(task: MarkTask) -> MarkOutcome:
-    """Everything that can be said now; rows of open steps wait in the state."""
+    """Derive everything that is possible now; rows of open steps wait in the state."""
     task.journal.sections += task.batch.created
-    # Before rows are worked out: a step that ends leaves the roots, and with it the number at which
-    # an error began.
+    # Must run before rows are derived: a step that ends leaves the roots, and with it the number at
+    # which an error started.
     _follow_errors(task)
     add_outside(task)
     _add_values(task)
     _add_marks(task)
     _note_end(task)
-    # Steps first: they cover part of the sections around them.
+    # Steps first, because they cover part of the sections around them.
     work_out_outside(task, work_out_steps(task))
     take_gpu_times(task, spans_of_step)
     if task.journal.left:
@@ -45,11 +45,11 @@ def work_out(task: MarkTask) -> MarkOutcome:
 
 
 def _follow_errors(task: MarkTask) -> None:
-    """Follows each error on its way up, so that the run's end knows where it began."""
+    """Propagate each error to the enclosing section, so that the run's end knows its origin."""
     journal = task.journal
     rows = np.concatenate((task.batch.steps, task.batch.outside))
     rows = rows[rows["flags"] & Flag.ERROR != 0]
-    # Inner before outer: at one end time the one that began later is inside.
+    # Inner before outer: of two with the same end, the one that started later is inside.
     for i in np.lexsort((-rows["start"].astype(np.int64), rows["end"])).tolist():
         row = rows[i]
         root = journal.roots.get(int(row["root"]))
@@ -62,17 +62,17 @@ def _follow_errors(task: MarkTask) -> None:
 
 
 def _note_end(task: MarkTask) -> None:
-    """How the run ended, once its own row is there, and where the error began that ended it."""
+    """Store the outcome of the run, once its own row exists, and the origin of its error."""
     journal, rows = task.journal, task.batch.outside
     span = journal.meta.run_span
     for row in () if journal.meta.is_child else rows[rows["span"] == span]:
-        # Peeked at: the run's span, which is made later, needs it too.
+        # Not removed, because the run's span, which is made later, needs it too.
         payload = task.batch.peek(span)
         journal.ended_ns = int(max(row["end"], row["start"]))
         error = payload.get("e") or []
         journal.outcome = _outcome(int(row["flags"]), error)
         journal.error = [str(word) for word in error[:2]]
-        # The run's own row has moved the error from the run span to what is around it.
+        # The run's own row has moved the error from the run span to the section around it.
         root = journal.roots.get(span)
         began = journal.errors.get(root.parent if root else int(row["parent"]))
         if journal.outcome != "finished" and began and began[0] != names.SPAN_RUN:
@@ -138,7 +138,7 @@ def _add_marks(task: MarkTask) -> None:
 
 
 def process_row(journal: JournalState) -> dict[str, Any]:
-    """The row of table ``processes``."""
+    """Return the row of table ``processes``."""
     meta = journal.meta
     error_type, error_message = [*journal.error, "", ""][:2]
     return {

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 SEGMENT_NS: Final = 600 * 10**9
 _NAMES: Final = {-1: names.SPAN_DEVICE_LOST, -2: names.SPAN_DEVICE_BACK}
-"""By numbers that no process gives: those of its own names are positive."""
+"""Names by numbers that no process uses: those of its own names are positive."""
 _TRACK: Final = 0
 _THREAD: Final = ["track", _TRACK, -1, "devices", False]
 
 
 def segment_spans(journal: JournalState, now_ns: int) -> list[Kept]:
-    """The segments that are due at ``now_ns`` (monotonic)."""
+    """Return the segments that are due at ``now_ns`` (monotonic)."""
     if journal.left:
         return []
     table = np.frombuffer(journal.open, OPEN_TYPE)
     long_open = table[table["start"] + np.uint64(SEGMENT_NS) <= np.uint64(now_ns)]
-    # A stale entry is a section that has ended: its row is here.
+    # A stale entry belongs to a section that has ended: its row was read.
     still = {int(span) for span in long_open["span"]} - set(journal.stale)
     journal.segments = {span: sent for span, sent in journal.segments.items() if span in still}
     made = []
@@ -70,9 +70,9 @@ def _segment(
 
 
 def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Kept]]:
-    """Spans of the devices that are gone, or there again, since the source was read before.
+    """Return spans of devices that were lost, or answer again, since the previous reading.
 
-    Of a device that no rank uses they are in the trace of the node's first rank.
+    For a device that no rank uses they are in the trace of the node's first rank.
     """
     spans = []
     for reading in read.readings:
@@ -82,7 +82,7 @@ def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Kept
         journal = state.journals.get(reading.journal) or first_rank(state)
         if journal is None:
             continue
-        # In the state, not in the sensor: a new agent does not say again what is known.
+        # In the state, not in the sensor: a new agent does not report again what is known.
         if reading.text:
             state.gone[device] = reading.text
         else:
@@ -92,7 +92,7 @@ def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Kept
 
 
 def first_rank(state: AgentState) -> JournalState | None:
-    """The journal of the first rank on this node: what belongs to no rank is in its trace."""
+    """Return the journal of the first rank on this node; spans of no rank are in its trace."""
     own = [journal for journal in state.journals.values() if not journal.meta.is_child]
     return min(own, key=lambda journal: journal.meta.rank, default=None)
 
@@ -115,11 +115,12 @@ def moment_span(
     unix_ns: int,
     payload: dict[str, Any],
 ) -> Kept:
-    """A span without length below the run's own; ``text`` tells it from others of its run.
+    """Return a span without length below the run's own; ``text`` makes its id unique in the run.
 
-    ``number``: of the name, negative.
+    ``number`` is the negative number of the name.
     """
-    # As if the process had registered them: tables and servers then ask the journal as for others.
+    # As if the process had registered them: tables and servers then look them up in the journal as
+    # for others.
     journal.entries[number] = ["section", name, category, "", {}]
     journal.tracks[_TRACK] = _THREAD
     meta = journal.meta

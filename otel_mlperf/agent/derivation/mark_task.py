@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class MarkOutcome:
-    """What became of the span items of one journal at one mark."""
+    """Outcome of the span items of one journal at one mark."""
 
     def __init__(self, created: int = 0, failed: int = 0, damaged: int = 0) -> None:
         self.created, self.failed, self.damaged = created, failed, damaged
         self.unselected = self.rolled_up = 0
         self.kept: list[Kept] = []
         self.steps: list[dict[str, Any]] = []
-        """Rows that it added to this table, and to the next."""
+        """Rows that were added to table ``steps``; ``values`` has those of table ``values``."""
         self.values: list[dict[str, Any]] = []
 
 
 class MarkTask:
-    """One journal's new rows, and where what follows from them goes."""
+    """New rows of one journal, and the targets of what is derived from them."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class MarkTask:
         self.outcome = MarkOutcome(self.batch.created, damaged=self.batch.damaged)
 
     def entry(self, number: int) -> list[Any]:
-        """Kind, name, category, phase and constant attributes of a section's name."""
+        """Return kind, name, category, phase and constant attributes of a section's name."""
         return self.journal.section(number)
 
     def labels(self, number: int, phase: str | None = None) -> dict[str, str]:
-        """Labels of a section's series; ``phase`` instead of its own."""
+        """Return labels of a section's series; ``phase`` replaces its own."""
         _, name, category, own, _ = self.entry(number)
         return {
             names.SECTION_NAME: name,
@@ -62,5 +62,5 @@ class MarkTask:
         }
 
     def self_time(self, labels: dict[str, str], self_ns: int) -> None:
-        """Adds to the time that a section spent itself."""
+        """Add to the self time of a section."""
         self.meter.add(names.SECTION_SELF_TIME, labels, self_ns / 1e9)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _TOTALS_NS: Final = 5 * 10**9
 _MOST_SERIES: Final = 2 * MOST_LABEL_SETS
-"""Of one rank: each process of it keeps to half of that by itself."""
+"""Maximum number of series of one rank: each process of it limits itself to half of that."""
 _LOST: Final = {
     int(Word.LOST_PAYLOADS): "payloads",
     int(Word.LOST_OPEN): "open_sections",
@@ -46,7 +46,7 @@ _LOST: Final = {
 
 
 class MarkTotals:
-    """Series that are not added to row by row, but set to what is so."""
+    """State gauges and cumulative totals published at each mark."""
 
     def __init__(
         self, state: AgentState, rows: TableRows, scalars: Scalars | None, *, explicit: bool
@@ -54,7 +54,7 @@ class MarkTotals:
         self._state, self._rows, self._scalars, self._explicit = state, rows, scalars, explicit
 
     def publish(self, mark: Mark) -> None:
-        """Sets every series; now and then the tables get the program's own values."""
+        """Set every series; at intervals write the program's own values to the tables."""
         state = self._state
         is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
         state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
@@ -69,7 +69,7 @@ class MarkTotals:
                 told.add(rank.instance)
             if not journal.meta.is_child:
                 self._read_rank(journal, meter, mark)
-        # After all journals: a series is the sum over the processes of its rank.
+        # After all journals, because a series is the sum over the processes of its rank.
         for instance, reading in totals.readings():
             if instance in told:
                 meta = state.ranks[instance].meta
@@ -79,14 +79,14 @@ class MarkTotals:
         self._tell_counted()
 
     def _describe(self, rank: RankState, metric: Metric, scope: Sequence[str]) -> None:
-        """What the numbers of an instrument are, once: the tables of readings do not say."""
+        """Store unit and kind of an instrument once, because the tables of readings lack them."""
         about = [metric.unit, metric.instrument, *scope]
         if rank.user.get(metric.name) != about:
             rank.user[metric.name] = about
             self._rows.add("instruments", _instrument_row(rank.meta, metric))
 
     def _tell_counted(self) -> None:
-        """What was lost and hidden: by processes that are alive, and by those that have ended."""
+        """Set the counts of losses and redactions, over living and ended processes."""
         lost, hidden = dict[str, Counter[str]](), Counter[str]()
         for rank in self._state.ranks.values():
             if rank.live:
@@ -105,7 +105,7 @@ class MarkTotals:
     def _read_rank(self, journal: JournalState, meter: Meter, mark: Mark) -> None:
         meter.set(names.RUN_START_TIME.name, {}, journal.meta.unix_ns / 1e9)
         meter.set(names.OVERHEAD_TIME.name, {}, journal.overhead_ns / 1e9)
-        # The series of the section that was open at the last mark has no value unless it still is.
+        # The series of the section that was open at the last mark ends, unless it is still open.
         meter.drop(names.OPEN_AGE)
         table = np.frombuffer(journal.open, OPEN_TYPE)
         main = table[table["track"] == _main_track(table)]
@@ -117,12 +117,12 @@ class MarkTotals:
 
 
 def keep_counted(rank: RankState, journal: JournalState) -> None:
-    """What the counters of a journal that has ended counted stays counted."""
+    """Add the counters of a journal that has ended to its rank."""
     for reason, count in _lost(journal).items():
         rank.lost[reason] = rank.lost.get(reason, 0) + count
     rank.redacted += _redacted(journal)
-    # Gauges end with their process; sums must not fall when one of several has gone, or the server
-    # sees a reset.
+    # Gauges end with their process. Sums must not fall when one of several processes has gone: the
+    # server would see a reset.
     for value in user_values(journal):
         if value.grows:
             key, _ = _place(rank, value)
@@ -130,24 +130,24 @@ def keep_counted(rank: RankState, journal: JournalState) -> None:
 
 
 def _lost(journal: JournalState) -> dict[str, int]:
-    """What the journal counts as lost beside rows, by reason."""
+    """Return what the journal counts as lost besides rows, by reason."""
     lost = {reason: count for word, reason in _LOST.items() if (count := journal.words.get(word))}
     damaged = journal.damaged + count_damaged(journal)
     return lost | {"damaged": damaged} if damaged else lost
 
 
 def _redacted(journal: JournalState) -> int:
-    """Values hidden, by its process and by the agent."""
+    """Return the number of values hidden, by the process and by the agent."""
     return journal.words.get(int(Word.REDACTED), 0) + journal.redacted
 
 
 def _main_track(table: Rows) -> int:
-    """The track of the section that has been open longest: the run's."""
+    """Return the track of the section that has been open longest: the run's."""
     return int(table["track"][np.argmin(table["start"])]) if len(table) else 0
 
 
 class _RankTotals:
-    """The series of every rank at one mark."""
+    """Series of every rank at one mark."""
 
     def __init__(self, *, explicit: bool) -> None:
         self._explicit = explicit
@@ -155,14 +155,15 @@ class _RankTotals:
         self._readings: dict[tuple[str, str], list[SensorReading]] = {}
 
     def publish(self, rank: RankState, meter: Meter, value: CellValue) -> None:
-        """Adds one process's series to the rank's."""
+        """Add one process's series to the rank's."""
         metric = value.metric
         key, labels = _place(rank, value)
         total = SeriesTotal(value.value)
         if value.adds_up:
             before = self._totals.get((rank.instance, key)) or rank.totals.get(key, SeriesTotal())
             total = self._totals[rank.instance, key] = before.plus(value.total)
-        # The process that is read last has the sum of all: its row takes the others' place.
+        # The process that is read last has the sum of all: its row replaces those of earlier
+        # processes.
         self._readings[rank.instance, key] = [
             SensorReading("", name, labels, number) for name, number in _rows(metric.name, total)
         ]
@@ -174,14 +175,14 @@ class _RankTotals:
         meter.put_buckets(metric.name, labels, buckets, exemplar)
 
     def readings(self) -> Iterator[tuple[str, SensorReading]]:
-        """For the tables what each series of each rank has come to, once."""
+        """Yield the total of each series of each rank for the tables, once."""
         for (instance, _), of_series in self._readings.items():
             for reading in of_series:
                 yield instance, reading
 
 
 def _place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
-    """Key and labels of the rank's series; beyond the limit those of one marked as overflow."""
+    """Return key and labels of the rank's series; beyond the limit those of the overflow series."""
     name, labels = value.metric.name, value.labels
     key = _series_key(name, labels)
     if labels and key not in rank.places:
@@ -193,7 +194,7 @@ def _place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
 
 
 def _instrument_row(meta: JournalMeta, metric: Metric) -> dict[str, Any]:
-    """The row of table ``instruments``."""
+    """Return the row of table ``instruments``."""
     return {
         "rank": meta.rank,
         "restart": meta.restart,
@@ -204,7 +205,7 @@ def _instrument_row(meta: JournalMeta, metric: Metric) -> dict[str, Any]:
 
 
 def _series_key(name: str, labels: dict[str, str]) -> str:
-    """What tells one series of a rank from all others."""
+    """Return a key that is unique for each series of a rank."""
     return "\0".join((name, *(f"{label}\0{value}" for label, value in labels.items())))
 
 

@@ -40,26 +40,27 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.endpoint_settings import Temporality
 
 MOST_SERIES: Final = 2000
-"""Series of one rank; what comes later is counted in one marked ``otel.metric.overflow``."""
+"""Maximum number of series of one rank; further ones are counted in one marked
+``otel.metric.overflow``."""
 _MOST_EXEMPLARS: Final = 4
 _ROUNDING: Final = 0.9
-"""A total that falls, but not below this part of itself, has not begun anew: the kernel rounds."""
+"""A total that falls, but not below this part of itself, has not restarted: the kernel rounds."""
 _OURS: Final = "otel_mlperf."
 _METRICS: Final = {metric.name: metric for metric in names.METRICS}
 _COUNTERS: Final = {metric.name for metric in names.METRICS if metric.instrument == "counter"}
 _BEFORE_NS: Final = 1_000_000
-"""How far a zero point lies in front of the first value."""
+"""Time between a zero point and the first value after it."""
 
 
 class Meter:
-    """Adds to the series of one rank or of the node."""
+    """Meter that adds to the series of one rank or of the node."""
 
     def __init__(self, owner: RankState | AgentState, *, explicit: bool = False) -> None:
         self._owner = owner
         self._kind: type[Buckets] = ExplicitBuckets if explicit else ExponentialBuckets
 
     def record(self, metric: Metric, labels: dict[str, str], values_ns: NDArray[np.int64]) -> None:
-        """Durations into a histogram in seconds."""
+        """Record durations in a histogram in seconds."""
         series = self._series(metric.name, labels)
         if series.buckets is None:
             series.buckets = self._kind()
@@ -72,35 +73,35 @@ class Meter:
         value_ns: int,
         exemplar: tuple[int, bytes, int],
     ) -> None:
-        """A duration whose span is kept: Unix time, trace id, span id."""
+        """Add a duration whose span is sampled: Unix time, trace id, span id."""
         time_ns, trace, span = exemplar
         series = self._series(metric.name, labels)
         series.exemplars.append(Exemplar(value_ns / 1e9, time_ns, trace, span))
         del series.exemplars[:-_MOST_EXEMPLARS]
 
     def add(self, metric: Metric, labels: dict[str, str], value: float) -> None:
-        """To a counter."""
+        """Add a value to a counter."""
         self._series(metric.name, labels).value += value
 
     def set(self, metric: str, labels: dict[str, str], value: float) -> None:
-        """A gauge, or the total of a counter that somebody else keeps."""
+        """Set a gauge, or the total of a counter that is kept elsewhere."""
         series = self._series(metric, labels)
         series.value, series.gone = value, False
 
     def raise_to(self, metric: Metric, labels: dict[str, str], value: float) -> None:
-        """A gauge of the most so far."""
+        """Raise a gauge of the maximum so far."""
         series = self._series(metric.name, labels)
         series.value = max(series.value, value)
 
     def put(self, metric: str, labels: dict[str, str], value: float) -> None:
-        """What a process adds up or sets itself, in a number of series that it bounds."""
+        """Set a series that a process keeps itself, in a number of series that it bounds."""
         series = self._series(metric, labels, is_bounded=True)
         series.value, series.gone, series.source = value, False, JOURNAL
 
     def put_buckets(
         self, metric: str, labels: dict[str, str], buckets: Buckets, exemplar: Exemplar | None
     ) -> None:
-        """The same of a histogram."""
+        """Set a histogram that a process keeps itself."""
         series = self._series(metric, labels, is_bounded=True)
         series.buckets, series.source = buckets, JOURNAL
         if exemplar is not None and exemplar.time_ns > series.exemplar_ns:
@@ -109,13 +110,13 @@ class Meter:
             del series.exemplars[:-_MOST_EXEMPLARS]
 
     def drop(self, metric: Metric) -> None:
-        """Says that a gauge has no value, unless one is set before the next export."""
+        """End a gauge, unless a value is set before the next export."""
         for series in self._owner.series.values():
             if series.metric == metric.name:
                 series.gone = True
 
     def drop_source(self, source: str) -> None:
-        """Says that a source's readings have no value, unless they are read again."""
+        """End a source's readings, unless they are read again."""
         for series in self._owner.series.values():
             if series.source == source:
                 series.gone = True
@@ -123,9 +124,9 @@ class Meter:
     def read(
         self, source: str, reading: SensorReading, time_ns: int, counters: Collection[str] = ()
     ) -> None:
-        """What a sensor said; it bounds its series itself, by what the machine has.
+        """Set a reading of a sensor, which bounds its series itself, by what the machine has.
 
-        ``counters``: names of totals beside those of ``names``.
+        ``counters``: names of totals besides those of ``names``.
         """
         series = self._series(reading.name, reading.labels, is_bounded=True)
         value = reading.value
@@ -141,7 +142,8 @@ class Meter:
         key = "\0".join((metric, *labels, *labels.values()))
         series = known.get(key)
         if series is None:
-            # Sensors and processes bound their own series; names that a program makes up do not.
+            # Sensors and processes bound their own series; names that a program invents are
+            # unbounded.
             if not is_bounded and sum(not other.source for other in known.values()) >= MOST_SERIES:
                 key, labels = metric + "\0overflow", {names.OVERFLOW: "true"}
                 if key in known:
@@ -151,16 +153,16 @@ class Meter:
 
 
 def _follow(series: MetricSeries, value: float, time_ns: int) -> float:
-    """The value of a total that somebody else counts: it never falls without a new start.
+    """Return the value of a total that is counted elsewhere: it never falls without a new start.
 
-    What it was when first read had come together before, at a rate that nobody knows: it starts
-    there, not at zero. Only our own totals began when we did.
+    Its value at the first reading accumulated before, at an unknown rate. The total starts there,
+    not at zero. Only our own totals started when we did.
     """
     if not series.source:
         series.start_ns = 0 if series.metric.startswith(_OURS) else time_ns
     elif value < series.value:
-        # Rounded down by its source: to send the smaller value would be a reset to the server, and
-        # a rate of nearly all of it.
+        # Rounded down by its source. The smaller value would be a reset to the server, and a rate
+        # of nearly all of it.
         if value > series.value * _ROUNDING:
             return series.value
         series.start_ns = time_ns
@@ -168,7 +170,7 @@ def _follow(series: MetricSeries, value: float, time_ns: int) -> float:
 
 
 class Export:
-    """Collects the points of one resource."""
+    """Export that collects the points of one resource."""
 
     def __init__(
         self,
@@ -184,7 +186,7 @@ class Export:
         """The collected metrics in the preferred temporality, if it is not cumulative."""
 
     def collect(self, series: Iterable[MetricSeries], user: dict[str, Metric]) -> list[MetricData]:
-        """All metrics of the given series; ``user`` describes those that ``names`` does not."""
+        """Return all metrics of the series; ``user`` describes those that ``names`` does not."""
         by_metric: dict[str, list[MetricSeries]] = {}
         for member in series:
             if member.gone and not member.sent:
@@ -222,7 +224,7 @@ class Export:
         return SumPoints(points, monotonic=metric.instrument == "counter")
 
     def _now(self, series: MetricSeries) -> tuple[int, float | None]:
-        """When it had its value, which is None where it has none any more."""
+        """Return time and value of a series; the value is None if the series has ended."""
         if series.gone:
             return self._now_ns, None
         return series.read_ns or self._now_ns, series.value

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.device_times import DeviceTimes
 
 INTERRUPTED_FLAG = 1 << 6
-"""Flag that the agent gives to sections that were open when their process died."""
+"""Flag that the agent sets on sections that were open when their process died."""
 _REMEMBERED = 1024
 _FIRSTS = 64
 _PATIENCE = 20
-"""Marks for which rows of an unknown step wait for it."""
+"""Maximum number of marks for which rows of an unknown step wait for it."""
 
 
 class NewRows:
-    """One journal's rows since the last mark, sorted out.
+    """New rows of one journal since the last mark, sorted by kind.
 
     ``steps`` are the section rows of ended steps, ``outside`` those of no step. Rows of open steps
     go back into the state.
@@ -40,8 +40,8 @@ class NewRows:
         fresh = np.frombuffer(journal.fresh, ROW_TYPE)
         journal.fresh = b""
         self._payloads = PayloadParts()
-        # Payloads and sections are published apart: either may be read first, and what has no
-        # section yet waits.
+        # Payloads and sections are published separately. Either may be read first; a payload
+        # without its section waits.
         waiting, new = np.frombuffer(journal.payloads, ROW_TYPE), rows_of_kind(fresh, Kind.PAYLOAD)
         self._payloads.feed(waiting)
         known_damaged = self._payloads.damaged
@@ -59,14 +59,14 @@ class NewRows:
         marks = rows_of_kind(fresh, Kind.MARK)
         self.marks = marks[_begun(marks, journal) & (marks["name"] != 0)]
         sections = rows_of_kind(fresh, Kind.SECTION)
-        # Rows that somebody has written over: one time of the year 2500 would stop every table.
+        # Overwritten rows are left out: one time of the year 2500 would stop every table.
         can_be = _begun(sections, journal) & (sections["end"] >= sections["start"])
         can_be &= (sections["end"] < np.uint64(journal.meta.latest_ns)) & (sections["span"] != 0)
         unread, journal.unread = journal.unread + _of_no_kind(fresh), 0
         self.created = len(sections) + unread
         sections = sections[can_be]
         self.damaged = self.created - len(sections)
-        # Before the next line: what is stale must not be taken for interrupted.
+        # Must run first: otherwise stale entries would be counted as interrupted.
         self._note_stale(sections)
         sections = place_pauses(journal, self._with_interrupted(sections))
         held = np.frombuffer(journal.held, ROW_TYPE)
@@ -76,11 +76,11 @@ class NewRows:
         self._split()
 
     def payload(self, span: int) -> dict[str, Any]:
-        """What was recorded with the row of ``span``; empty without anything."""
+        """Return and remove the payload of the row of ``span``; empty without one."""
         recorded = self._payloads.pop(span)
         if not isinstance(recorded, dict):
             return {}
-        # Here and not where they are given: the training process has no time for it.
+        # Redacted here and not in the training process, which has no time for it.
         redactor = Redactor()
         if given := recorded.get("a"):
             recorded["a"] = redactor.values(given)
@@ -93,22 +93,22 @@ class NewRows:
         return recorded
 
     def peek(self, span: int) -> dict[str, Any]:
-        """The same, to be asked for again."""
+        """Return the payload of the row of ``span`` without removing it; empty without one."""
         recorded = self._payloads.ready.get(span)
         return recorded if isinstance(recorded, dict) else {}
 
     def hold(self, rows: Rows) -> None:
-        """Keeps rows for the next mark, with what was recorded for them."""
+        """Store rows for the next mark, with their payloads."""
         journal = self.journal
         journal.held += rows.tobytes()
         waiting = np.frombuffer(journal.held, ROW_TYPE)["span"]
-        # As rows, not as what they decode to: the state is written whole at each flush, and bytes
-        # cost nothing.
+        # As rows, not decoded: the state is written as a whole at each flush, and bytes cost
+        # nothing.
         still = np.isin(self._payload_rows["span"], waiting)
         unfinished = np.isin(
             self._payload_rows["span"], np.fromiter(self._payloads.unfinished, np.uint64)
         )
-        # A payload is written right in front of its row, which the next mark has then.
+        # A payload is written directly before its row, which the next mark then reads.
         spans = self._payload_rows["span"]
         ahead = np.isin(spans, self._new_payloads) & ~np.isin(spans, self._sections["span"])
         ahead &= ~np.isin(spans, self._of_no_row)
@@ -120,7 +120,7 @@ class NewRows:
             start, number, span, parent, n, track, name, _, _ = (int(v) for v in row.tolist())
             _, _, category, phase, _ = journal.section(name)
             if meta.is_child:
-                # A forked child's steps are none of its rank's: they are sections of the run.
+                # A forked child's steps are no steps of its rank: they are sections of the run.
                 journal.demoted[span] = parent or meta.run_span
                 continue
             is_run = category == names.RUN
@@ -146,10 +146,13 @@ class NewRows:
             )
 
     def _note_stale(self, sections: Rows) -> None:
-        """A row is published before its table entry is cleared: a kill in between leaves both."""
+        """Store the ids of stale table entries.
+
+        A row is published before its table entry is cleared: a kill in between leaves both.
+        """
         table = np.frombuffer(self.journal.open, OPEN_TYPE)["span"]
-        # An entry may outlive its row for several marks: what was stale and is still there stays
-        # so.
+        # An entry may outlive its row for several marks: stale entries that are still there stay
+        # stale.
         known = np.concatenate((sections["span"], np.array(self.journal.stale, np.uint64)))
         self.journal.stale = table[np.isin(table, known)].tolist()
 
@@ -167,10 +170,9 @@ class NewRows:
         return np.concatenate((sections, rows[np.argsort(rows["start"])[::-1]]))
 
     def _without_cancelled(self, sections: Rows, fresh: Rows) -> Rows:
-        """Gives the children of what was cancelled to the section around it."""
+        """Move the children of cancelled sections to the enclosing section."""
         journal = self.journal
-        # Cancels before anything is split: children of the same mark are given to the section
-        # around.
+        # Cancels before the split, because children of the same mark move to the enclosing section.
         for row in rows_of_kind(fresh, Kind.CANCEL):
             span, parent, root = int(row["span"]), int(row["parent"]), int(row["root"])
             gone = journal.roots.pop(span, None)
@@ -206,9 +208,9 @@ class NewRows:
                 (ended if root in own_row else waiting).append(root)
             elif known is None and root not in own_row and root != journal.meta.run_span:
                 (waiting if root in requests else strangers).append(root)
-        # A step is worked out when its own row comes: a thread publishes its rows in order, so
-        # those inside it are there. Rows of other threads may come later, and find the step among
-        # those that ended lately.
+        # A step is derived when its own row comes. A thread publishes its rows in order, so those
+        # inside it were read. Rows of other threads may come later, and find the step among the
+        # recently ended ones.
         of_steps = np.isin(rows["root"], np.array(ended, np.uint64))
         later = np.isin(rows["root"], np.array(waiting, np.uint64)) & (not journal.left)
         unknown = np.isin(rows["root"], np.array(strangers, np.uint64))
@@ -219,14 +221,17 @@ class NewRows:
         self.hold(rows[later])
 
     def _still_patient(self, unknown: NDArray[np.bool_]) -> bool:
-        """Rows whose root never shows (its begin row was dropped) end up in the run's trace."""
+        """Return whether rows of unknown roots still wait; in the end they go to the run's trace.
+
+        A root never appears if its begin row was dropped.
+        """
         journal = self.journal
         journal.held_marks = journal.held_marks + 1 if unknown.any() else 0
         return not journal.left and journal.held_marks < _PATIENCE
 
 
 def _open_requests(journal: JournalState) -> set[int]:
-    """Requests that go on: what is inside them waits for their end, however long that takes."""
+    """Return the open requests; rows inside them wait for their end, however long that takes."""
     table = np.frombuffer(journal.open + journal.around, OPEN_TYPE)
     own = table[table["span"] == table["root"]]
     return {
@@ -237,7 +242,7 @@ def _open_requests(journal: JournalState) -> set[int]:
 
 
 def _end_of(journal: JournalState, *known: NDArray[np.uint64]) -> int:
-    """When a journal's run ended; else the last that is known of its process, whoever looks now."""
+    """Return when a journal's run ended; otherwise the last sign of life of its process."""
     told = journal.words.get(Word.END_TIME)
     if told:
         return told
@@ -247,7 +252,7 @@ def _end_of(journal: JournalState, *known: NDArray[np.uint64]) -> int:
 
 
 def remember_ended(journal: JournalState) -> None:
-    """Keeps only the latest steps for which rows of other threads may still come."""
+    """Drop all but the latest steps for which rows of other threads may still come."""
     _forget(journal.ended)
 
 
@@ -257,7 +262,7 @@ def _forget(table: dict[int, Any]) -> None:
 
 
 def _demote(sections: Rows, demoted: dict[int, int], run: int) -> Rows:
-    """Makes steps sections of the run: their rows, and those inside them, get its root."""
+    """Convert steps to sections of the run: their rows, and those inside them, get its root."""
     sections = sections.copy()
     ids_ = np.fromiter(demoted, np.uint64)
     for i in np.flatnonzero(np.isin(sections["span"], ids_)).tolist():
@@ -268,7 +273,7 @@ def _demote(sections: Rows, demoted: dict[int, int], run: int) -> Rows:
 
 def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:
     for field, inherited in (("root", 1), ("parent", 0)):
-        # No more often than there are: rows that were written over may name each other.
+        # Bounded by their number: overwritten rows may refer to each other.
         for _ in cancelled:
             known = cancelled.get(int(sections[field][i]))
             if known is None:
@@ -277,13 +282,13 @@ def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:
 
 
 def _begun(rows: Rows, journal: JournalState) -> NDArray[np.bool_]:
-    """Which rows began when something of the journal can have begun."""
+    """Return a mask of the rows whose start is possible for the journal."""
     meta, start = journal.meta, rows["start"]
     begun: NDArray[np.bool_] = start >= np.uint64(meta.earliest_ns)
     return begun & (start < np.uint64(meta.latest_ns))
 
 
 def _of_no_kind(rows: Rows) -> int:
-    """How many rows are none that a process writes; the last of a journal says nothing at all."""
+    """Count the rows of kinds that no process writes; the last row of a journal may be empty."""
     kind = rows["flags"] & 15
     return int(((kind > Kind.MARK) | ((kind == 0) & (rows["span"] != 0))).sum())

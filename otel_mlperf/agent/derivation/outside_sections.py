@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.ring_scan import Rows
 
 _DEEPEST: Final = 32
-"""Names in a path."""
+"""Maximum number of names in a path."""
 
 
 class OutsideSection(NamedTuple):
-    """One section that ended outside steps."""
+    """Section that ended outside steps."""
 
     span: int
     parent: int
@@ -42,7 +42,7 @@ class OutsideSection(NamedTuple):
     profiled: bool
     """Whether a profiler slowed it down."""
     on_device: bool
-    """Whether it will be told when a GPU was in it."""
+    """Whether its GPU time is still to come."""
     path: tuple[str, ...]
     """Names from below the run span down to its own."""
     beside: bool
@@ -50,7 +50,7 @@ class OutsideSection(NamedTuple):
 
     @property
     def duration_ns(self) -> int:
-        """All of it."""
+        """Return the whole duration."""
         return self.end - self.start
 
 
@@ -61,7 +61,7 @@ class _Around(NamedTuple):
 
 
 class OutsideSections:
-    """Works out one journal's sections outside steps, mark by mark."""
+    """Derivation of one journal's sections outside steps, mark by mark."""
 
     def __init__(self, journal: JournalState, rows: Rows) -> None:
         self._journal = journal
@@ -78,27 +78,29 @@ class OutsideSections:
         self._loops |= {ended.root.track for ended in journal.ended.values()}
 
     def sections(self, steps: Iterable[EndedStepFacts]) -> list[OutsideSection]:
-        """The sections in the order in which they ended; ``steps`` cover what is around them."""
+        """Return the sections in the order of their ends; ``steps`` cover what is around them."""
         covers = self._journal.covers
         steps = list(steps)
         intervals = [(s.start, s.end, s.root.parent, s.root.track) for s in steps]
         intervals += self._after_steps({step.span for step in steps})
-        # By time, because a cover only grows to the right; siblings on a track follow each other,
-        # so that holds from mark to mark too.
+        # By time, because a cover only grows to the right. Siblings on a track follow each other,
+        # so the order holds from mark to mark too.
         for start, end, parent, track in sorted(intervals):
             around = self._around.get(parent)
             if around is not None and around.track == track:
                 covers.setdefault(parent, CoveredTime()).add(start, end)
         sections = [self._section(row) for row in self._rows]
-        # Covers of what is neither open nor here belong to sections that never end.
+        # Covers of sections that are neither open nor among these rows belong to sections that
+        # never end.
         for span in [span for span in covers if span not in self._around]:
             del covers[span]
         return sections
 
     def _after_steps(self, ended: set[int]) -> list[tuple[int, int, int, int]]:
-        """Intervals of the sections, but of those inside a step that goes on: it covers them.
+        """Return the intervals of the sections, without those inside an open step.
 
-        They come before it, and a cover only grows to the right.
+        An open step covers the sections inside it. They come before the step, and a cover only
+        grows to the right.
         """
         journal = self._journal
         going_on = {span: root for span, root in journal.roots.items() if root.kind == "step"}
@@ -112,12 +114,12 @@ class OutsideSections:
                 intervals.append((start, end, parent, track))
         for span in journal.inside_steps.keys() - going_on.keys():
             inside = journal.inside_steps.pop(span)
-            if span not in ended:  # it was taken back
+            if span not in ended:  # it was cancelled
                 intervals += inside
         return intervals
 
     def ancestors(self, span: int, known: set[int]) -> set[int]:
-        """The sections around ``span`` up to the run's, or to one whose own are ``known``."""
+        """Return the sections around ``span`` up to the run's, or up to a ``known`` one."""
         above: set[int] = set()
         while (around := self._around.get(span)) and around.parent and around.parent not in above:
             span = around.parent
@@ -148,10 +150,10 @@ class OutsideSections:
         )
 
     def _is_beside(self, span: int) -> bool:
-        """Whether it, or anything around it, ran on another track than what is around that.
+        """Return whether the section or one around it ran on another track than its parent.
 
-        Below the run, than the steps. A forked child runs beside its rank's own process whatever
-        it does.
+        Directly below the run, the track is compared with that of the steps. A forked child is
+        always concurrent to its rank's own process.
         """
         if self._journal.meta.is_child:
             return True
@@ -176,12 +178,12 @@ class OutsideSections:
         return around.track != track
 
     def _path(self, span: int) -> tuple[str, ...]:
-        """Names from below the run span down to the section's own; deep ones share a path."""
+        """Return the names from below the run span to the section's own; deep ones share a path."""
         chain, at = [span], self._around[span].parent
         while at not in self._paths and at in self._around and at != chain[-1]:
             chain.append(at)
             at = self._around[at].parent
-            if len(chain) > len(self._around):  # ids that name each other
+            if len(chain) > len(self._around):  # ids that refer to each other
                 break
         path = self._paths.get(at, ())
         for below in reversed(chain):

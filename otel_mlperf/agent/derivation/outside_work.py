@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 _ALWAYS: Final = (names.RUN, names.EPOCH, names.PHASE, names.CHECKPOINT)
-"""Categories outside steps that are few, and the frame of the rest: kept while there is room."""
+"""Categories outside steps that are few, and the frame of the rest: sampled while there is room."""
 
 
 def keep_requests(task: MarkTask, sections: list[OutsideSection]) -> set[int]:
-    """Decides on the requests that ended, each with all that is inside it; returns their roots."""
+    """Decide on the requests that ended, each with everything inside it; return their roots."""
     own = [section for section in sections if _is_request(task, section)]
     inside: dict[int, list[OutsideSection]] = {request.root: [] for request in own}
     for section in sections if own else ():
@@ -45,14 +45,14 @@ def keep_requests(task: MarkTask, sections: list[OutsideSection]) -> set[int]:
 
 
 def _is_request(task: MarkTask, section: OutsideSection) -> bool:
-    """Whether it is one that is a trace of its own: not in a step, nor in another request."""
+    """Return whether it is a request with a trace of its own: not in a step or another request."""
     return section.span == section.root and task.entry(section.name)[2] == names.REQUEST
 
 
 def _keep_request(task: MarkTask, request: OutsideSection, members: list[OutsideSection]) -> None:
     rank, (_, name, category, _, _) = task.rank, task.entry(request.name)
     reason = _reason(task, request, name, category)
-    # Of many that were open when their process died, not all say more than the first.
+    # If many requests were open when their process died, the later ones add little to the first.
     if request.interrupted:
         reason = reason if rank.run_spans < 2 * task.budget else None
         rank.run_spans += len(members)
@@ -75,7 +75,7 @@ def _keep_request(task: MarkTask, request: OutsideSection, members: list[Outside
 
 
 def keep(task: MarkTask, section: OutsideSection, outside: OutsideSections) -> None:
-    """Decides on one that is part of the run's trace, or of somebody else's."""
+    """Decide on a section that is part of the run's trace, or of a foreign trace."""
     journal, rank = task.journal, task.rank
     _, name, category, _, _ = task.entry(section.name)
     reason = _reason(task, section, name, category)
@@ -130,12 +130,12 @@ def _span(task: MarkTask, section: OutsideSection, reason: str) -> Kept:
 
 
 def work_out_outside(task: MarkTask, steps: list[EndedStepFacts]) -> None:
-    """Works out the rows of no step; ``steps`` have covered what is around them."""
+    """Derive the rows of no step; ``steps`` have covered what is around them."""
     outside = OutsideSections(task.journal, task.batch.outside)
     sections = outside.sections(steps)
     _measure(task, sections)
     for i, use in uses_by_row(task, task.batch.outside):
-        section = sections[i]  # one for each row, in their order
+        section = sections[i]  # one per row, in the same order
         place = UsePlace(section.name, "/".join(section.path), section.beside, in_step=False)
         add_use(task, place, use)
     whole = keep_requests(task, sections)
@@ -147,12 +147,13 @@ def work_out_outside(task: MarkTask, steps: list[EndedStepFacts]) -> None:
 
 
 def _measure(task: MarkTask, sections: list[OutsideSection]) -> None:
-    """Those of one name and path together: a row or histogram costs as much for one as for many."""
+    """Add rows and histograms, grouped by name and path: one value costs as much as many."""
     by_path: dict[tuple[int, int, tuple[str, ...], bool], list[OutsideSection]] = {}
     by_name: dict[int, list[OutsideSection]] = {}
     for section in sections:
         if not section.interrupted:
-            # After how many first steps it began: set-up is what was before the first of a phase.
+            # Number of first steps before it: set-up is everything before the first step of a
+            # phase.
             era = sum(first <= section.start for first in task.journal.first_steps)
             key = (era, section.name, section.path, section.beside)
             by_path.setdefault(key, []).append(section)
@@ -172,7 +173,7 @@ def _measure(task: MarkTask, sections: list[OutsideSection]) -> None:
 
 
 def _section_row(sections: list[OutsideSection], journal: JournalState) -> dict[str, Any]:
-    """The row of table ``sections`` for sections of one name, path and *beside*."""
+    """Return the row of table ``sections`` for sections of one name, path and *beside*."""
     meta, first = journal.meta, sections[0]
     _, name, category, phase, _ = journal.section(first.name)
     path, durations = "/".join(first.path), [section.duration_ns for section in sections]

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.ring_scan import Rows
 
 _NEVER: Final = 1 << 63
-"""When sections end that are open."""
+"""End time of open sections."""
 
 
 def place_pauses(journal: JournalState, sections: Rows) -> Rows:
-    """Gives each pause of new rows to what it fell into: self times stay exact, and add up."""
+    """Assign each pause of new rows to its enclosing section: self times stay exact, and add up."""
     is_pause = sections["flags"] & Flag.PAUSE != 0
     if not is_pause.any():
         return sections
@@ -39,7 +39,7 @@ def place_pauses(journal: JournalState, sections: Rows) -> Rows:
     for i in np.flatnonzero(is_pause).tolist():
         pause = sections[i]
         pause["parent"], pause["root"] = _place(journal, pause, around)
-        # What finalizers recorded in the middle of it.
+        # Move sections that finalizers recorded during the pause.
         inside = (sections["start"] >= pause["start"]) & (sections["end"] <= pause["end"])
         inside &= (sections["track"] == pause["track"]) & ~is_pause
         sections["parent"][inside & (sections["parent"] == pause["parent"])] = pause["span"]
@@ -47,14 +47,14 @@ def place_pauses(journal: JournalState, sections: Rows) -> Rows:
 
 
 def _place(journal: JournalState, pause: Any, around: Rows) -> tuple[int, int]:
-    """Parent and root: the innermost on its track, else the step that went on meanwhile."""
+    """Return parent and root: the innermost section on its track, else the step open meanwhile."""
     holds = around[(around["start"] <= pause["start"]) & (around["end"] >= pause["end"])]
     mine = holds[holds["track"] == pause["track"]]
     if not len(mine):
         mine = holds[np.isin(holds["span"], np.fromiter(journal.roots, np.uint64))]
     if not len(mine):
         return journal.meta.run_span, journal.meta.run_span
-    # Of those that began at the same moment, the one that ended first is inside.
+    # Of sections that started at the same moment, the one that ended first is inside.
     inner = mine[np.lexsort((mine["end"], -mine["start"].astype(np.int64)))[0]]
     return int(inner["span"]), int(inner["root"])
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def within_budget(spans: Sequence[Kept], budget: int) -> list[Kept]:
-    """``spans`` of one trace and rank, at most about ``budget`` of them, roll-ups included."""
+    """Return ``spans`` of one trace and rank, at most about ``budget``, roll-ups included."""
     if len(spans) <= budget:
         return list(spans)
-    # Longest first with all that is above them: the tree stays whole, and what is left out is
+    # Longest first with everything above them: the tree stays complete, and the omitted spans are
     # short.
     kept = _longest(spans, budget)
     parents = {span.span: span.parent for span in spans if span.span not in kept}
@@ -28,7 +28,7 @@ def within_budget(spans: Sequence[Kept], budget: int) -> list[Kept]:
     groups: dict[tuple[int, int], list[Kept]] = {}
     for span in spans:
         if span.span not in kept:
-            # The nearest one kept: a roll-up under a span that is not sent would be an orphan.
+            # The nearest kept span: a roll-up under a span that is not sent would be an orphan.
             above = _nearest_kept(span.parent, parents, nearest)
             groups.setdefault((above, span.name), []).append(span)
     return [span for span in spans if span.span in kept] + [
@@ -37,11 +37,11 @@ def within_budget(spans: Sequence[Kept], budget: int) -> list[Kept]:
 
 
 def _nearest_kept(above: int, parents: dict[int, int], nearest: dict[int, int]) -> int:
-    """The first above that is not in ``parents``; each way there is walked once, then known."""
+    """Return the first ancestor that is not in ``parents``; paths are walked once and cached."""
     way = []
     while above in parents and above not in nearest:
         way.append(above)
-        nearest[above] = above  # until it is known: ids may name each other
+        nearest[above] = above  # until it is known: ids may refer to each other
         above = parents[above]
     found = nearest.get(above, above)
     nearest.update(dict.fromkeys(way, found))
@@ -49,14 +49,14 @@ def _nearest_kept(above: int, parents: dict[int, int], nearest: dict[int, int]) 
 
 
 def _longest(spans: Sequence[Kept], budget: int) -> set[int]:
-    """Ids of the longest spans whose parents are kept too, half of the budget left for the rest."""
+    """Return ids of the longest spans whose parents are kept too, within half of the budget."""
     by_id = {span.span: span for span in spans}
     kept: set[int] = set()
     most = max(1, budget // 2)
     for span in sorted(spans, key=lambda s: s.start - s.end):
         chain: dict[int, None] = {}
         at = span
-        # As far as there is room: a recursion may be deeper than anything that is kept.
+        # As far as there is room: a recursion may be deeper than the budget.
         while at.span not in kept and len(kept) + len(chain) <= most:
             chain[at.span] = None
             if at.parent not in by_id or at.parent in chain:
@@ -72,7 +72,7 @@ def _roll_up(above: int, members: list[Kept]) -> Kept:
     spent = [m.end - m.start for m in members]
     return Kept(
         journal=first.journal,
-        # Not by parent and name alone: rows that come late are rolled up once more.
+        # Not by parent and name alone, because late rows are rolled up once more.
         span=made_id(f"{above:x}/{first.name}/{first.span:x}"),
         parent=above,
         trace=first.trace,

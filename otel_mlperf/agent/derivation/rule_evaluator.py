@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _CLEAR_S: Final = 30.0
 _ENOUGH: Final = 0.5
-"""Part of its time for which a ratio of growths must be known."""
+"""Minimum part of its time for which a ratio of growths must be known."""
 
 Key = tuple[str, tuple[str, ...]]
 """Journal, and the values of the labels that the rule distinguishes by."""
@@ -29,13 +29,13 @@ Sums = dict[Key, float]
 
 
 class _TotalsGrowth:
-    """How two totals have grown lately."""
+    """Recent growth of two totals."""
 
     def __init__(self) -> None:
         self._known: deque[tuple[float, float, float]] = deque()
 
     def over(self, now_s: float, over_s: float, total: float, per: float) -> tuple[float, float]:
-        """Their growth over as much of the time as is known; nothing where they began anew."""
+        """Return their growth over the known part of the time; zero after a restart of a total."""
         known = self._known
         # A smaller total is a new start (a restart, a driver): the difference would be negative.
         if known and (total < known[-1][1] or per < known[-1][2]):
@@ -47,12 +47,12 @@ class _TotalsGrowth:
 
     @property
     def known_s(self) -> float:
-        """For how long they are known."""
+        """Return the time for which they are known."""
         return self._known[-1][0] - self._known[0][0]
 
 
 class RuleEvaluator:
-    """Judges what is measured, one moment after the other."""
+    """Evaluator of the rules against measured values, one moment after the other."""
 
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
         self._rules = rules
@@ -62,10 +62,10 @@ class RuleEvaluator:
         self._worst: dict[tuple[str, Key], float] = {}
         self._active: dict[tuple[str, Key], RunWarning] = {}
         self.held: list[WarningHeld] = []
-        """Those of the warnings whose condition held at the last look."""
+        """Warnings whose condition held at the last evaluation."""
 
     def look(self, readings: Iterable[Reading], now_s: float, unix_ns: int) -> list[RunWarning]:
-        """The warnings that hold, those that began first in front."""
+        """Evaluate the rules; return the active warnings, the oldest first."""
         self.held = []
         by_metric: dict[str, list[Reading]] = {}
         for reading in readings:
@@ -78,8 +78,8 @@ class RuleEvaluator:
                     self._since.pop((rule.name, key), None)
                     if (rule.name, key) not in self._active:
                         self._worst.pop((rule.name, key), None)
-        # Only now: a condition that held a moment ago keeps its warning, so that one that comes and
-        # goes is not told each time.
+        # Must run last: a condition that held a moment ago keeps its warning. A condition that
+        # comes and goes is not reported each time.
         for name in [n for n, held_s in self._held.items() if now_s - held_s >= _CLEAR_S]:
             del self._held[name]
             self._active.pop(name, None)
@@ -131,7 +131,7 @@ def _warning(rule: Rule, key: Key, value: float, began_ns: int) -> RunWarning:
 
 
 def _sums(rule: Rule, part: MeasuredSeries, by_metric: dict[str, list[Reading]]) -> Sums:
-    """The values of a metric, by what the rule distinguishes, those of other labels added up."""
+    """Return the values of a metric by the rule's labels, summed over other labels."""
     sums: Sums = {}
     for reading in by_metric.get(part.metric.name, ()):
         labels = reading.labels

@@ -24,7 +24,7 @@ _BUCKET_BITS = 16
 
 
 def add_rows(sums: RunningSums, rows: Rows, latest_ns: int) -> None:
-    """Adds rows as they were read; none can be later than ``latest_ns``."""
+    """Add rows as they were read; none can be later than ``latest_ns``."""
     for row in rows_of_kind(rows, Kind.MARK):
         _begin_mark(sums, int(row["span"]), int(row["seq"]))
     sections = rows_of_kind(rows, Kind.SECTION)
@@ -52,7 +52,7 @@ def add_rows(sums: RunningSums, rows: Rows, latest_ns: int) -> None:
 def _begin_mark(sums: RunningSums, number: int, slot: int) -> None:
     known = sums.marks.get(number)
     if number == 0 or (known is not None and known.slot >= slot):
-        return  # a row that was late, or written over
+        return  # a row that was late, or overwritten
     sums.marks[number] = MarkSums(slot)
     own = [known for known in sums.marks if known >= FIRST_OWN]
     for outdated in sorted(own)[:-MOST_OWN]:
@@ -62,7 +62,7 @@ def _begin_mark(sums: RunningSums, number: int, slot: int) -> None:
 def _added_up(
     names: NDArray[np.uint32], durations: NDArray[np.int64], own: NDArray[np.int64]
 ) -> dict[int, Sums]:
-    """By name; at least one row."""
+    """Return the sums by name; there must be at least one row."""
     of = by_name(names, durations, own)
     away = of.durations - np.repeat(of.totals / of.counts, of.counts)
     spread = np.add.reduceat(away * away, of.first)

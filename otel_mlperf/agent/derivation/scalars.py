@@ -27,36 +27,36 @@ if TYPE_CHECKING:
 STEP_DURATION_S: Final = "step_duration_s"
 _RULES: Final = {rule.id: rule for rule in RULES}
 _EVERY_NS: Final = 5 * 10**9
-"""Between two batches: trackers look about as often, and each batch is a file that is synced."""
+"""Time between two batches: trackers refresh about as often, and each batch is a synced file."""
 _MOST: Final = 2_000
-"""Points that wait for the next batch."""
+"""Number of waiting points that triggers the next batch."""
 OUTCOMES: Final = ("running", "finished", "interrupted", "killed", "failed")
-"""How a process may have ended, the worst last: one that failed has others killed."""
+"""Outcomes of a process, the worst last: a failed process gets other processes killed."""
 _NODE: Final = -1
 _ON_AXIS: Final = (names.TRAIN, names.PREDICT)
-"""Phases whose steps number the axis: validation counts for itself."""
+"""Phases whose steps number the axis: validation counts separately."""
 
 
 class Scalars:
-    """The points of a node that wait for their batch."""
+    """Points of a node that wait for their batch."""
 
     def __init__(self, state: AgentState) -> None:
         self._state = state
         self._ended: dict[int, list[tuple[int, int]]] = {}
 
     def read(self, meta: JournalMeta | None, reading: SensorReading, time_ns: int) -> None:
-        """A reading of a rank; of the node where there is no ``meta``."""
+        """Add a reading of a rank; of the node if there is no ``meta``."""
         self._put("reading", reading.name, meta, time_ns, reading.value, labels=reading.labels)
 
     def begin_finding(self, meta: JournalMeta | None, held: WarningHeld) -> None:
-        """A finding that begins to hold."""
+        """Add a finding that starts to hold."""
         rule = _RULES[held.id]
         text = f"**{rule.severity}**: {rule.told(held.value, held.labels)}. {rule.action}"
         self._put("finding", held.id, meta, held.end_unix_ns, held.value,
                   labels=held.labels, text=text)  # fmt: skip
 
     def add_steps(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Rows of table ``steps``."""
+        """Add rows of table ``steps``."""
         for row in rows:
             scalar = _of_row(row, "step", STEP_DURATION_S, row["end_ns"], row["duration_ns"] / 1e9)
             self._state.scalars.append(scalar)
@@ -65,13 +65,13 @@ class Scalars:
                     self._ended.setdefault(whose, []).append((row["end_ns"], row["number"]))
 
     def add_values(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Rows of table ``values``."""
+        """Add rows of table ``values``."""
         self._state.scalars += [
             _of_row(row, "value", row["name"], row["time_ns"], row["value"]) for row in rows
         ]
 
     def end(self, journal: JournalState) -> None:
-        """A process that has ended: its results that are numbers, then how it ended."""
+        """Add the numeric results of a process that has ended, then its outcome."""
         meta = journal.meta
         time_ns = (journal.ended_ns or journal.alive_ns) + meta.shift_ns
         for name, value in journal.result.items():
@@ -81,7 +81,7 @@ class Scalars:
         self._put("outcome", "outcome", meta, time_ns, OUTCOMES.index(outcome), text=outcome)
 
     def take_due(self, mark: Mark) -> list[ScalarItem]:
-        """Those of the next batch, if it is time for one; once for each mark."""
+        """Return the points of the next batch, if it is due; call once for each mark."""
         state = self._state
         self._place()
         waited = mark.unix_ns - state.scalars_ns
@@ -105,7 +105,7 @@ class Scalars:
         self._state.scalars.append(scalar)
 
     def _place(self) -> None:
-        """Gives those without a step the last one that had ended by then."""
+        """Set the step of points without one to the last step that had ended by then."""
         state, ended = self._state, self._ended
         for steps in ended.values():
             steps.sort()

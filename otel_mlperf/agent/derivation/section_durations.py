@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class CallPlace(NamedTuple):
-    """Where a section was: calls of one name and place add up."""
+    """Place of a section: calls of one name and place add up."""
 
     name: int
     """Its entry in the journal."""
     path: str
-    """Outside steps, names from below the run."""
+    """Names from below the run, outside steps."""
     beside: bool
     in_step: bool
 
@@ -36,9 +36,9 @@ def add_calls(
     failed: NDArray[np.bool_],
     ends: NDArray[np.int64],
 ) -> None:
-    """Adds the calls of one place to the tables, and those that have a bound to its counters.
+    """Add the calls of one place to the tables, and bounded ones to their counters.
 
-    At least one; ``ends`` are times of the journal.
+    There must be at least one call; ``ends`` are times of the journal.
     """
     meta = task.journal.meta
     _, name, category, phase, constant = task.entry(place.name)
@@ -71,13 +71,13 @@ def add_calls(
 
 
 def _minutes(ends_ns: NDArray[np.int64]) -> dict[int | None, Any]:
-    """Which calls ended in each minute, by its begin; Unix times."""
+    """Return the calls that ended in each minute, by its start; Unix times."""
     begins = ends_ns - ends_ns % _MINUTE_NS
     return {minute: begins == minute for minute in np.unique(begins).tolist()}
 
 
 def _bound_s(constant: dict[str, Any] | None) -> float | None:
-    """What the program says that a call is to take at most; seconds."""
+    """Return the maximum duration that the program declares for a call, in seconds."""
     bound = (constant or {}).get(names.SECTION_BOUND)
     return float(bound) if isinstance(bound, int | float) and 0 < bound < _LONGEST_S else None
 

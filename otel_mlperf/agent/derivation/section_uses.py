@@ -22,18 +22,18 @@ _KEYS = [measure.key for measure in names.MEASURES]
 
 
 class UsePlace(NamedTuple):
-    """Where a section was: calls of one name and place add up."""
+    """Place of a section: calls of one name and place add up."""
 
     name: int
     """Its entry in the journal."""
     path: str
-    """Outside steps, names from below the run."""
+    """Names from below the run, outside steps."""
     beside: bool
     in_step: bool
 
 
 def uses_by_row(task: MarkTask, rows: Rows) -> Iterator[tuple[int, dict[str, int]]]:
-    """Index of each row that says what it used, and the figures that are known, by their keys."""
+    """Yield the index of each measured row, and its known figures by their keys."""
     for i in np.flatnonzero(rows["flags"] & Flag.MEASURED).tolist():
         figures = task.batch.peek(int(rows["span"][i])).get("u") or []
         if len(figures) == len(_KEYS):
@@ -42,7 +42,7 @@ def uses_by_row(task: MarkTask, rows: Rows) -> Iterator[tuple[int, dict[str, int
 
 
 def add_use(task: MarkTask, place: UsePlace, use: dict[str, int]) -> None:
-    """Adds one call to the tables and to the series of its section."""
+    """Add one call to the tables and to the series of its section."""
     meta = task.journal.meta
     _, name, category, phase, _ = task.entry(place.name)
     row = {

@@ -38,7 +38,7 @@ _LIMIT: Final = 1 << 63
 
 
 def work_out_steps(task: MarkTask) -> list[EndedStepFacts]:
-    """Works out the rows of ended steps; returns the steps that ended by themselves."""
+    """Derive the rows of ended steps; return the steps that ended by themselves."""
     rows, journal = task.batch.steps, task.journal
     if not len(rows):
         return []
@@ -50,7 +50,7 @@ def work_out_steps(task: MarkTask) -> list[EndedStepFacts]:
     _exclude_inside(task, ended)
     take_from_steps(task, ended, known)
     facts = list(_facts(task, ended, known))
-    # In order of their ends, as they happened: each is judged by those before it.
+    # In order of their ends: each step is compared with those before it.
     for step in facts:
         _end(task, step)
     _record_durations(task, facts)
@@ -68,7 +68,7 @@ def work_out_steps(task: MarkTask) -> list[EndedStepFacts]:
 
 
 def _ends(journal: JournalState, rows: Rows, roots: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """When each step ended: what of it comes later finds that in the state."""
+    """Return when each step ended; the state has the ends of earlier ones for late rows."""
     own = rows[rows["span"] == rows["root"]]
     ended = dict(
         zip(own["span"].tolist(), np.maximum(own["end"], own["start"]).tolist(), strict=True)
@@ -79,7 +79,10 @@ def _ends(journal: JournalState, rows: Rows, roots: NDArray[np.uint64]) -> NDArr
 
 
 def _exclude_inside(task: MarkTask, ended: EndedStepRows) -> None:
-    """What is outside the step is told to it as a whole: part of it was spent in a section."""
+    """Move time that is excluded from the step from the enclosing section to the step's self time.
+
+    The step's total excludes it as a whole, although part of it was spent in a section.
+    """
     is_root = ended.rows["span"] == ended.rows["root"]
     told = (ended.rows["flags"] & Flag.HAS_PAYLOAD != 0) & ~is_root
     for i in np.flatnonzero(told).tolist():
@@ -119,10 +122,10 @@ def _facts(task: MarkTask, ended: EndedStepRows, known: list[Root]) -> list[Ende
 
 
 def _end(task: MarkTask, step: EndedStepFacts) -> None:
-    """Measures an ended step and decides whether it is kept."""
+    """Measure an ended step and decide whether it is sampled."""
     journal, root = task.journal, step.root
     journal.roots.pop(step.span, None)
-    # It has no duration that means anything: it is kept, and neither measured nor counted.
+    # Its duration has no meaning: it is sampled, and neither measured nor counted.
     if step.interrupted:
         journal.ended[step.span] = RecentStep(root, INTERRUPTED, step.end)
         return
@@ -157,7 +160,7 @@ def _count(task: MarkTask, step: EndedStepFacts, labels: dict[str, str]) -> None
 
 
 def _record_durations(task: MarkTask, steps: list[EndedStepFacts]) -> None:
-    """The steps of a mark in one go: a histogram costs as much for one value as for many."""
+    """Record the steps of a mark together: a histogram costs as much for one value as for many."""
     by_phase: dict[str, list[int]] = {}
     for step in steps:
         if not step.interrupted:
@@ -167,9 +170,9 @@ def _record_durations(task: MarkTask, steps: list[EndedStepFacts]) -> None:
 
 
 def _add_productive(task: MarkTask, ended: EndedStepRows, steps: list[EndedStepFacts]) -> None:
-    """Time of what the run is made for: training without its waits for data, and prediction.
+    """Add the productive time: training without its waits for data, and prediction.
 
-    What is compiled in either is no part of it.
+    Compilation in either is not productive.
     """
     good = [step for step in steps if not (step.error or step.interrupted)]
     trained = [step.span for step in good if step.root.phase == names.TRAIN]
@@ -191,7 +194,7 @@ def _add_productive(task: MarkTask, ended: EndedStepRows, steps: list[EndedStepF
 
 
 def _measure(task: MarkTask, ended: EndedStepRows, steps: list[tuple[int, Root]]) -> None:
-    """Sections of steps: per-step rows, histograms, self time."""
+    """Add rows, histograms and self times of the sections of steps."""
     for inside, part in rows_by_section(ended, task.journal):
         columns = sections_by_name(part, task.journal, steps, inside)
         task.tables.add_step_sections(columns)
@@ -225,7 +228,7 @@ def _keep(task: MarkTask, rows: Rows, root: Root, span: int) -> None:
 
 
 def spans_of_step(task: MarkTask, span: int, step: KeptStep) -> list[Kept]:
-    """The spans of a kept step that are sent, within its budget; the others are accounted for."""
+    """Return the spans of a sampled step that are sent, within its budget; count the others."""
     root, reason, meta = step.root, step.reason, task.journal.meta
     rows = np.frombuffer(step.rows, ROW_TYPE)
     budget = task.policy.spans_of_step(meta.rank, meta.world_size, root.trace, reason)
@@ -271,7 +274,10 @@ def _epoch(payload: dict[str, Any]) -> int | None:
 
 
 def _whole(value: object) -> int | None:
-    """A number that the tables can hold: programs may give anything, and one must not stop all."""
+    """Return a number that the tables can store.
+
+    None for anything else, so that no value stops all.
+    """
     if isinstance(value, int) and not isinstance(value, bool) and -_LIMIT <= value < _LIMIT:
         return value
     return None

@@ -25,63 +25,64 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.events import Event, Seen
 
 MARK_ROWS: Final = MOST_ROWS
-"""So many new rows are worked out at once, of all journals."""
+"""Maximum number of new rows of all journals that are processed together."""
 _HELD_BYTES: Final = 4 << 20
-"""Of events that wait in memory; the rest is read from the log in its turn."""
+"""Maximum size of events that wait in memory; the rest is read from the log in its turn."""
 _SEGMENT_BYTES: Final = 16 << 20
-"""A new agent reads a segment whole."""
+"""A new agent reads a segment as a whole."""
 
 
 class Batch(NamedTuple):
-    """Events that were put together."""
+    """Batch of events that were put together."""
 
     begin: Place | None
-    """Where in the log they are; None: the disk refused them."""
+    """Place in the log; None: the disk refused them."""
     size: int
-    """What they take there, in bytes."""
+    """Size in the log, in bytes."""
     events: Sequence[Event] | None
-    """None: they are in the log alone."""
+    """None: the events are in the log alone."""
 
 
 class EventQueue:
-    """The events of one node, between the journals and what is worked out.
+    """Queue of the events of one node, between the journals and the derivation.
 
     Args:
         log: where they are durable.
         tail: the journals; its slots are freed once their rows are in the log.
-        most_bytes: so much may wait; then rows stay where they are.
+        most_bytes: maximum size of waiting events; beyond it rows stay where they are.
     """
 
     def __init__(self, log: Log, tail: Tail, most_bytes: int) -> None:
         self._log, self._tail, self._most = log, tail, most_bytes
         self.lock = threading.RLock()
-        """Held from a look at the journals until its events are put: order is the promise."""
+        """Must be held from a look at the journals until its events are put, so that order is kept.
+"""
         self._waiting: deque[Batch] = deque()
         self._put = self._taken = 0
         self._rows = 0
-        """Since the last mark."""
+        """Number of rows since the last mark."""
         self._refused: list[Event] = []
         self._failure: Exception | None = None
         self.held_bytes = 0
-        """What waits in memory, by its size in the log."""
+        """Size in the log of the events that wait in memory."""
         self.waiting_bytes = 0
-        """The same, with what waits on disk alone."""
+        """Size of all waiting events, including those on disk alone."""
 
     @property
     def is_behind(self) -> bool:
-        """Whether something waits."""
+        """Return whether events wait."""
         return bool(self._waiting)
 
     @property
     def is_refused(self) -> bool:
-        """Whether there are events that the disk has refused."""
+        """Return whether there are events that the disk has refused."""
         return bool(self._refused)
 
     def put(self, events: Sequence[Event]) -> None:
-        """Writes events down and lets them wait; what the journals said of them is then free.
+        """Log events and queue them; the journals' slots of their rows are then freed.
 
-        Log first, then act: whatever follows from an event can be made again only from the log.
-        Refused by the disk, events wait for the next try, and their rows stay in the ring.
+        Log first, then act: everything derived from an event can be derived again only from the
+        log. Events that the disk refused wait for the next try, and their rows stay in the ring.
         """
         with self.lock:
             self._store(events)
@@ -115,14 +116,15 @@ class EventQueue:
         self._rows += sum(len(e.rows) for e in events if isinstance(e, Polled)) // ROW_BYTES
 
     def look(self) -> None:
-        """Puts what is new in the journals, with a mark wherever that becomes much."""
+        """Put what is new in the journals, with a mark wherever that is large."""
         with self.lock:
             self._take_in(self._tail.poll)
 
     def spill(self) -> None:
-        """Makes room in the journals that fill up, whoever is busy with what was in them.
+        """Make room in the journals that fill up, while earlier rows are being processed.
 
-        Not where the disk refuses, or too much waits: then they fill up, and count what they lose.
+        If the disk refuses, or too much waits, nothing is moved. The journals then fill up, and
+        count what they lose.
         """
         with self.lock:
             if self._refused or self._failure or self.waiting_bytes > self._most:
@@ -131,7 +133,7 @@ class EventQueue:
                 self._take_in(self._tail.poll_rows)
 
     def mark(self) -> Mark:
-        """Puts what is new in the journals, ends too, and that all is to be worked out."""
+        """Put what is new in the journals, including ends, and a mark that starts derivation."""
         with self.lock:
             seen = self._take_in(self._tail.poll)
             mark = Mark(time.monotonic_ns(), time.time_ns(), seen, not len(self._tail))
@@ -140,14 +142,17 @@ class EventQueue:
             return mark
 
     def _take_in(self, poll: Callable[[], Iterator[Event]]) -> dict[str, Seen]:
-        """Puts what a look finds, with marks in between; what was seen of the journals then."""
+        """Put what a look finds, with marks in between.
+
+        Return the state of the journals at that time.
+        """
         try:
-            # The open table is taken before and after the rows: a section that ends in between is
-            # in the first, and its children of this poll need it as parent.
+            # The open table is read before and after the rows. A section that ends in between is in
+            # the first table, and its children in this poll need it as parent.
             before = self._tail.seen()
             new = poll()
             seen = self._tail.seen(before)
-            # Journals that have ended are read to their end: they are in the first alone.
+            # Journals that have ended are read to their end: they are in the first table alone.
             halfway = before | seen
             for event in new:
                 rows = len(event.rows) // ROW_BYTES if isinstance(event, Polled) else 0
@@ -155,19 +160,20 @@ class EventQueue:
                     self._store([Mark(time.monotonic_ns(), time.time_ns(), dict(halfway))])
                     self._rows = 0
                 if isinstance(event, Left):
-                    # It says itself what was seen last, and the next mark is its last.
+                    # The event contains what was seen last, and the next mark is the journal's
+                    # last.
                     halfway.pop(event.journal, None)
                 self._store([event])
-            # Once, behind all of it: what is freed may be written over.
+            # Once, after all of it, because freed slots may be overwritten.
             self._free()
         except Exception as error:
-            # Rows were perhaps taken and not put: no slot may be freed any more.
+            # Rows were perhaps removed and not put: no slot may be freed any more.
             self._failure = error
             raise
         return seen
 
     def take_waiting(self) -> Iterator[Sequence[Event]]:
-        """What waits by now, as it was put; what comes meanwhile is left."""
+        """Yield the batches that wait by now, as they were put; later ones are left."""
         until = self._put
         while self._taken < until:
             with self.lock:
@@ -181,24 +187,27 @@ class EventQueue:
                 yield self._log.read(batch.begin, batch.size)
 
     def cut(self) -> Place:
-        """Where what is not taken yet begins in the log; a new segment begins for what comes."""
+        """Return where unprocessed events start in the log.
+
+        A new segment starts for further events.
+        """
         with self.lock:
             place = Place(self._log.next_segment())
             first = self._waiting[0].begin if self._waiting else place
             return first or place
 
     def contained(self) -> None:
-        """A state contains all that was taken: what was refused of it needs no log any more."""
+        """Drop refused events that a state contains: they need no log any more."""
         with self.lock:
             if not self._waiting:
                 self._refused.clear()
                 self._tail.durable()
 
     def sync(self) -> None:
-        """Asks the disk to keep what was written even if the machine stops."""
+        """Sync the log to disk, so that it survives if the machine stops."""
         with self.lock:
             handle = self._log.handle()
-        # Not under the lock: a disk may take its time, and journals fill up meanwhile.
+        # Not under the lock: a disk may be slow, and journals fill up in the meantime.
         if handle >= 0:
             try:
                 getattr(os, "fdatasync", os.fsync)(handle)  # macOS lacks the first

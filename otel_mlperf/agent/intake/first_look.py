@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 _PAUSE_S: Final = 0.01
 _BLOCK: Final = 2048
 _SHARE: Final = 8
-"""So small a part of the room beside the journals is taken at once: others need it too."""
+"""Inverse of the maximum share of the free space next to the journals that one write may use."""
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 class FirstLook(threading.Thread):
-    """Moves rows out of the journals of one folder, until the agent reads them itself."""
+    """Thread that moves rows out of the journals of one folder until the agent reads them."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(name="otel_mlperf first look", daemon=True)
         self._folder = folder
         self._rings: dict[str, _Ring] = {}
         self._left_alone: set[str] = set()
-        """The agent says what is wrong with them, and their rows stay where they are."""
+        """Journals with problems, which the agent reports; their rows stay where they are."""
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Until it is stopped."""
+        """Move rows until the thread is stopped."""
         while True:
             self.look()
             if self._ended.wait(_PAUSE_S):
                 return
 
     def look(self) -> None:
-        """Moves what is there now."""
+        """Move the rows that are there now."""
         for path in map(str, journals_in(self._folder) if is_own(self._folder) else ()):
             if path in self._left_alone:
                 continue
@@ -63,7 +63,7 @@ class FirstLook(threading.Thread):
                 self._left_alone.add(path)
 
     def stop(self) -> None:
-        """Ends the thread, if it was started: from now on somebody else frees slots."""
+        """End the thread, if it was started; the agent frees slots from then on."""
         self._ended.set()
         if self.is_alive():
             self.join()
@@ -71,7 +71,7 @@ class FirstLook(threading.Thread):
 
 
 def _open(path: str) -> _Ring | None:
-    """The ring of a journal; None while a process is still making it."""
+    """Return the ring of a journal; None while a process is still creating it."""
     fd = os.open(path, os.O_RDWR | CLOEXEC | NOFOLLOW)
     try:
         shape = Shape.of_size(os.fstat(fd).st_size)
@@ -84,10 +84,10 @@ def _open(path: str) -> _Ring | None:
 
 
 class _Ring:
-    """The ring of one journal, as far as its rows were stored without a gap.
+    """Ring of one journal, as far as its rows were stored without a gap.
 
-    Where the processor may show a row's last word before the others (``in_order`` is False), a row
-    counts from the second look that sees it.
+    Where the processor may show a row's last word before its other words (``in_order`` is False), a
+    row counts from the second look that sees it.
     """
 
     def __init__(self, path: str, shape: Shape, buffer: mmap.mmap, *, in_order: bool) -> None:
@@ -96,21 +96,22 @@ class _Ring:
         self._words = self._bytes.cast("Q")
         last_of_row = (shape.ring_at + ROW_BYTES) // WORD - 1
         self._numbers = self._words[last_of_row :: ROW_BYTES // WORD]
-        # What one moved that was killed while it was loaded is in the file already.
+        # Rows that an earlier agent moved, which was killed while it was loaded, are in the file
+        # already.
         self._next = self._seen = count_moved(path) + 1
 
     def move(self) -> None:
-        """Moves what is there now, and makes room.
+        """Move the rows that are there now, and make room.
 
         Raises:
-            ValueError: an agent has looked at it, which knows what it has read; or somebody has cut
-                it short.
-            OSError: there is no room beside it.
+            ValueError: an agent has read the journal, and knows what it has read; or the file was
+                truncated.
+            OSError: there is no room next to it.
         """
         if os.stat(self._path).st_size < self._shape.size or self._words[Word.BEAT]:
             raise ValueError(f"{self._path} has a reader, or no end")
         end = self._end_of_rows()
-        # Rows that the look before saw too are whole, whatever the processor shows first.
+        # Rows that the previous look saw too are complete, whatever the processor shows first.
         until, self._seen = end if self._in_order else min(end, self._seen), end
         if until > self._next:
             self._write(self._next, until)
@@ -118,13 +119,13 @@ class _Ring:
             self._words[Word.TAIL] = self._next = until
 
     def _end_of_rows(self) -> int:
-        """The first slot that is not published."""
+        """Return the first slot that is not published."""
         at, rows = self._next, self._shape.rows
         while at < self._next + rows:
             place = at & (rows - 1)
             numbers = self._numbers[place : min(place + _BLOCK, rows)].tolist()
             if numbers != list(range(at, at + len(numbers))):
-                # A slot that still holds the row of the round before has a lower number.
+                # A slot that still contains the row of the previous round has a lower number.
                 return next(at + i for i, number in enumerate(numbers) if number != at + i)
             at += len(numbers)
         return at
@@ -135,7 +136,7 @@ class _Ring:
             room = os.fstatvfs(fd)
             if (end - first) * ROW_BYTES > room.f_bavail * room.f_frsize // _SHARE:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            # Behind whole rows: one that was killed may have left a part of one.
+            # Truncated to whole rows: a killed writer may have left a part of one.
             os.ftruncate(fd, (first - 1) * ROW_BYTES)
             at, rows = first & (self._shape.rows - 1), end - first
             until_wrap = min(rows, self._shape.rows - at)

@@ -20,12 +20,12 @@ _log = logging.getLogger("otel_mlperf.agent")
 
 
 class OpenJournals:
-    """The journals of one folder that are being read, and those that were read to their end.
+    """Journals of one folder that are being read, and those that were read to their end.
 
     Args:
-        folder: where the journals lie.
+        folder: where the journals are stored.
         own: journals of this very process by path, whose files must not be opened again.
-        take_over: ends whoever has made room in them until now.
+        take_over: stops the thread that has made room in them so far.
     """
 
     def __init__(
@@ -34,20 +34,20 @@ class OpenJournals:
         self._folder, self._own, self._take_over = folder, own, take_over
         self.readers: dict[str, JournalReader] = {}
         self.ended: dict[str, JournalReader] = {}
-        """Mapped still: the file goes only when tables hold what was in it."""
+        """Still mapped: a file is removed only when tables contain its content."""
         self._bad: set[str] = set()
         self._cut: set[str] = set()
 
     def open_new(self) -> list[str]:
-        """Opens those that are new since the last call; their names."""
+        """Open the journals that are new since the last call; return their names."""
         names = {path.name for path in journals_in(self._folder)}
         names |= {Path(path).name for path in self._own}
         new = sorted(names - self.readers.keys() - self.ended.keys() - self._cut)
         return [name for name in new if self.open(name)]
 
     def open(self, name: str) -> bool:
-        """Opens one; False for one that a process is still making, or that is none of ours."""
-        # Of two that free slots each would free what the other has not read.
+        """Open a journal; return False for one that is still being created, or is not ours."""
+        # Two threads that free slots would each free what the other one has not read.
         self._take_over()
         reader = self._reader(name)
         if reader is not None:
@@ -59,29 +59,29 @@ class OpenJournals:
         try:
             return JournalReader(path, self._own.get(path))
         except JournalError as error:
-            # Looked at again next time.
+            # Retried at the next call.
             if str(error) not in self._bad:
                 self._bad.add(str(error))
                 _log.info("%s", error)
             return None
 
     def end(self, name: str) -> None:
-        """One has been read to its end."""
+        """Mark a journal as read to its end."""
         self.ended[name] = self.readers.pop(name)
 
     def refresh(self) -> None:
-        """Follows files that were made again, and makes those whole that were cut short."""
+        """Follow files that were created again, and repair truncated ones."""
         for journals in (self.readers, self.ended):
             for name in [name for name, reader in journals.items() if reader.is_cut]:
                 _log.warning("%s was cut short by somebody: what was not read of it is lost", name)
-                if not journals[name].mend():  # a look into it would be the end
+                if not journals[name].mend():  # reading it would be a SIGBUS
                     self._cut.add(name)
                     journals.pop(name).close()
         for name in [name for name, reader in self.readers.items() if reader.is_removed]:
             self._follow(name)
 
     def _follow(self, name: str) -> None:
-        """Goes on in the file that the process has made in place of a removed one, once it has."""
+        """Continue in the file that the process has created in place of a removed one, if any."""
         removed, made = self.readers[name], self._reader(name)
         if made is None:
             return
@@ -94,7 +94,7 @@ class OpenJournals:
         _log.info("%s was removed; it is read on in the file that was made again", name)
 
     def remove_ended(self) -> None:
-        """Removes the files of those that have ended, and of those that were cut short."""
+        """Remove the files of ended journals, and of truncated ones."""
         for name in self._cut:
             self._remove(name)
         self._cut.clear()
@@ -111,6 +111,6 @@ class OpenJournals:
         path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Gives up every mapping."""
+        """Close every mapping."""
         for reader in [*self.readers.values(), *self.ended.values()]:
             reader.close()

@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.ring_scan import Rows
 
 MOST_ROWS: Final = 8_192
-"""Of a piece."""
+"""Maximum number of rows of a piece."""
 
 
 class Piece(NamedTuple):
-    """Some of a look's rows, in order."""
+    """Consecutive rows of one look."""
 
     rows: Rows
     next: int
-    """Where the next look starts, were this piece the last one that it found."""
+    """Start of the next look if this piece were the last one found."""
     holes: list[int]
     around: bytes
     """Sections (OPEN_TYPE) around rows up to here that end in a later piece."""
 
 
 def cut_rows(rows: Rows, begin: int, next_: int, holes: list[int]) -> Iterator[Piece]:
-    """Cuts the rows of one look, which began at slot ``begin`` and left ``holes`` behind it."""
+    """Split the rows of one look, which started at slot ``begin`` and left ``holes`` behind it."""
     if len(rows) <= MOST_ROWS:
         yield Piece(rows, next_, holes, b"")
         return
@@ -64,7 +64,7 @@ def cut_rows(rows: Rows, begin: int, next_: int, holes: list[int]) -> Iterator[P
 def _needed_from(
     ended: Rows, ends_in: NDArray[np.int64], begun: Rows, begins_in: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """For each row of a section the first piece with something inside it; its own, without any."""
+    """Return for each section row the first piece with something inside it; its own without any."""
     first = ends_in.copy()
     if not len(ended):
         return first
@@ -83,7 +83,7 @@ def _needed_from(
 
 
 def _find(ended: Rows, ids: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Where among ``ended`` sections of those ids are, and whether they are there at all."""
+    """Return where sections of those ids are among ``ended``, and whether they are there at all."""
     order = np.argsort(ended["span"])
     spans = ended["span"][order]
     above = order[np.minimum(np.searchsorted(spans, ids), len(spans) - 1)]
@@ -91,7 +91,7 @@ def _find(ended: Rows, ids: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArr
 
 
 def _reach_pauses(ended: Rows, ends_in: NDArray[np.int64], first: NDArray[np.int64]) -> None:
-    """A pause does not say what it fell into: all that goes on meanwhile is needed for it."""
+    """Extend sections around pauses, because a pause does not record its enclosing section."""
     for i in np.flatnonzero(ended["flags"] & Flag.PAUSE).tolist():
         holds = ended["start"] <= ended["start"][i]
         holds &= ended["end"] >= ended["end"][i]

@@ -17,7 +17,7 @@ _GLANCE_S: Final = 0.02
 
 
 class Spiller(threading.Thread):
-    """Looks whether a journal fills up while the agent is at work, and sleeps while it is not."""
+    """Thread that checks whether a journal fills up while the agent works, and sleeps otherwise."""
 
     def __init__(self, queue: EventQueue) -> None:
         super().__init__(name="otel_mlperf spiller", daemon=True)
@@ -26,7 +26,7 @@ class Spiller(threading.Thread):
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """The agent is, for a while."""
+        """Context during which the agent works."""
         self._at_work.set()
         try:
             yield
@@ -34,16 +34,16 @@ class Spiller(threading.Thread):
             self._at_work.clear()
 
     def run(self) -> None:
-        """Until it is stopped, or the journals cannot be read."""
+        """Spill until the thread is stopped, or the journals cannot be read."""
         while self._at_work.wait() and not self._ended.wait(_GLANCE_S):
             try:
                 self._queue.spill()
-            except Exception:  # noqa: BLE001 - the agent meets it at its next look, and ends
+            except Exception:  # noqa: BLE001 - the agent's next look raises it too, and ends
                 _log.exception("the journals cannot be read")
                 return
 
     def stop(self) -> None:
-        """Ends the thread, if it was started; nothing is taken from the journals any more."""
+        """End the thread, if it was started; nothing is read from the journals any more."""
         self._ended.set()
         self._at_work.set()
         if self.is_alive():

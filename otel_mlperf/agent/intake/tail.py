@@ -46,12 +46,12 @@ COUNTED: Final = (
 
 
 class Tail:
-    """Reads every journal of one folder.
+    """Reader of every journal of one folder.
 
     Args:
-        folder: where the journals lie.
+        folder: where the journals are stored.
         own: journals of this very process by path, whose files must not be opened again.
-        take_over: ends whoever has made room in them until now.
+        take_over: stops the thread that has made room in them so far.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class Tail:
         return len(self._readers)
 
     def resume(self, state: AgentState) -> None:
-        """Goes on where the events of another agent end."""
+        """Continue where the events of another agent end."""
         for name, journal in state.journals.items():
             if not journal.left and self._takes_up(name):
                 self._readers[name].resume(journal.next, journal.holes)
         for name in state.finished:
-            # Read to its end by an agent that could not say so in the tables.
+            # Read to its end by an agent that could not record that in the tables.
             if self._takes_up(name):
                 self._open.end(name)
 
@@ -88,11 +88,11 @@ class Tail:
         return is_there
 
     def _note_alive(self, name: str) -> None:
-        # The agent before this one saw it then; what is here now may have been dead for hours.
+        # The previous agent saw the process alive then. It may have been dead for hours now.
         self._alive_ns[name] = self._readers[name].counted([Word.BEAT]).get(Word.BEAT, 0)
 
     def missing(self, state: AgentState) -> list[Event]:
-        """Ends for journals that were read and whose files are gone, or were cut short since."""
+        """Return ends for journals that were read and whose files are now missing or truncated."""
         self._open.refresh()
         return [
             Left(name, journal.alive_ns, journal.open, journal.cells, journal.words, is_whole=False)
@@ -101,22 +101,22 @@ class Tail:
         ]
 
     def find(self) -> list[Joined]:
-        """Journals that are new since the last call."""
+        """Return the journals that are new since the last call."""
         new = self._open.open_new()
         for name in new:
             self._note_alive(name)
         return [Joined(name, self._readers[name].meta) for name in new]
 
     def poll(self) -> Iterator[Event]:
-        """Names and rows that are new; at a journal's end also its end.
+        """Yield new names and rows; for an ended journal also its end.
 
-        All is taken now, and comes in events of bounded size.
+        Everything is read now, and returned in events of bounded size.
         """
         found: list[Iterable[Event]] = []
         self.fullness = 0.0
         for name, reader in list(self._readers.items()):
-            # Asked before the rows are taken: what dies afterwards is read to its end at the next
-            # look.
+            # Checked before the rows are read: a process that dies afterwards is read to its end at
+            # the next look.
             now, owned = time.monotonic_ns(), reader.is_owned
             if owned:
                 self._alive_ns[name] = now
@@ -127,19 +127,19 @@ class Tail:
         return chain.from_iterable(found)
 
     def poll_rows(self) -> Iterator[Event]:
-        """Names and rows alone, whatever has become of the processes."""
+        """Yield names and rows alone, whatever the state of the processes."""
         found = [self._new_of(name, reader) for name, reader in self._readers.items()]
         return chain.from_iterable(found)
 
     @property
     def is_filling(self) -> bool:
-        """Whether a journal fills up; no, where one must first be let go, as it was cut short."""
+        """Return whether a journal fills up. False if a truncated one must be closed first."""
         readers = self._readers.values()
         return any(r.ring.is_filling() for r in readers) and not any(r.is_cut for r in readers)
 
     def _new_of(self, name: str, reader: JournalReader, *, final: bool = False) -> Iterator[Event]:
         begin, rows = reader.ring.next, reader.take(final=final)
-        # After the rows were taken: every name that they use is there by then.
+        # After the rows were read: every name that they use is registered by then.
         entries, damaged = reader.new_entries(), reader.damaged_entries()
         # Before the rows, which refer to names by number: a process registers a name before it uses
         # it.
@@ -153,14 +153,14 @@ class Tail:
 
     @property
     def is_pressing(self) -> bool:
-        """Whether a journal fills up or has ended: some microseconds, where a look takes more."""
+        """Return whether a journal fills up or has ended: some microseconds, less than a look."""
         return any(reader.is_pressing for reader in self._readers.values())
 
     def seen(self, before: dict[str, Seen] | None = None) -> dict[str, Seen]:
-        """Table, cells and counters of each journal as they are now.
+        """Return table, cells and counters of each journal as they are now.
 
-        With what was seen ``before`` the last poll, the table also has what has ended since: rows
-        of the poll may have it as parent.
+        With the state ``before`` the last poll, the table also contains sections that have ended
+        since. Rows of the poll may have them as parent.
         """
         seen = {}
         for name, reader in self._readers.items():
@@ -171,7 +171,7 @@ class Tail:
         return seen
 
     def durable(self) -> None:
-        """The events of the last poll are on disk: their slots are free again."""
+        """Free the slots of the last poll, whose events are on disk."""
         now = time.monotonic_ns()
         for reader in [*self._readers.values(), *self._open.ended.values()]:
             reader.free()
@@ -181,14 +181,14 @@ class Tail:
 
     @property
     def tables_asked_ns(self) -> int:
-        """When somebody last asked for the tables, by the monotonic clock; 0: nobody has."""
+        """Return when the tables were last requested, by the monotonic clock; 0: never."""
         asked = (reader.word(Word.TABLES_ASKED) for reader in self._readers.values())
         return max(asked, default=0)
 
     def stored(self, until_ns: int, state: AgentState) -> None:
-        """Tables hold what ``state`` does: says so, and removes the journals that have ended.
+        """Record that tables contain what ``state`` does, and remove the journals that have ended.
 
-        ``until_ns`` is the monotonic time at which the last look began.
+        ``until_ns`` is the monotonic time at which the last look started.
         """
         for name, reader in self._readers.items():
             if name in state.journals:
@@ -200,26 +200,27 @@ class Tail:
         self._open.remove_ended()
 
     def still_there(self, names: list[str]) -> list[str]:
-        """Which of the journals ``names`` have a file."""
+        """Return which of the journals ``names`` have a file."""
         return [name for name in names if (self.folder / name).exists()]
 
     @property
     def ended_main(self) -> bool:
-        """Whether a rank's own journal has ended and is not in the tables yet."""
+        """Return whether a rank's own journal has ended and is not in the tables yet."""
         return any(not reader.meta.is_child for reader in self._open.ended.values())
 
     def mains(self) -> dict[str, JournalMeta]:
-        """What the own journal of each rank says of its process."""
+        """Return the metadata of each rank's own journal."""
         return {n: r.meta for n, r in self._readers.items() if not r.meta.is_child}
 
     def stepping(self) -> set[str]:
-        """Those of ``mains`` that have begun a step."""
+        """Return those of ``mains`` that have started a step."""
         return {name for name in self.mains() if self._readers[name].word(Word.STEP_TIME)}
 
     def take_fullest(self) -> dict[int, tuple[int, int]]:
-        """By process of each rank: bytes found unread at one look, and the size of that ring.
+        """Return unread bytes at one look and ring size, by process of each rank.
 
-        Of all looks since the last call, and of the rank's forked children too, the fullest.
+        This is the maximum over all looks since the last call, and over the rank's forked children
+        too.
         """
         fullest: dict[int, tuple[int, int]] = {}
         pids = {meta.rank: meta.pid for meta in self.mains().values()}
@@ -234,7 +235,7 @@ class Tail:
         return fullest
 
     def close(self) -> None:
-        """Gives up every mapping."""
+        """Close every mapping."""
         self._open.close()
 
     def _left(self, name: str, reader: JournalReader) -> Left:
@@ -255,7 +256,7 @@ def _polled(name: str, pieces: Iterator[Piece], gone: int) -> Iterator[Polled]:
 
 
 def _union(now: bytes, before: bytes) -> bytes:
-    """The sections of two open tables, each once."""
+    """Return the sections of two open tables, each once."""
     both = np.frombuffer(now + before, OPEN_TYPE)
     _, first = np.unique(both["span"], return_index=True)
     return both[np.sort(first)].tobytes()

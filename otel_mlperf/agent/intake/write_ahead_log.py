@@ -29,16 +29,16 @@ _MOST_BYTES: Final = 1 << 40
 
 
 class Place(NamedTuple):
-    """Where a record begins: the number of its segment, and how many bytes are in front of it."""
+    """Start of a record: the number of its segment, and the number of bytes before it."""
 
     segment: int
     at: int = 0
 
 
 class Log:
-    """The event log in ``folder``; ``segment`` is the number of the one that is written.
+    """Event log in ``folder``; ``segment`` is the number of the one that is written.
 
-    Of the first one a state may contain the beginning: its first ``at`` bytes.
+    A state may contain the beginning of the first segment: its first ``at`` bytes.
     """
 
     def __init__(self, folder: Path, segment: int, at: int = 0) -> None:
@@ -49,24 +49,25 @@ class Log:
         self._decode = msgspec.msgpack.Decoder(Event).decode
         self._fd = -1
         self.failed = 0
-        """Records that the disk refused."""
+        """Number of records that the disk refused."""
 
     def replay(self) -> Iterator[Event]:
-        """Every whole event from ``segment`` on; the next append starts a new segment."""
+        """Yield every whole event from ``segment`` upward; the next append starts a new segment."""
         for number, path in self._segments():
             if number >= self.segment:
                 at = self._begin.at if self._is_first(number) else 0
                 yield from (event for event, _ in self._events(read_regular(path, _MOST_BYTES), at))
-                # Never appended to: what lies behind a torn end would not be read.
+                # Never appended to: data behind a torn end would not be read.
                 self.segment = number + 1
-        # Somebody has removed the one that is half contained: another of its number would be too.
+        # The partly contained segment was removed. A new one of its number would count as partly
+        # contained too.
         self.segment += self._is_first(self.segment)
 
     def _is_first(self, segment: int) -> bool:
         return self._begin.at > 0 and segment == self._begin.segment
 
     def read(self, begin: Place, size: int) -> list[Event]:
-        """The events of the ``size`` bytes at ``begin``, which were appended here.
+        """Return the events of the ``size`` bytes at ``begin``, which were appended here.
 
         Raises:
             StoreError: they cannot be read any more.
@@ -83,25 +84,26 @@ class Log:
         return [event for event, _ in events]
 
     def _events(self, text: bytes, at: int = 0) -> Iterator[tuple[Event, int]]:
-        """Every whole event from ``at`` on, and where it ends."""
+        """Yield every whole event from ``at`` upward, and where it ends."""
         data = memoryview(text)
         while at + _FRAME.size <= len(data):
             length, check = _FRAME.unpack_from(data, at)
             record = data[at + _FRAME.size : at + _FRAME.size + length]
-            # A crash in the middle of a write: what it held was not acted upon yet, and its rows
-            # are still in the journals.
+            # A crash in the middle of a write: the record was not processed yet, and its rows are
+            # still in the journals.
             if len(record) < length or zlib.crc32(record) != check:
                 return
             try:
                 event = self._decode(record)
             except (msgspec.DecodeError, ValueError):
-                # Zeros, which a power cut leaves behind the end, have the checksum of nothing.
+                # A power cut leaves zeros behind the end. They have the checksum of an empty
+                # record.
                 return
             at += _FRAME.size + length
             yield event, at
 
     def append(self, events: Iterable[Event]) -> bool:
-        """Writes events in one call; False if the disk refused them (counted)."""
+        """Write events in one call; return False if the disk refused them (counted)."""
         frames = bytearray()
         for event in events:
             text = self._encode(event)
@@ -118,38 +120,41 @@ class Log:
             _write_whole(fd, frames)
         except OSError:
             self.failed += 1
-            # What follows a torn record is not read: it is taken back, which needs no room.
+            # Nothing behind a torn record is read. The record is truncated, which needs no room.
             os.ftruncate(fd, size)
             return False
         return True
 
     @property
     def end(self) -> Place:
-        """Where the next record begins."""
+        """Return where the next record starts."""
         return Place(self.segment, os.fstat(self._fd).st_size if self._fd >= 0 else 0)
 
     def handle(self) -> int:
-        """A descriptor of what is written, to be closed by who asks; -1 where nothing is."""
+        """Return a descriptor of the written file, to be closed by the caller.
+
+        -1 if there is no file.
+        """
         return os.dup(self._fd) if self._fd >= 0 else -1
 
     def after_all(self) -> int:
-        """The number behind every segment that is there, whatever a state says."""
+        """Return the number after every existing segment, whatever a state records."""
         return max([0, *(number for number, _ in self._segments())]) + 1
 
     def next_segment(self) -> int:
-        """Ends the segment and returns the number of the next one."""
+        """End the segment and return the number of the next one."""
         self.close()
         self.segment += 1
         return self.segment
 
     def drop_before(self, segment: int) -> None:
-        """Removes the segments in front of ``segment``: a state contains them."""
+        """Remove the segments before ``segment``, which a state contains."""
         for number, path in self._segments():
             if number < segment:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -165,7 +170,7 @@ class Log:
 
     def _segments(self) -> list[tuple[int, Path]]:
         numbered = ((p.name.removeprefix(_PREFIX), p) for p in self._folder.glob(f"{_PREFIX}*"))
-        # Somebody's copy of one is not ours to read, nor to remove; nor is a link, or a pipe.
+        # A copy of a segment by the user is neither read nor removed; nor is a link or a pipe.
         return sorted(
             (int(number), p)
             for number, p in numbered

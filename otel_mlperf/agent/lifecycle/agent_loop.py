@@ -45,33 +45,34 @@ _log = logging.getLogger("otel_mlperf.agent")
 LOOK_S: Final = 0.5
 GLANCE_S: Final = 0.1
 _BUSY: Final = 0.1
-"""Share of a ring that one look found new, from which on the next one comes soon."""
+"""Share of a ring found new by one look, from which upward the next look comes sooner."""
 _BUSY_POLL_S: Final = 0.01
 _MARK_NS: Final = 10**9
 _LAST_S: Final = 2.0
-"""For the last request, once everything else is delivered."""
+"""Time limit for the last request, once everything else is delivered."""
 _COMPACT_EVERY: Final = 8
-"""Parts after which it is looked whether there are enough to be merged."""
+"""Number of parts after which compaction is checked."""
 _MOST_WAITING: Final = 50_000
-"""Rows at which the tables are written whatever the time: they are in memory."""
+"""Number of waiting rows that triggers a flush at any time, because they are in memory."""
 _MOST_SPANS: Final = 2_500
-"""The same of spans, which take some ten times as much."""
+"""Number of waiting spans that triggers a flush; spans need some ten times as much memory."""
 
 
 def look_interval_s(readings_s: float) -> float:
-    """Return the time between two looks: half a second, or what readings ask for, down to 0.1 s."""
+    """Return the time between two looks: half a second, or the readings' interval, down to 0.1 s."""
     return min(LOOK_S, max(GLANCE_S, readings_s))
 
 
 class Agent:
-    """The agent of one run on one node."""
+    """Agent of one run on one node."""
 
     def __init__(
         self, folder: Path, tail: Tail, options: Options, machine: SensorSet | None = None
     ) -> None:
-        """Continues with state and log in ``folder``, the node's existing folder in a run folder.
+        """Continue with state and log in ``folder``, the node's existing folder in a run folder.
 
-        ``machine`` has the sensors to read; those of this one that ``options`` ask for.
+        ``machine`` has the sensors to read (default: those of this machine that ``options``
+        select).
         """
         self._folder, self._host = folder, folder.name
         self.run_folder = folder.parents[1]
@@ -94,7 +95,8 @@ class Agent:
         )
         self._publisher, self._sums = Publisher(tail.folder), SumsPublisher(tail.folder)
         self._marked_ns = time.monotonic_ns()
-        # What had ended by then was to be in the tables: by the monotonic clock, and as Unix time.
+        # Everything that had ended by then is to be in the tables: by the monotonic clock, and as
+        # Unix time.
         self._until_ns = 0, 0
         self._replay()
 
@@ -107,7 +109,7 @@ class Agent:
             count += 1
         if count:
             _log.info("went on after another agent: %d events replayed", count)
-        # After the replay: only its end says up to which row journals were read.
+        # After the replay: only its end determines up to which row journals were read.
         self._tail.resume(self._state)
         self._take(self._tail.missing(self._state))
         # Last: while the replay runs, a request may still turn out to have been settled.
@@ -118,11 +120,11 @@ class Agent:
         is_mine: Callable[[], bool] = lambda: True,
         quieten: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Until the last journal has ended and what waits is delivered, or the time is over.
+        """Run until the last journal has ended and waiting items are delivered, or time is over.
 
-        ``is_mine`` says whether no other agent serves the journals; once one does, this one leaves.
-        ``quieten`` is called once with the native id of the thread that makes room in them, before
-        anything is worked out.
+        ``is_mine`` returns whether no other agent serves the journals. Once another one does, this
+        agent ends. ``quieten`` is called once with the native id of the thread that makes room in
+        them, before any derivation.
         """
         self._spiller.start()
         quieten(self._spiller.native_id or 0)
@@ -143,7 +145,7 @@ class Agent:
             self._take([*self._windows.step(self._state)])
             time.sleep(GLANCE_S)
         self._queue_page()
-        # The last accounts can say that all was delivered only after all was; they are a request
+        # The last accounts can report that all was delivered only after all was. They are a request
         # themselves, hence once more.
         if self._sender.drain(max(0.0, until - time.monotonic())):
             self._processor.settle()
@@ -152,16 +154,19 @@ class Agent:
         self.finish()
 
     def _queue_page(self) -> None:
-        """The page of the run, unless a process of it comes meanwhile: then it is not over."""
+        """Queue the page of the run, unless a process of it starts meanwhile.
+
+        In that case the run is not over.
+        """
         if is_page_due(self._state, self._processor):
-            self.flush(time.time_ns())  # what the page shows is in the tables
+            self.flush(time.time_ns())  # the page shows what is in the tables
             queue_page(
                 self.run_folder, self._folder, self._state, self._processor,
                 lambda: not journals_in(self._tail.folder),
             )  # fmt: skip
 
     def _pause(self, began: float) -> None:
-        """Until the time of the next look, or until a glance shows that it should come sooner."""
+        """Wait until the next look is due, or until a glance shows that it should come sooner."""
         until = began + (self._look_s if self._tail.fullness < _BUSY else _BUSY_POLL_S)
         while (left_s := until - time.monotonic()) > 0:
             time.sleep(min(left_s, GLANCE_S))
@@ -169,8 +174,8 @@ class Agent:
                 break
 
     def tick(self) -> None:
-        """One look at the sensors and the journals: a rank's last readings are before its end."""
-        # First: what was cut short since the last look must not be touched any more.
+        """Read sensors and journals once: a rank's last readings come before its end."""
+        # First: a file that was truncated since the last look must not be accessed any more.
         with self._queue.lock:
             missing = self._tail.missing(self._state)
         self._take(missing)
@@ -190,15 +195,15 @@ class Agent:
             self.mark()
 
     def mark(self) -> None:
-        """Works out what has come."""
+        """Derive from everything that has come."""
         until_ns = time.monotonic_ns(), time.time_ns()
-        window = self._windows.look(self._state)  # before the rows: those of its sections are there
+        window = self._windows.look(self._state)  # before the rows, so that its sections are read
         mark = self._queue.mark()
         self._marked_ns, unix = mark.monotonic_ns, mark.unix_ns
         flush = mark.last or window or self._tail.ended_main or self._is_flush_due(unix)
         self._catch_up()
-        # Once a mark, not once a look: it costs milliseconds on a disk, and only a machine that
-        # stops asks for it; a killed agent loses nothing without.
+        # Once a mark, not once a look: it costs milliseconds on a disk. It protects only against a
+        # machine that stops; a killed agent loses nothing without it.
         self._queue.sync()
         self._processor.settle()
         if flush or self._is_much:
@@ -206,12 +211,12 @@ class Agent:
             self.flush(unix)
 
     def finish(self) -> None:
-        """Writes the state a last time; what still waits stays in the outbox."""
+        """Write the state a last time; what still waits stays in the outbox."""
         self._publisher.close()
         self._stop()
         self._processor.settle()
         self.flush(time.time_ns())
-        with contextlib.suppress(OSError, StoreError):  # readers see all of it all the same
+        with contextlib.suppress(OSError, StoreError):  # readers see everything in any case
             self._store.unite()
         self._let_go()
 
@@ -230,25 +235,29 @@ class Agent:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Acts upon what waits by now, in order; what comes meanwhile is the next one's."""
+        """Process the events that wait by now, in order; later ones are left to the next call."""
         for events in self._queue.take_waiting():
             for event in events:
                 self._processor.apply(event)
                 if isinstance(event, Joined | Left):
                     _log.info("%s: %s", event.journal, type(event).__name__.lower())
-            # Journals are told of it only when nothing waits: what they ask for may be behind.
+            # Journals are notified only when nothing waits: the events that they wait for may be
+            # queued.
             if self._is_much and self._queue.is_behind:
                 self._processor.settle()
                 self._write(time.time_ns())
 
     @property
     def _is_asked(self) -> bool:
-        """Whether somebody has asked for the tables since they were written, or could not be."""
-        # A time to come is nobody's request: it would be one for ever.
+        """Return whether the tables were requested since they were written, or could not be."""
+        # A time in the future is no valid request: it would be pending for ever.
         return self._until_ns[0] < self._tail.tables_asked_ns <= time.monotonic_ns()
 
     def _is_flush_due(self, unix_ns: int) -> bool:
-        """When asked; else every 2 s at first, then after a sixth of the run's age, up to 60 s."""
+        """Return whether a flush is due: on request, at first every 2 s, later less often.
+
+        The interval is a sixth of the run's age, between 2 and 60 s.
+        """
         age = unix_ns - (self._state.began_ns or unix_ns)
         interval = min(max(2 * 10**9, age // 6), 60 * 10**9)
         waited = unix_ns - self._state.flushed_ns
@@ -260,13 +269,13 @@ class Agent:
 
     @property
     def _is_much(self) -> bool:
-        """Whether so much waits for the tables that memory asks for them."""
+        """Return whether so much waits for the tables that memory requires a flush."""
         spans = self._waiting_spans
         return spans > _MOST_SPANS or spans + self._rows.waiting > _MOST_WAITING
 
     def flush(self, unix_ns: int) -> None:
-        """Writes tables, state and accounts; what was read until here is then stored."""
-        # What no log has is in the state alone: all of it, therefore.
+        """Write tables, state and accounts; everything read until here is then stored."""
+        # Events that are in no log must be in the state: all of them are processed, therefore.
         while self._queue.is_refused and self._queue.is_behind:
             self._catch_up()
         # Not after an error: the journals are then the only copy besides the log.
@@ -276,13 +285,13 @@ class Agent:
             self._windows.stored()
 
     def _write(self, unix_ns: int) -> bool:
-        """Writes tables, state and accounts; False if the disk refused."""
+        """Write tables, state and accounts; return False if the disk refused."""
         state = self._state
         try:
-            # The order is the promise. Parts first: a crash here replays the log and writes the
-            # same part again. Then the state, which names the first segment that it does not
-            # contain. Only then may outcomes, segments and journals go, because from here on nobody
-            # replays them.
+            # The order is essential. Parts first: a crash here replays the log and writes the same
+            # part again. Then the state, which names the first segment that it does not contain.
+            # Only then may outcomes, segments and journals be removed, because no replay needs them
+            # any more.
             if self._waiting_spans or self._rows.waiting:
                 self._processor.emitter.flush(state.part)
                 state.part += 1
@@ -301,12 +310,12 @@ class Agent:
             write_report(self.run_folder, self._host, report)
             write_as_of(self.run_folder, self._host, self._until_ns[1])
         except (OSError, StoreError) as error:
-            _log.warning("writing the run folder: %s", str(error))  # its frames hold mappings
+            _log.warning("writing the run folder: %s", str(error))  # its frames reference mappings
             return False
         return True
 
     def _keep_small(self, state: AgentState) -> None:
-        """Merges small parts now and then, and removes the oldest rows over the limit."""
+        """Merge small parts at intervals, and remove the oldest rows over the limit."""
         if not state.part % _COMPACT_EVERY:
             self._store.compact()
         windows = [window_host(digest) for digest in state.windows.values() if digest]

@@ -42,7 +42,7 @@ _log = logging.getLogger("otel_mlperf.agent")
 _NICE: Final = 10
 _OOM_SCORE: Final = "500"
 _WAITS_S: Final = (0.1, 1, 2, 5, 10, *([30] * 20))
-"""Between attempts at journals that cannot be stored: ten minutes in all."""
+"""Waits between attempts at journals that cannot be stored: ten minutes in all."""
 _LOG_BYTES: Final = 1 << 20
 
 
@@ -54,17 +54,17 @@ def serve(
     take_over: Callable[[], None] = lambda: None,
     quieten: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Reads the journals of ``folder`` until the last has ended; returns an exit code.
+    """Read the journals of ``folder`` until the last has ended; return an exit code.
 
-    Does nothing where another agent already does it, or where somebody else may put journals: one
-    names the run folder that is written to.
+    Does nothing if another agent already serves the folder, or if other users may put journals
+    there: a journal names the run folder that is written to.
 
     Args:
-        folder: where the journals lie.
-        options: what the agent is to do.
+        folder: where the journals are stored.
+        options: the agent's options.
         lock: the folder's, if it is held already.
-        take_over: ends whoever has made room in the journals until now.
-        quieten: called with the thread that goes on doing so (see ``Agent.run``).
+        take_over: stops the thread that has made room in the journals so far.
+        quieten: called with the thread that continues to do so (see ``Agent.run``).
     """
     if not is_own(folder):
         _log.error("%s is not this user's alone: nothing in it is read", folder)
@@ -74,7 +74,7 @@ def serve(
             if not is_mine:
                 return 0
             _serve_locked(folder, options, lock, take_over, quieten)
-        # A process may have come while the lock was still ours, and found an agent; or the disk
+        # A process may have started while the lock was still ours, and found an agent; or the disk
         # was full and its journal could not be stored.
         if not journals_in(folder) or first_meta(folder) is None:
             remove_if_empty(folder)
@@ -98,17 +98,17 @@ def _serve_locked(
         try:
             agent.run(lock.keeps, quieten)
         except Exception:
-            # Nobody sees a traceback of a process without a terminal.
+            # A process without a terminal shows no traceback.
             if _log.hasHandlers():
                 _log.exception("the agent failed; the journals stay for the next one")
             raise
 
 
 def _make_run_folder(meta: JournalMeta) -> None:
-    """Makes what the program itself could not, for its disk was full or refused it.
+    """Create the run folder if the program could not, because its disk was full or refused it.
 
     Raises:
-        OSError: it still does.
+        OSError: the disk still refuses.
         JournalError: another run has the folder by now.
     """
     about = {"id": meta.run_id, "name": meta.run_name, "started_ns": meta.unix_ns,
@@ -124,7 +124,7 @@ def _make_run_folder(meta: JournalMeta) -> None:
 def run_in_thread(
     journal: Journal, meta: JournalMeta, environ: Mapping[str, str]
 ) -> threading.Thread:
-    """Serves the folder of ``journal`` until that journal has been read; the thread is a daemon."""
+    """Serve the folder of ``journal`` in a daemon thread until that journal has been read."""
     thread = threading.Thread(
         target=_run_thread,
         args=(journal, meta, environ),
@@ -141,12 +141,12 @@ def _run_thread(journal: Journal, meta: JournalMeta, environ: Mapping[str, str])
         while os.path.exists(journal.path):
             with (lock := OnlyOne(folder)) as is_mine:
                 if is_mine and os.path.exists(journal.path):
-                    # On its own mapping: to open the file again would drop the program's lock.
+                    # On its own mapping: opening the file again would drop the program's lock.
                     own = {journal.path: journal.buffer}
                     with _claimed_agent(meta, folder, read_options(environ), own) as agent:
                         agent.run(lock.keeps)
         remove_if_empty(folder)
-    except Exception:  # noqa: BLE001 - nobody above a thread
+    except Exception:  # noqa: BLE001 - a thread has no caller
         _log.exception("the agent failed; what it had not read stays in the journal")
 
 
@@ -158,8 +158,8 @@ def _claimed_agent(
     own: dict[str, mmap.mmap] | None = None,
     take_over: Callable[[], None] = lambda: None,
 ) -> Iterator[Agent]:
-    """The agent of the journals in ``folder``, which has claimed the node's folder of their run."""
-    # Not loaded before: every rank starts an agent, and all but one find that the node is served.
+    """Yield the agent of the journals in ``folder``, with the node's folder of their run locked."""
+    # Not loaded earlier: every rank starts an agent, and all but one find that the node is served.
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.lifecycle.agent_loop import Agent
 
@@ -169,7 +169,7 @@ def _claimed_agent(
 
 
 def first_meta(folder: Path) -> JournalMeta | None:
-    """Metadata of the first journal that can be read; None if there is none."""
+    """Return the metadata of the first readable journal; None if there is none."""
     for path in journals_in(folder):
         try:
             reader = JournalReader(str(path))
@@ -183,7 +183,7 @@ def first_meta(folder: Path) -> JournalMeta | None:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Removes a journal folder that has no journal any more."""
+    """Remove a journal folder that has no journal any more."""
     if not journals_in(folder):
         with contextlib.suppress(OSError):
             drop_readings(str(folder))
@@ -194,8 +194,8 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def leave_the_job(run_folder: Path, host: str) -> None:
-    """Makes this process a quiet neighbour, which is the first to be killed."""
-    # A job's directory that somebody wants to unmount must not be held.
+    """Detach this process from the job, and make it the first candidate for an OOM kill."""
+    # The job's directory must not be kept busy: it may be unmounted.
     os.chdir("/")
     os.umask(0o077)  # also for what libraries and child processes write
     with contextlib.suppress(OSError):
@@ -204,11 +204,13 @@ def leave_the_job(run_folder: Path, host: str) -> None:
 
 
 def lower_priority(from_nice: int, but: int = 0) -> None:
-    """Lets the job go first: every thread of this process but one works at a low priority.
+    """Lower the priority of every thread of this process but one, so that the job goes first.
 
-    Whoever makes room in the journals needs little, and needs it at once: it keeps ``from_nice``.
+    The thread that makes room in the journals needs little time, but immediately: it keeps
+    ``from_nice``.
     """
-    # Elsewhere only a process has a priority: who makes room is slowed down, too.
+    # On other systems only a process has a priority: the thread that makes room is slowed down,
+    # too.
     threads = [0] if IS_PORTABLE else map(int, os.listdir("/proc/self/task"))
     for thread in threads:
         if thread != but:
@@ -221,7 +223,7 @@ def _log_to(path: Path) -> None:
 
     try:
         make_folder(path.parent)
-        # Made here: the handler would follow a link that somebody has put there.
+        # Created here: the handler would follow a link that another user has put there.
         os.close(open_private(str(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND))
         handler: logging.Handler = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1)
     except OSError:

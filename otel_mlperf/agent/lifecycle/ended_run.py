@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def is_page_due(state: AgentState, processor: EventProcessor) -> bool:
-    """Whether somebody takes the page of this run, which has changed since the last one."""
+    """Return whether a destination accepts the page of this run, and the run has changed since."""
     is_taken = bool(processor.accounts.takers("reports"))
     return is_taken and state.page_due and not state.journals and 0 in state.seen_ranks()
 
@@ -30,14 +30,14 @@ def queue_page(
     processor: EventProcessor,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Makes the page from the tables and puts it into the outbox; else it stays due.
+    """Make the page from the tables and put it into the outbox; otherwise it stays due.
 
     Args:
-        run_folder: what it is about.
+        run_folder: the run.
         folder: the agent's own.
-        state: whether it is due, from now on too.
+        state: whether the page is due, also after the call.
         processor: whose outbox.
-        is_wanted: asked meanwhile.
+        is_wanted: checked repeatedly in the meantime.
     """
     page = make_page(run_folder, folder, is_wanted)
     if page is not None:

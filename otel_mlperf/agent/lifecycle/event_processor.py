@@ -54,11 +54,11 @@ _UNREAD = (
     "its journal was gone before it was read to the end; up to half a second, on a busy machine "
     "more, may be missing"
 )
-"""The agent of a container ends with the program; nobody knows how much it had not read."""
+"""The agent of a container ends with the program; how much it had not read is unknown."""
 
 
 class EventProcessor:
-    """Applies events to the state, the tables and the requests."""
+    """Processor of events: updates the state, the tables and the requests."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class EventProcessor:
         self.emitter = Emitter(state, options, outbox, self.accounts)
 
     def settle(self) -> None:
-        """Enters what has become of requests into the accounts."""
+        """Enter the outcomes of requests into the accounts."""
         for outcome in self._outbox.news():
             self.accounts.settled(outcome)
 
     def apply(self, event: Event) -> None:  # noqa: C901 - one case for each kind
-        """One event."""
+        """Apply one event."""
         match event:
             case Joined():
                 self._join(event)
@@ -111,7 +111,7 @@ class EventProcessor:
     def _join(self, event: Joined) -> None:
         journal = self._state.journals[event.journal] = JournalState(event.meta)
         meta, instance = event.meta, journal.instance
-        # A child may be found before its parent; what it says of the rank is the same.
+        # A child may be found before its parent; its information about the rank is the same.
         if instance not in self._state.ranks or not meta.is_child:
             rank = self._state.ranks.setdefault(instance, RankState(meta, instance))
             rank.live = True
@@ -131,7 +131,7 @@ class EventProcessor:
     def _add_up(self, journal: JournalState, rows: bytes) -> None:
         try:
             add_rows(journal.sums, np.frombuffer(rows, ROW_TYPE), journal.meta.latest_ns)
-        except Exception:  # noqa: BLE001 - the rows themselves are worked out all the same
+        except Exception:  # noqa: BLE001 - the rows themselves are derived all the same
             _log.exception("%s: rows that could not be added up", journal.meta.rank)
 
     def _leave(self, event: Left) -> None:
@@ -169,16 +169,16 @@ class EventProcessor:
             self.emitter.keep(state.ranks[instance], spans)
         if self._scalars and (due := self._scalars.take_due(mark)):
             self.emitter.keep_scalars(due)
-        # After the spans: exemplars point at traces that are then on their way.
+        # After the spans: exemplars refer to traces that are then being sent.
         self.emitter.export_if_due(mark)
-        # Last: what it counted was just published, and from now on stays with its rank.
+        # Last: its counts were just published, and from now on stay with its rank.
         for name in [n for n, journal in state.journals.items() if journal.left]:
             self._remove(name)
 
     def _work(self, journal: JournalState, rank: RankState, mark: Mark) -> list[Kept]:
         outcome = self._worked_out(journal, rank)
-        # No word where it says what cannot be. It may be less than before: the process has said
-        # again how many there were.
+        # No word if its value is impossible. It may be less than before: the process reported the
+        # number again.
         dropped = journal.words.get(Word.LOST_RING_FULL, journal.ring_full) - journal.ring_full
         journal.ring_full += dropped
         self.accounts.measured(outcome, dropped)
@@ -208,22 +208,22 @@ class EventProcessor:
             )  # fmt: skip
             return work_out(task)
         except Exception:  # noqa: BLE001 - whatever it is, the next agent would meet it too
-            # The same events would stop the next agent too: these rows are given up, counted.
+            # The same events would stop the next agent too: these rows are given up and counted.
             _log.exception("%s: rows that could not be worked out are lost", journal.meta.rank)
             journal.fresh = journal.held = journal.payloads = b""
             journal.untold = {}
             gone = len(rows_of_kind(rows, Kind.SECTION))
-            # Those that had waited were created at an earlier mark.
+            # Waiting rows were counted as created at an earlier mark.
             return MarkOutcome(created=gone - waited, failed=gone)
 
     def _remove(self, name: str) -> None:
-        """Forgets a journal that has ended; what its counters counted stays counted."""
+        """Forget a journal that has ended; its counts stay counted."""
         journal = self._state.journals.pop(name)
         rank = self._state.rank_of(journal)
         keep_counted(rank, journal)
 
     def _read_source(self, read: Read) -> None:
-        """What sensors said, of ranks and of the node."""
+        """Apply readings of sensors, of ranks and of the node."""
         state = self._state
         state.metrics.update((metric.name, metric) for metric in read.metrics)
         counters = {name for name, m in state.metrics.items() if m.instrument == "counter"}
@@ -249,7 +249,7 @@ class EventProcessor:
 
 
 def _outcome(journal: JournalState) -> str:
-    """How it ended, as far as its header says: the ring had no room for the run's own row."""
+    """Return the outcome by the header: the ring had no room for the run's own row."""
     if journal.words.get(Word.STATE) != Life.CLOSED:
         return "killed"
     return "failed" if journal.words.get(Word.FAILED) else "finished"

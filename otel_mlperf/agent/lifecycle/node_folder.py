@@ -27,16 +27,16 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def node_folder(run_folder: Path, host: str, number: int = 1) -> Path:
-    """The ``number``-th folder for agents of a host name; it may not exist."""
+    """Return the ``number``-th folder for agents of a host name; it may not exist."""
     name = safe_name(host)
     return run_folder / "agent" / (name if number == 1 else f"{name}-{number}")
 
 
 @contextmanager
 def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
-    """Creates and locks the folder of the agent that reads the journals in ``journals``.
+    """Create and lock the folder of the agent that reads the journals in ``journals``.
 
-    An agent that no longer serves these journals, but still runs, keeps the lock: its successor
+    An agent that no longer serves these journals, but still runs, keeps the lock. Its successor
     works in the same folder, since it needs the state and the log that are there.
 
     Raises:
@@ -61,7 +61,7 @@ def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
 
 @contextmanager
 def claim_left_folder(folder: Path) -> Iterator[bool]:
-    """Locks a folder that an agent may have left; False while one works in it."""
+    """Lock a folder that an agent may have left; yield False while an agent works in it."""
     lock = _open(folder)
     try:
         yield _acquire(lock)
@@ -73,7 +73,8 @@ def _open(folder: Path) -> int:
     path = str(folder / _LOCK)
     with suppress(FileNotFoundError):
         lock = open_at_once(path, os.O_RDONLY)
-        # In a backup by hard links too. It is replaced, unless an agent holds it.
+        # The lock file may also be in a backup by hard links. It is replaced, unless an agent holds
+        # it.
         if os.fstat(lock).st_nlink > 1 and not _acquire(lock):
             return lock
         try:
@@ -88,13 +89,13 @@ def _acquire(lock: int) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # the file system has no locks: nobody can hold one
+    except OSError:  # the file system has no locks, so none is held
         return True
     return True
 
 
 def _identify(journals: Path) -> bytes:
-    """What the agents of these journals have in common: kernel, shared memory and folder."""
+    """Return what the agents of these journals share: kernel, shared memory and folder."""
     boot_id = ""
     with suppress(OSError), open(_BOOT_ID, encoding="ascii") as file:
         boot_id = file.read().strip()

@@ -28,7 +28,10 @@ _log = logging.getLogger("otel_mlperf.agent")
 
 
 class NodeParts(NamedTuple):
-    """Whatever turns events of a node into rows and requests, over one state; nothing runs yet."""
+    """Components that turn events of a node into rows and requests, over one state.
+
+    None is started.
+    """
 
     rows: TableRows
     outbox: Outbox
@@ -39,9 +42,9 @@ class NodeParts(NamedTuple):
 
 
 def load_or_begin(run_folder: Path, folder: Path) -> AgentState:
-    """What the agent that has ``folder`` knew last.
+    """Load the last state of the agent that has ``folder``.
 
-    Where that is damaged it begins anew behind everything that is there, rather than not at all.
+    A damaged state is replaced by a new one that starts behind everything that is there.
     """
     path = folder / "state"
     try:
@@ -49,7 +52,7 @@ def load_or_begin(run_folder: Path, folder: Path) -> AgentState:
     except StoreError as error:
         _log.warning("%s; kept as %s.bad", error, path)
         path.replace(path.with_suffix(".bad"))
-        # Numbers go on behind those of the lost state: a part or a request of the same number
+        # Numbers continue behind those of the lost state: a part or a request of the same number
         # would be taken for a repeat.
         used = [last_number(run_folder, table, folder.name) for table in TABLES]
         segment = Log(folder, 0).after_all()
@@ -59,7 +62,7 @@ def load_or_begin(run_folder: Path, folder: Path) -> AgentState:
 def make_node_parts(
     run_folder: Path, folder: Path, options: Options, state: AgentState
 ) -> NodeParts:
-    """Those of the node whose agent has ``folder``, named after its host, in ``run_folder``."""
+    """Make the components of the node whose agent has ``folder``, named after its host."""
     outbox = Outbox(folder / "requests", options.outbox_bytes)
     outbox.load(state.request, state.pending)
     rows = TableRows()

@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 
 _LEFT = ("state", "wal-*", "requests")
 PATIENCE_S = 5.0
-"""For a server that does not answer; somebody waits at the terminal."""
+"""Time limit for a server that does not answer: the user waits at the terminal."""
 
 
 class Recovered(NamedTuple):
-    """What was found and done."""
+    """Counts of what was found and done."""
 
     delivered: int
-    """Requests that a server took now."""
+    """Requests that a server accepted now."""
     waiting: int
-    """Requests that still wait: the server that the caller names has not taken them."""
+    """Requests that still wait: the server that the caller names has not accepted them."""
     withheld: int
     """Requests that still wait: the caller names no destination for them."""
     windows: int
@@ -60,29 +60,30 @@ class Recovered(NamedTuple):
 
 
 class Journals(NamedTuple):
-    """How many journals were read to their end, and why others were not."""
+    """Number of journals that were read to their end, and why other journals were not."""
 
     read: int
     in_use: int
-    """They lie beside one whose process goes on recording: to read it would not end before that."""
+    """Journals next to one whose process goes on recording: reading them would not end before that.
+"""
     failed: list[str]
 
 
 def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journals:
-    """Reads the journals that nobody serves and nobody writes; one that is bad stops no other."""
+    """Read the journals that no agent serves and no process writes; a bad one stops no other."""
     read, in_use, failed = 0, 0, []
     for folder in folders:
         there = journals_in(folder)
         if is_served(folder):
             continue
-        # An agent started here would stay for as long as that process lives, and somebody waits at
+        # An agent started here would run for as long as that process lives, and the user waits at
         # the terminal.
         if any(map(is_written, there)):
             in_use += len(there)
             continue
         try:
             serve(folder, replace(_options_for(folder, environ), drain_s=PATIENCE_S))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others are read
+        except Exception as error:  # noqa: BLE001 - the other folders are read in any case
             failed.append(f"{folder}: {type(error).__name__}: {error}")
         left = [path for path in there if path.exists()]
         read += len(there) - len(left)
@@ -91,7 +92,7 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journal
 
 
 def _trouble(path: Path) -> str:
-    """Why a journal cannot be read; nothing where it can."""
+    """Return why a journal cannot be read; empty if it can."""
     try:
         JournalReader(str(path), is_writable=False).close()
     except JournalError as error:
@@ -100,7 +101,7 @@ def _trouble(path: Path) -> str:
 
 
 def _options_for(folder: Path, environ: Mapping[str, str]) -> Options:
-    # A journal of somebody else's could name any folder; such a one is not served anyway.
+    # A journal of another user could name any folder; such a one is not served anyway.
     meta = first_meta(folder) if is_own(folder) else None
     if meta is None:
         return read_options(environ)
@@ -108,25 +109,26 @@ def _options_for(folder: Path, environ: Mapping[str, str]) -> Options:
 
 
 def folders_to_read(run: RunFolder | None) -> list[Path]:
-    """Journal folders on this node: of one run, or those in shared memory of all.
+    """Return journal folders on this node: of one run, or those in shared memory of all.
 
     Raises:
-        StoreError: Windows has no locks that tell whose runs are still served.
+        StoreError: Windows has no locks that show whose runs are still served.
     """
     if IS_WINDOWS:
         raise StoreError("recovering runs: Windows cannot; do it on a machine that records runs")
     if run is None:
         return folders_with_journals()
-    # Ours, whoever the run folder belongs to: nobody else's could be read to the end and removed.
+    # This user's folders, whoever owns the run folder: those of other users could not be read to
+    # the end and removed.
     places = map(Path, folders_of_run(run.facts.id, run.path, user=user_id()))
     return [place for place in places if place.is_dir()]
 
 
 def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
-    """Converts the profiler windows and sends the requests that wait in a run's folder.
+    """Convert the profiler windows and send the requests that wait in a run's folder.
 
     Raises:
-        RunServed: an agent of this node is at it, whose files would change under its hands.
+        RunServed: an agent of this node works on it; its files would change concurrently.
         StoreError: it is another user's, who may have put links where it is written to.
     """
     run_folder = run.path
@@ -154,7 +156,7 @@ def _is_served(run: RunFolder) -> bool:
 
 
 def _folders_of_agents(run_folder: Path) -> list[Path]:
-    """Folders, not links to folders, in which an agent has left its state, its log or requests."""
+    """Return folders, not links, in which an agent has left its state, log or requests."""
     left = [path.parent for name in _LEFT for path in (run_folder / "agent").glob(f"*/{name}")]
     return sorted({place for place in left if not place.is_symlink()})
 
@@ -170,10 +172,10 @@ def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
 
 
 def _store_log(run_folder: Path, place: Path, options: Options) -> AgentState:
-    """Stores events that a killed agent had logged, and returns the state that contains them.
+    """Store events that a killed agent had logged, and return the state that contains them.
 
     The program of a container takes its agent with it, and the journals in the container's shared
-    memory: the log is then all that is left, and each journal ends with it.
+    memory. The log is then all that is left, and each journal ends with it.
     """
     state = load_or_begin(run_folder, place)
     logged = Log(place, state.segment, state.logged).replay()
@@ -188,8 +190,7 @@ def _store_log(run_folder: Path, place: Path, options: Options) -> AgentState:
 def _deliver_left(run_folder: Path, place: Path, options: Options, state: AgentState) -> Recovered:
     parts = make_node_parts(run_folder, place, options, state)
     converted = 0
-    # No log here, and none is needed: what a window left is removed only after the state that
-    # contains it.
+    # No log is needed here: a window's result is removed only after the state that contains it.
     for event in parts.windows.rest(state):
         parts.processor.apply(event)
         converted += not event.lost
@@ -200,8 +201,7 @@ def _deliver_left(run_folder: Path, place: Path, options: Options, state: AgentS
     parts.sender.drain(PATIENCE_S)
     parts.sender.stop()
     parts.processor.settle()
-    # After settling, which takes outcomes out of it; before the state, which the next reader
-    # believes.
+    # After settling, which removes outcomes; before the state, which the next reader relies on.
     state.pending = parts.outbox.pending
     delivered = before - len(state.pending)
     waiting = parts.outbox.requests_of(parts.sender.accounts)

@@ -36,7 +36,7 @@ METRICS_TO_OTLP = "metrics/otlp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the agent was started with; None for a signal that goes nowhere."""
+    """Options that the agent was started with; None for a signal that is not sent."""
 
     policy: Policy
     sampler: Sampler | None = None
@@ -47,42 +47,43 @@ class Options:
     exporters: Mapping[Literal["spans", "metrics"], list[str]] = field(default_factory=dict)
     """Exporters of the OpenTelemetry SDK, by the names of their entry points."""
     prints: bool = False
-    """Whether somebody reads what the console exporter prints; otherwise it goes to a file."""
+    """Whether the console exporter's output is read; otherwise it goes to a file."""
     joins_provider: bool = False
     """Whether spans become spans of the program's own provider."""
     explicit: bool = False
     """Whether histograms have explicit buckets."""
     temporality: Temporality = "cumulative"
-    """Of the metrics that OTLP servers get."""
+    """Temporality of the metrics that OTLP servers receive."""
     exemplars: bool = True
     metrics_ns: int = 15 * 10**9
     metrics_often_ns: int = _OFTEN_NS
-    """The same in the first two minutes, in which everything is new."""
+    """The interval in the first two minutes, in which everything is new."""
     outbox_bytes: int = 1 << 30
     store_bytes: int = 1 << 30
     drain_s: float = 30.0
     trackers: frozenset[str] = frozenset()
-    """Trackers of experiments that are told of the run."""
+    """Trackers of experiments that receive the run."""
     tracker_report: bool = False
-    """Whether those that keep files get its page."""
+    """Whether trackers that keep files get its page."""
     readings: Level | Literal["none"] = "none"
     sources: frozenset[str] = frozenset(READING_SOURCES)
     readings_s: float = 5.0
-    """Between two readings."""
+    """Time between two readings."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """As given: destinations of other packages have variables of their own. It may hold secrets."""
+    """The variables as given: destinations of other packages have variables of their own. It may
+    contain secrets."""
     withheld: frozenset[str] = frozenset()
-    """Accounts (``signal/destination``) whose destination only the run folder names: their requests
-    are made and wait, until somebody names one."""
+    """Accounts (``signal/destination``) whose destination only the run folder names. Their requests
+    are made and wait until the caller names a destination."""
 
     @property
     def sends_spans(self) -> bool:
-        """Whether spans are encoded for a server, now or later."""
+        """Return whether spans are encoded for a server, now or later."""
         return self.traces is not None or SPANS_TO_OTLP in self.withheld
 
 
 def read_options(environ: Mapping[str, str]) -> Options:
-    """The options that environment variables give; what is wrong with them goes to the log."""
+    """Read the options from environment variables; problems with them are logged."""
     config = load_config(environ=environ)
     traces, wrong_traces = read_settings(environ, "traces")
     metrics, wrong_metrics = read_settings(environ, "metrics")

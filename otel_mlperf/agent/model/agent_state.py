@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 
 JOURNAL: Final = "journal"
-"""The source of what processes add up in cells."""
+"""Source of what processes add up in cells."""
 
 
 class SentTotal(msgspec.Struct, array_like=True):
-    """What a series had come to at its previous export, for deltas."""
+    """Total of a series at its previous export, for deltas."""
 
     start_ns: int = 0
-    """Of the series, then: another one now means that it started again."""
+    """Start of the series at that time: another start now means that the series restarted."""
     time_ns: int = 0
     value: float = 0.0
     count: int = 0
-    """Of a histogram, as are the next ones."""
+    """For a histogram, like the following fields."""
     zeros: int = 0
     scale: int = 0
     offset: int = 0
@@ -48,7 +48,7 @@ class SentTotal(msgspec.Struct, array_like=True):
 
 
 class MetricSeries(msgspec.Struct):
-    """One metric series of a rank or of the node: a sum, a last value or a histogram."""
+    """Metric series of a rank or of the node: a sum, a last value or a histogram."""
 
     metric: str
     labels: dict[str, str]
@@ -56,60 +56,61 @@ class MetricSeries(msgspec.Struct):
     buckets: Buckets | None = None
     exemplars: list[Exemplar] = []
     exemplar_ns: int = 0
-    """Time of the newest exemplar that a process gave: each is sent once."""
+    """Time of the newest exemplar of a process: each is sent once."""
     sent: bool = False
     """Whether a zero point has started it at the server."""
     gone: bool = False
-    """Whether it has no value any more: the server is told once, then it is forgotten."""
+    """Whether it has no value any more: the server is notified once, then it is forgotten."""
     source: str = ""
-    """Of the readings that it belongs to; empty: it is worked out at each mark from rows."""
+    """Source of its readings; empty: it is derived from rows at each mark."""
     read_ns: int = 0
-    """When it was read last."""
+    """Time of the last reading."""
     start_ns: int = 0
-    """Since when a total has been followed that began before that; 0: from zero, by ourselves."""
+    """Time since which a total has been followed that started earlier; 0: counted from zero by
+    ourselves."""
     sent_total: SentTotal | None = None
-    """With deltas, what was sent of it; None: nothing."""
+    """With deltas, its last sent total; None: nothing was sent."""
 
     @property
     def is_observed(self) -> bool:
-        """Whether a sensor reads its total, which somebody else counts."""
+        """Return whether a sensor reads its total, which is counted outside the agent."""
         return self.source not in {"", JOURNAL}
 
 
 class RankState(msgspec.Struct):
-    """What is summed up for a rank over all its processes."""
+    """State of a rank, summed over all its processes."""
 
     meta: JournalMeta
     instance: str
     series: dict[str, MetricSeries] = {}
     totals: dict[str, SeriesTotal] = {}
-    """What series of journals that have ended had counted, by key."""
+    """Totals of journals that have ended, by key of the series."""
     places: set[str] = set()
     """Keys of the labelled series that processes of the rank keep themselves."""
     lost: dict[str, int] = {}
-    """What journals that have ended had lost beside rows, by reason."""
+    """Losses besides rows of journals that have ended, by reason."""
     redacted: int = 0
     """Values hidden in journals that have ended."""
     user: dict[str, list[str]] = {}
-    """Unit, instrument and perhaps scope of what the program itself counts, by metric name."""
+    """Unit, instrument and perhaps scope of the program's own metrics, by metric name."""
     step_ns: dict[str, list[int]] = {}
     """The last hundred durations by phase, or by section name outside steps."""
     longest_ns: dict[str, int] = {}
-    """Of those that were kept, by the same; without the very first, which is warm-up."""
+    """Longest sampled duration by the same keys; without the very first, which is warm-up."""
     seen: dict[str, int] = {}
-    """How many sections of a name were seen outside steps: first and every hundredth are kept."""
+    """Number of sections of a name seen outside steps: first and every hundredth are sampled."""
     run_spans: int = 0
-    """Spans sent of the run's trace."""
+    """Number of spans sent of the run's trace."""
     marks: list[tuple[int, str, str, int]] = []
-    """The first of what the program marked, for the run's span: Unix time, name, phase and step."""
+    """The first marks of the program, for the run's span: Unix time, name, phase and step."""
     marks_left_out: int = 0
     lately: dict[str, list[int]] = {}
-    """Times at which a trace was kept for being slow or in error, over the last minute."""
+    """Times at which a trace was sampled for being slow or in error, over the last minute."""
     live: bool = True
 
     @property
     def resource(self) -> dict[str, Any]:
-        """Who speaks in its requests: the same for all its processes, whichever agent sends."""
+        """Return the resource of its requests, the same for all its processes and agents."""
         meta = self.meta
         return _resource(meta, self.instance) | {
             names.PROCESS_PID: meta.pid,
@@ -121,7 +122,7 @@ class RankState(msgspec.Struct):
 
 
 class ItemAccount(msgspec.Struct):
-    """What became of the items of one signal at one destination."""
+    """Account of the items of one signal at one destination."""
 
     created: int = 0
     delivered: int = 0
@@ -131,17 +132,20 @@ class ItemAccount(msgspec.Struct):
 
 
 class AgentState(msgspec.Struct):
-    """Everything; ``segment`` is the first of the event log that it does not contain."""
+    """Complete state.
+
+    ``segment`` is the first segment of the event log that it does not contain.
+    """
 
     segment: int = 1
     logged: int = 0
-    """How much of that segment it contains, in bytes."""
+    """Size of the contained part of that segment, in bytes."""
     journals: dict[str, JournalState] = {}
     finished: list[str] = []
     """Journals that were read to their end and whose files may still be there."""
     ranks: dict[str, RankState] = {}
     series: dict[str, MetricSeries] = {}
-    """Of the node: the accounts, and readings of no rank in particular."""
+    """Series of the node: the accounts, and readings of no rank in particular."""
     accounts: dict[str, ItemAccount] = {}
     """By "signal/destination"."""
     part: int = 1
@@ -151,14 +155,14 @@ class AgentState(msgspec.Struct):
     pending: list[int] = []
     """Requests whose outcome is not in the accounts."""
     windows: dict[str, str] = {}
-    """Profiler windows that are done with, by the name of their description: the digest of the
-    trace; empty for one that could not be converted."""
+    """Finished profiler windows, by the name of their description: the digest of the trace; empty
+    for one that could not be converted."""
     gone: dict[str, str] = {}
-    """Devices that do not answer: ``hw.id`` to what was said about it."""
+    """Devices that do not answer: ``hw.id`` to the reason."""
     findings: dict[str, WarningHeld] = {}
-    """Those that hold, by what tells one from all others, as they were seen last."""
+    """Findings that hold, by a unique key, as they were seen last."""
     metrics: dict[str, Metric] = {}
-    """By name those that sensors of other packages say."""
+    """Metrics of sensors of other packages, by name."""
     began_ns: int = 0
     exported_ns: int = 0
     totalled_ns: int = 0
@@ -171,20 +175,20 @@ class AgentState(msgspec.Struct):
     scalars_ns: int = 0
     """When the last batch of them was made."""
     last_steps: dict[int, int] = {}
-    """By rank the number of the step that ended last; -1: of any rank."""
+    """Number of the step that ended last by rank; -1: of any rank."""
 
     def rank_of(self, journal: JournalState) -> RankState:
-        """What is summed up for the rank of a journal."""
+        """Return the state of the rank of a journal."""
         return self.ranks[journal.instance]
 
     def seen_ranks(self) -> dict[int, bool]:
-        """The ranks of this node, and whether each still runs; may be asked by any thread."""
+        """Return the ranks of this node, and whether each still runs. Thread-safe."""
         ranks = sorted([*self.ranks.values()], key=lambda rank: rank.meta.restart)
         return {rank.meta.rank: rank.live for rank in ranks}
 
     @property
     def resource(self) -> dict[str, Any]:
-        """Who speaks where the agent of the node does: what it counts belongs to no rank."""
+        """Return the resource of the node's agent, whose counts belong to no rank."""
         meta = next(iter(self.ranks.values())).meta
         of_run = uuid.UUID(ids.instance_id(meta.run_id, 0, -1))
         return _resource(meta, str(uuid.uuid5(of_run, meta.host)))
@@ -206,7 +210,7 @@ def _resource(meta: JournalMeta, instance: str) -> dict[str, Any]:
 
 
 def load_state(path: Path) -> AgentState:
-    """The state at ``path``; a new one if there is none yet.
+    """Load the state at ``path``; a new one if there is no file yet.
 
     Raises:
         StoreError: it is damaged, or from another version.
@@ -220,5 +224,5 @@ def load_state(path: Path) -> AgentState:
 
 
 def write_state(path: Path, state: AgentState) -> None:
-    """Replaces the state at ``path``, whole or not at all."""
+    """Replace the state at ``path``, whole or not at all."""
     write_whole(path, msgspec.msgpack.encode(state), is_durable=True)

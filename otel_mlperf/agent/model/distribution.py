@@ -11,11 +11,11 @@ from otel_mlperf.otlp.histogram import MAX_BUCKETS, Buckets, ExplicitBuckets, Ex
 from otel_mlperf.otlp.metric_encoding import Exemplar  # noqa: TC001 - msgspec reads it
 
 _BOUNDS: Final = tuple(2.0**i for i in range(-10, 21))
-"""Where buckets are asked for with explicit bounds: powers of two are bounds of ours too."""
+"""Bounds where explicit buckets are requested: powers of two are bounds of ours too."""
 
 
 class Distribution(Struct):
-    """The values of a histogram: counts by index of the bucket, and an example."""
+    """Distribution of a histogram's values: counts by index of the bucket, and an exemplar."""
 
     sum: float = 0.0
     zeros: int = 0
@@ -26,11 +26,11 @@ class Distribution(Struct):
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """Return the number of values."""
         return self.zeros + sum(self.counts.values())
 
     def plus(self, other: Distribution) -> Distribution:
-        """Both together."""
+        """Merge two distributions."""
         counts = dict(self.counts)
         for index, count in other.counts.items():
             counts[index] = counts.get(index, 0) + count
@@ -47,7 +47,7 @@ class Distribution(Struct):
         )
 
     def buckets(self, *, explicit: bool = False) -> Buckets:
-        """What is sent: exponential buckets, as few as the specification asks for."""
+        """Return the buckets to send: exponential, at most as many as the specification allows."""
         if explicit:
             return self._explicit()
         counts, scale = self.counts, HISTOGRAM_SCALE
@@ -70,7 +70,7 @@ class Distribution(Struct):
         counts = [0] * (len(_BOUNDS) + 1)
         counts[0] = self.zeros
         for index, count in self.counts.items():
-            # A bucket ends at 2**((index + 1) / 8), and belongs where its end belongs.
+            # A bucket ends at 2**((index + 1) / 8), and is counted where its end belongs.
             exponent = -(-(index + 1) >> HISTOGRAM_SCALE)
             counts[min(max(exponent + 10, 0), len(_BOUNDS))] += count
         return ExplicitBuckets(
@@ -87,13 +87,13 @@ def _halved(counts: dict[int, int]) -> dict[int, int]:
 
 
 class SeriesTotal(Struct):
-    """What one series has come to."""
+    """Total of one series."""
 
     value: float = 0.0
     distribution: Distribution | None = None
 
     def plus(self, other: SeriesTotal) -> SeriesTotal:
-        """With what one more process has counted."""
+        """Add the total of one more process."""
         values = other.distribution
         if values is not None and self.distribution is not None:
             values = self.distribution.plus(values)

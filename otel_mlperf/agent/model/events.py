@@ -28,7 +28,7 @@ class Named(msgspec.Struct, array_like=True, tag="named", frozen=True):
     journal: str
     entries: dict[int, list[Any]]
     damaged: int = 0
-    """How many more were written over."""
+    """Number of further entries that were overwritten."""
 
 
 class Polled(msgspec.Struct, array_like=True, tag="polled", frozen=True):
@@ -39,81 +39,82 @@ class Polled(msgspec.Struct, array_like=True, tag="polled", frozen=True):
     holes: list[int]
     rows: bytes
     gone: int = 0
-    """How many more there were of which nothing is left."""
+    """Number of further rows that are lost completely."""
     around: bytes = b""
-    """Sections (OPEN_TYPE) around these rows whose own were found by the same look, and follow."""
+    """Sections (OPEN_TYPE) around these rows whose own rows the same look found, and follow."""
 
 
 class Left(msgspec.Struct, array_like=True, tag="left", frozen=True):
     """A journal ended: its process is gone, or its run was stopped.
 
-    ``open`` holds the sections that were open at the end; ``cells`` and ``words`` as in Seen.
+    ``open`` contains the sections that were open at the end; ``cells`` and ``words`` as in Seen.
     """
 
     journal: str
     monotonic_ns: int
-    """When somebody last saw its process alive, which may be long ago; 0: nobody has."""
+    """When its process was last seen alive, which may be long ago; 0: never."""
     open: bytes
     cells: bytes
     words: dict[int, int]
     damaged: int = 0
-    """Sections of which nothing is known but that something has written over them."""
+    """Number of sections that were overwritten, so that nothing else is known of them."""
     is_whole: bool = True
     """Whether it was read to its end; its file may be gone."""
 
 
 class Seen(msgspec.Struct, array_like=True, frozen=True):
-    """The state of a journal's memory at one moment."""
+    """State of a journal's memory at one moment."""
 
     open: bytes
     """Open-section table (OPEN_TYPE), taken after the rows."""
     cells: bytes
     words: dict[int, int]
-    """Header words that count something, or say when."""
+    """Header words that are counters or times."""
     alive_ns: int = 0
     """As ``monotonic_ns`` of Left."""
 
 
 class SensorReading(msgspec.Struct, array_like=True, frozen=True):
-    """One value that a sensor gave."""
+    """One value read by a sensor."""
 
     journal: str
-    """Of the rank that it is of; empty: it is of the node, or of a device that no rank uses."""
+    """Journal of the rank that it belongs to; empty: of the node, or of a device that no rank uses.
+"""
     name: str
     labels: dict[str, str]
     value: float
     text: str = ""
-    """As of a measurement."""
+    """Text of a measurement."""
 
 
 class Read(msgspec.Struct, array_like=True, tag="read", frozen=True):
-    """A source was read: what it said before and does not say now is absent."""
+    """A source was read: a previous reading that is absent now has ended."""
 
     source: str
     unix_ns: int
     readings: list[SensorReading]
     metrics: list[Metric] = []
-    """Those that ``names`` does not have: a replay needs no package that brought them."""
+    """Metrics that ``names`` lacks: a replay does not need the package that defines them."""
 
 
 class WarningHeld(msgspec.Struct, array_like=True, tag="held", frozen=True):
     """A warning was seen to hold, again or for the first time."""
 
     id: str
-    """Of its row in the table of findings."""
+    """Id of its row in the table of findings."""
     journal: str
-    """As of a reading."""
+    """Journal as in a reading."""
     labels: dict[str, str]
     start_unix_ns: int
-    """Since when; with the three above it says which warning it is."""
+    """Start time; with the three fields above it identifies the warning."""
     end_unix_ns: int
     value: float
-    """The worst so far of what is compared with the threshold."""
+    """The worst value so far of what is compared with the threshold."""
     threshold: float
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
-    """Now everything before is worked out: once a second, and when a run ends."""
+    """All earlier events are to be processed now: once a second, and when a run ends."""
 
     monotonic_ns: int
     unix_ns: int
@@ -123,29 +124,29 @@ class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
 
 
 class WindowConverted(msgspec.Struct, array_like=True, tag="converted", frozen=True):
-    """A profiler window became spans, which are in the store, and requests, which are in a file."""
+    """A profiler window was converted: its spans are in the store, its requests are in a file."""
 
     window: str
     """File name of its description."""
     instance: str
-    """Of the rank that it belongs to."""
+    """Instance of the rank that it belongs to."""
     digest: str = ""
     events: int = 0
     rolled_up: int = 0
     file: str = ""
-    """Name of the file that holds the requests one after the other."""
+    """Name of the file that contains the requests one after the other."""
     check: int = 0
     """CRC-32 of that file."""
     begin: int = 0
-    """Where in the file the first request begins."""
+    """Offset of the first request in the file."""
     requests: list[tuple[int, int]] = []
-    """Of each its number of events and of bytes."""
+    """Number of events and of bytes of each request."""
     lost: str = ""
-    """Why there is none of it; empty if it was converted."""
+    """Reason why it was not converted; empty if it was."""
     end_ns: int = 0
     """When the window ended, Unix time."""
     readings: list[SensorReading] = []
-    """What it comes to."""
+    """Readings derived from the window."""
 
 
 Event = Joined | Named | Polled | Left | Read | WarningHeld | Mark | WindowConverted

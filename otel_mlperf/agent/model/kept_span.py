@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.journal_state import JournalState
 
 _HAS_REMOTE: Final = 0x100
-"""The bit of a link's flags in OTLP that says that it is known where its target is."""
+"""Bit of a link's flags in OTLP: it is known whether its target is remote."""
 
 
 @dataclass(slots=True)
 class Kept:
-    """One span that goes to the store and to the server; times are monotonic."""
+    """Sampled span that is sent to the store and to the server; times are monotonic."""
 
     journal: JournalState
     span: int
@@ -38,38 +38,38 @@ class Kept:
     number: int | None = None
     epoch: int | None = None
     gpu: dict[str, Any] = field(default_factory=dict)
-    """Attributes that tell of its time on a GPU."""
+    """Attributes of its GPU time."""
     links: list[tuple[bytes, int]] = field(default_factory=list)
-    """Those of the agent: a step's to what its run's trace has around it."""
+    """Links of the agent: a step's to the enclosing section of its run's trace."""
     marks: list[tuple[int, str, str, int]] = field(default_factory=list)
-    """Of a run what the program marked in it: Unix time, name, phase and step."""
+    """For a run: marks of the program, each with Unix time, name, phase and step."""
     marks_left_out: int = 0
     kind: Literal["section", "rollup", "segment"] = "section"
     rolled_up: int = 0
-    """How many items a roll-up stands for; 0 for a section."""
+    """Number of items that a roll-up replaces; 0 for a section."""
 
     @property
     def entry(self) -> tuple[str, str, str, dict[str, Any]]:
-        """Name, category, phase and constant attributes."""
+        """Return name, category, phase and constant attributes."""
         _, name, category, phase, constant = self.journal.section(self.name)
         return name, category, phase, constant
 
     def unix(self, monotonic_ns: int) -> int:
-        """Unix time, by the one anchor of the process."""
+        """Convert to Unix time, by the one anchor of the process."""
         return self.journal.meta.unix_time(monotonic_ns)
 
     @property
     def thread(self) -> tuple[int, str]:
-        """Native id and name of the thread, or task, that it ran in; -1 if not known."""
+        """Return native id and name of the thread, or task, that it ran in; -1 if not known."""
         return self.journal.thread(self.track)
 
     def attributes(self) -> dict[str, Any]:
-        """What is its own: given in the call, errors, the step's number, why it was kept."""
+        """Return its own attributes: given in the call, errors, step number, sampling reason."""
         own = dict(self.payload.get("a") or {})
         used = zip(names.MEASURES, self.payload.get("u") or (), strict=False)
         own |= {measure.attribute: figure for measure, figure in used if figure is not None}
         own |= self.gpu
-        # Of the step's own span alone: what is inside it finds them there.
+        # Only on the step's own span: inner spans refer to it.
         if self.n is not None and self.span == self.root:
             own[names.TRAINING_STEP] = self.number
             own[names.KEPT] = self.reason
@@ -89,7 +89,7 @@ class Kept:
         return own
 
     def all_links(self) -> list[tuple[bytes, int, dict[str, Any], int]]:
-        """Trace, span, attributes and flags (of OTLP) of what it is linked to.
+        """Return trace, span, attributes and flags (of OTLP) of its links.
 
         The agent's links come first, then those that the program gave.
         """
@@ -102,19 +102,19 @@ class Kept:
 
     @property
     def error_words(self) -> list[str]:
-        """Type, message and stack of the exception that crossed it; empty without one."""
+        """Return type, message and stack of the exception that crossed it; empty without one."""
         return self.payload.get("e") or []
 
     @property
     def status(self) -> Literal["unset", "ok", "error"]:
-        """The status that somebody set, else ``error`` if an exception crossed it."""
+        """Return the status that was set, else ``error`` if an exception crossed it."""
         if self.error or self.interrupted:
             return "error"
         return "ok" if self.payload.get("s") else "unset"
 
     @property
     def status_description(self) -> str:
-        """Type and message of the exception that crossed it, else what was set."""
+        """Return type and message of the exception that crossed it, else what was set."""
         if self.interrupted:
             return names.INTERRUPTED_WORDS
         if set_status := self.payload.get("s"):
@@ -123,51 +123,54 @@ class Kept:
 
     @property
     def stored_description(self) -> str:
-        """The status description where it does not follow from the exception's event."""
+        """Return the status description where it does not follow from the exception's event."""
         derived = describe_error(self.error_words) if self.error_words else ""
         return "" if self.status_description == derived else self.status_description
 
     @property
     def events(self) -> list[tuple[int, str, dict[str, Any]]]:
-        """Unix time, name and attributes of what others recorded in it."""
+        """Return Unix time, name and attributes of the events recorded in it."""
         return [(self.unix(at), name, more) for at, name, more in self.payload.get("v") or ()]
 
     @property
     def is_parent_remote(self) -> bool:
-        """Whether its parent is a span of another process."""
+        """Return whether its parent is a span of another process."""
         return bool(self.payload.get("r"))
 
     @property
     def trace_state(self) -> str:
-        """The tracestate of the trace of somebody else that it is in."""
+        """Return the tracestate of the foreign trace that it is in."""
         root = self.journal.roots.get(self.root)
         return root.trace_state if root is not None else ""
 
     @property
     def caller_flags(self) -> int | None:
-        """The flags of the caller who started its trace; None if this run started the trace."""
+        """Return the flags of the caller who started its trace.
+
+        None if this run started the trace.
+        """
         root = self.journal.roots.get(self.root)
         return None if root is None or root.kind != "foreign" else int(not root.is_unsampled)
 
     @property
     def dropped_links(self) -> int:
-        """How many links there were beside those that a limit allows."""
+        """Return the number of links beyond the limit."""
         return int(self.payload.get("k") or 0)
 
     @property
     def is_unsampled(self) -> bool:
-        """Whether it is in somebody else's trace that has not been sampled."""
+        """Return whether it is in a foreign trace that has not been sampled."""
         return self.caller_flags == 0
 
     @property
     def dropped_events(self) -> int:
-        """How many events there was no room for."""
+        """Return the number of events for which there was no room."""
         return int(self.payload.get("w") or 0)
 
 
 def made_id(text: str) -> int:
-    """The id of a span that the agent makes itself: it follows from ``text``.
+    """Return the id of a span that the agent makes itself, derived from ``text``.
 
-    An agent that replays makes the same; 0 is the id of no span.
+    An agent that replays derives the same id; 0 is the id of no span.
     """
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") or 1

@@ -32,22 +32,23 @@ ERROR: Final = "error"
 LONGEST: Final = "longest"
 INTERRUPTED: Final = "interrupted"
 PART: Final = "part"
-"""Kept because a section inside it is."""
+"""Sampled because a section inside it is."""
 
 _FEWEST_SPANS: Final = 20
-"""Spans of a rank below which its part of a trace says nothing."""
+"""Number of spans of a rank below which its part of a trace has no value."""
 _RUN_PART: Final = 10
-"""The run's trace gets this part of a step's budget from each window: it has many windows."""
+"""Inverse of the part of a step's budget that each window adds to the run's trace, which has many.
+"""
 _WINDOW: Final = 100
 _ENOUGH: Final = 5
-"""Durations known before one can be called slow."""
+"""Number of known durations before one can be called slow."""
 _LONGER: Final = 1.02
-"""What is longer by less shows no more than what was kept: steps that drift would all be kept."""
+"""Minimum ratio to the longest sampled one: steps that drift would all be sampled otherwise."""
 _MINUTE_NS: Final = 60_000_000_000
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits; each is a field of Config and explained there."""
+    """Limits of sampling; each is a field of Config and explained there."""
 
     first_steps: int = 5
     keep_every: int = 100
@@ -58,22 +59,21 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     spans_per_rank: int = 2000
 
     def scheduled(self, index: int) -> str | None:
-        """Why the ``index``-th (from 0) is kept on every rank; None if it is not."""
+        """Return why the ``index``-th (from 0) is sampled on every rank; None if it is not."""
         if index < self.first_steps:
             return FIRST
         return EVERY if index % self.keep_every == 0 else None
 
     def spans_of_rank(self, world_size: int) -> int:
-        """How many spans of one trace a rank sends."""
+        """Return how many spans of one trace a rank sends."""
         return max(1, min(self.spans_per_rank, self.spans_per_trace // max(1, world_size)))
 
     def spans_of_step(self, rank: int, world_size: int, trace: bytes, reason: str) -> int:
-        """How many spans of one step's trace ``rank`` sends; 1 is the step's own.
+        """Return how many spans of one step's trace ``rank`` sends; 1 is the step's own.
 
-        A profiled step shows all that a rank may: events of the profiler go under its sections.
-
-        Where an equal share says nothing, eight ranks show the step whole: those that its trace id
-        names, which is the same hash on every rank.
+        A profiled step shows everything that a rank may: events of the profiler go under its
+        sections. If an equal share has no value, eight ranks show the step completely. The trace id
+        selects them, which is the same hash on every rank.
         """
         if reason == PROFILED:
             return self.spans_per_rank
@@ -85,7 +85,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.spans_per_rank, room) if rank in chosen else 1
 
     def spans_of_window(self, window: Window) -> tuple[int, dict[str, int]]:
-        """How many spans of the run's trace a window may be, and of each of its steps' traces."""
+        """Return a window's maximum number of spans in the run's trace, and in its steps' traces."""
         by_trace = {
             step.trace: self.spans_of_step(
                 window.rank, window.world_size, bytes.fromhex(step.trace), EVERY
@@ -106,21 +106,21 @@ def reason_to_keep(
     error: bool,
     profiled: bool = False,
 ) -> str | None:
-    """Why the ``index``-th step of phase ``key`` (or section ``key``) is kept, None if it is not.
+    """Return why the ``index``-th step of phase ``key`` (or section ``key``) is sampled, or None.
 
-    Remembers the duration: what is slow is judged by the hundred before it, without those that a
-    profiler slowed down.
+    Stores the duration: slowness is judged by the hundred before it, without those that a profiler
+    slowed down.
     """
     if profiled:
         return PROFILED
     lately = rank.step_ns.setdefault(key, [])
-    # The shortest is a bound for the median, and costs a tenth of it.
+    # The shortest one is a bound for the median, and costs a tenth of it.
     slow = (
         len(lately) >= _ENOUGH
         and duration_ns > policy.slow_ratio * min(lately)
         and duration_ns > policy.slow_ratio * statistics.median(lately)
     )
-    # Also of those that are kept anyway: what is normal does not depend on what is shown.
+    # Also of those that are sampled anyway: what is normal must not depend on what is shown.
     is_known = len(lately) >= _ENOUGH
     lately.append(duration_ns)
     del lately[:-_WINDOW]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Calls:
-    """The calls of a section at one place."""
+    """Calls of a section at one place."""
 
     __slots__ = ("buckets", "errors", "least", "most", "spread", "total", "within")
 
@@ -29,13 +29,13 @@ class Calls:
         self.spread = 0.0
 
     def add(self, durations_ns: NDArray[np.int64], errors: int, within: int) -> None:
-        """More of them, at least one."""
+        """Add a non-empty batch of durations."""
         before, count = self.buckets.count, len(durations_ns)
         total, least, most = (
             int(f()) for f in (durations_ns.sum, durations_ns.min, durations_ns.max)
         )
         mean = total / count
-        # About the mean: squares of nanoseconds leave nothing of what differs.
+        # About the mean: in squares of nanoseconds the differences would vanish.
         self.spread += float(((durations_ns - mean) ** 2).sum())
         if before:
             self.spread += before * count / (before + count) * (self.total / before - mean) ** 2
@@ -47,7 +47,7 @@ class Calls:
         self.buckets.record(durations_ns / 1e9)
 
     def as_row(self) -> dict[str, Any]:
-        """What table ``durations`` has of it beside its place."""
+        """Return the columns of table ``durations`` besides the place."""
         buckets = self.buckets
         return {
             "count": buckets.count,
@@ -72,18 +72,18 @@ class DurationRows:
 
     @property
     def waiting(self) -> int:
-        """How many rows wait."""
+        """Return the number of waiting rows."""
         return len(self._rows)
 
     def add(
         self, place: dict[str, Any], durations_ns: NDArray[np.int64], errors: int, within: int
     ) -> None:
-        """Calls that ended: where they were, how long each took, and how many of them failed."""
+        """Add calls that ended: their place, their durations, and the number that failed."""
         _, calls = self._rows.setdefault(tuple(place.values()), (place, Calls()))
         calls.add(durations_ns, errors, within)
 
     def rows(self) -> list[dict[str, Any]]:
-        """All of them."""
+        """Return all rows."""
         return [place | calls.as_row() for place, calls in self._rows.values()]
 
 
@@ -91,7 +91,7 @@ _MOST: Final = (1 << 63) - 1
 
 
 class _Sums:
-    """One measure of all calls; exact, for whole numbers of Python have no end."""
+    """Sums of one measure over all calls; exact, because integers of Python are unbounded."""
 
     __slots__ = ("count", "least", "most", "squares", "total")
 
@@ -106,7 +106,7 @@ class _Sums:
         self.least, self.most = min(self.least, value), max(self.most, value)
 
     def as_row(self) -> dict[str, Any]:
-        # About the mean: so that parts can be put together without losing what differs.
+        # About the mean, so that parts can be merged without losing the differences.
         spread = (self.squares * self.count - self.total * self.total) / self.count
         return {
             "count": self.count,
@@ -125,11 +125,11 @@ class UseRows:
 
     @property
     def waiting(self) -> int:
-        """How many rows wait."""
+        """Return the number of waiting rows."""
         return sum(len(measures) for _, measures in self._rows.values())
 
     def add(self, place: dict[str, Any], use: dict[str, int]) -> None:
-        """One call: where it was, and what is known of it, by measure."""
+        """Add one call: its place, and its known figures by measure."""
         _, measures = self._rows.setdefault(tuple(place.values()), (place, {}))
         for measure, value in use.items():
             sums = measures.get(measure)
@@ -138,7 +138,7 @@ class UseRows:
             sums.add(value)
 
     def rows(self) -> list[dict[str, Any]]:
-        """All of them."""
+        """Return all rows."""
         return [
             place | {"measure": measure} | sums.as_row()
             for place, measures in self._rows.values()
@@ -150,7 +150,7 @@ Columns = dict[str, list[Any]]
 
 
 class TableRows:
-    """Rows since the last flush. They are in the event log until then, so a crash loses none."""
+    """Rows since the last flush. The event log contains them until then, so a crash loses none."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {}
@@ -158,33 +158,34 @@ class TableRows:
         self._outside: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._warnings: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.uses = UseRows()
-        """What measured sections used."""
+        """Resource use of measured sections."""
         self.durations = DurationRows()
-        """How long the calls of sections took."""
+        """Durations of the calls of sections."""
 
     @property
     def waiting(self) -> int:
-        """How many rows wait."""
+        """Return the number of waiting rows."""
         rows = sum(map(len, self.rows.values()))
         held = len(self._sections["name"]) + len(self._outside) + len(self._warnings)
         return rows + held + self.uses.waiting + self.durations.waiting
 
     def add(self, table: str, row: dict[str, Any]) -> None:
-        """One row."""
+        """Add one row."""
         self.rows.setdefault(table, []).append(row)
 
     def add_step_sections(self, columns: Columns) -> None:
-        """Rows of table ``sections``, whole columns."""
-        # A mark may bring thousands of these rows: no dictionary is made for any.
+        """Add rows of table ``sections`` as whole columns."""
+        # A mark may add thousands of these rows: no dictionary is made for any of them.
         for name, values in columns.items():
             self._sections[name].extend(values)
 
     def add_outside(self, row: dict[str, Any], era: int) -> None:
-        """A section outside steps: added up with those of the same path and ``era``.
+        """Add a section outside steps to those of the same path and ``era``.
 
-        A new one begins with the first step of a phase, so that set-up can be told from the rest.
+        A new era starts with the first step of a phase, which separates set-up from the rest.
         """
-        # Summed here and not by the reader: a service without steps would else write a row a call.
+        # Summed here and not by the reader: otherwise a service without steps would write a row per
+        # call.
         same = ("rank", "restart", "phase", "path", "name", "beside", "aggregate")
         key = (era, *(row[field] for field in same))
         held = self._outside.setdefault(key, row)
@@ -195,7 +196,7 @@ class TableRows:
             held["max_ns"] = max(held["max_ns"], row["max_ns"])
 
     def add_reading(self, meta: JournalMeta | None, reading: SensorReading, time_ns: int) -> None:
-        """A reading of a rank; of the node where there is no ``meta``."""
+        """Add a reading of a rank; of the node if there is no ``meta``."""
         self.add(
             "readings",
             {
@@ -209,7 +210,7 @@ class TableRows:
         )
 
     def add_warning(self, meta: JournalMeta | None, held: WarningHeld) -> None:
-        """A warning of a rank, of the node where there is no ``meta``, for as long as it held."""
+        """Add a warning of a rank, or of the node without ``meta``, for as long as it held."""
         row = {
             "rank": meta.rank if meta else None,
             "restart": meta.restart if meta else 0,
@@ -220,17 +221,17 @@ class TableRows:
             "value": held.value,
             "threshold": held.threshold,
         }
-        # The last one says all that those before it said.
+        # The last row contains everything of the earlier ones.
         self._warnings[tuple(row.values())[:5]] = row
 
     def clear(self) -> None:
-        """They are written."""
+        """Remove all rows after they were written."""
         self.rows, self._outside, self._warnings = {}, {}, {}
         self.uses, self.durations = UseRows(), DurationRows()
         self._sections = {column.name: [] for column in TABLES["sections"]}
 
     def columns(self) -> dict[str, Columns]:
-        """All of them, by table."""
+        """Return all rows as columns, by table."""
         columns = {table: _transposed(rows) for table, rows in self.rows.items()}
         if self._warnings:
             columns["warnings"] = _transposed([*self._warnings.values()])
@@ -250,7 +251,7 @@ def _transposed(rows: list[dict[str, Any]]) -> Columns:
 
 
 class SectionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of table ``sections`` for what was no part of a step; those of one come as columns."""
+    """Row of table ``sections`` outside steps; those of steps come as columns."""
 
     rank: int
     restart: int
@@ -271,5 +272,5 @@ class SectionRow(msgspec.Struct, frozen=True, kw_only=True):
     number: None = None
 
     def as_row(self) -> dict[str, Any]:
-        """By column."""
+        """Return the row by column."""
         return msgspec.structs.asdict(self)

@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _AGENT_S: Final = 60.0
-"""For how long the agent's word on what it sees is waited for: a driver may take long to load."""
+"""Maximum wait for the agent's view of its GPUs: a driver may take long to load."""
 _LOOK_S: Final = 0.5
-"""Between two looks whether the ranks still live."""
+"""Time between two checks whether the ranks still live."""
 
 
 def sample(journal: Path, environ: Mapping[str, str], proc: Path = PROC) -> None:
-    """Reads what the rank of ``journal`` sees and the agent does not, until that rank has ended.
+    """Read the GPUs that the rank of ``journal`` sees and the agent does not, until the rank ends.
 
-    Returns at once where nothing is hidden, or nobody wants readings of GPUs.
+    Return immediately if nothing is hidden, or no readings of GPUs are wanted.
     """
     options = read_options(environ)
     if options.readings == "none" or "gpu" not in options.sources:
@@ -65,7 +65,7 @@ def sample(journal: Path, environ: Mapping[str, str], proc: Path = PROC) -> None
     finally:
         ranks.close()
         with contextlib.suppress(OSError):
-            journal.parent.rmdir()  # empty where the agent was there last and we wrote after it
+            journal.parent.rmdir()  # empty if we wrote after the agent had ended
 
 
 def _wait_for_agent(ranks: _Ranks) -> View | None:
@@ -78,16 +78,16 @@ def _wait_for_agent(ranks: _Ranks) -> View | None:
 
 
 class _Ranks:
-    """The rank of one journal, and others that see the same GPUs."""
+    """Rank of one journal, and other ranks that see the same GPUs."""
 
     def __init__(self, journal: Path) -> None:
         self.folder, self.name = journal.parent, journal.name
         self.pids: frozenset[int] = frozenset()
-        """The processes that live."""
+        """Processes that are alive."""
         self._readers: dict[str, JournalReader] = {}
 
     def look(self, key: str = "") -> bool:
-        """Whether any lives: its own, else one that says the same of what it sees."""
+        """Return whether its own rank is alive, or another one that sees the same GPUs."""
         names = {self.name}
         if key:
             names |= {name for name, view in read_views(self.folder).items() if view.key == key}
@@ -96,7 +96,7 @@ class _Ranks:
         return bool(alive)
 
     def close(self) -> None:
-        """Gives up the journals."""
+        """Close the journals."""
         for reader in self._readers.values():
             reader.close()
 
@@ -110,7 +110,7 @@ class _Ranks:
 
 
 class _Sampler:
-    """Reads GPUs for one rank, and for those that see the same."""
+    """Sampler of GPUs for one rank, and for the ranks that see the same."""
 
     def __init__(
         self, ranks: _Ranks, place: str, options: Options, level: Level, proc: Path
@@ -119,7 +119,7 @@ class _Sampler:
         self._gpus = Gpus(Surroundings(level, pids=lambda: ranks.pids, proc=proc))
 
     def run(self, agent: View | None) -> None:
-        """Until there is nothing to read that the agent does not see."""
+        """Read until there is nothing to read that the agent does not see."""
         try:
             if not self._find_gpus():
                 return
@@ -135,7 +135,10 @@ class _Sampler:
             self._gpus.close()
 
     def _find_gpus(self) -> bool:
-        """Whether there is any; a driver that hangs is asked until the rank has ended."""
+        """Return whether there is any GPU.
+
+        A driver that hangs is retried until the rank has ended.
+        """
         while self._ranks.look():
             late = self._gpus.late
             self._gpus.read()
@@ -160,7 +163,7 @@ class _Sampler:
             drop_sampled(folder, view.key)
 
     def _read(self) -> Sampled:
-        """One pass; how long it took is of the first rank, since each node has one agent."""
+        """Read once; the duration is reported for the first rank, since each node has one agent."""
         pid = min(self._ranks.pids, default=0)
         measured = [m if m.device else m._replace(pid=pid) for m in self._gpus.read()]
         return Sampled(time.monotonic_ns(), measured)

@@ -30,37 +30,37 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _FIRST_S: Final = 2.0
-"""For how long the agent's own first look at the GPUs is waited for."""
+"""Maximum wait for the agent's own first look at the GPUs."""
 _MISSED: Final = 3
-"""Readings of a sampler that may be missing before its last one counts no more."""
+"""Number of readings of a sampler that may be missing before its last one is ignored."""
 AGENT: Final = "agent"
-"""In the place of a journal's name: what the agent sees."""
+"""Used in place of a journal's name for what the agent sees."""
 _SEEN: Final = ".gpus"
 _SAMPLED: Final = ".sampled"
 SAMPLER: Final = ".sampler"
-"""Ends the name of the lock that makes a sampler the only one of its key."""
+"""Suffix of the lock that makes a sampler the only one of its key."""
 
 
 class View(msgspec.Struct, frozen=True):
-    """What one process sees."""
+    """Devices that one process sees."""
 
     place: str
-    """What decides which devices it may open: of two with the same one, both see the same."""
+    """Identifies which devices it may open: two processes with the same value see the same."""
     devices: tuple[Device, ...]
 
     @property
     def ids(self) -> frozenset[str]:
-        """``hw.id`` of all devices and of the instances on them."""
+        """Return ``hw.id`` of all devices and of the instances on them."""
         return find_ids(self.devices)
 
     @property
     def key(self) -> str:
-        """The same for all processes that see the same devices."""
+        """Return a key that is equal for all processes that see the same devices."""
         return blake2b("\0".join(sorted(self.ids)).encode(), digest_size=8).hexdigest()
 
 
 class Sampled(msgspec.Struct, frozen=True):
-    """What a sampler has read last."""
+    """Last readings of a sampler."""
 
     monotonic_ns: int
     measurements: list[Measurement]
@@ -71,14 +71,14 @@ _decode_sampled: Final = msgspec.msgpack.Decoder(Sampled).decode
 
 
 def find_ids(devices: Iterable[Device]) -> frozenset[str]:
-    """``hw.id`` of devices and of the instances on them."""
+    """Return ``hw.id`` of devices and of the instances on them."""
     return frozenset(
         uuid for device in devices for uuid in (device.uuid, *(i.uuid for i in device.instances))
     )
 
 
 def detect_place(environ: Mapping[str, str], proc: Path = PROC) -> str:
-    """Control groups, name spaces and container of this process, as one text."""
+    """Return control groups, name spaces and container of this process, as one text."""
     here = proc / "self"
     words = [read_once(here / "cgroup").decode("utf-8", "replace")]
     for kind in ("cgroup", "mnt"):
@@ -88,7 +88,7 @@ def detect_place(environ: Mapping[str, str], proc: Path = PROC) -> str:
 
 
 def write_view(folder: Path, name: str, view: View) -> None:
-    """Replaces what the process of journal ``name``, or the agent, sees.
+    """Replace the view of the process of journal ``name``, or of the agent.
 
     Raises:
         OSError: the folder is gone, or there is no room.
@@ -97,7 +97,7 @@ def write_view(folder: Path, name: str, view: View) -> None:
 
 
 def read_view(folder: Path, name: str) -> View | None:
-    """What it said; None: nothing yet."""
+    """Return a view; None: not written yet."""
     try:
         return _decode_view(read_regular(folder / (name + _SEEN)))
     except (OSError, ValueError, msgspec.MsgspecError):
@@ -105,7 +105,7 @@ def read_view(folder: Path, name: str) -> View | None:
 
 
 def read_views(folder: Path) -> dict[str, View]:
-    """What ranks see, by the name of their journal; those of journals that are gone are removed."""
+    """Return the views of ranks by the name of their journal; remove those of removed journals."""
     views = {}
     for path in folder.glob(f"*{_SEEN}"):
         name = path.name.removesuffix(_SEEN)
@@ -119,7 +119,7 @@ def read_views(folder: Path) -> dict[str, View]:
 
 
 def write_sampled(folder: Path, key: str, sampled: Sampled) -> None:
-    """Replaces what the sampler of ``key`` has read.
+    """Replace the readings of the sampler of ``key``.
 
     Raises:
         OSError: the folder is gone, or there is no room.
@@ -128,7 +128,7 @@ def write_sampled(folder: Path, key: str, sampled: Sampled) -> None:
 
 
 def read_sampled(folder: Path) -> list[Sampled]:
-    """What all samplers have read last, also those that are gone."""
+    """Return the last readings of all samplers, including ended ones."""
     sampled = []
     for path in sorted(folder.glob(f"*{_SAMPLED}")):
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
@@ -137,12 +137,12 @@ def read_sampled(folder: Path) -> list[Sampled]:
 
 
 def drop_sampled(folder: Path, key: str) -> None:
-    """Removes what the sampler of ``key`` has read: nobody reads it any more."""
+    """Remove the readings of the sampler of ``key``, which are not read any more."""
     (folder / (key + _SAMPLED)).unlink(missing_ok=True)
 
 
 def drop_views(folder: Path) -> None:
-    """Removes everything that is said here."""
+    """Remove all files of this module."""
     for ending in (_SEEN, _SAMPLED, SAMPLER):
         for path in folder.glob(f"*{ending}*"):
             path.unlink(missing_ok=True)
@@ -153,7 +153,7 @@ def _replace(path: Path, content: View | Sampled) -> None:
 
 
 class TaskGpus:
-    """A source: tells what the agent sees, and takes what others read of the rest."""
+    """Source that publishes what the agent sees, and returns what samplers read of the rest."""
 
     def __init__(
         self,
@@ -164,23 +164,23 @@ class TaskGpus:
         proc: Path = PROC,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``seen`` gives the GPUs that the agent sees itself; None: it has not looked yet."""
+        """``seen`` returns the GPUs that the agent sees itself; None: it has not looked yet."""
         self._folder, self._seen, self._clock = folder, seen, clock
         self._fresh_s = _MISSED * interval_s + 1
         self._place = detect_place(os.environ, proc)
         self._told: View | None = None
         self._began_s = clock()
         self.views: Mapping[str, tuple[Device, ...]] = {}
-        """What ranks see that see something else, by journal; replaced as a whole."""
+        """GPUs of ranks that see others than the agent, by journal; replaced as a whole."""
 
     def begin(self) -> bool:
-        """Nothing waits."""
+        """Return True, because a pass never waits."""
         return True
 
     def take(self) -> list[Measurement] | None:
-        """What is said of devices that the agent does not see itself, of each once."""
+        """Return the measurements of devices that the agent does not see itself, each once."""
         own = self._seen()
-        # Without its own list it would take for hidden what it is about to see itself.
+        # Without its own list it would treat GPUs as hidden that it is about to see itself.
         if own is None and self._clock() - self._began_s < _FIRST_S:
             return None
         try:
@@ -194,7 +194,7 @@ class TaskGpus:
             return []
 
     def close(self) -> None:
-        """Takes every file away: the ranks have ended."""
+        """Remove every file, because the ranks have ended."""
         drop_views(self._folder)
 
     def _tell(self, view: View) -> None:
@@ -204,7 +204,7 @@ class TaskGpus:
 
     def _sampled(self, taken: set[str]) -> list[Measurement]:
         measured: list[Measurement] = []
-        # Older ones are of a sampler that is gone: what it read last is no reading of now.
+        # Older ones are of a sampler that has ended: its last reading is not current.
         oldest_ns = (self._clock() - self._fresh_s) * 1e9
         for sampled in read_sampled(self._folder):
             if sampled.monotonic_ns >= oldest_ns:

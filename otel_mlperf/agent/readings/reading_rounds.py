@@ -32,22 +32,23 @@ if TYPE_CHECKING:
     from otel_mlperf.sensors.measurement import Measurement
 
 Mains = dict[str, "JournalMeta"]
-"""The journals of ranks that live, by name."""
+"""Journals of ranks that are alive, by name."""
 Used = dict[str, frozenset[str]]
-"""``hw.id`` of the GPUs that a process has tensors on, by its journal."""
+"""``hw.id`` of the GPUs on which a process has tensors, by its journal."""
 _NODE: Final = ""
 _SOON_S: Final = 1.0
 _QUICK_S: Final[Mapping[str, float]] = {"host": 0.4, "process": 0.4, GPUS: 0.9}
-"""Of /proc less than between two looks, of which a journal that fills up brings many more. A driver
-says what a GPU did in its last second; others and disks keep to their interval."""
+"""Intervals of quick readings. For /proc, less than between two looks; a journal that fills up
+causes many more. A driver reports a GPU's last second. Other sources and disks keep their interval.
+"""
 _QUICK_FOR_S: Final = 10.0
-"""Longer runs have two readings five seconds apart."""
+"""Duration of quick readings: longer runs have two readings five seconds apart."""
 _SECOND_WITHIN_S: Final = 0.85
-"""After the first reading: what CPUs did is known from the second one on. GPUs say it at once."""
+"""Time after the first reading: CPU rates need a second one. GPUs report them immediately."""
 
 
 class ReadingRounds:
-    """Reads the sources of a machine, one interval after the other."""
+    """Schedule that reads the sources of a machine, one interval after the other."""
 
     def __init__(
         self,
@@ -71,13 +72,13 @@ class ReadingRounds:
         self._owners: tuple[object, dict[str, str]] = (None, {})
 
     def hasten(self) -> None:
-        """There is somebody new: the next reading comes soon, with others that come meanwhile."""
+        """Schedule the next reading soon, for a new rank and others that start meanwhile."""
         self._due_s = min(self._due_s, self._clock() + _SOON_S)
 
     def step(self, mains: Mains, stepping: Collection[str] = ()) -> list[Read]:
-        """Begins what is due, and takes what is there; waits for nothing.
+        """Start due readings, and return completed ones, without waiting.
 
-        ``stepping`` are those of ``mains`` that have begun a step.
+        ``stepping`` are those of ``mains`` that have started a step.
         """
         now_s = self._clock()
         if not self._stepping.issuperset(stepping):
@@ -87,7 +88,7 @@ class ReadingRounds:
             if self._is_first:
                 self._is_first, self._quick_until_s = False, now_s + _SECOND_WITHIN_S
             self._due_s += self._interval_s
-            # What a stopped machine has missed is not made up for.
+            # Readings that a stopped machine has missed are not made up for.
             if self._due_s <= now_s:
                 self._due_s = now_s + self._interval_s
             self._want(mains, self._machine.sources.keys())
@@ -142,19 +143,20 @@ class ReadingRounds:
         used = self._used()
         views = self._machine.views()
         known = (devices, tuple(mains), used, views)
-        # Kept until one of them changes: passes are many, and who uses which GPU rarely changes.
+        # Cached until one of them changes: passes are many, and the assignment of GPUs rarely
+        # changes.
         if self._owners[0] != known:
             self._owners = (known, find_owners(devices, mains, used, self._proc, views))
         return self._owners[1]
 
     def close(self) -> None:
-        """Closes every source."""
+        """Close every source."""
         for source in self._machine.sources.values():
             source.close()
 
 
 def find_used(journals: Mapping[str, JournalState]) -> Used:
-    """What PyTorch's allocator says in each journal."""
+    """Return the GPUs with PyTorch allocations, by journal."""
     return {
         name: frozenset(
             value
@@ -174,12 +176,12 @@ def find_owners(
     proc: Path,
     views: Mapping[str, Sequence[Device]] | None = None,
 ) -> dict[str, str]:
-    """The journal of the rank that uses each device, by ``hw.id``.
+    """Return the journal of the rank that uses each device, by ``hw.id``.
 
-    A rank counts what it sees itself: ``views``, for those that do not see ``devices``. Of several
-    that claim one device it is the rank in the agent's own control group: where each task has a
-    container of its own, all count from zero, and the agent sees what its task sees. Else it is the
-    first rank.
+    A rank counts what it sees itself: ``views``, for those that do not see ``devices``. If several
+    ranks claim one device, the rank in the agent's own control group owns it: where each task has a
+    container of its own, all count from zero, and the agent sees what its task sees. Otherwise it
+    is the first rank.
     """
     claims: dict[str, list[str]] = {}
     for name, meta in sorted(mains.items(), key=lambda item: item[1].rank):

@@ -40,24 +40,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger("otel_mlperf.agent")
 
 Fullest = dict[int, tuple[int, int]]
-"""Bytes that waited and that there is room for, by process."""
+"""Waiting bytes and capacity in bytes, by process."""
 
 
 class ReadingSource(Protocol):
-    """A sensor that is asked and answers later, as ``TimedSensor``."""
+    """Interface of a sensor that is started and read later, as ``TimedSensor``."""
 
     def begin(self) -> bool:
-        """Begins a pass."""
+        """Start a pass."""
 
     def take(self) -> list[Measurement] | None:
-        """What it gave; None: not yet."""
+        """Return the result of the pass; None: not yet."""
 
     def close(self) -> None:
-        """Gives back what it holds."""
+        """Release resources."""
 
 
 class DirectSensor:
-    """A source that answers at once, and says how long that took."""
+    """Source that is read synchronously, and reports how long that took."""
 
     def __init__(self, name: str, sensor: Sensor) -> None:
         self._labels = {names.SAMPLER: name}
@@ -65,15 +65,15 @@ class DirectSensor:
         self._broken = False
 
     def begin(self) -> bool:
-        """Nothing waits."""
+        """Return True, because a pass never waits."""
         return True
 
     def take(self) -> list[Measurement]:
-        """One pass."""
+        """Read once."""
         began_s = time.perf_counter()
         try:
             measured = self._sensor.read()
-        except Exception:  # noqa: BLE001 - the agent has more to do than to read sensors
+        except Exception:  # noqa: BLE001 - a sensor must not stop the agent
             if not self._broken:
                 _log.exception("a pass of the %s sensor failed", self._labels[names.SAMPLER])
             self._broken, measured = True, []
@@ -81,14 +81,14 @@ class DirectSensor:
         return [*measured, Measurement(names.SAMPLER_DURATION.name, self._labels, took_s)]
 
     def close(self) -> None:
-        """Closes the sensor."""
+        """Close the sensor."""
         self._sensor.close()
 
 
 class HealthSensor:
-    """The agent's own CPU time and memory, and the journals of the ranks.
+    """Sensor of the agent's own CPU time and memory, and of the journals of the ranks.
 
-    Where the agent is a thread of the program its memory is not known apart.
+    If the agent is a thread of the program, its memory is not known separately.
     """
 
     def __init__(self, fullest: Callable[[], Fullest]) -> None:
@@ -97,7 +97,7 @@ class HealthSensor:
         self._process = read_psutil("Process")
 
     def read(self) -> list[Measurement]:
-        """What is so now; ``fullest`` is asked once."""
+        """Read the current values; ``fullest`` is called once."""
         measured = self._of_process() if self._is_process else self._of_thread()
         for pid, (waited, room) in self._fullest().items():
             measured.append(Measurement(names.JOURNAL_USAGE.name, {}, waited, pid))
@@ -123,24 +123,24 @@ class HealthSensor:
         return [Measurement(names.AGENT_CPU_TIME.name, {}, time.thread_time())]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing; no resource is open."""
 
 
 @dataclass
 class SensorSet:
-    """What can be read here."""
+    """Set of the sources that can be read here."""
 
     sources: dict[str, ReadingSource] = field(default_factory=dict)
     devices: Callable[[], Sequence[Device]] = tuple
     """The accelerators found so far."""
     views: Callable[[], Mapping[str, Sequence[Device]]] = dict
-    """What ranks see that do not see what the agent sees, by their journals."""
+    """GPUs of ranks that see others than the agent, by their journals."""
     metrics: dict[str, Callable[[], Sequence[Metric]]] = field(default_factory=dict)
-    """By source what it says that ``names`` does not: of sensors of other packages."""
+    """Metrics that ``names`` lacks, by source: of sensors of other packages."""
     pids: frozenset[int] = frozenset()
-    """The training processes that there are now, for sensors that want to know; replaced whole."""
+    """Current training processes, for sensors that need them; replaced as a whole."""
     loop_threads: Mapping[int, int] = field(default_factory=dict)
-    """The thread of each in which its loop runs, where that is known; replaced whole."""
+    """Thread in which the loop of each process runs, if known; replaced as a whole."""
 
 
 def this_machine(
@@ -152,7 +152,7 @@ def this_machine(
     proc: Path = PROC,
     sys: Path = SYS,
 ) -> SensorSet:
-    """The sensors that ``options`` ask for; ``journals`` is the folder in which samplers tell."""
+    """Make the sensors that ``options`` select; ``journals`` is the folder of samplers' files."""
     machine = SensorSet()
     level = options.readings
     if level == "none":
