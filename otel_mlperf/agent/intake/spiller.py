@@ -26,7 +26,7 @@ class Spiller(threading.Thread):
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Context during which the agent works."""
+        """Mark the agent as working for the duration of the context."""
         self._at_work.set()
         try:
             yield

@@ -59,7 +59,7 @@ _MOST_SPANS: Final = 2_500
 
 
 def look_interval_s(readings_s: float) -> float:
-    """Return the time between two looks: half a second, or the readings' interval, down to 0.1 s."""
+    """Return the time between two looks: half a second, or the readings' interval down to 0.1 s."""
     return min(LOOK_S, max(GLANCE_S, readings_s))
 
 

@@ -16,14 +16,14 @@ from otel_mlperf.names import Metric
 
 
 class Joined(msgspec.Struct, array_like=True, tag="joined", frozen=True):
-    """A journal was found."""
+    """Event: a journal was found."""
 
     journal: str
     meta: JournalMeta
 
 
 class Named(msgspec.Struct, array_like=True, tag="named", frozen=True):
-    """Entries that a journal has registered: number to content."""
+    """Event: entries that a journal has registered, number to content."""
 
     journal: str
     entries: dict[int, list[Any]]
@@ -32,7 +32,7 @@ class Named(msgspec.Struct, array_like=True, tag="named", frozen=True):
 
 
 class Polled(msgspec.Struct, array_like=True, tag="polled", frozen=True):
-    """Rows taken from a journal, and where the next look starts."""
+    """Event: rows read from a journal, and where the next look starts."""
 
     journal: str
     next: int
@@ -45,7 +45,7 @@ class Polled(msgspec.Struct, array_like=True, tag="polled", frozen=True):
 
 
 class Left(msgspec.Struct, array_like=True, tag="left", frozen=True):
-    """A journal ended: its process is gone, or its run was stopped.
+    """Event: a journal ended, because its process is gone or its run was stopped.
 
     ``open`` contains the sections that were open at the end; ``cells`` and ``words`` as in Seen.
     """
@@ -88,7 +88,7 @@ class SensorReading(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Read(msgspec.Struct, array_like=True, tag="read", frozen=True):
-    """A source was read: a previous reading that is absent now has ended."""
+    """Event: a source was read; a previous reading that is absent now has ended."""
 
     source: str
     unix_ns: int
@@ -98,7 +98,7 @@ class Read(msgspec.Struct, array_like=True, tag="read", frozen=True):
 
 
 class WarningHeld(msgspec.Struct, array_like=True, tag="held", frozen=True):
-    """A warning was seen to hold, again or for the first time."""
+    """Event: a warning was seen to hold, again or for the first time."""
 
     id: str
     """Id of its row in the table of findings."""
@@ -114,7 +114,7 @@ class WarningHeld(msgspec.Struct, array_like=True, tag="held", frozen=True):
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
-    """All earlier events are to be processed now: once a second, and when a run ends."""
+    """Event: all earlier events are to be processed now, once a second and when a run ends."""
 
     monotonic_ns: int
     unix_ns: int
@@ -124,7 +124,7 @@ class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
 
 
 class WindowConverted(msgspec.Struct, array_like=True, tag="converted", frozen=True):
-    """A profiler window was converted: its spans are in the store, its requests are in a file."""
+    """Event: a profiler window was converted to spans in the store and requests in a file."""
 
     window: str
     """File name of its description."""

@@ -85,7 +85,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.spans_per_rank, room) if rank in chosen else 1
 
     def spans_of_window(self, window: Window) -> tuple[int, dict[str, int]]:
-        """Return a window's maximum number of spans in the run's trace, and in its steps' traces."""
+        """Return a window's maximum number of spans in the run's trace and in its steps' traces."""
         by_trace = {
             step.trace: self.spans_of_step(
                 window.rank, window.world_size, bytes.fromhex(step.trace), EVERY
