@@ -31,30 +31,31 @@ _LEAST_SHARE: Final = 0.4
 
 
 class Outcome(StrEnum):
-    """What the sender does next."""
+    """Outcome of a request, which determines what the sender does next."""
 
     DELIVERED = "delivered"
     RETRY = "retry"
-    """Keep it and send it again later."""
+    """The request must be kept and sent again later."""
     REJECTED = "rejected"
-    """The server cannot read something in it: halve it to isolate that."""
+    """The server cannot read an item of the request, which must be halved to isolate the item."""
     TOO_LARGE = "too_large"
-    """Halve it."""
+    """The request must be halved."""
     UNAUTHORIZED = "unauthorized"
-    """Keep it; somebody has to change the headers or the server."""
+    """The request must be kept until the headers or the server are changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """The outcome of one request."""
+    """Outcome of one request, with its reason."""
 
     outcome: Outcome
     reason: str = ""
-    """For people: what was tried, what came back; free of secrets. Of a delivery: its warning."""
+    """Text for people: what was tried, what came back; free of secrets. For a delivery: its
+    warning."""
     rejected: int = 0
-    """Spans or points of a delivered request that the server did not take."""
+    """Number of spans or points of a delivered request that the server did not accept."""
     after_s: float | None = None
-    """The rest that the server asked for, 60 s at most."""
+    """The wait that the server requested, at most 60 s."""
 
 
 _BY_STATUS: Final = {
@@ -73,7 +74,7 @@ _ADVICE: Final = {
 
 
 class OtlpClient(Protocol):
-    """Sends one signal's requests over some protocol; for use by one thread."""
+    """Interface of a client that sends one signal's requests over some protocol, for one thread."""
 
     def post(self, body: bytes) -> ServerAnswer:
         """Send one encoded request and return its outcome; raises nothing."""
@@ -83,9 +84,9 @@ class OtlpClient(Protocol):
 
 
 class Client:
-    """Sends one signal's requests over HTTP; for use by one thread.
+    """Client that sends one signal's requests over HTTP, for one thread.
 
-    Looking up a host name is up to the system's resolver and outside the deadline.
+    The system's resolver looks up host names, outside the deadline.
     """
 
     def __init__(self, settings: SignalSettings, now: Callable[[], float] = time.time) -> None:
@@ -101,14 +102,15 @@ class Client:
         self._words = Words(settings)
 
     def post(self, body: bytes) -> ServerAnswer:
-        """Send one encoded request and say what became of it; raises nothing."""
-        # The fastest level, and no time inside: sent again, the same request is the same bytes.
+        """Send one encoded request and return its outcome; raise nothing."""
+        # The fastest level, and no time stamp inside: a retry of the same request sends the same
+        # bytes.
         if self._settings.gzip:
             body = gzip.compress(body, 1, mtime=0)
         try:
             reply = self._transport.post(body, self._headers)
-        # Whether the server has taken it is not known. Sent again it is the same bytes, and spans
-        # have the same ids: servers know them.
+        # It is not known whether the server has accepted it. A retry sends the same bytes, and
+        # spans have the same ids: servers recognize them.
         except (OSError, HTTPException, ValueError) as error:
             why = self._words.why(error)
             return ServerAnswer(Outcome.RETRY, f"{self._settings.endpoint}: {why}")
@@ -147,20 +149,24 @@ class Client:
 
 
 class Backoff:
-    """Waits that grow from one second to five, each shortened by chance to 40 % at least.
+    """Backoff of retries: waits that grow from one to five seconds, with random shortening.
 
-    The chance keeps a thousand agents from returning to a restarted collector at one moment; the
-    upper end keeps the first delivery within five seconds of its return. What the server itself
-    asks for is a lower bound.
+    Each wait is randomly shortened to 40 % at least. The randomness keeps a thousand agents from
+    returning to a restarted collector at one moment. The upper end keeps the first delivery within
+    five seconds of its return. The wait that the server itself requests is a lower bound.
     """
 
     def __init__(self, chance: Callable[[], float] | None = None) -> None:
-        # Never the shared generator: where the agent is a thread, it is the user's.
+        # Never the shared generator: where the agent is a thread, that one belongs to the user's
+        # program.
         self._chance = chance or random.Random().random
         self._failures = 0
 
     def failed(self, after_s: float | None = None) -> float:
-        """Note a failure, after which the server wants ``after_s`` of rest; the seconds to wait."""
+        """Record a failure, after which the server requests ``after_s``.
+
+        Return the seconds to wait.
+        """
         most = min(_FIRST_S * _FACTOR ** min(self._failures, 16), _MOST_S)
         share = _LEAST_SHARE + (1 - _LEAST_SHARE) * self._chance()
         wait = most * share if after_s is None else after_s + most * (share - _LEAST_SHARE)
@@ -168,15 +174,15 @@ class Backoff:
         return wait
 
     def succeeded(self) -> None:
-        """Note a success: the next failure begins at one second again."""
+        """Record a success: the next failure starts at one second again."""
         self._failures = 0
 
 
 def partial_success(body: bytes) -> tuple[int, str]:
-    """Rejected items and message of an export response; those of traces and metrics agree.
+    """Return rejected items and message of an export response; those of traces and metrics agree.
 
     Raises:
-        ValueError: if the body is not one.
+        ValueError: the body is not one.
     """
     rejected, message = 0, ""
     for field, kind, value in wire.fields(body):
@@ -193,7 +199,7 @@ def partial_success(body: bytes) -> tuple[int, str]:
 
 
 def _error_message(reply: Reply) -> str:
-    """The words of a refusal: a google.rpc.Status, or text."""
+    """Return the message of a refusal: a google.rpc.Status, or text."""
     if "protobuf" not in reply.headers.get("content-type", ""):
         return reply.body[: 2 * WORDS_MOST].decode("utf-8", "replace")
     try:

@@ -28,7 +28,7 @@ EXPORTER_GROUPS: Final[dict[Signal, str]] = {
     "traces": "opentelemetry_traces_exporter",
     "metrics": "opentelemetry_metrics_exporter",
 }
-"""Entry points by which packages offer exporters of the OpenTelemetry SDK."""
+"""Groups of entry points by which packages provide exporters of the OpenTelemetry SDK."""
 _TIMEOUT_S: Final = 10.0
 _LEAST_TIMEOUT_MS: Final = 100
 _GRPC: Final = "grpc"
@@ -43,34 +43,34 @@ _FRAMING: Final = frozenset({
     "connection", "content-encoding", "content-length", "content-type", "expect", "host",
     "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
-"""Headers that say where a request ends or how it is to be read: the client's alone."""
+"""Headers that define where a request ends or how it is to be read. Only the client sets them."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """How one server is reached."""
+    """Settings of the connection to one server."""
 
     endpoint: str
     """A URL without login and query: safe to show."""
     query: str = field(default="", repr=False)
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     timeout_s: float = _TIMEOUT_S
-    """For a whole request, from connecting to the last byte of the answer."""
+    """Deadline of a whole request, from connecting to the last byte of the answer."""
     certificate: str | None = None
     """File with the authorities to trust instead of the system's."""
     client_certificate: str | None = None
     client_key: str | None = None
     is_verified: bool = True
-    """Whether its certificate is looked at."""
+    """Whether its certificate is verified."""
     is_grpc: bool = False
-    """Whether it speaks gRPC; otherwise HTTP."""
+    """Whether it uses gRPC; otherwise HTTP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalSettings(ServerSettings):
-    """How one signal is sent; ``endpoint`` is the signal's."""
+    """Settings of the delivery of one signal; ``endpoint`` is the signal's."""
 
     signal: Signal
     gzip: bool = True
@@ -78,25 +78,25 @@ class SignalSettings(ServerSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSettings:
-    """What the standard variables say of metrics beside where they go."""
+    """Settings of metrics in the standard variables, besides their endpoint."""
 
     explicit_buckets: bool = False
-    """Histograms have explicit buckets instead of exponential ones."""
+    """Whether histograms have explicit buckets instead of exponential ones."""
     temporality: Temporality = "cumulative"
     exemplars: bool = True
-    """Whether histograms lead to spans that are sent."""
+    """Whether histograms have exemplars, which refer to spans that are sent."""
     interval_s: float | None = None
-    """How often metrics go out; None: not said."""
+    """Interval of the export of metrics; None: not set."""
 
 
 def read_settings(
     environ: Mapping[str, str], signal: Signal, endpoint: str | None = None
 ) -> tuple[SignalSettings | None, list[str]]:
-    """How to send ``signal``, or None where no endpoint is set; and what is wrong with variables.
+    """Read the settings of ``signal``, or None without an endpoint; and warnings about variables.
 
     Args:
         environ: the environment variables.
-        signal: whose own variables beat the general ones.
+        signal: its own variables override the general ones.
         endpoint: used as ``OTEL_EXPORTER_OTLP_ENDPOINT`` in place of the endpoint variables.
     """
     environ, warnings = declare(environ)
@@ -121,13 +121,13 @@ def read_settings(
 
 
 def read_exporters(environ: Mapping[str, str], signal: Signal) -> list[str]:
-    """The exporters of the SDK that a signal's variable lists beside ``otlp`` and ``none``."""
+    """Return the SDK exporters that a signal's variable lists besides ``otlp`` and ``none``."""
     listed = _listed(declare(environ)[0], signal)
     return [name for name in listed if name.lower() not in ("otlp", "none")]
 
 
 def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, list[str]]:
-    """What the standard variables say of metrics, and what is wrong with them."""
+    """Read the settings of metrics from the standard variables, with warnings about them."""
     environ, warnings = declare(environ)
     words = {name: environ.get(name, "").strip() for name in (_AGGREGATION, _TEMPORALITY)}
     kind = words[_AGGREGATION].lower()
@@ -157,17 +157,17 @@ def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, li
 
 
 def basic_login(name: str, password: str) -> str:
-    """The value of the header that says who asks."""
+    """Return the value of the header of a basic login."""
     return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"
 
 
 def is_in_the_clear(url: SplitResult) -> bool:
-    """Whether others can read on the way what is sent there."""
+    """Return whether requests to a URL can be read by other machines on the way."""
     return url.scheme != "https" and not _is_loopback(url.hostname or "")
 
 
 def port_hint(endpoint: str, *, is_grpc: bool) -> str:
-    """Advice where an endpoint has the usual port of the other protocol; empty where not."""
+    """Return advice if an endpoint has the usual port of the other protocol; otherwise empty."""
     chosen, other = (_GRPC, _HTTP) if is_grpc else (_HTTP, _GRPC)
     url = urlsplit(endpoint)
     if url.port != _PORTS[other]:
@@ -180,7 +180,7 @@ def port_hint(endpoint: str, *, is_grpc: bool) -> str:
 
 
 class _SettingReader:
-    """Reads one signal's variables and collects what is wrong with them."""
+    """Reader of one signal's variables, which collects warnings about them."""
 
     def __init__(self, environ: Mapping[str, str], signal: Signal) -> None:
         self._environ = environ
@@ -189,7 +189,7 @@ class _SettingReader:
         self.is_grpc = False
 
     def _find(self, name: str) -> tuple[str, str]:
-        """The variable that decides, and its value; the general one and "" if none is set."""
+        """Return the deciding variable and its value; the general one and "" if none is set."""
         general = f"OTEL_EXPORTER_OTLP_{name}"
         own = f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{name}"
         for variable in (own, general):
@@ -199,7 +199,7 @@ class _SettingReader:
         return general, ""
 
     def url(self, endpoint: str | None) -> SplitResult | None:
-        """Where the signal goes, login and query included; None: nowhere."""
+        """Return the URL of the signal, login and query included; None: it is not sent."""
         exporter = self._exporter()
         variable, value = self._find("ENDPOINT")
         if endpoint is not None:
@@ -210,7 +210,7 @@ class _SettingReader:
         local = _LOCAL[_GRPC if self.is_grpc else _HTTP]
         url = _split(self._with_scheme(value or local))
         if url is None:
-            # What is no URL may still hold a login in front, or a key behind.
+            # An invalid URL may still contain a login in front, or a key behind.
             harmless = value.rpartition("@")[2].partition("?")[0]
             self.warnings.append(
                 f"{variable}={harmless} is not a URL like {local}: {self._signal} are not sent"
@@ -221,15 +221,15 @@ class _SettingReader:
         return _server(url) if self.is_grpc else self._with_path(variable, url)
 
     def _with_path(self, variable: str, url: SplitResult) -> SplitResult:
-        """The URL of the signal over HTTP."""
+        """Return the URL of the signal over HTTP."""
         if variable.endswith(f"{self._signal.upper()}_ENDPOINT"):
             return url._replace(path=url.path or "/")
         return url._replace(path=f"{url.path.rstrip('/')}/v1/{self._signal}")
 
     def _exporter(self) -> str:
-        """What OTEL_TRACES_EXPORTER or its twin says: otlp, none, or nothing.
+        """Return the effective exporter of the signal's variable: otlp, none, or empty.
 
-        Nothing is sent by OTLP where exporters are listed and it is none of them.
+        Nothing is sent by OTLP if exporters are listed and OTLP is not among them.
         """
         if others := read_exporters(self._environ, self._signal):
             from importlib.metadata import entry_points
@@ -245,7 +245,10 @@ class _SettingReader:
         return "otlp" if "otlp" in listed else "none" if listed else ""
 
     def _asks_for_grpc(self) -> bool:
-        """Whether the signal goes by gRPC; warns of other protocols and of a missing library."""
+        """Return whether the signal is sent by gRPC.
+
+        Warn of other protocols and a missing library.
+        """
         variable, protocol = self._find("PROTOCOL")
         protocol = protocol.lower()
         if protocol not in ("", *_PORTS):
@@ -261,18 +264,24 @@ class _SettingReader:
         return protocol == _GRPC
 
     def _with_scheme(self, address: str) -> str:
-        """The address, which over gRPC may lack its scheme: then ..._INSECURE decides on TLS."""
+        """Return the address with a scheme.
+
+        Over gRPC it may lack one: then ..._INSECURE decides on TLS.
+        """
         if not self.is_grpc or "/" in address:
             return address
         return f"{'http' if self._is_insecure()[1] else 'https'}://{address}"
 
     def _is_insecure(self) -> tuple[str, bool]:
-        """The variable that decides whether secrets may cross the network unencrypted."""
+        """Return the deciding variable, and whether secrets may cross the network unencrypted."""
         variable, value = self._find("INSECURE")
         return variable, value.lower() == "true"
 
     def headers(self, url: SplitResult) -> dict[str, str]:
-        """The headers to send, a URL's login as one; none over plain http to another machine."""
+        """Return the headers to send, including a URL's login.
+
+        Over plain http to another machine no headers are sent.
+        """
         variable, value = self._find("HEADERS")
         headers = self._parse_headers(variable, value)
         if url.username is not None:
@@ -307,7 +316,10 @@ class _SettingReader:
         return headers
 
     def timeout_s(self) -> float:
-        """The deadline of a request; a few milliseconds are taken for seconds meant otherwise."""
+        """Return the deadline of a request.
+
+        A few milliseconds are treated as a mistake for seconds.
+        """
         variable, value = self._find("TIMEOUT")
         milliseconds = _positive(value)
         if milliseconds is not None and milliseconds >= _LEAST_TIMEOUT_MS:
@@ -320,14 +332,14 @@ class _SettingReader:
         return _TIMEOUT_S
 
     def gzip(self) -> bool:
-        """Whether bodies are compressed; so they are unless somebody says no."""
+        """Return whether bodies are compressed (default: yes)."""
         variable, value = self._find("COMPRESSION")
         if value.lower() not in ("", "gzip", "none"):
             self.warnings.append(f"{variable}={value} is not known: gzip is used")
         return value.lower() != "none"
 
     def file(self, name: str, *, private: bool = False) -> str | None:
-        """A file's path, kept even if it cannot be read: then nothing is sent, not less safely."""
+        """Return a file's path, also if it cannot be read: then nothing is sent, never less safely."""
         variable, path = self._find(name)
         if not path:
             return None
@@ -356,12 +368,12 @@ def _split(value: str) -> SplitResult | None:
 
 
 def _shown(url: SplitResult) -> str:
-    """The URL without login, query and fragment."""
+    """Return the URL without login, query and fragment."""
     return url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _server(url: SplitResult) -> SplitResult:
-    """The URL without a path, which gRPC has no use for, and with a port."""
+    """Return the URL without a path, which gRPC does not use, and with a port."""
     port = url.port or (443 if url.scheme == "https" else _PORTS[_GRPC])
     return _at_port(url, port)._replace(path="", query="", fragment="")
 

@@ -20,14 +20,14 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\ufffd]+")
 
 
 class Words:
-    """Of exchanges with one server."""
+    """Descriptions of exchanges with one server."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._secrets = _secrets(settings)
 
     def why(self, error: Exception) -> str:
-        """Why there was no answer."""
+        """Return why there was no answer."""
         match error:
             case TimeoutError():
                 why = f"no complete answer within {self._settings.timeout_s:g} s"
@@ -42,20 +42,20 @@ class Words:
         return self.clean(why + self.port_advice())
 
     def port_advice(self) -> str:
-        """In brackets, what to do where the port is the usual one of the other protocol."""
+        """Return advice in brackets if the port is the usual one of the other protocol."""
         hint = port_hint(self._settings.endpoint, is_grpc=self._settings.is_grpc)
         return f" ({hint})" if hint else ""
 
     def clean(self, words: str) -> str:
-        """A stranger's words, short, on one line, and with none of our secrets echoed."""
-        # Longest first, so that a part that is a secret too leaves no rest of the whole.
+        """Return a foreign text, short, on one line, and with none of our secrets echoed."""
+        # Longest first, so that a part that is a secret too leaves no rest of the whole secret.
         for secret in self._secrets:
             words = words.replace(secret, "***")
         return _UNPRINTABLE.sub(" ", words)[:WORDS_MOST].strip()
 
 
 def retry_after(value: str | None, now: float) -> float | None:
-    """Seconds to wait, of a number of seconds or an HTTP date; a minute at most."""
+    """Return the seconds to wait, from a number of seconds or an HTTP date; at most a minute."""
     if value is None:
         return None
     try:
@@ -68,13 +68,13 @@ def retry_after(value: str | None, now: float) -> float | None:
 
 
 def bounded_wait(seconds: float) -> float:
-    """The seconds that a server asks for; a minute at most."""
-    # Bounded before it is a float: there is none of four hundred digits.
+    """Bound the seconds that a server requests to at most a minute."""
+    # Bounded before the conversion: a float cannot have four hundred digits.
     return float(min(max(seconds, 0), _WAIT_MOST_S))
 
 
 def _secrets(settings: ServerSettings) -> list[str]:
-    """What must not show, longest first: header values, their parts, and the URL's query."""
+    """Return all secrets, longest first: header values, their parts, and the URL's query."""
     values = [*settings.headers.values(), settings.query]
     parts = [part for value in values for part in (value, *value.split(), *value.split("="))]
     return sorted({part for part in parts if len(part) >= _SECRET_LEAST}, key=len, reverse=True)

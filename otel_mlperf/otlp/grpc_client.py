@@ -40,13 +40,13 @@ _BY_CODE: Final = {
     "PERMISSION_DENIED": Outcome.UNAUTHORIZED,
 }
 _BY_WORDS: Final = {
-    # The same codes are used by overloaded servers. grpcio says ``CLIENT`` of an answer.
+    # Overloaded servers use the same codes. grpcio writes ``CLIENT`` about an answer.
     "RESOURCE_EXHAUSTED": (
         re.compile("^(?!.*CLIENT:).*message.*(larger than max|exceeds (the )?max)", re.IGNORECASE),
         Outcome.TOO_LARGE,
     ),
     "OUT_OF_RANGE": (re.compile("message length too large"), Outcome.TOO_LARGE),
-    # Servers in Go, Python, Rust and Java, of requests that they cannot parse.
+    # Messages of servers in Go, Python, Rust and Java about requests that they cannot parse.
     "INTERNAL": (
         re.compile(
             "error unmarshalling request|Exception deserializing request"
@@ -62,7 +62,7 @@ _HEADERS: Final = "check OTEL_EXPORTER_OTLP_HEADERS"
 
 
 class GrpcClient:
-    """Sends one signal's requests over gRPC; for use by one thread."""
+    """Client that sends one signal's requests over gRPC, for one thread."""
 
     def __init__(self, settings: SignalSettings) -> None:
         self._settings = settings
@@ -70,7 +70,7 @@ class GrpcClient:
         self._channel: Any = None
 
     def post(self, body: bytes) -> ServerAnswer:
-        """Send one encoded request and return its outcome; raises nothing."""
+        """Send one encoded request and return its outcome; raise nothing."""
         try:
             grpc = _load()
         except ImportError:
@@ -79,7 +79,7 @@ class GrpcClient:
             return self._accepted(self._export(grpc, body))
         except grpc.RpcError as error:
             return self._refused(error)
-        # Certificates that cannot be read, headers that gRPC cannot carry.
+        # Raised for certificates that cannot be read, and headers that gRPC cannot send.
         except (OSError, ValueError, TypeError) as error:
             return self._failed(self._words.why(error))
 
@@ -126,7 +126,10 @@ class GrpcClient:
         return ""
 
     def _failed(self, why: str, after_s: float | None = None) -> ServerAnswer:
-        """Try again later, over a new connection: an old one waits ever longer before it tries."""
+        """Return a retry over a new connection.
+
+        An old connection waits ever longer before it tries.
+        """
         self.close()
         reason = f"{self._settings.endpoint}: {why}{self._words.port_advice()}"
         return ServerAnswer(Outcome.RETRY, reason, after_s=after_s)
@@ -143,7 +146,7 @@ def _load() -> Any:
     try:
         import grpc
     finally:
-        # Read once, by the import. Programs that this process starts have their own.
+        # Read once, by the import. Child processes of this process set their own.
         if given is None:
             os.environ.pop(_VERBOSITY, None)
     return grpc
@@ -151,7 +154,7 @@ def _load() -> Any:
 
 def _connect(grpc: Any, settings: SignalSettings) -> Any:
     url = urlsplit(settings.endpoint)
-    # With the scheme, so that no host name is taken for one: ``dns``, ``unix``, ``xds``.
+    # With the scheme, so that no host name is mistaken for a scheme: ``dns``, ``unix``, ``xds``.
     target = f"dns:///{url.netloc}"
     if url.scheme != "https":
         return grpc.insecure_channel(target, _OPTIONS)
@@ -159,7 +162,7 @@ def _connect(grpc: Any, settings: SignalSettings) -> Any:
 
 
 def _credentials(grpc: Any, settings: SignalSettings) -> Any:
-    # Checked first by ``ssl``, which names what is wrong with a file; grpcio does not.
+    # Checked first by ``ssl``, which reports what is wrong with a file; grpcio does not.
     tls_context(settings)
     certificate = settings.client_certificate
     # grpcio aborts the process where a certificate comes without a key.
@@ -181,7 +184,7 @@ def _outcome(code: str, details: str) -> Outcome:
 
 
 def _retry_delay_s(error: Any) -> float | None:
-    """The wait that a server asks for by a ``google.rpc.RetryInfo``, a minute at most."""
+    """Return the wait that a server requests by a ``google.rpc.RetryInfo``, at most a minute."""
     try:
         for key, status in error.trailing_metadata() or ():
             if key == "grpc-status-details-bin":

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 MAX_SCALE = 20
 MAX_BUCKETS = 160
 FINEST_SENT = 8
-"""Prometheus has no finer buckets. It merges those that are, and moves counts beside empty ones by
-a bucket (3.15): the next point then looks as if the histogram had begun anew."""
+"""Finest scale that is sent. Prometheus has no finer buckets. It merges finer ones, and moves
+counts next to empty buckets by a bucket (3.15): the next point then looks as if the histogram had
+restarted."""
 DEFAULT_BOUNDS = tuple(0.001 * 2**i for i in range(17))
 """From a millisecond to a minute, in seconds."""
 
@@ -32,10 +33,10 @@ _SMALLEST = float(np.finfo(np.float64).tiny)
 
 
 class ExponentialBuckets(Struct, tag="exponential"):
-    """The base-2 exponential histogram of the OpenTelemetry specification.
+    """Base-2 exponential histogram of the OpenTelemetry specification.
 
-    It starts at the finest scale and halves its resolution whenever the values would need more
-    than ``MAX_BUCKETS`` buckets.
+    It starts at the finest scale. It halves its resolution whenever the values would need more than
+    ``MAX_BUCKETS`` buckets.
     """
 
     count: int = 0
@@ -64,16 +65,16 @@ class ExponentialBuckets(Struct, tag="exponential"):
         high = int(indices.max()) >> (MAX_SCALE - self.scale)
         self._make_room(low, high)
         indices = (indices >> (MAX_SCALE - self.scale)) - self.offset
-        # A step for each bucket that is met, not for each value: there are 160 at most.
+        # One iteration per distinct bucket, not per value: at most 160.
         for place, more in zip(*np.unique(indices, return_counts=True), strict=True):
             self.counts[place] += int(more)
 
     def _make_room(self, low: int, high: int) -> None:
-        """Have buckets for the indices ``low`` to ``high`` of the current scale."""
+        """Extend the buckets to the indices ``low`` to ``high`` of the current scale."""
         if self.counts:
             low = min(low, self.offset)
             high = max(high, self.offset + len(self.counts) - 1)
-        # Shifting an index by one is exactly merging two buckets, so no value is looked at again.
+        # Shifting an index by one is exactly merging two buckets, so no value is needed again.
         halvings = 0
         while (high >> halvings) - (low >> halvings) >= MAX_BUCKETS:
             halvings += 1
@@ -101,7 +102,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
         time_ns: int,
         exemplars: Sequence[Exemplar] = (),
     ) -> ExponentialPoint:
-        """The histogram as it is now, to be sent."""
+        """Return the current histogram as a point to send."""
         sent = replace(self)
         sent._downscale(max(0, self.scale - FINEST_SENT))
         return ExponentialPoint(
@@ -121,7 +122,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
 
 
 class ExplicitBuckets(Struct, tag="explicit"):
-    """A histogram with given bounds; a value equal to a bound is below it."""
+    """Histogram with given bounds; a value equal to a bound is below it."""
 
     count: int = 0
     sum: float = 0.0
@@ -150,7 +151,7 @@ class ExplicitBuckets(Struct, tag="explicit"):
         time_ns: int,
         exemplars: Sequence[Exemplar] = (),
     ) -> HistogramPoint:
-        """The histogram as it is now, to be sent."""
+        """Return the current histogram as a point to send."""
         return HistogramPoint(
             attributes=attributes,
             start_ns=start_ns,
@@ -189,10 +190,10 @@ def _most(before: float | None, other: float | None) -> float | None:
 
 
 def _indices(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Each value's bucket at ``MAX_SCALE``; ``>> n`` gives the one ``n`` scales below.
+    """Return each value's bucket at ``MAX_SCALE``; ``>> n`` gives the one ``n`` scales below.
 
-    The logarithm is taken of the mantissa alone, which keeps it exact to 1e-10 of a bucket at the
-    finest scale. Powers of two are upper bounds, and so belong to the bucket below.
+    The logarithm is computed of the mantissa alone, which keeps it exact to 1e-10 of a bucket at
+    the finest scale. Powers of two are upper bounds, and so belong to the bucket below.
     """
     mantissa, exponent = np.frexp(np.maximum(values, _SMALLEST))
     size = 1 << MAX_SCALE

@@ -24,7 +24,7 @@ _Point = TypeVar("_Point")
 
 
 class Exemplar(Struct, frozen=True):
-    """A measured value with the span that it came from."""
+    """Exemplar: a measured value with the span that it came from."""
 
     value: float
     time_ns: int
@@ -33,19 +33,19 @@ class Exemplar(Struct, frozen=True):
 
 
 class NumberPoint(Struct, frozen=True, kw_only=True):
-    """The value of a counter or gauge at a time."""
+    """Point with the value of a counter or gauge at a time."""
 
     attributes: Mapping[str, object]
     start_ns: int = 0
-    """When the series began; 0 for a gauge, which has no beginning."""
+    """Start of the series; 0 for a gauge, which has no start."""
     time_ns: int
     value: float | None
-    """An ``int`` is sent as an integer; None says that the series has no value any more."""
+    """An ``int`` is sent as an integer; None ends the series."""
     exemplars: Sequence[Exemplar] = ()
 
 
 class HistogramPoint(Struct, frozen=True, kw_only=True):
-    """A distribution over buckets with given bounds, each upper bound inside its bucket."""
+    """Point with a distribution over given bounds, each upper bound inside its bucket."""
 
     attributes: Mapping[str, object]
     start_ns: int
@@ -61,7 +61,7 @@ class HistogramPoint(Struct, frozen=True, kw_only=True):
 
 
 class ExponentialPoint(Struct, frozen=True, kw_only=True):
-    """A distribution over buckets ``(base**i, base**(i+1)]`` with ``base = 2**2**-scale``."""
+    """Point with a distribution over buckets ``(base**i, base**(i+1)]`` (base: 2**2**-scale)."""
 
     attributes: Mapping[str, object]
     start_ns: int
@@ -79,13 +79,13 @@ class ExponentialPoint(Struct, frozen=True, kw_only=True):
 
 
 class GaugePoints(Struct, frozen=True):
-    """Values that are right at their time."""
+    """Points of a gauge, each valid at its time."""
 
     points: Sequence[NumberPoint]
 
 
 class SumPoints(Struct, frozen=True):
-    """Totals since each point's start."""
+    """Points of a total since each point's start."""
 
     points: Sequence[NumberPoint]
     monotonic: bool = True
@@ -94,14 +94,14 @@ class SumPoints(Struct, frozen=True):
 
 
 class HistogramPoints(Struct, frozen=True):
-    """Distributions over explicit buckets."""
+    """Points of a histogram with explicit buckets."""
 
     points: Sequence[HistogramPoint]
     is_delta: bool = False
 
 
 class ExponentialPoints(Struct, frozen=True):
-    """Distributions over exponential buckets: native histograms in Prometheus."""
+    """Points of a histogram with exponential buckets: native histograms in Prometheus."""
 
     points: Sequence[ExponentialPoint]
     is_delta: bool = False
@@ -111,7 +111,7 @@ Data = GaugePoints | SumPoints | HistogramPoints | ExponentialPoints
 
 
 class MetricData(Struct, frozen=True):
-    """All points of one metric of one resource."""
+    """Points of one metric of one resource."""
 
     name: str
     unit: str
@@ -126,7 +126,7 @@ def encode_metrics(
     schema_url: str = "",
     scope_schema_url: str | None = None,
 ) -> bytes:
-    """A whole request; the arguments beside ``metrics`` are those of ``wire.envelope``."""
+    """Encode a whole request; the arguments besides ``metrics`` are those of ``wire.envelope``."""
     items = b"".join(wire.block(2, _metric(metric)) for metric in metrics)
     before, after = wire.envelope(resource, scope, len(items), schema_url, scope_schema_url)
     return before + items + after
@@ -154,8 +154,8 @@ def _points(encode: Callable[[_Point], bytes], points: Sequence[_Point]) -> byte
     return b"".join(wire.block(1, encode(point)) for point in points)
 
 
-# The numbers below are the fields in opentelemetry/proto/metrics/v1. Times, count and sum agree in
-# all kinds of points; attributes, exemplars, minimum and maximum do not.
+# The numbers below are the fields in opentelemetry/proto/metrics/v1. The fields of times, count and
+# sum are equal in all kinds of points. Those of attributes, exemplars, minimum and maximum are not.
 
 
 def _number(point: NumberPoint) -> bytes:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.span_content import OwnFields, Scope, SpanEvent, SpanLink
 
 LINE_BYTES: Final = 1 << 20
-"""As long as a line may be for the Collector to read it, unless it is told otherwise."""
+"""Maximum length of a line for the Collector to read it in its default configuration."""
 _DEEPEST: Final = 16
 _Json = dict[str, Any]
 
@@ -32,10 +32,10 @@ _Json = dict[str, Any]
 def encode_lines(
     resource: Mapping[str, object], rows: Iterable[Mapping[str, Any]]
 ) -> Iterator[bytes]:
-    """Lines, line feed included, that hold the spans of one resource.
+    """Yield lines, line feed included, that contain the spans of one resource.
 
     ``rows`` have the columns of the run folder's table ``spans``; ``resource`` its attributes. A
-    line takes ``LINE_BYTES`` at most, or holds one span alone.
+    line has at most ``LINE_BYTES``, or contains a single span.
     """
     for scope, spans in group_by_scope(rows).items():
         yield from _lines(_envelope(resource, scope), starmap(_span, spans))
@@ -58,7 +58,10 @@ def _lines(envelope: tuple[bytes, bytes], found: Iterable[_Json]) -> Iterator[by
 
 
 def _without_controls(encoded: bytes) -> bytes:
-    """Escape what would command a terminal or turn text; readers of JSON get it unchanged."""
+    """Escape characters that command a terminal or reverse text.
+
+    JSON readers get them unchanged.
+    """
     text = encoded.decode()
     if text.isprintable():
         return encoded
@@ -66,7 +69,7 @@ def _without_controls(encoded: bytes) -> bytes:
 
 
 def _envelope(resource: Mapping[str, object], scope: Scope) -> tuple[bytes, bytes]:
-    """What stands before and after the spans of a line."""
+    """Return the text before and after the spans of a line."""
     empty: list[_Json] = []
     line = {
         "resourceSpans": [
@@ -83,7 +86,7 @@ def _envelope(resource: Mapping[str, object], scope: Scope) -> tuple[bytes, byte
             }
         ]
     }
-    # Encoded once with no span, and cut open where they belong: the spans are the last field.
+    # Encoded once without spans, and split at their place: the spans are the last field.
     encoded = _without_controls(msgspec.json.encode(line))
     end = len(b"]}]}]}")
     return encoded[:-end], encoded[-end:] + b"\n"
@@ -136,7 +139,7 @@ def _link(link: SpanLink) -> _Json:
 
 
 def _with_dropped(attributes: Mapping[str, object]) -> _Json:
-    """The fields of attributes and of the number of those that were dropped."""
+    """Return the fields of attributes and of the number of dropped ones."""
     given, dropped = split_dropped(attributes)
     count = {"droppedAttributesCount": dropped} if dropped else {}
     return {"attributes": _attributes(given)} | count
@@ -151,7 +154,7 @@ def _attributes(attributes: Mapping[str, object], depth: int = 0) -> list[_Json]
 
 
 def _value(value: object, depth: int) -> _Json:
-    """An ``AnyValue``, of the kinds that ``wire.any_value`` chooses for what JSON can hold."""
+    """Encode an ``AnyValue``, of the kinds that ``wire.any_value`` chooses for JSON values."""
     for kind, encode in _SCALARS:
         if isinstance(value, kind):
             return encode(value)
@@ -175,7 +178,7 @@ def _double(value: float) -> _Json:
 
 
 def _text(value: str) -> str:
-    """The text without lone surrogates, which no JSON can carry."""
+    """Return the text without lone surrogates, which JSON cannot contain."""
     return value if value.isascii() else wire.utf8(value).decode()
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
-    """One histogram of all values, the same as if it had got them one by one."""
+    """Merge histograms into one of all values, equal to recording the values one by one."""
     total = ExponentialBuckets()
     by_scale: dict[int, dict[int, int]] = {}
     for part in parts:
@@ -25,7 +25,7 @@ def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
         total.count += part.count
         total.sum += part.sum
         total.zero_count += part.zero_count
-        # There may be hundreds of thousands: they are brought to one scale when all are known.
+        # There may be hundreds of thousands: they are converted to one scale when all are known.
         counts = by_scale.setdefault(part.scale, {})
         for index, count in enumerate(part.counts, part.offset):
             if count:
@@ -37,7 +37,7 @@ def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
 
 
 def _fill(total: ExponentialBuckets, by_scale: dict[int, dict[int, int]]) -> None:
-    """Puts counts by scale and index, some of each, into as many buckets as there may be."""
+    """Add counts by scale and index to at most the maximum number of buckets; none is empty."""
     scale = min(by_scale)
     low = min(min(counts) >> (own - scale) for own, counts in by_scale.items())
     high = max(max(counts) >> (own - scale) for own, counts in by_scale.items())
@@ -52,9 +52,9 @@ def _fill(total: ExponentialBuckets, by_scale: dict[int, dict[int, int]]) -> Non
 
 
 def quantile(buckets: ExponentialBuckets, share: float) -> float | None:
-    """The value that ``share`` (0.0 to 1.0) of all are not above; None of an empty histogram.
+    """Return the value that ``share`` (0.0 to 1.0) of all do not exceed; None if empty.
 
-    It lies in the bucket of the true one, and never below the least or above the greatest value.
+    It is in the bucket of the true one, and never below the minimum or above the maximum value.
     """
     if not buckets.count or buckets.min is None or buckets.max is None:
         return None
@@ -70,5 +70,5 @@ def quantile(buckets: ExponentialBuckets, share: float) -> float | None:
 
 
 def error_ratio(buckets: ExponentialBuckets) -> float:
-    """By how much of itself a quantile may be off at most: how much wider a bucket ends."""
+    """Return the maximum relative error of a quantile: the relative width of a bucket."""
     return math.exp2(2**-buckets.scale) - 1

@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 _FIRST_POWER: Final = -10
 BOUNDS: Final = tuple(2.0**power for power in range(_FIRST_POWER, 7))
-"""Explicit bounds: of durations a millisecond to a minute. Powers of two are bounds of exponential
+"""Explicit bounds: for durations a millisecond to a minute. Powers of two are bounds of exponential
 buckets, too, unless values span more than 160 of them: no count is estimated."""
 _LABELS: Final = ("service.name", names.RUN_NAME, names.RANK, names.HOST_NAME)
-"""Resource attributes that tell series of one scraped page apart."""
+"""Resource attributes that distinguish series of one scraped page."""
 _NO_VALUE: Final = 1
 _Key = tuple[tuple[str, Any], ...]
 _Series = tuple["Metric", dict[_Key, Any]]
 
 
 class MetricGroup(NamedTuple):
-    """The metrics of one request."""
+    """Metrics of one request."""
 
     resource: Resource
     scope: InstrumentationScope
@@ -52,7 +52,7 @@ class MetricGroup(NamedTuple):
 
 
 def metrics_data(groups: Iterable[MetricGroup]) -> MetricsData:
-    """Return what an exporter is given; metrics without a point are left out."""
+    """Return the input of an exporter; metrics without a point are left out."""
     made = []
     for group in groups:
         metrics = [metric for metric in group.metrics if metric.data.data_points]
@@ -62,11 +62,11 @@ def metrics_data(groups: Iterable[MetricGroup]) -> MetricsData:
 
 
 class MetricConverter:
-    """Makes metrics in the temporality that one exporter prefers.
+    """Converter to metrics in the temporality that one exporter prefers.
 
-    Totals of the run are cumulative. For an exporter that prefers deltas the last point of each
+    Totals of the run are cumulative. For an exporter that prefers deltas, the last point of each
     series is kept. The first point after a start of the agent in the middle of a run is the
-    baseline: what came since the last delivery is then absent, not guessed.
+    baseline. The growth since the last delivery is then absent, not estimated.
     """
 
     def __init__(self, exporter: Any) -> None:
@@ -105,12 +105,12 @@ class MetricConverter:
             if is_delta:
                 point = self._since_last((source, metric.name, key), point)
             if point is not None:
-                points[key] = point  # in place of the zero before it
+                points[key] = point  # replaces the zero before it
         data = _data(kind, [*points.values()], encoded, is_delta=is_delta)
         return export.Metric(metric.name, metric.description, metric.unit, data)
 
     def _since_last(self, series: tuple[bytes, str, _Key], point: Any) -> Any:
-        """Return what came since the series' last point; None without one, and after a reset."""
+        """Return the growth since the series' last point; None without one, and after a reset."""
         before, self._last[series] = self._last.get(series), point
         if before is None:
             return None
@@ -121,7 +121,7 @@ class MetricConverter:
         if point.count < before.count:
             return None
         counts = zip(point.bucket_counts, before.bucket_counts, strict=True)
-        # The least and the most of the time between are not known.
+        # The minimum and maximum of the time between are not known.
         return replace(
             point, count=point.count - before.count, sum=point.sum - before.sum, min=None, max=None,
             bucket_counts=tuple(now - then for now, then in counts), **since,
@@ -129,9 +129,9 @@ class MetricConverter:
 
 
 class ScrapedMetrics:
-    """The newest points of all resources, for a reader that is scraped.
+    """Newest points of all resources, for a reader that is scraped.
 
-    A scraped page has no resources: the attributes that tell them apart become labels.
+    A scraped page has no resources. The attributes that distinguish them become labels.
     """
 
     def __init__(self, reader: Any) -> None:
@@ -140,7 +140,7 @@ class ScrapedMetrics:
         reader._set_collect_callback(lambda *_, **__: self._newest())
 
     def put(self, group: MetricGroup) -> None:
-        """Take newer points in place of older ones; series without a value end."""
+        """Replace older points by newer ones; series without a value end."""
         about = group.resource.attributes
         labels = {name: about[name] for name in _LABELS if name in about}
         with self._lock:
@@ -195,7 +195,7 @@ def _histogram(attributes: dict[str, Any], point: Any) -> export.HistogramDataPo
 
 
 def _explicit_counts(point: Any) -> tuple[int, ...]:
-    """Return counts for ``BOUNDS``: each exponential bucket ends at one of them, or before it."""
+    """Return counts for ``BOUNDS``; each exponential bucket ends at one of them, or before it."""
     counts = [0] * (len(BOUNDS) + 1)
     counts[0] = point.zero_count
     for index, count in enumerate(point.positive.bucket_counts, point.positive.offset + 1):

@@ -78,7 +78,7 @@ def to_scope(scope: Scope) -> InstrumentationScope:
 
 
 def sdk_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes with values that the SDK's exporters accept; those without one are absent.
+    """Return attributes with values that the SDK's exporters accept, without None values.
 
     One value that protobuf refuses would cost an exporter the whole batch.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SPAN_ID = b"\x12\x08"
 _PARENT_ID = b"\x22\x08"
 _PREFIX = 4
-"""Bytes of the length in front of a span: 256 MiB at most."""
+"""Size of the length in front of a span, in bytes: a span has at most 256 MiB."""
 _SPREAD = (
     (np.uint64(4), np.uint64(0x000000000FFFFFFF)),
     (np.uint64(2), np.uint64(0x00003FFF00003FFF)),
@@ -30,7 +30,7 @@ _SPREAD = (
 
 @dataclass(frozen=True, slots=True)
 class SpanColumns:
-    """Spans of one resource and scope, a column for each field."""
+    """Spans of one resource and scope as columns, one for each field."""
 
     trace_id: NDArray[np.uint8]
     """Shape (n, 16), big-endian bytes."""
@@ -42,9 +42,9 @@ class SpanColumns:
     tail: NDArray[np.int32]
     """Index into ``tails``."""
     tails: list[bytes]
-    """What ``span_tail`` made: name and constant attributes."""
+    """Results of ``span_tail``: name and constant attributes."""
     extra: dict[int, bytes] = field(default_factory=dict)
-    """Row to what ``span_extra`` made; a row that has one costs a Python step."""
+    """Results of ``span_extra`` by row; a row that has one costs a Python iteration."""
     ints: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     """Integer attributes that every row has."""
 
@@ -52,7 +52,7 @@ class SpanColumns:
         return len(self.span_id)
 
     def rows(self, start: int, stop: int) -> SpanColumns:
-        """The spans from ``start`` up to ``stop``, on the same memory."""
+        """Return the spans from ``start`` to before ``stop``, on the same memory."""
         part = slice(start, stop)
         return SpanColumns(
             trace_id=self.trace_id[part],
@@ -69,7 +69,7 @@ class SpanColumns:
 
 @dataclass(slots=True)
 class HeadLayout:
-    """What all heads have in common, and where in them the columns go."""
+    """Layout of heads: their common bytes, and the offsets of the columns."""
 
     template: bytearray = field(default_factory=bytearray)
     slots: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -77,12 +77,12 @@ class HeadLayout:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a head."""
+        """Return the size of a head, in bytes."""
         return len(self.template)
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """The heads as a structured array."""
+        """Return the heads' type as a structured array."""
         formats, offsets = zip(*self.slots.values(), strict=True)
         return np.dtype(
             {
@@ -94,13 +94,13 @@ class HeadLayout:
         )
 
     def slot(self, name: str, kind: str) -> None:
-        """Leave room for a column's values."""
+        """Reserve room for a column's values."""
         self.slots[name] = kind, len(self.template)
         self.template += bytes(np.dtype(kind).itemsize)
 
 
 def head_layout(columns: SpanColumns) -> HeadLayout:
-    """The head that spans with these integer attributes have."""
+    """Return the layout of the heads of spans with these integer attributes."""
     # The fields of Span in opentelemetry/proto/trace/v1: 1 trace, 2 id, 4 parent, 6 kind, 7 and 8
     # times, 9 attributes, 16 flags. The name, 5, is in the tail.
     layout = HeadLayout()
@@ -131,12 +131,12 @@ def head_layout(columns: SpanColumns) -> HeadLayout:
 
 
 def fill_heads(columns: SpanColumns, sizes: NDArray[np.int64]) -> NDArray[np.void]:
-    """The heads of all spans, given the sizes of the whole spans."""
+    """Return the heads of all spans, given the sizes of the whole spans."""
     layout = head_layout(columns)
     raw = np.full(len(columns), np.void(bytes(layout.template)), f"V{layout.itemsize}")
     heads = raw.view(layout.dtype)
-    # A parent of zeros is invalid and the field cannot be left out of a fixed width: a root
-    # states field 2, its own id, a second time, and protobuf takes the last.
+    # A parent of zeros is invalid, and a fixed width cannot omit the field. A root therefore states
+    # field 2, its own id, a second time, and protobuf uses the last one.
     root = columns.parent_id == 0
     heads["length"] = _padded(sizes - 1 - _PREFIX, _PREFIX)
     heads["trace_id"] = np.ascontiguousarray(columns.trace_id).view("V16").ravel()
@@ -149,15 +149,15 @@ def fill_heads(columns: SpanColumns, sizes: NDArray[np.int64]) -> NDArray[np.voi
         width = np.dtype(layout.slots[f"low {key}"][0]).itemsize
         heads[f"low {key}"] = _padded(column, width)
         if f"high {key}" in layout.slots:
-            # Ten bytes: the eighth says that more follow, the last two hold the highest eight
-            # bits.
+            # Ten bytes: the eighth one signals that more follow, the last two contain the highest
+            # eight bits.
             heads[f"low {key}"] |= np.uint64(1 << 63)
             heads[f"high {key}"] = _padded(column.astype(np.uint64) >> np.uint64(56), 2)
     return raw
 
 
 def _width(column: NDArray[np.int64]) -> int:
-    """The bytes that hold each of the column's varints; ten if one is negative or enormous."""
+    """Return the size of the column's longest varint; ten if one is negative or enormous."""
     if not len(column):
         return 1
     if int(column.min()) < 0:
@@ -167,7 +167,7 @@ def _width(column: NDArray[np.int64]) -> int:
 
 
 def _padded(column: NDArray[np.integer[Any]], width: int) -> NDArray[np.uint64]:
-    """Base 128 in ``width`` bytes, all but the last saying that another one follows.
+    """Encode in base 128 in ``width`` bytes; all but the last signal that another one follows.
 
     Seven bits are moved into each byte by halving: 56 bits into two of 32, those into four of 16,
     those into eight.

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 _KINDS: Final = {"server": 2, "client": 3, "producer": 4, "consumer": 5}
 MOST_MARKS: Final = 128
-"""Told of one run: as many events as a span may have where OpenTelemetry's own limits hold."""
+"""Maximum number of marks of one run: as many events as a span may have with OpenTelemetry's own
+limits."""
 
 
 class Scope(NamedTuple):
-    """An instrumentation scope: the library that made a span."""
+    """Instrumentation scope: the library that made a span."""
 
     name: str = names.SCOPE
     version: str = names.VERSION
@@ -43,7 +44,7 @@ OWN_SCOPE: Final = Scope()
 
 
 class SpanLink(NamedTuple):
-    """A reference to a span elsewhere."""
+    """Link: a reference to a span elsewhere."""
 
     trace_id: bytes
     span_id: int
@@ -52,7 +53,7 @@ class SpanLink(NamedTuple):
 
 
 class SpanEvent(NamedTuple):
-    """Something that happened in a span, such as an exception."""
+    """Event of a span, such as an exception."""
 
     time_ns: int
     name: str
@@ -60,15 +61,15 @@ class SpanEvent(NamedTuple):
 
 
 class OwnFields(NamedTuple):
-    """What one span has on top of what it shares with others of its name and thread."""
+    """Fields that one span has on top of those shared by its name and thread."""
 
     attributes: Mapping[str, Any] = {}
     events: Sequence[SpanEvent] = ()
     links: Sequence[SpanLink] = ()
     error: str | None = None
-    """The words of an error, maybe none; None: there was no error."""
+    """Message of an error, maybe empty; None: there was no error."""
     events_left_out: int = 0
-    """How many there were beside ``events``."""
+    """Number of further events besides ``events``."""
     links_left_out: int = 0
     is_ok: bool = False
     """Whether the program has set the status OK."""
@@ -79,7 +80,7 @@ class OwnFields(NamedTuple):
 
 
 def shared_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that a row of table ``spans`` has in columns: category, phase and thread."""
+    """Return the attributes that table ``spans`` has as columns: category, phase and thread."""
     attributes: dict[str, Any] = {names.SECTION_CATEGORY: row["category"]}
     if row["phase"]:
         attributes[names.ML_PHASE] = row["phase"]
@@ -91,22 +92,22 @@ def shared_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exception_events(time_ns: int, words: Mapping[str, str]) -> list[SpanEvent]:
-    """The event of an exception, by the names in ``names.EXCEPTION``; none without words."""
+    """Return the event of an exception, by the names in ``names.EXCEPTION``; none without text."""
     given = {name: word for name, word in words.items() if word}
     return [SpanEvent(time_ns, "exception", given)] if words else []
 
 
 def mark_event(time_ns: int, name: str, phase: str, number: int) -> SpanEvent:
-    """What tells of a point that the program marked in its run, at the step of that number."""
+    """Return the event of a mark that the program set in its run, at the step of that number."""
     about: dict[str, object] = {names.TRAINING_STEP: number}
     return SpanEvent(time_ns, name, about | ({names.ML_PHASE: phase} if phase else {}))
 
 
 def own_fields(row: Mapping[str, Any]) -> OwnFields:
-    """The rest of a row: the words of an exception become an event, as servers expect it.
+    """Return the other fields of a row; an exception becomes an event, as servers expect it.
 
-    The row is one of the table, or the fields of a ``SpanItem``. That of a run has ``marks``
-    besides, each the arguments of ``mark_event``.
+    The row is one of the table, or the fields of a ``SpanItem``. A run's row also has ``marks``,
+    each with the arguments of ``mark_event``.
     """
     attributes = dict(_load(row["attributes"]) or {})
     words = {key: attributes.pop(key) for key in names.EXCEPTION if key in attributes}
@@ -126,7 +127,7 @@ def own_fields(row: Mapping[str, Any]) -> OwnFields:
     left_out = attributes.pop(names.DROPPED_EVENTS, 0) + row.get("marks_left_out", 0)
     no_links = attributes.pop(names.DROPPED_LINKS, 0)
     is_remote = attributes.pop(names.REMOTE_PARENT, False)
-    attributes.pop(names.UNSAMPLED, None)  # spans that are sent are sampled by that
+    attributes.pop(names.UNSAMPLED, None)  # spans that are sent count as sampled
     kind, scope = take_kind_and_scope(attributes)
     state = attributes.pop(names.TRACE_STATE, "")
     is_ok = row["status"] == "ok"
@@ -138,7 +139,7 @@ def own_fields(row: Mapping[str, Any]) -> OwnFields:
 def group_by_scope(
     rows: Iterable[Mapping[str, Any]],
 ) -> dict[Scope, list[tuple[Mapping[str, Any], OwnFields]]]:
-    """Rows of table ``spans`` by the library that made them, in order, with their own fields."""
+    """Group rows of table ``spans`` by the library that made them, with their own fields."""
     groups: dict[Scope, list[tuple[Mapping[str, Any], OwnFields]]] = {}
     for row in rows:
         own = own_fields(row)
@@ -147,26 +148,26 @@ def group_by_scope(
 
 
 def _load(value: Any) -> Any:
-    """A value of a row, which a table has as text and a span that was just made as it is."""
+    """Return a value of a row: a table contains it as text, a new span as it is."""
     return json.loads(value) if value and isinstance(value, str) else value
 
 
 def take_kind_and_scope(attributes: dict[str, Any]) -> tuple[int, Scope]:
-    """Remove the attributes that stand for a span's kind and scope, and return what they say."""
+    """Remove the attributes for a span's kind and scope, and return kind and scope."""
     kind = _KINDS.get(str(attributes.pop(names.SPAN_KIND, "")), wire.INTERNAL)
     given = [str(attributes.pop(name, "")) for name in names.SCOPE_FIELDS]
     return kind, Scope(*given) if given[0] else OWN_SCOPE
 
 
 def span_tail(name: str, attributes: Mapping[str, object] = {}, kind: int = wire.INTERNAL) -> bytes:
-    """Name, kind and constant attributes, ready to be shared by any number of spans."""
-    # The kind is stated a second time, after the head's: protobuf takes the last.
+    """Encode name, kind and constant attributes, to be shared by any number of spans."""
+    # The kind is stated a second time, after the head's: protobuf uses the last one.
     kind_field = b"" if kind == wire.INTERNAL else wire.number(6, kind)
     return wire.text(5, name) + kind_field + wire.encode_attributes(attributes)
 
 
 def span_extra(own: OwnFields) -> bytes:
-    """What one span has on top of its tail; empty for most."""
+    """Encode the fields that one span has on top of its tail; empty for most."""
     parts = [wire.text(3, own.trace_state), _attributes(own.attributes, 9, 10)]
     parts += [wire.block(11, _event(event)) for event in own.events]
     if own.events_left_out:
@@ -184,9 +185,9 @@ def span_extra(own: OwnFields) -> bytes:
 
 
 def link_blocks(trace_id: NDArray[np.uint8], span_id: NDArray[np.uint64]) -> list[bytes]:
-    """For many spans what ``span_extra`` makes of one link without attributes."""
-    # One link is written, and its ids are replaced in each copy: nowhere else in it stand the bytes
-    # 0 to 15, nor 16 to 23.
+    """Encode one link without attributes for each of many spans, as ``span_extra`` does."""
+    # One link is encoded, and its ids are replaced in each copy: the bytes 0 to 15, and 16 to 23,
+    # are nowhere else in it.
     template = wire.block(13, _link(SpanLink(bytes(range(16)), 0x1011121314151617)))
     rows = np.tile(np.frombuffer(template, np.uint8), (len(span_id), 1))
     trace, span = template.index(bytes(range(16))), template.index(bytes(range(16, 24)))
@@ -207,7 +208,7 @@ def _link(link: SpanLink) -> bytes:
 
 
 def _attributes(attributes: Mapping[str, object], field: int, dropped_field: int) -> bytes:
-    """The fields of attributes and of the number of those that were dropped."""
+    """Encode the fields of attributes and of the number of dropped ones."""
     given, dropped = split_dropped(attributes)
     count = wire.number(dropped_field, dropped) if dropped else b""
     return wire.encode_attributes(given, field) + count

@@ -30,14 +30,14 @@ def encode_spans(
     schema_url: str = "",
     scope_schema_url: str | None = None,
 ) -> bytes:
-    """A whole request; the arguments beside ``columns`` are those of ``wire.envelope``.
+    """Encode a whole request; the arguments besides ``columns`` are those of ``wire.envelope``.
 
-    The order of the spans is not kept.
+    The order of the spans is not preserved.
     """
     sizes = span_sizes(columns)
     total = int(sizes.sum())
     before, after = wire.envelope(resource, scope, total, schema_url, scope_schema_url)
-    # Written where it stays: a copy of megabytes costs more in page faults than the encoding.
+    # Written in place: a copy of megabytes costs more in page faults than the encoding.
     request = io.BytesIO(bytes(len(before) + total + len(after)))
     request.write(before)
     request.seek(len(before) + total)
@@ -47,7 +47,7 @@ def encode_spans(
 
 
 def span_sizes(columns: SpanColumns) -> NDArray[np.int64]:
-    """How many bytes each span takes in a request."""
+    """Return the size of each span in a request, in bytes."""
     sizes = _tail_sizes(columns)[columns.tail] + head_layout(columns).itemsize
     for row, more in columns.extra.items():
         sizes[row] += len(more)
@@ -55,7 +55,7 @@ def span_sizes(columns: SpanColumns) -> NDArray[np.int64]:
 
 
 def cut(columns: SpanColumns, max_bytes: int) -> Iterator[SpanColumns]:
-    """Consecutive pieces whose spans take ``max_bytes`` at most, or hold one span alone."""
+    """Yield consecutive pieces whose spans need at most ``max_bytes``, or with a single span."""
     ends = np.cumsum(span_sizes(columns))
     start = 0
     while start < len(columns):
@@ -83,7 +83,7 @@ def _fill(target: memoryview, columns: SpanColumns, sizes: NDArray[np.int64]) ->
 
 
 def _fill_special(out: NDArray[np.uint8], columns: SpanColumns, heads: NDArray[np.void]) -> int:
-    """Write the spans that have something extra, one by one; the bytes written."""
+    """Write the spans that have something extra, one by one; return the number of bytes written."""
     parts: list[bytes] = []
     for row, more in columns.extra.items():
         parts += (heads[row].tobytes(), columns.tails[columns.tail[row]], more)
@@ -93,7 +93,7 @@ def _fill_special(out: NDArray[np.uint8], columns: SpanColumns, heads: NDArray[n
 
 
 def _tails_of(columns: SpanColumns, rows: NDArray[np.intp]) -> NDArray[np.void]:
-    """The tails of rows whose tails have one length."""
+    """Return the tails of rows whose tails have one length."""
     wanted = columns.tail[rows]
     known = _used(columns, wanted)
     tails = [columns.tails[index] for index in known.tolist()]
@@ -102,14 +102,14 @@ def _tails_of(columns: SpanColumns, rows: NDArray[np.intp]) -> NDArray[np.void]:
 
 
 def _used(columns: SpanColumns, tail: NDArray[np.int32]) -> NDArray[np.intp]:
-    """The indices in ``tail``, sorted, each once."""
+    """Return the indices in ``tail``, sorted, each once."""
     used = np.zeros(len(columns.tails), bool)
     used[tail] = True
     return np.flatnonzero(used)
 
 
 def _groups(columns: SpanColumns, sizes: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
-    """The rows without anything extra, those of one size together."""
+    """Yield the rows without anything extra, grouped by size."""
     plain = np.ones(len(columns), bool)
     plain[list(columns.extra)] = False
     rows = np.flatnonzero(plain)
@@ -124,7 +124,7 @@ def _groups(columns: SpanColumns, sizes: NDArray[np.int64]) -> Iterator[NDArray[
 
 
 def _tail_sizes(columns: SpanColumns) -> NDArray[np.int64]:
-    """The length of each tail that a row has; 0 of the others."""
+    """Return the length of each tail that a row has; 0 for unused tails."""
     used = _used(columns, columns.tail)
     sizes = np.zeros(len(columns.tails), np.int64)
     sizes[used] = [len(columns.tails[index]) for index in used.tolist()]

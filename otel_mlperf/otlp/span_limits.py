@@ -28,27 +28,27 @@ _VARIABLES: Final[dict[str, tuple[str, str, float]]] = {
     "link_attributes": ("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", _ATTRIBUTES, _MOST_ATTRIBUTES),
     "inner_length": (_LENGTH, _LENGTH, 4096),
 }
-"""By field of ``SpanLimits`` its variable, the general one, and the recorder's own bound."""
+"""By field of ``SpanLimits``: its variable, the general one, and the recorder's own bound."""
 _BOUNDS: Final = (
     "spans have at most 64 attributes of 4,096 bytes and 8 events of 16 attributes here"
 )
 
 
 class SpanLimits(NamedTuple):
-    """The limits in force; None: the bounds of the recorder alone."""
+    """Span limits in force; None: only the bounds of the recorder."""
 
     attributes: int | None = None
     length: int | None = None
-    """Characters of a text in the attributes of a span."""
+    """Maximum number of characters of a text in the attributes of a span."""
     events: int | None = None
     links: int | None = None
     event_attributes: int | None = None
     link_attributes: int | None = None
     inner_length: int | None = None
-    """Characters of a text in the attributes of an event or link."""
+    """Maximum number of characters of a text in the attributes of an event or link."""
 
     def apply(self, recorded: dict[str, Any]) -> None:
-        """Apply the limits to what was recorded with a span, the payload of its row."""
+        """Apply the limits to the payload that was recorded with a span."""
         if given := recorded.get("a"):
             recorded["a"] = _limit(given, self.attributes, self.length)
         if recorded.get("e"):
@@ -68,7 +68,7 @@ class SpanLimits(NamedTuple):
             recorded["l"] = [[*link, _limit(about, most, inner)] for *link, about in kept]
 
     def _limit_exception(self, recorded: dict[str, Any]) -> None:
-        """Shorten the event of an exception; the status keeps type and message as they are.
+        """Shorten the event of an exception; the status keeps type and message unchanged.
 
         Its type is dropped last and its stack first: the SDK does the opposite.
         """
@@ -100,7 +100,7 @@ def describe_error(words: Sequence[str]) -> str:
 
 
 def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]:
-    """Return the limits that the standard variables set, and what is wrong with them."""
+    """Return the limits that the standard variables set, and warnings about them."""
     environ, warnings = declare(environ)
     limits: dict[str, int | None] = {}
     beyond: list[str] = []
@@ -113,7 +113,7 @@ def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]
             warnings.append(f"{variable}={text} is not a number of 0 or more: unused")
         elif int(text) <= bound:
             limits[field] = int(text)
-        # A general limit holds for all that it bounds, whichever of its bounds is lower.
+        # A general limit applies to everything that it bounds, whichever of its bounds is lower.
         elif variable == own or bound == _MOST_ATTRIBUTES:
             beyond.append(variable)
     if beyond:
@@ -122,7 +122,7 @@ def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]
 
 
 def _limit(attributes: Mapping[str, Any], most: int | None, length: int | None) -> dict[str, Any]:
-    """Return the newest attributes with their texts cut, and how many others there were."""
+    """Return the newest attributes with truncated texts, and the number of dropped ones."""
     kept = dict(_newest([*attributes.items()], most))
     dropped = len(attributes) - len(kept)
     kept = {key: _cut(value, length) for key, value in kept.items()}

@@ -11,32 +11,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _POINT_FIELDS = (5, 7, 9, 10)
-"""Gauge, sum, histogram and exponential histogram of a metric."""
+"""Fields of a metric for gauge, sum, histogram and exponential histogram."""
 
 
 def post_in_parts(
     post: Callable[[bytes], ServerAnswer], body: bytes, signal: str, lost: dict[str, int]
 ) -> ServerAnswer:
-    """Sends a request, in halves where the server wants it, down to the one item it cannot read.
+    """Send a request, in halves if the server requires it, down to the one unreadable item.
 
     Args:
-        post: sends one request; whether it waits and tries again is its own matter.
-        body: as ``halves`` takes it.
+        post: sends one request; it decides itself whether it waits and retries.
+        body: as for ``halves``.
         signal: ``traces`` or ``metrics``.
-        lost: is told by reason how many items the server has refused for good.
+        lost: incremented, by reason, by the items that the server has refused for good.
 
     Returns:
-        DELIVERED when all that was not refused is taken; else the first answer that says to try
-        later. What was taken before that will be sent again: servers know it by its ids.
+        DELIVERED when everything that was not refused is accepted; otherwise the first answer that
+        requires a retry. Parts that were accepted before that will be sent again: servers recognize
+        them by their ids.
     """
     answer = post(body)
     if answer.rejected:
-        # A server may claim any number; there were no more than these.
+        # A server may report any number; these are the maximum.
         rejected = min(answer.rejected, count_items(body, signal))
         lost["rejected"] = lost.get("rejected", 0) + rejected
     if answer.outcome not in (Outcome.REJECTED, Outcome.TOO_LARGE):
         return answer
-    # Halving finds one bad item among n with some 2 log2(n) requests, whatever the answer says.
+    # Halving finds one bad item among n with some 2 log2(n) requests, whatever the answer contains.
     parts = halves(body)
     if parts is None:
         reason = answer.outcome.value
@@ -51,7 +52,7 @@ def post_in_parts(
 
 
 def halves(body: bytes) -> tuple[bytes, bytes] | None:
-    """Two requests with half of the spans, or metrics, each; None where there is only one.
+    """Return two requests with half of the spans, or metrics, each; None if there is only one.
 
     ``body`` is a request as ``encode_spans`` and ``encode_metrics`` make it: one resource, one
     scope.
@@ -64,13 +65,13 @@ def halves(body: bytes) -> tuple[bytes, bytes] | None:
 
 
 def count_items(body: bytes, signal: str) -> int:
-    """Spans, or metric points, in a request."""
+    """Count the spans, or metric points, in a request."""
     _, items = _parts(body)
     return len(items) if signal == "traces" else sum(map(_points, items))
 
 
 def _points(metric: bytes) -> int:
-    # Whatever kind of metric it is, field 1 of its data is a point.
+    # Field 1 of its data is a point, for every kind of metric.
     data = [value for field, _, value in wire.fields(metric) if field in _POINT_FIELDS]
     return sum(
         field == 1
@@ -81,7 +82,7 @@ def _points(metric: bytes) -> int:
 
 
 class _Envelope(NamedTuple):
-    """What the spans or metrics of a request have in common."""
+    """Envelope: the common fields of the spans or metrics of a request."""
 
     resource: bytes
     scope: bytes
@@ -90,7 +91,7 @@ class _Envelope(NamedTuple):
 
 
 def _parts(body: bytes) -> tuple[_Envelope, list[bytes]]:
-    # The fields that ``wire.envelope`` writes; a stranger's body never comes here.
+    # The fields that ``wire.envelope`` writes; foreign bodies never come here.
     about = _Envelope(b"", b"", "", "")
     items: list[bytes] = []
     for _, _, outer in wire.fields(body):
@@ -106,7 +107,7 @@ def _parts(body: bytes) -> tuple[_Envelope, list[bytes]]:
 
 
 def _scope_parts(about: _Envelope, content: bytes, items: list[bytes]) -> _Envelope:
-    """Adds a scope's spans or metrics to ``items``."""
+    """Add a scope's spans or metrics to ``items``."""
     for field, _, value in wire.fields(content):
         if field == 1:
             about = about._replace(scope=_bytes(value))

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.endpoint_settings import ServerSettings
 
 ANSWER_MOST: Final = 64 * 1024
-"""Bytes of an answer's body that are read, unless it is said otherwise."""
+"""Default maximum size of an answer's body that is read, in bytes."""
 _HEAD_MOST: Final = 64 * 1024
 _PIECE: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back: a status, headers by lower-case name, and the body up to the bound."""
+    """Reply of a server: a status, headers by lower-case name, and the body up to the bound."""
 
     status: int
     headers: dict[str, str] = field(repr=False)
@@ -40,7 +40,7 @@ class Reply:
 
 
 class Transport:
-    """Asks one server over one connection, kept open between requests; for one thread."""
+    """Transport of requests to one server over one persistent connection, for one thread."""
 
     def __init__(self, settings: ServerSettings, answer_most: int = ANSWER_MOST) -> None:
         self._settings, self._answer_most = settings, answer_most
@@ -53,22 +53,22 @@ class Transport:
         self._socket: _BoundedSocket | None = None
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
-        """One exchange, with the endpoint itself; raises what ``ask`` does."""
+        """Exchange one request with the endpoint itself; raises what ``ask`` does."""
         return self.ask("POST", self._target, body, headers)
 
     def ask(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Reply:
-        """One exchange; ``target`` is a path of the server, with its query.
+        """Exchange one request; ``target`` is a path of the server, with its query.
 
         Raises:
             OSError: network, TLS and deadline (``TimeoutError``).
             http.client.HTTPException: the answer is not HTTP.
-            ValueError: what is configured cannot be sent.
+            ValueError: the configuration cannot be sent.
         """
         deadline = time.monotonic() + self._settings.timeout_s
         try:
             reply = self._exchange(method, target, body, headers, deadline)
-        # Half an exchange leaves the rest of its answer in the connection, and the next request
-        # would take that for its own.
+        # An incomplete exchange leaves the rest of its answer in the connection. The next request
+        # would read it as its own answer.
         except BaseException:
             self.close()
             raise
@@ -80,11 +80,11 @@ class Transport:
         self, method: str, target: str, body: bytes, headers: Mapping[str, str], deadline: float
     ) -> Reply:
         http = self._connection(deadline)
-        # A server that will not read all of it may still say why: 413.
+        # A server that does not read everything may still answer why: 413.
         with suppress(BrokenPipeError, ConnectionResetError):
             http.request(method, target, body or None, dict(headers))
         response = http.getresponse()
-        # One read with a bound: a length that the answer announces is not believed.
+        # One bounded read: the length that the answer announces is not trusted.
         content = response.read(self._answer_most)
         complete = len(content) < self._answer_most and not response.length
         replied = {name.lower(): value for name, value in response.getheaders()}
@@ -97,7 +97,7 @@ class Transport:
         self._http = self._socket = None
 
     def _connection(self, deadline: float) -> HTTPConnection:
-        """The open connection, or a new one where the server has closed it or spoken unasked."""
+        """Return the open connection, or a new one if the server closed it or sent data unasked."""
         if self._http and self._socket and self._http.sock and self._socket.quiet:
             self._socket.renew(deadline)
             return self._http
@@ -121,7 +121,7 @@ class Transport:
 
 
 def tls_context(settings: ServerSettings) -> ssl.SSLContext:
-    """The authorities to trust and the certificate to present.
+    """Return a context with the authorities to trust and the certificate to present.
 
     Raises:
         OSError: a file is missing, or is not what it should be.
@@ -136,7 +136,7 @@ def tls_context(settings: ServerSettings) -> ssl.SSLContext:
 
 
 class _BoundedSocket:
-    """What ``http.client`` takes for a socket: every call ends at the deadline."""
+    """Socket for ``http.client`` whose calls all end at the deadline."""
 
     def __init__(self, raw: socket.socket, deadline: float, answer_most: int) -> None:
         self._raw, self._answer_most = raw, answer_most
@@ -146,15 +146,15 @@ class _BoundedSocket:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing has arrived between requests, not even the end."""
-        # Bytes that nobody asked for, or the end, mean that the server has given the connection
-        # up: a request on it would be lost without a word.
+        """Return whether nothing has arrived between requests, not even the end."""
+        # Unsolicited bytes, or the end, mean that the server has given up the connection: a request
+        # on it would be lost silently.
         poll = select.poll()
         poll.register(self._raw, select.POLLIN)
         return not poll.poll(0)
 
     def renew(self, deadline: float) -> None:
-        """Begin an exchange that ends at ``deadline``."""
+        """Start an exchange that ends at ``deadline``."""
         self._deadline = deadline
         self._readable = _HEAD_MOST + self._answer_most
 
@@ -166,9 +166,9 @@ class _BoundedSocket:
             view = view[self._raw.send(view[:_PIECE]) :]
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Read what is there, up to the bound of the exchange."""
-        # The bound counts what arrives, headers and chunk sizes included, so that no framing gets
-        # around it.
+        """Read available bytes, up to the bound of the exchange."""
+        # The bound counts all arriving bytes, headers and chunk sizes included, so that no framing
+        # bypasses it.
         if not self._readable:
             raise OSError(f"the answer is longer than {self._answer_most // 1024} KiB")
         self._raw.settimeout(_left(self._deadline))
@@ -177,7 +177,7 @@ class _BoundedSocket:
         return count
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """The reader of one answer, which may outlive the connection that made it."""
+        """Return the reader of one answer, which may outlive the connection that made it."""
         self._readers += 1
         return io.BufferedReader(_AnswerReader(self))
 
@@ -187,7 +187,7 @@ class _BoundedSocket:
         self._close_unused()
 
     def reader_closed(self) -> None:
-        """One answer has been read."""
+        """Release the reader of one answer."""
         self._readers -= 1
         self._close_unused()
 
@@ -197,7 +197,7 @@ class _BoundedSocket:
 
 
 class _AnswerReader(io.RawIOBase):
-    """The bytes of one answer."""
+    """Reader of the bytes of one answer."""
 
     def __init__(self, source: _BoundedSocket) -> None:
         self._source = source
@@ -215,14 +215,15 @@ class _AnswerReader(io.RawIOBase):
 
 
 def _connect(host: str, port: int, deadline: float) -> socket.socket:
-    """A connection to the first address that answers; each gets its share of the time left."""
+    """Connect to the first address that answers; each gets its share of the time left."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for place, (family, kind, protocol, _, address) in enumerate(addresses):
         raw = socket.socket(family, kind, protocol)
         try:
             raw.settimeout(_left(deadline) / (len(addresses) - place))
             raw.connect(address)
-            # Head and body are two writes: the second would wait for the first one's receipt.
+            # Head and body are two writes: the second would wait for the acknowledgement of the
+            # first.
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:
             raw.close()

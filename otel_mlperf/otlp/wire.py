@@ -25,9 +25,9 @@ FIXED64 = 1
 BYTES = 2
 FIXED32 = 5
 LOCAL: Final = 0x101
-"""Flags of a span or link: sampled; and its parent, or target, is known to be in this process."""
+"""Flags of a span or link: sampled, and its parent, or target, is known to be in this process."""
 REMOTE: Final = 0x301
-"""The same of one in another process."""
+"""Flags of a span or link: sampled, and its parent, or target, is in another process."""
 INTERNAL: Final = 1
 """The kind of a span that is neither a request nor a message."""
 STATUS_OK: Final = 1
@@ -41,7 +41,7 @@ _SHORT: Final = tuple(bytes((number,)) for number in range(128))
 
 
 def varint(number: int) -> bytes:
-    """An unsigned number in base 128, least significant group first."""
+    """Encode an unsigned number in base 128, least significant group first."""
     if number < 128:
         return _SHORT[number]
     out = bytearray()
@@ -54,47 +54,50 @@ def varint(number: int) -> bytes:
 
 @cache
 def tag(field: int, kind: int) -> bytes:
-    """The key in front of a field's value."""
+    """Encode the key in front of a field's value."""
     return varint(field << 3 | kind)
 
 
 def block(field: int, content: bytes) -> bytes:
-    """A length-delimited field: message, string, bytes or packed numbers."""
+    """Encode a length-delimited field: message, string, bytes or packed numbers."""
     return tag(field, BYTES) + varint(len(content)) + content
 
 
 def text(field: int, value: str) -> bytes:
-    """A string field; nothing for the empty string, which is the default."""
+    """Encode a string field; empty for the empty string, which is the default."""
     return block(field, utf8(value)) if value else b""
 
 
 def number(field: int, value: int) -> bytes:
-    """A varint field; negative numbers in two's complement, as int64 asks."""
+    """Encode a varint field; negative numbers in two's complement, as int64 requires."""
     return tag(field, VARINT) + varint(value & _MASK64)
 
 
 def signed(field: int, value: int) -> bytes:
-    """A zigzag (sint32) field."""
+    """Encode a zigzag (sint32) field."""
     return tag(field, VARINT) + varint((value << 1 ^ value >> 63) & _MASK64)
 
 
 def fixed64(field: int, value: int) -> bytes:
-    """An unsigned eight-byte field, such as a time in nanoseconds."""
+    """Encode an unsigned eight-byte field, such as a time in nanoseconds."""
     return tag(field, FIXED64) + struct.pack("<Q", value & _MASK64)
 
 
 def fixed32(field: int, value: int) -> bytes:
-    """An unsigned four-byte field."""
+    """Encode an unsigned four-byte field."""
     return tag(field, FIXED32) + struct.pack("<I", value)
 
 
 def double(field: int, value: float) -> bytes:
-    """A floating point field."""
+    """Encode a floating point field."""
     return tag(field, FIXED64) + struct.pack("<d", value)
 
 
 def utf8(value: str) -> bytes:
-    """UTF-8, each lone surrogate replaced by U+FFFD: one bad name must not cost a batch."""
+    """Encode as UTF-8, each lone surrogate replaced by U+FFFD.
+
+    One bad name must not cost a batch.
+    """
     try:
         return value.encode()
     except UnicodeEncodeError:
@@ -102,18 +105,19 @@ def utf8(value: str) -> bytes:
 
 
 def any_value(value: object, depth: int = 0) -> bytes:
-    """The content of an ``AnyValue``.
+    """Encode the content of an ``AnyValue``.
 
-    Numbers beyond 64 bits become text; objects of other types leave only their type's name, since
+    Numbers beyond 64 bits become text. Objects of other types become only their type's name, since
     calling their methods could run anything.
     """
-    # numpy's scalars are no ints or floats to isinstance, float64 apart; item() makes them such.
+    # numpy's scalars are no ints or floats to isinstance, except float64; item() converts them.
     if isinstance(value, np.generic):
         value = value.item()
     for kind, encode in _SCALARS:
         if isinstance(value, kind):
             return encode(value)
-    # The depth is bounded because a value may hold itself; what is deeper leaves its type's name.
+    # The depth is bounded because a value may contain itself; deeper values become their type's
+    # name.
     if isinstance(value, list | tuple) and depth < _DEEPEST:
         return block(5, b"".join(block(1, any_value(item, depth + 1)) for item in value))
     if isinstance(value, Mapping) and value.keys() == {names.BASE64}:
@@ -142,24 +146,24 @@ _SCALARS: Final[tuple[tuple[type, Callable[[Any], bytes]], ...]] = (
 
 
 def key_value(key: str, value: object, depth: int = 0) -> bytes:
-    """The content of a ``KeyValue``."""
+    """Encode the content of a ``KeyValue``."""
     return block(1, utf8(key)) + block(2, any_value(value, depth))
 
 
 def encode_attributes(attributes: Mapping[str, object], field: int = 9, depth: int = 0) -> bytes:
-    """Repeated ``KeyValue`` under ``field`` (9 is a span's); an empty key is left out."""
+    """Encode repeated ``KeyValue`` under ``field`` (9 is a span's); an empty key is left out."""
     return b"".join(
         block(field, key_value(str(key), value, depth)) for key, value in attributes.items() if key
     )
 
 
 def encode_resource(attributes: Mapping[str, object]) -> bytes:
-    """The content of a ``Resource``: what ``encode_spans`` and ``encode_metrics`` take."""
+    """Encode the content of a ``Resource`` for ``encode_spans`` and ``encode_metrics``."""
     return encode_attributes(attributes, 1)
 
 
 def encode_scope(name: str, version: str = "") -> bytes:
-    """The content of an ``InstrumentationScope``."""
+    """Encode the content of an ``InstrumentationScope``."""
     return text(1, name) + text(2, version)
 
 
@@ -170,12 +174,11 @@ def envelope(
     schema_url: str = "",
     scope_schema_url: str | None = None,
 ) -> tuple[bytes, bytes]:
-    """What stands before and after ``items`` bytes of spans or metrics in an export request.
+    """Return the bytes before and after ``items`` bytes of spans or metrics in an export request.
 
-    ``schema_url`` is the resource's, and the scope's unless that has one of its own.
-
-    Traces and metrics agree in these fields: request.1 = resource block {1 resource, 2 scope block
-    {1 scope, 2 items, 3 schema}, 3 schema}. Requests may be concatenated, which merges them.
+    ``schema_url`` is the resource's, and the scope's unless that has one of its own. Traces and
+    metrics agree in these fields: request.1 = resource block {1 resource, 2 scope block {1 scope, 2
+    items, 3 schema}, 3 schema}. Requests may be concatenated, which merges them.
     """
     head = block(1, scope)
     schema = text(3, schema_url)
@@ -187,20 +190,20 @@ def envelope(
 
 
 def packed_varints(values: Iterable[int]) -> bytes:
-    """The content of a packed field of unsigned varints."""
+    """Encode the content of a packed field of unsigned varints."""
     return b"".join(map(varint, values))
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Field number, wire type and value of a message that a stranger sent.
+    """Yield field number, wire type and value of a message from a foreign sender.
 
     Raises:
-        ValueError: if the bytes are no protobuf message. Nothing is allocated beyond ``data``.
+        ValueError: the bytes are no protobuf message. Nothing is allocated beyond ``data``.
     """
     at = 0
     while at < len(data):
-        # Lengths are checked against what is there before anything is cut out: a stranger's
-        # answer that promises a gigabyte costs nothing.
+        # Lengths are checked against the available bytes before any slice is made: a foreign answer
+        # that announces a gigabyte costs nothing.
         key, at = _read_varint(data, at)
         field, kind = key >> 3, key & 7
         if not field:
@@ -226,8 +229,8 @@ def _size(data: bytes, at: int, kind: int) -> tuple[int, int]:
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     result = 0
-    # Ten bytes hold 64 bits and six more, which are cut off as protobuf does; an eleventh is an
-    # error, so that the loop has an end.
+    # Ten bytes contain 64 bits and six more, which are cut off as protobuf does. An eleventh is an
+    # error, so that the loop ends.
     for shift in range(0, 70, 7):
         if at >= len(data):
             raise ValueError("number is cut short")
