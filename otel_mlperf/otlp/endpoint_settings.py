@@ -339,7 +339,10 @@ class _SettingReader:
         return value.lower() != "none"
 
     def file(self, name: str, *, private: bool = False) -> str | None:
-        """Return a file's path, also if it cannot be read: then nothing is sent, never less safely."""
+        """Return a file's path, even if it cannot be read.
+
+        In that case nothing is sent, rather than sent less safely.
+        """
         variable, path = self._find(name)
         if not path:
             return None
