@@ -36,16 +36,17 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 MERGE_OVER = 8
-"""Parts of one size class that may lie beside each other before they are merged.
+"""Maximum number of adjacent parts of one size class before they are merged.
 
 Every node of a run has as many in each table, and a reader opens them all.
 """
 _LARGE = 1 << 20
-"""Bytes from which on a part is merged no more: over the limit of a run whole parts go."""
+"""Size in bytes from which upward a part is not merged any more: over the limit of a run whole
+parts are removed."""
 _MOST_UNITED = 8 << 20
-"""Bytes of parts that a run's end makes one of."""
+"""Maximum size in bytes of the part that is merged at a run's end."""
 _GROUP_ROWS = 32_768
-"""Rows held in memory at most while merging (beside one part)."""
+"""Maximum number of rows in memory while merging (besides one part)."""
 
 pa.set_memory_pool(pa.system_memory_pool())
 pa.set_cpu_count(1)
@@ -61,17 +62,17 @@ _TYPES = {
 }
 _NUMPY = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float64(): np.float64}
 
-# pyarrow's arrays are sequences too; it has no types that say so.
+# pyarrow's arrays are sequences too; it has no types for that.
 Values = Sequence[Any] | np.ndarray[Any, Any]
 
 
 def write_part(
     folder: Path | str, table: str, host: str, number: int, columns: Mapping[str, Values]
 ) -> Path:
-    """Writes one part of ``table`` and returns its path; an existing one is replaced.
+    """Write one part of ``table`` and return its path; an existing one is replaced.
 
-    All columns have the same length; None is a missing value. A column that may be null can be
-    left out.
+    All columns have the same length; None is a missing value. A column that may be null can be left
+    out.
 
     Raises:
         StoreError: a column is unknown, missing or does not fit its type, or the disk refuses.
@@ -83,7 +84,7 @@ def write_part(
 def write_pieces(
     folder: Path | str, table: str, host: str, number: int, pieces: Iterable[Mapping[str, Values]]
 ) -> Path:
-    """Writes one part of ``table`` of which only a piece has to be in memory at once.
+    """Write one part of ``table`` of which only one piece at a time must be in memory.
 
     Raises:
         StoreError: as ``write_part``.
@@ -105,10 +106,11 @@ def _write(folder: Path, table: str, name: str, pieces: Iterable[pa.Table]) -> P
 
 
 def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -> Path | None:
-    """Merges the parts of ``host`` once more than ``over`` of one size class lie in a row.
+    """Merge the parts of ``host`` once more than ``over`` of one size class are adjacent.
 
-    Readers see each row once at every moment: the merged part's name says which ones no longer
-    count, before they are removed. Returns the merged part, or None if there was nothing to do.
+    Readers see each row once at every moment. The merged part's name determines which ones no
+    longer count, before they are removed. Return the merged part, or None if there was nothing to
+    do.
 
     Raises:
         StoreError: a part cannot be read, or the disk refuses.
@@ -118,7 +120,7 @@ def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -
 
 
 def unite(folder: Path | str, table: str, host: str, most_bytes: int = _MOST_UNITED) -> Path | None:
-    """Merges the newest parts of ``host``, up to a size: of a run that is over few are left.
+    """Merge the newest parts of ``host``, up to a size, so that an ended run has few parts.
 
     Returns and raises what ``compact`` does.
     """
@@ -128,8 +130,8 @@ def unite(folder: Path | str, table: str, host: str, most_bytes: int = _MOST_UNI
 
 def _own_parts(folder: Path | str, table: str, host: str) -> list[TablePart]:
     place = table_folder(Path(folder), table)
-    # First what a killed agent left: parts that a merged one covers are on the disk twice until
-    # then. Only one agent writes for a host, so nobody else is at these files.
+    # First remove what a killed agent left: parts that a merged one covers are on the disk twice
+    # until then. Only one agent writes for a host, so no other one accesses these files.
     _remove_unfinished(place, host)
     _remove(covered_parts(place, host))
     return live_parts(place, host)
@@ -143,8 +145,8 @@ def _merge_run(folder: Path | str, table: str, host: str, run: Sequence[TablePar
         _merge([part.path for part in run], path, table)
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"merging {len(run)} parts into {path}: {error}") from error
-    # After the merged part has its name, which says that these no longer count: readers that list
-    # in between see each row once.
+    # After the merged part has its name, which marks these as outdated: readers that list in
+    # between see each row once.
     _remove(run)
     return path
 
@@ -155,20 +157,20 @@ def _behind_large(parts: list[TablePart]) -> list[TablePart]:
 
 
 def _small_end(parts: list[TablePart], most_bytes: int) -> list[TablePart]:
-    """The newest parts that together take no more than that."""
+    """Return the newest parts whose total size is at most ``most_bytes``."""
     sizes = accumulate(part.path.stat().st_size for part in reversed(parts))
     few = sum(size <= most_bytes for size in sizes)
     return parts[len(parts) - few :]
 
 
 def _mergeable(parts: list[TablePart], over: int) -> list[TablePart]:
-    """The newest run of parts of one size class that is long enough.
+    """Return the newest run of parts of one size class that is long enough.
 
-    A class is a power of ``over`` in part numbers, so that a row is written again once a class and
-    not with every merge.
+    A class is a power of ``over`` in part numbers. A row is therefore written again once per class,
+    and not with every merge.
     """
     run: list[TablePart] = []
-    # From the newest backwards: old parts are large, and a run that begins with them would write
+    # From the newest backwards: old parts are large, and a run that starts with them would write
     # them again.
     for part in reversed(parts):
         if run and _size_class(part, over) > _size_class(run[-1], over):
@@ -204,7 +206,7 @@ def _batches(paths: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _completed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of an earlier version, whose rows have nothing in the columns that came since."""
+    """Add null columns to a batch of an earlier version, which lacks the columns added since."""
     known = batch.schema.names
     columns = [
         batch.column(field.name) if field.name in known else pa.nulls(len(batch), field.type)
@@ -245,7 +247,7 @@ def _as_array(table: str, column: Column, values: Values | None, rows: int) -> p
 
 
 def _numbers(values: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array | None:
-    """``values`` as they lie in memory, if they are plain numbers of that very type."""
+    """Wrap ``values`` without a copy if they are plain numbers of exactly that type."""
     # pa.array() loads numpy.ma for an array: 9 MB.
     if values.dtype != _NUMPY.get(kind):
         return None
@@ -260,19 +262,19 @@ def _schema(table: str) -> pa.Schema:
 
 
 def _open(path: str, table: str) -> pq.ParquetWriter:
-    # Dictionaries of numbers and ids cost 12 MB of memory, and double the file.
+    # Dictionaries of numbers and ids cost 12 MB of memory, and double the file size.
     words = [column.name for column in TABLES[table] if column.type == "word"]
     return pq.ParquetWriter(path, _schema(table), compression="zstd", use_dictionary=words)
 
 
 def _replacing(path: Path) -> AbstractContextManager[str]:
-    """A name beside ``path`` that no reader takes for a part (see ``_remove_unfinished``)."""
+    """Return a name next to ``path`` that readers ignore (see ``_remove_unfinished``)."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     return replacing(path, is_durable=True, temporary=temporary)
 
 
 def _remove_unfinished(place: Path, host: str) -> None:
-    """Removes what an agent of this host left that was killed while it wrote."""
+    """Remove the files of an agent of this host that was killed while it wrote."""
     for path in place.glob(f".*{SUFFIX}.*"):
         name, _, pid = path.name[1:].rpartition(".")
         part = parse(place / name)

@@ -19,7 +19,7 @@ from otel_mlperf.whole_file import make_folder, read_regular, regular_files, wri
 
 SUFFIX = ".parquet"
 _AS_OF = "as_of_ns"
-# As ``safe_name`` makes it: DuckDB takes a name with ``*``, ``?`` or ``[`` for a pattern.
+# As ``safe_name`` makes it: DuckDB treats a name with ``*``, ``?`` or ``[`` as a pattern.
 _NAME = re.compile(
     r"(?P<host>[A-Za-z0-9_][A-Za-z0-9._-]*)-(?P<first>\d{6,})(?:_(?P<last>\d{6,}))?\.parquet"
 )
@@ -27,7 +27,7 @@ _LISTINGS = 100
 
 
 class TablePart(NamedTuple):
-    """One file of a table: the numbers ``first`` to ``last`` of one host."""
+    """Part of a table: one file with the numbers ``first`` to ``last`` of one host."""
 
     host: str
     first: int
@@ -36,23 +36,26 @@ class TablePart(NamedTuple):
 
 
 def table_folder(folder: Path, table: str) -> Path:
-    """Where the parts of ``table`` lie in a run folder."""
+    """Return the folder of the parts of ``table`` in a run folder."""
     return folder / "tables" / table
 
 
 def part_name(host: str, first: int, last: int | None = None) -> str:
-    """The file name of a part; with ``last``, of a merged one."""
+    """Return the file name of a part; with ``last``, of a merged one."""
     numbers = f"{first:06d}" if last is None else f"{first:06d}_{last:06d}"
     return f"{safe_name(host)}-{numbers}{SUFFIX}"
 
 
 def window_host(digest: str) -> str:
-    """What stands for the host in the parts of a profiler window: whoever imports it, it is one."""
+    """Return the substitute for the host in parts of a profiler window.
+
+    It is the same for all importers.
+    """
     return f"window-{digest[:16]}"
 
 
 def parse(path: Path) -> TablePart | None:
-    """The part that ``path`` is by its name; None for unfinished and foreign files."""
+    """Parse a part from its file name; None for unfinished and foreign files."""
     name = _NAME.fullmatch(path.name)
     if name is None or path.name.startswith("."):
         return None
@@ -61,9 +64,9 @@ def parse(path: Path) -> TablePart | None:
 
 
 def live_parts(folder: Path, host: str | None = None) -> list[TablePart]:
-    """The parts of a table folder that count, by host and number; none if it does not exist.
+    """Return the parts of a table folder that count, by host and number; empty if it is missing.
 
-    With a ``host``, its own alone: of those of hundreds of others not more than the name is read.
+    With a ``host``, only its own: for the parts of hundreds of other hosts only the name is read.
 
     Raises:
         StoreError: a link leads there.
@@ -80,20 +83,20 @@ def live_parts(folder: Path, host: str | None = None) -> list[TablePart]:
 
 
 def covered_parts(folder: Path, host: str) -> list[TablePart]:
-    """The parts of a host whose rows are in a merged part as well: to be removed."""
+    """Return the parts of a host whose rows are also in a merged part, to be removed."""
     live = {part.path for part in live_parts(folder, host)}
     parts = _parsed(folder, _names(folder, host), host)
     return [part for part in parts if part.path not in live]
 
 
 def last_number(folder: Path, table: str, host: str) -> int:
-    """The highest part number that ``host`` has used in ``table``; 0 for none."""
+    """Return the highest part number that ``host`` has used in ``table``; 0 for none."""
     place = table_folder(folder, table)
     return max((part.last for part in _parsed(place, _names(place, host), host)), default=0)
 
 
 def write_as_of(folder: Path, host: str, unix_ns: int) -> None:
-    """Says that whatever had ended on ``host`` by that time is in the tables.
+    """Record that everything that had ended on ``host`` by that time is in the tables.
 
     Raises:
         OSError: the disk refuses.
@@ -104,7 +107,7 @@ def write_as_of(folder: Path, host: str, unix_ns: int) -> None:
 
 
 def read_as_of(folder: Path, host: str) -> int | None:
-    """Unix time in nanoseconds up to which the tables of ``host`` are complete; None: not known."""
+    """Return the Unix time in ns up to which the tables of ``host`` are complete; None: unknown."""
     try:
         return int(json.loads(read_regular(_as_of_file(folder, host)))[_AS_OF])
     except (OSError, ValueError, KeyError, TypeError):
@@ -116,9 +119,9 @@ def _as_of_file(folder: Path, host: str) -> Path:
 
 
 def _stable_names(folder: Path, host: str | None) -> list[str]:
-    """A listing that no merge ran through: the second one saw the same."""
-    # A directory that changes while it is listed may show neither the merged part nor one that it
-    # took over, or both. Two listings that agree had no merge between them.
+    """Return a listing during which no merge ran: the second one was equal."""
+    # A directory that changes while it is listed may show neither the merged part nor a part that
+    # it replaces, or both. Two equal listings had no merge between them.
     before = _names(folder, host)
     for _ in range(_LISTINGS):
         after = _names(folder, host)
@@ -131,7 +134,7 @@ def _stable_names(folder: Path, host: str | None) -> list[str]:
 def _names(folder: Path, host: str | None) -> list[str]:
     begin = "" if host is None else f"{safe_name(host)}-"
     try:
-        # Opening a pipe that somebody has put there would wait for its other end.
+        # Regular files only: opening a pipe that another user has put there would block.
         return sorted(name for name in regular_files(folder) if name.startswith(begin))
     except FileNotFoundError:
         return []
@@ -143,5 +146,5 @@ def _names(folder: Path, host: str | None) -> list[str]:
 
 def _parsed(folder: Path, names: list[str], host: str | None) -> list[TablePart]:
     parts = [part for name in names if (part := parse(folder / name)) is not None]
-    # The name of one host may begin like that of another.
+    # The name of one host may be a prefix of another one.
     return parts if host is None else [part for part in parts if part.host == safe_name(host)]

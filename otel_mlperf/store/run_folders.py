@@ -26,14 +26,14 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class RunFolder(msgspec.Struct, frozen=True):
-    """A run on disk."""
+    """Run folder on disk, with the facts of its run."""
 
     path: Path
     facts: RunFile
 
     @property
     def short_id(self) -> str:
-        """The id prefix that the folder's name carries; of a UUID its first eight characters."""
+        """Return the id prefix in the folder's name; for a UUID its first eight characters."""
         if _UUID.fullmatch(self.facts.id):
             return self.facts.id[:8]
         before = safe_name(self.facts.name) + "-"
@@ -43,19 +43,20 @@ class RunFolder(msgspec.Struct, frozen=True):
 
 
 def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder that holds the run folders: ``$OTEL_MLPERF_DIR``, else ``./otel-runs``."""
+    """Return the folder of the run folders: ``$OTEL_MLPERF_DIR``, else ``./otel-runs``."""
     return Path(environ.get(DIR_VARIABLE) or DEFAULT_DIR)
 
 
 def list_runs(folder: Path) -> list[RunFolder]:
-    """The runs in ``folder``, newest first; what cannot be read as a run is passed over."""
+    """Return the runs in ``folder``, newest first; unreadable ones are skipped."""
     return scan_runs(folder)[0]
 
 
 def scan_runs(folder: Path) -> tuple[list[RunFolder], dict[str, StoreError]]:
-    """The runs in ``folder``, newest first, and what is wrong with folders of others, by name.
+    """Return the runs in ``folder``, newest first, and errors of unreadable folders by name.
 
-    Without those of programs that only started another one, which is recorded in their place.
+    Runs of programs that only started another program are left out; that program is recorded in
+    their place.
     """
     runs: list[RunFolder] = []
     bad: dict[str, StoreError] = {}
@@ -71,13 +72,13 @@ def scan_runs(folder: Path) -> tuple[list[RunFolder], dict[str, StoreError]]:
 
 
 def read_run(path: Path) -> RunFolder:
-    """The run in the folder ``path``.
+    """Read the run in the folder ``path``.
 
     Raises:
         StoreError: its ``run.json`` is not readable, or from a newer version; or its path, as seen
             from the current folder too, is not UTF-8.
     """
-    if not _is_utf8(path):  # DuckDB and JSON take text alone
+    if not _is_utf8(path):  # DuckDB and JSON accept only text
         path = Path(os.path.relpath(path))
         if not _is_utf8(path):
             raise StoreError(
@@ -91,12 +92,12 @@ def _is_utf8(path: Path) -> bool:
 
 
 def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:
-    """The run that a user means by a path, ``latest``, a name or the beginning of an id.
+    """Find a run by a path, ``latest``, a name or the beginning of an id.
 
-    Of several runs of one name the newest is meant. Warns where other users can change its folder.
+    Of several runs of one name the newest is returned. Warns if other users can change its folder.
 
     Raises:
-        NoSuchRun: none matches, or several ids begin like that.
+        NoSuchRun: none matches, or several ids match.
         StoreError: it is named by its folder, and is not readable.
     """
     found = _find(run, folder)
@@ -133,7 +134,7 @@ def _find(run: str, folder: Path | None) -> RunFolder:
 
 
 def _begun(runs: list[RunFolder], start: str) -> list[RunFolder]:
-    """The runs whose ids begin like that; what is shown as an id means that very run."""
+    """Return the runs whose ids start with ``start``; an exact displayed id means only that run."""
     shown = [run for run in runs if run.short_id == start]
     if len(shown) == 1:
         return shown

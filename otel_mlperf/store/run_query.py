@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 200
 LIMIT_S: Final = 30.0
 MOST_MEMORY_BYTES: Final = 5 << 29
-"""Data of the process that answers: what DuckDB may use, the libraries and the answer."""
+"""Maximum data size of the answering process: DuckDB's memory, the libraries and the answer."""
 _MOST_ANSWER_BYTES: Final = 64 << 20
 _MOST_THREADS: Final = 8
-"""Each one needs memory, whatever it reads."""
+"""Each thread needs memory, whatever it reads."""
 _LONGEST_TEXT: Final = 10_000
 _LONGEST_ERROR: Final = 300
 _LARGEST: Final = 1 << 63
@@ -43,32 +43,32 @@ _LOCKED: Final = (
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
-"""From the first on no other file is reached, and from the last on none of it can be undone."""
+"""After the first settings no other file can be reached; the last one makes them irreversible."""
 
 
 class QueryColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """One column of an answer."""
+    """Column of an answer."""
 
     name: str
     type: str
-    """As DuckDB calls it."""
+    """Type as DuckDB names it."""
 
 
 class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="query/1"):
-    """What a query over the tables of a run answers."""
+    """Answer to a query over the tables of a run."""
 
     id: str
-    """Of the run."""
+    """Id of the run."""
     short_id: str
     columns: list[QueryColumn]
     rows: list[list[Any]]
-    """Each with a value for each column; what JSON has no type for is text."""
+    """Rows with a value for each column; values without a JSON type are text."""
     is_complete: bool
     """Whether these are all rows."""
 
 
 class _Request(msgspec.Struct, frozen=True, array_like=True):
-    """What the process that answers is asked."""
+    """Request to the answering process."""
 
     folder: str
     sql: str
@@ -79,7 +79,7 @@ class _Request(msgspec.Struct, frozen=True, array_like=True):
 def ask_within(
     run: RunFolder, sql: str, most_rows: int = MOST_ROWS, limit_s: float = LIMIT_S
 ) -> QueryAnswer:
-    """The answer of ``ask``, from a process with limited time and memory.
+    """Return the answer of ``ask``, from a process with limited time and memory.
 
     Raises:
         QueryError: as of ``ask``; or the query needs more time or memory than it may use.
@@ -117,9 +117,9 @@ def _refuse_late(run: RunFolder, limit_s: float) -> NoReturn:
 
 
 def main(_: list[str]) -> int:
-    """Answers the request on standard input; ends at its limit also where nobody waits any more."""
+    """Answer the request on standard input; end at its limit also if the caller has gone."""
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=_Request)
-    if not IS_WINDOWS:  # there whoever asks ends it, and DuckDB's own limit of memory counts
+    if not IS_WINDOWS:  # there the caller ends it, and DuckDB limits memory
         _limit_process(request.limit_s)
     try:
         answer = ask(read_run(Path(request.folder)), request.sql, request.most_rows)
@@ -148,10 +148,10 @@ def _limit_process(limit_s: float) -> None:
 
 
 def ask(run: RunFolder, sql: str, most_rows: int = MOST_ROWS) -> QueryAnswer:
-    """The first rows of one ``SELECT``; it reads this run's files alone, and writes none.
+    """Return the first rows of one ``SELECT``; it reads this run's files alone, and writes none.
 
     Raises:
-        QueryError: it is none, or it is wrong.
+        QueryError: it is not a ``SELECT``, or it is wrong.
     """
 
     def first_rows(connection: duckdb.DuckDBPyConnection) -> QueryAnswer:
@@ -173,9 +173,9 @@ def ask(run: RunFolder, sql: str, most_rows: int = MOST_ROWS) -> QueryAnswer:
 
 
 class _LockedStore(Store):
-    """The tables of a run, and no way from there to anything else."""
+    """Store of a run's tables without access to any other file."""
 
-    reads_once = False  # a query of somebody's own is one, and its memory is limited
+    reads_once = False  # there is a single query, and its memory is limited
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = super()._open()
@@ -213,7 +213,7 @@ def _select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can hold it, not longer than anybody wants to read."""
+    """Convert a value to JSON types, with a maximum length of texts."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):

@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple
 
 Type = Literal["int32", "int64", "double", "bool", "text", "word"]
-"""``word`` is text of few values, stored once each."""
+"""``word`` is text of few distinct values, stored once each."""
 
 
 class Column(NamedTuple):
-    """One column of a table."""
+    """Column of a table."""
 
     name: str
     type: Type
     null: bool = False
     """Whether a row may lack it."""
     added: bool = False
-    """Whether parts of earlier versions lack it; a row of these has none."""
+    """Whether parts of earlier versions lack it; their rows have null."""
 
 
 PROCESSES: Final = (
@@ -44,7 +44,8 @@ PROCESSES: Final = (
     Column("instance_id", "text"),
     Column("has_gpu", "bool"),
 )
-"""A process's life so far: of several rows of one rank, restart and pid the last written counts."""
+"""The life of a process so far: of several rows of one rank, restart and pid the last written
+counts."""
 
 STEPS: Final = (
     Column("rank", "int32"),
@@ -59,9 +60,9 @@ STEPS: Final = (
     Column("self_ns", "int64"),  # not in a span
     Column("samples", "int64", null=True),
     Column("tokens", "int64", null=True),
-    # Of the largest tensor of each of its batches; null: they hold none.
+    # Elements of the largest tensor of each of its batches; null: the batches contain no tensor.
     Column("elements", "int64", null=True, added=True),
-    # Of its models; null: not all of their calls were counted.
+    # Operations of its models; null: not all of their calls were counted.
     Column("flops", "int64", null=True, added=True),
     Column("error", "bool"),
     Column("kept", "word", null=True),
@@ -78,10 +79,10 @@ SECTIONS: Final = (
     Column("name", "word"),
     Column("category", "word"),
     Column("parent", "word"),
-    # Names from below the run; aggregates come after a double slash. In a step only of a part of a
-    # wait for data: names from the wait.
+    # Names from below the run; aggregates come after a double slash. In a step it is set only for
+    # parts of a wait for data: names from the wait.
     Column("path", "word"),
-    Column("beside", "bool"),  # on another thread or task, or a part of a wait: no step's own time
+    Column("beside", "bool"),  # on another thread or task, or part of a wait
     Column("aggregate", "bool"),
     Column("count", "int64"),
     Column("sum_ns", "int64"),
@@ -108,7 +109,7 @@ RESOURCES: Final = (
     Column("most", "int64"),
     Column("spread", "double"),  # sum of the squared distances from the mean
 )
-"""One row for each flush, section, place and measure: what all calls meanwhile used."""
+"""One row for each flush, section, place and measure: the use of all calls in that time."""
 
 DURATIONS: Final = (
     Column("rank", "int32"),
@@ -119,8 +120,8 @@ DURATIONS: Final = (
     Column("path", "word"),  # outside steps, names from below the run
     Column("beside", "bool"),
     Column("in_step", "bool"),
-    Column("bound_s", "double", null=True),  # how long it is to take at most; null: not said
-    # Of requests: when the minute began in which they ended.
+    Column("bound_s", "double", null=True),  # maximum duration; null: not declared
+    # For requests: the start of the minute in which they ended.
     Column("minute_ns", "int64", null=True, added=True),
     Column("count", "int64"),
     Column("errors", "int64"),
@@ -129,14 +130,14 @@ DURATIONS: Final = (
     Column("min_ns", "int64"),
     Column("max_ns", "int64"),
     Column("spread", "double"),  # sum of the squared distances from the mean, in ns²
-    Column("scale", "int32"),  # of the exponential histogram in seconds that the rest is
+    Column("scale", "int32"),  # scale of the exponential histogram, in seconds
     Column("zeros", "int64"),
     Column("first_bucket", "int64"),
-    Column("counts", "text"),  # JSON: of its buckets, from that one on
+    Column("counts", "text"),  # JSON: counts of its buckets, from the first one
 )
-"""One row for each flush, section and place: how long its calls took meanwhile.
+"""One row for each flush, section and place: the durations of its calls in that time.
 
-Of requests one for each minute in it: no other table has the time of each.
+Requests have one row for each minute in it: no other table has the time of each.
 """
 
 GPU_STEPS: Final = (
@@ -149,9 +150,9 @@ GPU_STEPS: Final = (
     Column("gpu_ns", "int64"),
     Column("idle_ns", "int64", null=True),  # null: no section gave the device work
     Column("host_paced_ns", "int64"),
-    Column("device_paced_ns", "int64"),  # the rest of gpu_ns: it is not known by whom
+    Column("device_paced_ns", "int64"),  # the rest of gpu_ns: pace unknown
 )
-"""One row for each step of which it is known when a GPU was in it."""
+"""One row for each step whose GPU time is known."""
 
 SPANS: Final = (
     Column("rank", "int32"),
@@ -162,7 +163,7 @@ SPANS: Final = (
     Column("name", "word"),
     Column("category", "word"),
     Column("phase", "word"),
-    Column("track", "int64"),  # of one track: nests; a thread's ident or a task's number
+    Column("track", "int64"),  # spans of a track nest; thread ident or task number
     Column("thread", "word"),
     Column("thread_id", "int64", null=True),  # native, which profilers know
     Column("start_ns", "int64"),
@@ -181,7 +182,7 @@ SPANS: Final = (
     Column("events", "text", null=True, added=True),
     Column("kind", "word"),  # event: of a profiler; event_rollup: several events, rows as well
 )
-"""One row for each span of the traces that were kept; of profilers each event and roll-up."""
+"""One row for each span of the sampled traces; for profilers one for each event and roll-up."""
 
 VALUES: Final = (
     Column("rank", "int32"),
@@ -192,7 +193,7 @@ VALUES: Final = (
     Column("time_ns", "int64"),
     Column("value", "double"),
 )
-"""One row for each value given to ``log()``."""
+"""One row for each value passed to ``log()``."""
 
 MARKS: Final = (
     Column("rank", "int32"),
@@ -221,7 +222,7 @@ INSTRUMENTS: Final = (
     Column("unit", "word"),
     Column("kind", "word"),  # counter, gauge, histogram: its readings are <name>.count and .sum
 )
-"""One row for each name under which the program or PyTorch's allocator counts in the process."""
+"""One row for each metric name of the program or PyTorch's allocator in the process."""
 
 WARNINGS: Final = (
     Column("rank", "int32", null=True),  # null: of the node
@@ -229,17 +230,17 @@ WARNINGS: Final = (
     Column("id", "word"),  # of its row in the table of findings
     Column("labels", "word"),  # JSON
     Column("start_ns", "int64"),
-    Column("end_ns", "int64"),  # when it was seen to hold last
+    Column("end_ns", "int64"),  # when it was last seen to hold
     Column("value", "double"),  # the worst so far
     Column("threshold", "double"),
 )
-"""One row for each flush in which a warning held: the one that ends last says all of it."""
+"""One row for each flush in which a warning held: the one that ends last contains all of it."""
 
 WINDOWS: Final = (
     Column("rank", "int32"),
     Column("restart", "int32"),
     Column("digest", "text"),  # SHA-256 of the trace: the window's name in the tables below
-    Column("number", "int64", null=True),  # of the process's windows; null: imported
+    Column("number", "int64", null=True),  # number among the process's windows; null: imported
     Column("trace", "text"),  # file name
     Column("start_ns", "int64"),
     Column("end_ns", "int64"),
@@ -262,11 +263,11 @@ COMPLETENESS: Final = (
     Column("is_complete", "bool"),
     Column("has_device_times", "bool"),  # false: the devices were busier than the window says
     Column("launches", "int64"),
-    Column("answered", "int64"),  # launches of whose work a record is there
+    Column("answered", "int64"),  # launches whose work has a record
     Column("losses", "text"),  # JSON: what is missing, by kind and stream
-    Column("whole", "text"),  # JSON: the part without a loss of work, and what was done there
+    Column("whole", "text"),  # JSON: the part without lost work, and its content
 )
-"""One row for each profiler window: how much of what was to be recorded is there."""
+"""One row for each profiler window: the share of the expected records that is there."""
 
 TOTALS: Final = (
     Column("rank", "int32"),
@@ -278,8 +279,8 @@ TOTALS: Final = (
     Column("device", "int32", null=True),
     Column("stream", "int64", null=True),
     Column("kind", "word"),  # of a kernel: compute, communication or copy; of a collective's, too
-    Column("section", "word"),  # where most of it comes from; empty: none is known
-    Column("section_ns", "int64"),  # how much of total_ns (a kernel's) comes from there
+    Column("section", "word"),  # section of the origin of most of it; empty: unknown
+    Column("section_ns", "int64"),  # part of total_ns (a kernel's) from that section
     Column("count", "int64"),
     Column("total_ns", "int64"),
     Column("self_ns", "int64"),
@@ -296,8 +297,8 @@ LAUNCHES: Final = (
     Column("restart", "int32"),
     Column("digest", "text"),
     Column("name", "word"),  # of the kernel, copy or memset
-    Column("section", "word"),  # where it comes from; empty: none is known
-    Column("operator", "word"),  # that launched it; empty: none is known
+    Column("section", "word"),  # section of its origin; empty: unknown
+    Column("operator", "word"),  # operator that launched it; empty: unknown
     Column("inputs", "word"),  # of the operator, as JSON: shapes, types; empty: not recorded
     Column("launch", "word"),  # its grid and block, or bytes; empty: not recorded
     Column("count", "int64"),
@@ -332,12 +333,12 @@ STREAMS: Final = (
     Column("exposed_communication_ns", "int64"),
     Column("exposed_copy_ns", "int64"),
     Column("launches", "int64"),  # device events whose launching call is known
-    Column("early", "int64"),  # of these, begun before the call returned
+    Column("early", "int64"),  # of these, started before the call returned
     Column("delay_p50_ns", "int64", null=True),
     Column("delay_p95_ns", "int64", null=True),
     Column("delay_max_ns", "int64", null=True),
 )
-"""One row for each window and device, and for each of its streams: how busy was it, with what?"""
+"""One row for each window and device, and for each of its streams: busy time by kind of work."""
 
 COPIES: Final = (
     Column("rank", "int32"),
@@ -362,7 +363,7 @@ GAPS: Final = (
     Column("start_ns", "int64"),
     Column("duration_ns", "int64"),
     Column("cause", "word"),  # start, host_wait, device_wait, unknown_wait, end
-    Column("operator", "word"),  # that the host was in; empty: none
+    Column("operator", "word"),  # operator on the host; empty: none
     Column("thread", "word"),
     Column("next", "word"),  # what ran next on the device
 )
@@ -378,9 +379,10 @@ ALLOCATOR: Final = (
     Column("allocated_bytes", "int64", null=True),
     Column("peak_bytes", "int64", null=True),  # most allocated since the row before
     Column("reserved_bytes", "int64", null=True),  # most reserved since then
-    Column("change_bytes", "int64"),  # allocated since the window began, less what was freed
+    Column("change_bytes", "int64"),  # allocated since the window's start, less freed
 )
-"""Each window's allocator over time, by device: at most 512 rows, none of its peaks left out."""
+"""The allocator over time in each window, by device: at most 512 rows, none of its peaks left out.
+"""
 
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "processes": PROCESSES,

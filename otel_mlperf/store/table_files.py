@@ -20,21 +20,21 @@ _OPTIONS: Final[dict[Form, str]] = {
     "parquet": "FORMAT parquet, COMPRESSION zstd",
 }
 _FORMULA: Final = r"^\s*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}]|^[\t\r\n]"
-"""The beginning of a text that a spreadsheet would compute."""
+"""Start of a text that a spreadsheet would evaluate."""
 
 
 def write_tables(
     store: Store, folder: Path, form: Form, *, is_replaced: bool = False
 ) -> dict[str, int]:
-    """A file ``TABLE.csv`` or ``TABLE.parquet`` for each table that has rows; how many each has.
+    """Write ``TABLE.csv`` or ``TABLE.parquet`` for each table that has rows; return row counts.
 
-    Columns are those of the tables, in their order: times in Unix nanoseconds, what is not known
-    is empty in CSV. No text has control characters, and none is a formula in CSV.
-    ``is_replaced`` says whether files of these names may be replaced.
+    Columns are those of the tables, in their order. Times are Unix nanoseconds, unknown values are
+    empty in CSV. No text has control characters, and none is a formula in CSV. ``is_replaced`` is
+    whether files of these names may be replaced.
 
     Raises:
         NothingToExport: no table has a row.
-        OutputError: the folder is there and may not be written to, or the place refuses.
+        OutputError: the folder exists and may not be written to, or the place refuses.
         StoreError: a file of the run cannot be read.
     """
     counts: dict[str, int] = {}
@@ -62,9 +62,9 @@ def write_tables(
 
 
 def _as_plain_text(table: str, form: Form) -> str:
-    """The table with a question mark for controls; in CSV with a quote before formulas.
+    """Select the table with control characters replaced, and formulas quoted in CSV.
 
-    Numbers may begin with a minus and stay as they are.
+    Control characters become question marks. Numbers may start with a minus and stay unchanged.
     """
     columns = [
         _plain_column(column.name, form) if column.type in ("text", "word") else column.name

@@ -31,44 +31,45 @@ if TYPE_CHECKING:
 
 
 MANY: Final = 32
-"""Parts from which on a table is read once."""
+"""Number of parts from which upward a table is read once."""
 _SMALL_BYTES: Final = 1 << 20
-"""A table of at most this size on disk is read once: a summary then takes a fifth less time."""
+"""A table of at most this size on disk is read once, which makes a summary a fifth faster."""
 _MOST_BYTES: Final = 64 << 20
-"""On disk: eight times as much in memory. Of larger parts reading is the work, not opening."""
+"""Maximum size on disk; in memory it is eight times as much. For larger parts reading costs more
+than opening."""
 _MOST_RECENT: Final = 1024
 _ALWAYS_WHOLE: Final = ("processes", "instruments")
-"""Their rows are written once, not again and again."""
+"""Tables whose rows are written once, not repeatedly."""
 _WORD: Final = re.compile(r"\w+")
 
 
 def is_read_once(parts: int, size_bytes: float) -> bool:
-    """Whether a table in so many parts is read into memory by the first query."""
+    """Return whether a table of this many parts is read into memory by the first query."""
     return parts > 0 and size_bytes <= (_MOST_BYTES if parts >= MANY else _SMALL_BYTES)
 
 
 def is_small(size_bytes: float) -> bool:
-    """Whether one thread reads a table of this size fastest."""
+    """Return whether one thread reads a table of this size fastest."""
     return size_bytes <= _SMALL_BYTES
 
 
 def measure_bytes(files: list[str]) -> float:
-    """The size of a table in these files; infinite where it is not known."""
+    """Return the size of a table in these files; infinite if it is not known."""
     try:
         return sum(Path(file).stat().st_size for file in files)
-    except FileNotFoundError:  # merged away since it was listed: the query finds out
+    except FileNotFoundError:  # merged since it was listed: the query detects it
         return math.inf
 
 
 def named_in(sql: str) -> set[str]:
-    """The tables that a query may ask for."""
+    """Return the tables that a query may refer to."""
     return TABLES.keys() & set(_WORD.findall(sql))
 
 
 def gather(connection: duckdb.DuckDBPyConnection, table: str, selection: str) -> None:
-    """Reads a table into memory, and makes a view of it; ``selection`` is SQL for all its rows."""
+    """Read a table into memory, and create a view of it; ``selection`` is SQL for all its rows."""
     connection.execute("ATTACH IF NOT EXISTS ':memory:' AS gathered (COMPRESS)")
-    # Nothing here depends on the order, and with it files are not read on several processors.
+    # No query depends on the order, and preserving it prevents reading files on several processors.
     connection.execute("SET preserve_insertion_order = false")
     connection.execute(f"CREATE TABLE gathered.{table} AS {selection}")
     connection.execute("SET preserve_insertion_order = true")
@@ -76,7 +77,7 @@ def gather(connection: duckdb.DuckDBPyConnection, table: str, selection: str) ->
 
 
 def newest(table: str, parts: list[TablePart]) -> list[TablePart]:
-    """Of a table in very many parts the newest ones of each host, which say what is now."""
+    """Return the newest parts of each host if there are very many; they have the current state."""
     if len(parts) <= _MOST_RECENT or table in _ALWAYS_WHOLE:
         return parts
     by_host = [list(of_host) for _, of_host in groupby(parts, key=lambda part: part.host)]
@@ -85,7 +86,7 @@ def newest(table: str, parts: list[TablePart]) -> list[TablePart]:
 
 
 RANGE_ROWS: Final = 20_000
-"""Rows held in memory at once."""
+"""Number of rows in memory at one time."""
 _FIRST: Final = -(1 << 63)
 _LAST: Final = (1 << 63) - 1
 _Answer = tuple[list[str], list[tuple[Any, ...]]]
@@ -99,19 +100,20 @@ _TYPES = {
 }
 _TRIES = 50
 _PATTERN: Final = re.compile(r"[*?\[]")
-"""What makes DuckDB take a path for a pattern, unless it is in brackets."""
+"""Characters that make DuckDB treat a path as a pattern, unless they are in brackets."""
 
 
 def label_path(name: str) -> str:
-    """What ``labels ->> $path`` takes to answer with this label; null where there is none."""
+    """Return the path for ``labels ->> $path`` to select this label; null if it is missing."""
     return f'$."{name}"'
 
 
 class Store:
-    """The tables of one run folder as views of the same names; a missing one is empty.
+    """Store: the tables of one run folder as views of the same names; a missing one is empty.
 
-    ``processes`` holds one row for each process, the last one written. With a ``rank``, the rows of
-    other ranks are not there; ``is_recent``: of a table in very many parts, only the newest are.
+    ``processes`` contains one row for each process, the last one written. With a ``rank``, rows of
+    other ranks are left out. With ``is_recent``, only the newest parts of a table in very many
+    parts are read.
     """
 
     reads_once = True
@@ -126,7 +128,7 @@ class Store:
         """Tables to be read into memory that no query has named yet."""
 
     def rows(self, sql: str, **values: object) -> list[tuple[Any, ...]]:
-        """The rows of a query; ``$name`` stands for ``values["name"]``.
+        """Return the rows of a query; ``$name`` stands for ``values["name"]``.
 
         Raises:
             StoreError: a file of the run cannot be read; names it.
@@ -134,12 +136,12 @@ class Store:
         return self._answer(sql, values)[1]
 
     def records(self, sql: str, **values: object) -> list[dict[str, Any]]:
-        """Like ``rows``, each as a dictionary by column name."""
+        """Return the rows of a query as dictionaries by column name."""
         columns, rows = self._answer(sql, values)
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def arrow(self, sql: str, **values: object) -> pa.Table:
-        """The rows of a query as an Arrow table; ``values`` as in ``rows``.
+        """Return the rows of a query as an Arrow table; ``values`` as in ``rows``.
 
         Raises:
             StoreError: as of ``rows``.
@@ -158,7 +160,7 @@ class Store:
         return found
 
     def tried(self, ask: Callable[[duckdb.DuckDBPyConnection], Any], sql: str) -> Any:
-        """What ``ask`` gives for ``sql``, asked again where a file was taken away meanwhile."""
+        """Return the result of ``ask`` for ``sql``, retried if a file was removed meanwhile."""
         load_duckdb()
         import duckdb
 
@@ -168,7 +170,7 @@ class Store:
                 self._gather(self._connection, sql)
                 return ask(self._connection)
             except (duckdb.Error, UnicodeDecodeError) as error:
-                # The agent may have merged a part away since it was listed: list again.
+                # The agent may have merged a part since it was listed: list again.
                 if last or not self._is_outdated():
                     raise self._explained(error) from error
                 self._connection = None
@@ -188,7 +190,7 @@ class Store:
                 if is_read_once(len(self._files[table]), size)
             }
         if all(map(is_small, sizes.values())):
-            # Handing small tables to other threads makes a summary a seventh slower.
+            # Distributing small tables to other threads makes a summary a seventh slower.
             connection.execute("SET threads = 1")
         for table in TABLES.keys() - self._unread:
             rows = _all_rows(table, self._files[table], self._rank)
@@ -208,10 +210,10 @@ class Store:
         return any(not Path(file).exists() for files in self._files.values() for file in files)
 
     def _explained(self, error: Exception) -> StoreError:
-        """The error as one that names the file at fault."""
+        """Convert the error to one that names the file at fault."""
         import duckdb
 
-        if isinstance(error, duckdb.OutOfMemoryException):  # no file is
+        if isinstance(error, duckdb.OutOfMemoryException):  # no file is at fault
             return StoreError(f"reading the tables in {self._folder}: {error}")
         for table, files in self._files.items():
             for file in files:
@@ -224,7 +226,7 @@ class Store:
 
 
 def load_duckdb() -> None:
-    """Loads DuckDB, where it may map what it needs: else it would end the process.
+    """Load DuckDB if it may map what it needs; otherwise it would end the process.
 
     Raises:
         StoreError: it may not.
@@ -243,13 +245,11 @@ def time_ranges(
     values: Mapping[str, object] = MappingProxyType({}),
     rows: int = RANGE_ROWS,
 ) -> Iterator[tuple[int, int]]:
-    """Ranges ``low <= column < high`` that hold about ``rows`` rows each, and all of them together.
+    """Yield ranges ``low <= column < high`` of about ``rows`` rows each, which cover all rows.
 
-    For a table that may be large: between two moments a query touches only what lies there, and
-    nobody holds all of it.
-
-    ``table`` and ``where`` are SQL, with ``$name`` for ``values``. Rows of one moment are never
-    parted.
+    They are for a table that may be large. Between two moments a query touches only the rows there,
+    and the whole table is never in memory. ``table`` and ``where`` are SQL, with ``$name`` for
+    ``values``. Rows of one moment are never separated.
     """
     placed = (
         f"SELECT {column} AS moment, row_number() OVER (ORDER BY {column}) AS place "
@@ -270,7 +270,7 @@ def _fault(table: str, file: str) -> str | None:
 
     try:
         duckdb.execute(f"SELECT bit_xor(hash(t)) FROM ({_selection(table, [file])}) t").fetchall()
-    except UnicodeDecodeError:  # the message itself quotes the damage
+    except UnicodeDecodeError:  # the message itself contains the damaged text
         return "its column names are not text"
     except duckdb.Error as error:
         return str(error).partition("\n")[0]
@@ -297,7 +297,7 @@ def _selection(table: str, files: list[str]) -> str:
     columns = ", ".join(column.name for column in TABLES[table])
     listed = _list_of(_PATTERN.sub(r"[\g<0>]", file) for file in files)
     if any(column.added for column in TABLES[table]):
-        # To open every part at once takes longer: only where they may differ.
+        # Opening every part together is slower: only for tables whose parts may differ.
         parts = f"SELECT * FROM read_parquet({listed}, union_by_name = true)"
         return f"SELECT {columns} FROM ({_empty(table)} UNION ALL BY NAME {parts})"
     if table != "processes":

@@ -17,7 +17,7 @@ _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def hex_text(data: NDArray[np.uint8]) -> pa.Array:
-    """Rows of bytes, shape (n, width), as hexadecimal text."""
+    """Convert rows of bytes, shape (n, width), to hexadecimal text."""
     rows, width = data.shape
     text = np.empty((rows, 2 * width), np.uint8)
     text[:, 0::2] = _DIGITS[data >> 4]
@@ -26,33 +26,36 @@ def hex_text(data: NDArray[np.uint8]) -> pa.Array:
 
 
 def span_hex(ids: NDArray[np.uint64]) -> pa.Array:
-    """Span ids as servers show them; empty for 0, which is no span."""
+    """Convert span ids to text as servers show them; empty for 0, which is no span."""
     text = hex_text(ids.astype(">u8").view(np.uint8).reshape(-1, 8))
     return text if ids.all() else pc.if_else(pa.array(ids != 0), text, "")
 
 
 def words(known: Sequence[str], index: NDArray[np.integer[Any]]) -> pa.Array:
-    """One of a few words for each row."""
+    """Select one of a few texts for each row."""
     return pa.array(known, pa.string()).take(_integers(index))
 
 
 def known(values: Sequence[int | None], index: NDArray[np.integer[Any]]) -> pa.Array:
-    """One of a few numbers for each row, or none."""
+    """Select one of a few numbers for each row, or null."""
     return pa.array(values, pa.int64()).take(_integers(index))
 
 
 def where(is_known: NDArray[np.bool_], values: NDArray[np.int64]) -> pa.Array:
-    """The numbers that are known, and nothing for the others."""
+    """Return the numbers where they are known, and null elsewhere."""
     return pc.if_else(pa.array(is_known), _integers(values), pa.scalar(None, pa.int64()))
 
 
 def same(word: str, rows: int) -> pa.Array:
-    """The same word in all rows."""
+    """Return the same text in all rows."""
     return words([word], np.zeros(rows, np.int64))
 
 
 def json_text(numbers: Mapping[str, NDArray[np.int64]], before: pa.Array) -> pa.Array:
-    """A JSON object for each row: its constant part, without braces and not empty, then numbers."""
+    """Build a JSON object for each row: its constant part, then numbers.
+
+    The constant part has no braces and is not empty.
+    """
     parts: list[Any] = ["{", before]
     for key, column in numbers.items():
         parts += [f', "{key}": ', _integers(column).cast(pa.string())]

@@ -22,22 +22,21 @@ if TYPE_CHECKING:
 
 _ORDER: Final = ("spans", "readings", "sections", "values", "marks", "durations", "steps")
 _SPANS: Final = 1
-"""Windows and the first table: of them what is removed is counted."""
+"""Index of windows and the first table: removed spans of these are counted."""
 
 
 def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) -> int:
-    """Removes parts of ``host`` until its tables take at most ``most_bytes``.
+    """Remove parts of ``host`` until its tables need at most ``most_bytes``.
 
-    ``windows`` stand for the host in parts of its profiler windows, the oldest first.
-
-    Returns how many spans of sections and events (no roll-ups, no segments) are gone.
+    ``windows`` stand for the host in parts of its profiler windows, the oldest first. Return the
+    number of removed spans of sections and events (no roll-ups, no segments).
     """
     by_window = [part for window in windows for part in _own(folder, "spans", window)]
     parts = [by_window, *(_own(folder, table, host) for table in _ORDER)]
     size = sum(part.path.stat().st_size for of_table in parts for part in of_table)
     removed = 0
     for place, of_table in enumerate(parts):
-        # The newest part stays whatever its size: it is what somebody is looking at.
+        # The newest part is kept whatever its size: a user may be viewing it.
         for part in of_table[:-1]:
             if size <= most_bytes:
                 return removed
@@ -48,12 +47,12 @@ def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) 
 
 
 def _own(folder: Path, table: str, host: str) -> list[TablePart]:
-    """The parts of ``host``, oldest first."""
+    """Return the parts of ``host``, oldest first."""
     return live_parts(table_folder(folder, table), host)
 
 
 def _items(part: TablePart) -> int:
-    """Of a damaged part nobody knows."""
+    """Count the spans of a part; 0 for a damaged part, whose count is unknown."""
     try:
         kinds: list[str] = pq.read_table(part.path, columns=["kind"])["kind"].to_pylist()
     except (OSError, pa.ArrowException):
