@@ -21,9 +21,10 @@ GPU_NS: Final = Measure(
     "gpu_ns", "ml.section.gpu.time", "time on the GPU from its begin to its end, ns"
 )
 GPU_IDLE: Final = "ml.step.gpu.idle"
-"""Of a step: time on the GPU in none of the sections that give it work, ns."""
+"""For a step: time on the GPU in none of the sections that give it work, ns."""
 PACED_BY: Final = "ml.step.paced_by"
-"""``host``: the GPU waited for it; ``device``: it was ahead; ``unknown``: clocks do not tell."""
+"""``host``: the GPU waited for it; ``device``: it was ahead; ``unknown``: the clocks do not decide.
+"""
 
 SECTION_GPU: Final = Metric(
     "ml.section.gpu.time",

@@ -9,7 +9,7 @@ Instrument = Literal["counter", "gauge", "updowncounter", "histogram"]
 
 
 class Metric(NamedTuple):
-    """One metric: what it is called, counted in and means."""
+    """Metric: its name, unit, instrument and meaning."""
 
     name: str
     unit: str
@@ -21,7 +21,7 @@ class Metric(NamedTuple):
 
     @property
     def prometheus(self) -> str:
-        """The name in Prometheus, by its OTLP rules (UnderscoreEscapingWithSuffixes)."""
+        """Return the name in Prometheus, by its OTLP rules (UnderscoreEscapingWithSuffixes)."""
         words = _WORDS.findall(self.name)
         unit = UNIT_WORDS.get(self.unit, "")
         if unit and unit not in words:
@@ -45,5 +45,5 @@ UNIT_WORDS: Final = {
 
 
 def user_metric(name: str) -> str:
-    """The metric name of a value that the user named: ``ml.user.<name>``."""
+    """Return the metric name of a value that the user named: ``ml.user.<name>``."""
     return f"ml.user.{name}"

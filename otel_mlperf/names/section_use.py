@@ -21,12 +21,12 @@ from otel_mlperf.names.metric import Metric
 
 
 class Measure(NamedTuple):
-    """One number of each call of a section."""
+    """Measure of each call of a section."""
 
     key: str
-    """In the tables and in JSON, with its unit."""
+    """Name in the tables and in JSON, with its unit."""
     attribute: str
-    """Of a span."""
+    """Name of the span attribute."""
     meaning: str
 
 

@@ -164,14 +164,15 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
         ),
     },
 }
-"""By source and level what that level adds; a metric of two levels has more series at the second.
+"""By source and level: the metrics that the level adds. A metric of two levels has more series at
+the second one.
 
 Sources are those of ``readings_off``, and ``agent``, which only level ``none`` switches off.
 """
 
 
 def levels_of(metric: Metric) -> dict[str, list[str]]:
-    """The sources that read ``metric``, with the levels that add something; empty: of the run."""
+    """Return the sources of ``metric``, with the levels that add it; empty: a metric of the run."""
     found = {
         source: [level for level, metrics in levels.items() if metric in metrics]
         for source, levels in SOURCES.items()

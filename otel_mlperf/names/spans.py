@@ -50,7 +50,7 @@ SPAN_EPOCH: Final = "train.epoch"
 SPAN_DATA: Final = "data.load"
 SPAN_LOSS: Final = "loss"
 SPAN_TRAINING_STEP: Final = "training_step"
-"""What Lightning has the program write of a step: of the closure that it hands to its optimizer."""
+"""Span that Lightning's program records in a step: the closure that it passes to its optimizer."""
 SPAN_GRAPH_REPLAY: Final = "graph.replay"
 """A CUDA graph of a whole step: forward, backward and optimizer at once."""
 SPAN_CHECKPOINT: Final = "checkpoint"
@@ -64,14 +64,14 @@ SPAN_COMPILE: Final = "compile"
 SPAN_DEVICE_LOST: Final = "device.lost"
 SPAN_DEVICE_BACK: Final = "device.back"
 DEVICE_LOST_ERROR: Final = "DeviceLost"
-"""``error.type`` of a ``device.lost``; its message is what the driver said."""
+"""``error.type`` of a ``device.lost``; its message is the driver's."""
 SPAN_FINDING: Final = "finding"
 SPAN_DOCTOR: Final = "doctor.check"
 SERVICE_DOCTOR: Final = "otel-mlperf-doctor"
 
 
 def step_span(phase: str) -> str:
-    """The name of a step's span in ``phase``: ``train.step``."""
+    """Return the name of a step's span in ``phase``: ``train.step``."""
     return f"{phase}.step"
 
 

@@ -16,11 +16,11 @@ PARAMETERS_KIND: Final = "ml.model.parameters.kind"
 PARAMETERS_TOTAL: Final = "total"
 PARAMETERS_TRAINABLE: Final = "trainable"
 PARAMETERS_EMBEDDING: Final = "embedding"
-"""Those of lookup tables, ``torch.nn.Embedding``, which multiply nothing."""
+"""Parameters of lookup tables, ``torch.nn.Embedding``, which multiply nothing."""
 FLOPS_TYPE: Final = "ml.flops.type"
 """The type that matrix products are made in: ``bfloat16``, ``float16``, ``tf32``, ``float32``."""
 PEAK_SOURCE: Final = "ml.flops.peak.source"
-"""The data sheet that says so, or ``given``."""
+"""The data sheet of the peak, or ``given``."""
 
 MODEL_PARAMETERS: Final = Metric(
     "ml.model.parameters",
