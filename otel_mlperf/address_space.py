@@ -16,26 +16,26 @@ from otel_mlperf.portability import IS_PORTABLE
 with suppress(ImportError):  # Windows
     import resource
 AGENT_BYTES: Final = 350 << 20
-"""What an agent maps in all: with 300 MiB it could not start its threads."""
+"""Address space that an agent maps in total: with 300 MiB it could not start its threads."""
 TABLES_BYTES: Final = 768 << 20
-"""What is mapped by DuckDB, for two cores: 740 MiB."""
+"""Address space that DuckDB maps, for two cores: 740 MiB."""
 _UNLIMITED: Final = 1 << 64
 
 
 def lift_limit() -> None:
-    """This process may map as much as whoever started it could allow."""
+    """Raise the limit of this process as far as its parent could permit."""
     if not IS_PORTABLE:
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def room_of_next() -> int:
-    """Bytes that a process may map which this one starts, and which lifts its limit."""
+    """Return the bytes that a child process may map, which raises its own limit."""
     return _UNLIMITED if IS_PORTABLE else _bytes(resource.getrlimit(resource.RLIMIT_AS)[1])
 
 
 def room_here() -> int:
-    """Bytes that this process may still map."""
+    """Return the bytes that this process may still map."""
     if IS_PORTABLE:
         return _UNLIMITED
     with open("/proc/self/statm", encoding="ascii") as file:
@@ -44,7 +44,7 @@ def room_here() -> int:
 
 
 def shortage(room_bytes: int, needed_bytes: int) -> str:
-    """What to tell where there is too little room; nothing where there is enough."""
+    """Return a message if there is too little room; empty if there is enough."""
     if room_bytes >= needed_bytes:
         return ""
     return (

@@ -32,12 +32,13 @@ _SELF: Final = "otel-mlperf: "
 
 
 async def answer(command: str, *arguments: str) -> str:
-    """What ``otel-mlperf COMMAND --json`` prints, in one line.
+    """Return the output of ``otel-mlperf COMMAND --json``, in one line.
 
     Raises:
-        NotAnswered: the command fails, takes too long, or says more than can be read.
+        NotAnswered: the command fails, is too slow, or its answer is too long.
     """
-    # Without -P Python would also take modules from the folder in which the assistant was started.
+    # Without -P Python would also import modules from the folder in which the assistant was
+    # started.
     call = [sys.executable, "-P", "-m", "otel_mlperf", command, "--json", *arguments]
     try:
         with anyio.fail_after(LIMIT_S):
@@ -60,7 +61,7 @@ async def answer(command: str, *arguments: str) -> str:
 
 
 def run_path(run: str) -> str:
-    """The folder of a run that is meant by name, id or ``latest``; no path leads elsewhere.
+    """Return the folder of a run by name, id or ``latest``; paths are refused.
 
     Raises:
         NoSuchRun: none matches.
@@ -186,11 +187,11 @@ async def query(
 
 
 TOOLS: Final = (runs, summary, findings, compare, show, kernels, query)
-"""In the order in which they are offered."""
+"""Tools in the order in which they are offered."""
 
 
 def tables() -> str:
-    """The tables and their columns, as the description of ``query`` ends."""
+    """Return the tables and their columns, the end of the description of ``query``."""
     return "\n".join(
         f"{table}({', '.join(column.name for column in columns)})"
         for table, columns in TABLES.items()
@@ -198,7 +199,7 @@ def tables() -> str:
 
 
 def _given(**options: str | int | None) -> list[str]:
-    """Options of a command line; none of their values can be taken for another option."""
+    """Return options of a command line; no value can be mistaken for another option."""
     return [f"--{name}={value}" for name, value in options.items() if value is not None]
 
 
@@ -211,7 +212,7 @@ _READS_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_wo
 
 
 def serve() -> None:
-    """Answers until standard input ends."""
+    """Serve requests until standard input ends."""
     version = importlib.metadata.version("otel-mlperf")
     server = MCPServer(
         "otel-mlperf", instructions=INSTRUCTIONS, version=version, log_level="WARNING"
@@ -232,7 +233,7 @@ def _description(tool: Tool) -> str:
 
 
 def _told(tool: Tool) -> Tool:
-    """The same, whose errors are texts for the assistant."""
+    """Wrap a tool so that its errors are texts for the assistant."""
 
     @wraps(tool)
     async def told(*given: object, **named: object) -> str:

@@ -23,7 +23,7 @@ DESTINATIONS = "OTEL_MLPERF_DESTINATIONS"
 PROFILE = "OTEL_MLPERF_PROFILE"
 LEVEL = "OTEL_MLPERF_LEVEL"
 READING_SOURCES = ("host", "process", "gpu", "filesystem", "gc", "allocator", "stacks")
-"""What readings come from, as ``readings_off`` names it."""
+"""Sources of readings, by their names in ``readings_off``."""
 _NOT_SETTINGS = (
     "OTEL_MLPERF_AUTOSTART",
     "OTEL_MLPERF_CONFIG",
@@ -36,7 +36,7 @@ _NOT_SETTINGS = (
 
 
 def _standard_bool(given: Any) -> bool:
-    """True for ``true`` alone, as OpenTelemetry's specification asks of its variables."""
+    """Parse a boolean as OpenTelemetry's specification requires: only ``true`` is True."""
     if isinstance(given, bool):
         return given
     text = str(given).strip().lower()
@@ -46,7 +46,7 @@ def _standard_bool(given: Any) -> bool:
 
 
 def _words_text(given: Any) -> str:
-    """Words, each once, separated by commas."""
+    """Return words, each once, separated by commas."""
     words = given.split(",") if isinstance(given, str) else map(str, given)
     return ",".join(dict.fromkeys(word for each in words if (word := each.strip())))
 
@@ -321,20 +321,20 @@ class Config:
 
     @property
     def joins_provider(self) -> bool:
-        """Whether sampled sections become spans of the program's own provider."""
+        """Return whether sampled sections become spans of the program's own provider."""
         return self.provider.startswith("join")
 
     def reads(self, source: str) -> bool:
-        """Whether ``source``, one of READING_SOURCES, is read."""
+        """Return whether ``source``, one of READING_SOURCES, is read."""
         return self.readings != "none" and source not in self.readings_off.split(",")
 
     def to_environ(self) -> dict[str, str]:
-        """The environment variables that give another process the same settings."""
+        """Return the environment variables that give another process the same settings."""
         return {
             item.metadata["variable"]: str(value).lower() if isinstance(value, bool) else str(value)
             for item in fields(self)
-            # What a level means is in the other settings already; one that was given back its
-            # default would be the level's again.
+            # The other settings already contain what a level means. A setting that was reset to its
+            # default would otherwise get the level's value again.
             if item.name != "level" and (value := getattr(self, item.name)) != item.default
         }
 
@@ -349,6 +349,6 @@ Config.__doc__ = f"{Config.__doc__}\n\nSettings:\n" + "\n".join(map(_documented,
 
 
 def known_variables() -> list[str]:
-    """All variables with a meaning of ours that begin with ``OTEL_MLPERF_``."""
+    """Return all our variables with a meaning that start with ``OTEL_MLPERF_``."""
     own = (item.metadata["variable"] for item in fields(Config))
     return [name for name in (*own, *_NOT_SETTINGS) if name.startswith(PREFIX)]

@@ -20,9 +20,9 @@ _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 def some_of(known: Sequence[str]) -> Callable[[Any], str]:
-    """What makes a value of names, given as text or in a list, of which only these are right.
+    """Return a parser of a list or comma-separated text of ``known`` names.
 
-    It holds each once and in one order, separated by commas.
+    Its result contains each name once and in one order, separated by commas.
     """
 
     def parse(given: Any) -> str:
@@ -44,16 +44,16 @@ def set_by(
     parse: Callable[[Any], Any] | None = None,
     secret: bool = False,
 ) -> Any:
-    """A field of ``Config``.
+    """Declare a field of ``Config``.
 
     Args:
         variable: the environment variable that sets it too.
-        default: its value where nobody says anything; its type is the setting's.
+        default: its value if it is not set; its type is the setting's.
         meaning: one sentence for the user.
         *choices: the only values that it may have.
-        low: the least that a number may be.
-        parse: what makes a value of what was given, in place of the type's own way.
-        secret: whether its value, which may hold a login or a key, is shown nowhere.
+        low: the minimum of a number.
+        parse: converts the given value, in place of the type's own conversion.
+        secret: whether its value, which may contain a login or a key, is never shown.
     """
     metadata = {
         "variable": variable, "meaning": meaning, "choices": choices, "low": low, "parse": parse,
@@ -63,10 +63,10 @@ def set_by(
 
 
 def checked(item: Any, value: Any, where: str) -> Any:
-    """``value`` as the field's type; text is parsed, so that all sources agree.
+    """Convert ``value`` to the field's type; text is parsed, so that all sources agree.
 
     Raises:
-        ConfigError: it is none; names ``where`` it was given, and what was expected.
+        ConfigError: it is invalid; names ``where`` it was given, and what was expected.
     """
     kind, low, choices = type(item.default), item.metadata["low"], item.metadata["choices"]
     try:

@@ -17,13 +17,13 @@ from urllib.parse import quote
 from otel_mlperf.whole_file import read_regular
 
 VARIABLES: Final = ("OTEL_CONFIG_FILE", "OTEL_EXPERIMENTAL_CONFIG_FILE")
-"""The first of them that is set names the file."""
+"""Variables that name the file; the first one that is set counts."""
 PROPAGATORS: Final = "OTEL_PROPAGATORS"
 _OWN: Final = "OTEL_MLPERF_"
 _KEPT: Final = ("OTEL_SDK_DISABLED",)
-"""Holds all the same: who switches recording off in the environment means it."""
+"""Applies in any case: a user who disables recording in the environment means it."""
 _INSECURE: Final = "_INSECURE"
-"""So do these, which no file can say of OTLP over HTTP."""
+"""Variables with this ending apply too, because no file can set them for OTLP over HTTP."""
 _REFERENCE: Final = re.compile(r"\$\$|\$\{(?:(?:env:)?([A-Za-z_]\w*)(?::-([^\n}]*))?|[^}]*)\}")
 _CONSOLE: Final = "console"
 _EXPORTERS: Final = ("otlp_http", "otlp_grpc", _CONSOLE)
@@ -32,16 +32,17 @@ MOST_FILE_BYTES: Final = 1 << 20
 
 
 class Unreadable(Exception):
-    """Why a file cannot be used."""
+    """Error with the reason why a file cannot be used."""
 
 
 def declare(environ: Mapping[str, str]) -> tuple[Mapping[str, str], list[str]]:
-    """The environment with what the file says in place of the standard's variables.
+    """Return the environment with the file's settings in place of the standard's variables.
 
-    The same environment where no file is named, or where it cannot be used; the result names none.
+    It is the same environment if no file is named. If the file cannot be used, only the variables
+    that name it are removed.
 
     Returns:
-        It, and what is wrong with the file or not used of it.
+        The environment, and warnings about the file or its unused parts.
     """
     variable = next((name for name in VARIABLES if environ.get(name, "").strip()), "")
     if not variable:
@@ -71,7 +72,7 @@ def _read(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
     import yaml
 
     try:
-        # It may be a link, as Kubernetes mounts it; a pipe or a device would be read for ever.
+        # It may be a link, as Kubernetes mounts it. A pipe or a device would be read for ever.
         text = read_regular(os.path.realpath(path), MOST_FILE_BYTES).decode()
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
@@ -89,13 +90,13 @@ def _read(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _substitute(loader: Any, top: Any, environ: Mapping[str, str]) -> None:
-    """Puts values of variables into what is no key; what it then is, YAML says."""
+    """Substitute variables in values, but not in keys; YAML then resolves the type."""
     import yaml
 
     nodes, seen = [top], set[int]()
     while nodes:
         node = nodes.pop()
-        if id(node) in seen:  # an alias, perhaps of what it is in
+        if id(node) in seen:  # an alias, perhaps of its own parent
             continue
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
@@ -104,7 +105,7 @@ def _substitute(loader: Any, top: Any, environ: Mapping[str, str]) -> None:
             nodes += node.value
         elif isinstance(node, yaml.ScalarNode) and "$" in node.value:
             node.value = _REFERENCE.sub(lambda found: _value_of(found, environ), node.value)
-            if node.style is None:  # in quotes it is text, whatever it looks like
+            if node.style is None:  # in quotes it is always text
                 node.tag = loader.resolve(yaml.ScalarNode, node.value, (True, False))
 
 
@@ -117,11 +118,12 @@ def _value_of(reference: re.Match[str], environ: Mapping[str, str]) -> str:
     return environ.get(name, "") or default or ""
 
 
-# -- what it says ----------------------------------------------------------------------------------
+# -- translation
+# -------------------------------------------------------------------------------------
 
 
 class _Part:
-    """A mapping of the file: what is taken out of it is used, the rest is not."""
+    """Mapping of the file that records which of its keys are used."""
 
     def __init__(self, content: Any, path: str, parts: list[_Part]) -> None:
         self.path, self._parts = path, parts
@@ -133,7 +135,7 @@ class _Part:
         parts.append(self)
 
     def value(self, key: str) -> str:
-        """A plain value as text; empty where there is none, which is not used if it is no value."""
+        """Return and use a plain value as text; empty if it is missing or not plain."""
         value = self.left.get(key)
         if isinstance(value, Mapping | list):
             return ""
@@ -143,11 +145,11 @@ class _Part:
         )
 
     def part(self, key: str) -> _Part:
-        """A mapping in it, empty where there is none."""
+        """Return a nested mapping, empty if it is missing."""
         return _Part(self.left.pop(key, None), f"{self.path}{key}.", self._parts)
 
     def items(self, key: str) -> list[_Part]:
-        """The mappings of a list in it."""
+        """Return the mappings of a nested list."""
         value = self.left.get(key)
         if not isinstance(value, list):
             return []
@@ -155,12 +157,12 @@ class _Part:
         return [_Part(one, f"{self.path}{key}[{i}].", self._parts) for i, one in enumerate(value)]
 
     def unused(self) -> list[str]:
-        """What nobody has taken, by its place in the file."""
+        """Return the unused keys, by their place in the file."""
         return [f"{self.path}{key}".rstrip(".") for key in self.left]
 
 
 def _translate(content: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
-    """The variables that say the same, and the places in the file that none says."""
+    """Return the equivalent variables, and the unused places in the file."""
     parts: list[_Part] = []
     file = _Part(content, "", parts)
     said = {
@@ -198,7 +200,7 @@ def _propagators(propagator: _Part) -> str:
 
 
 def _exported(exporting: list[_Part], signal: str) -> dict[str, str]:
-    """What the first exporter by OTLP says, of which a signal has one, and whether one prints."""
+    """Return the settings of the first OTLP exporter of a signal, and whether one prints."""
     said: dict[str, str] = {}
     listed = []
     for one in exporting:
@@ -253,7 +255,7 @@ def _otlp(exporter: _Part, name: str, signal: str) -> dict[str, str]:
 
 
 def _headers(exporter: _Part) -> str:
-    """As the variable has them; those that are listed one by one win, being last."""
+    """Format headers as the variable does; those listed one by one override, being last."""
     pairs = [exporter.value("headers_list")]
     for header in exporter.items("headers"):
         name, value = header.value("name"), header.value("value")

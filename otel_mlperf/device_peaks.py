@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 
 class Peak(NamedTuple):
-    """Operations a second of one device at one type."""
+    """Peak operations per second of one device at one type."""
 
     flops_per_s: float
     type: str
     device: str
-    """As PyTorch names it."""
+    """Name of the device in PyTorch."""
     source: str
     """Title of the document, or ``given``."""
 
 
 class Device(NamedTuple):
-    """A row of the table."""
+    """Row of the table."""
 
     pattern: str
-    """Of the name that PyTorch has for it."""
+    """Pattern of the device's name in PyTorch."""
     tflops: Mapping[str, float]
-    """By type of the products; ``float16`` and ``bfloat16`` add up in float32."""
+    """Peak by type of the products; ``float16`` and ``bfloat16`` accumulate in float32."""
     source: str
-    """Title of the document that has all of its figures; a row without one is not accepted."""
+    """Title of the document with all of its figures; a row without one is not accepted."""
 
 
 def _halves(both: float, **more: float) -> dict[str, float]:
@@ -46,7 +46,7 @@ _H200: Final = "NVIDIA H200 Tensor Core GPU data sheet"
 _V100: Final = "NVIDIA V100 Tensor Core GPU data sheet"
 _CDNA3: Final = "AMD Instinct MI300X Accelerator data sheet"
 
-# The first that matches counts: what is told apart by more words comes first.
+# The first match counts, so that more specific names come first.
 DEVICES: Final = (
     Device(r"\bB200\b", _halves(2250.0), "NVIDIA DGX B200 data sheet"),
     Device(r"\bH200 NVL\b", _halves(835.5, tf32=417.5, float32=60.0), _H200),
@@ -69,10 +69,10 @@ DEVICES: Final = (
 
 
 def find_peak(device: str, kind: str) -> Peak | None:
-    """The peak of a device by PyTorch's name of it; None where the table does not have it.
+    """Return the peak of a device by its name in PyTorch; None if the table lacks it.
 
-    ``kind`` is the type that products are made in. An instance of a GPU (MIG) is a part of it whose
-    peak nobody says.
+    ``kind`` is the type that products are made in. An instance of a GPU (MIG) is a part of it,
+    whose peak is not documented.
     """
     if "MIG" in device:
         return None

@@ -17,24 +17,25 @@ if TYPE_CHECKING:
     from types import CodeType
 
 _RAISING = tuple(opcode.opmap[name] for name in ("RAISE_VARARGS", "RERAISE"))
-# What the interpreter and its modules raise without a word.
+# Exceptions that the interpreter and its modules raise without a message.
 _WORDLESS = (MemoryError, StopIteration, StopAsyncIteration, EOFError)
 _QUEUE_EMPTY = ("_queue", "queue")
-# Not the exceptions: those hold frames, and with them what the program wants to be rid of.
+# Not the exceptions themselves: they reference frames, and with them objects that the program wants
+# to release.
 _arguments_raised_again: deque[tuple[Any, ...]] = deque(maxlen=8)
 
 
 def note_raised_again(error: BaseException) -> None:
-    """One of the program's is raised a second time, and has no traceback from then on."""
-    if error.args:  # without words it is told by that, and all of those have one tuple
+    """Record that an exception of the program is raised again, without a traceback from then on."""
+    if error.args:  # all empty tuples are one object
         _arguments_raised_again.append(error.args)
 
 
 def is_foreign(error: BaseException) -> bool:
-    """Whether an exception is the program's and has to go on.
+    """Return whether an exception belongs to the program and must propagate.
 
-    What is no ``Exception`` always is: Ctrl-C, an exit. Else a signal handler is in its traceback,
-    or it was raised where no code raises anything.
+    An exception that is no ``Exception`` always does: Ctrl-C, an exit. Otherwise a signal handler
+    is in its traceback, or it was raised where no code raises anything.
     """
     if not isinstance(error, Exception):
         return True
@@ -54,17 +55,17 @@ def is_foreign(error: BaseException) -> bool:
 
 
 def raise_foreign(error: BaseException) -> None:
-    """For whoever makes do with less instead of failing.
+    """Raise an exception of the program again, in code that degrades instead of failing.
 
     Raises:
-        BaseException: ``error`` itself, where it is the program's.
+        BaseException: ``error`` itself, if it is the program's.
     """
     if is_foreign(error):
         raise error
 
 
 def _is_given_frame(frame: FrameType) -> bool:
-    """Whether a function was called with a frame, as signal handlers are."""
+    """Return whether a function was called with a frame, as signal handlers are."""
     code, values = frame.f_code, frame.f_locals
     named = code.co_argcount + code.co_kwonlyargcount
     names = code.co_varnames[: named + bool(code.co_flags & 0x04)]
@@ -88,13 +89,13 @@ def _codes_of_handlers() -> set[CodeType]:
 
 
 def _is_injected(error: Exception, last: TracebackType) -> bool:
-    """Whether the interpreter raised it by itself, for another thread, which names a class only."""
+    """Return whether the interpreter raised it itself, for another thread, given only a class."""
     if last.tb_frame.f_code.co_code[last.tb_lasti] in _RAISING or isinstance(error, _WORDLESS):
         return False
     kind = type(error)
     if kind.__module__ in _QUEUE_EMPTY:
         return False
-    # Raised in C there are words with it, and it is a class of C: others make their words up.
+    # Exceptions raised in C have a message and a class of C. Other classes build their own message.
     return not error.args or any(
         isinstance(vars(base).get(name), FunctionType | staticmethod)
         for base in kind.__mro__

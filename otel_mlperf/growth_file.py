@@ -22,56 +22,57 @@ if TYPE_CHECKING:
 
 
 FOLDER: Final = "growth"
-"""Of a run folder."""
+"""Folder in a run folder."""
 What = Literal["type", "tensor", "site"]
 
 
 class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects of one type, tensors of one kind, or what one line allocated."""
+    """Growth of objects of one type, tensors of one kind, or allocations of one line."""
 
     what: What
     """``type``: objects by type; ``tensor``: memory of tensors; ``site``: lines that allocated."""
     name: str = ""
-    """Of the type; of tensors their numbers, shape and device."""
+    """Name of the type; for tensors their type of number, shape and device."""
     file: str = ""
-    """Of a line."""
+    """File of a line."""
     line: int = 0
     count: int
-    """So many more: objects, blocks of memory of tensors, or blocks that the line allocated."""
+    """Increase of the number of objects, memory blocks of tensors, or blocks allocated by the line.
+"""
     bytes: int
-    """So much more."""
+    """Increase in bytes."""
     now_count: int
-    """So many there were at the second point."""
+    """Number at the second point."""
     now_bytes: int
 
 
 class MemoryGrowth(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process had more of at the second of two points; printed it is a table."""
+    """Memory growth of a process between two points; printed it is a table."""
 
     rank: int = 0
     restart: int = 0
     begin_ns: int = 0
     """Unix time of the first point."""
     end_ns: int = 0
-    """Of the second."""
+    """Unix time of the second point."""
     steps: int = 0
     """Training steps between the two."""
     count: int = 0
-    """More objects; where there are fewer, below zero, like those below."""
+    """Increase of the number of objects; negative if there are fewer, like the fields below."""
     bytes: int = 0
-    """Their own sizes, without what they refer to."""
+    """Increase of the objects' own sizes, without what they refer to."""
     tensor_bytes: int = 0
-    """Memory of PyTorch's tensors, each piece once, on all devices."""
+    """Increase of the memory of PyTorch's tensors, each piece once, on all devices."""
     resident_bytes: int | None = None
-    """Of the process, in RAM."""
+    """Increase of the resident memory of the process."""
     cuda_bytes: int | None = None
-    """What PyTorch's allocator had given out on the current device."""
+    """Increase of the memory that PyTorch's allocator had allocated on the current device."""
     rows: list[GrowthRow] = []
-    """What has grown, by ``what``, in each the most bytes first."""
+    """Rows of what has grown, by ``what``, each sorted by bytes in descending order."""
     more: int = 0
-    """Rows beyond the 50 largest of each."""
+    """Number of rows beyond the 50 largest of each."""
     missing: list[str] = []
-    """Sentences: what is not in it, and why."""
+    """Sentences about what is missing, and why."""
 
     def __str__(self) -> str:
         return growth_text(self)
@@ -81,7 +82,7 @@ class MemoryGrowth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def append_growth(run_folder: str, pid: int, growth: MemoryGrowth) -> None:
-    """Writes one.
+    """Append one record.
 
     Raises:
         OSError: the place refuses.
@@ -90,13 +91,13 @@ def append_growth(run_folder: str, pid: int, growth: MemoryGrowth) -> None:
 
 
 def read_growths(run_folder: Path) -> Iterator[MemoryGrowth]:
-    """All that were written so far, by process."""
+    """Yield all records written so far, by process."""
     return read_process_lines(run_folder, FOLDER, MemoryGrowth)
 
 
 TOP: Final = 10
 _SHOWN: Final = 5
-"""Of several that were asked for, the last ones."""
+"""Maximum number of records shown, the last ones."""
 _COLUMN: Final = 10
 _HEADS: Final[dict[What, tuple[str, ...]]] = {
     "tensor": ("grown", "more", "now", "tensors"),
@@ -106,21 +107,21 @@ _HEADS: Final[dict[What, tuple[str, ...]]] = {
 
 
 KINDS: Final = tuple(_HEADS)
-"""Of rows, in the order in which they are shown."""
+"""Kinds of rows, in the order in which they are shown."""
 
 
 def growth_text(growth: MemoryGrowth) -> str:
-    """As ``print`` shows it."""
+    """Format growth as ``print`` shows it."""
     return text(growth_lines(growth), color=False, unicode=True).removesuffix("\n")
 
 
 def growth_html(growth: MemoryGrowth) -> str:
-    """As a notebook shows it; what is given is escaped."""
+    """Format growth as a notebook shows it; texts are escaped."""
     return f"<pre>{escape(growth_text(growth))}</pre>"
 
 
 def all_growth_lines(growths: Sequence[MemoryGrowth], *, top: int, width: int) -> list[Line]:
-    """The last ones, each with an empty line above it but the first."""
+    """Format the last records, separated by empty lines."""
     lines: list[Line] = []
     if len(growths) > _SHOWN:
         earlier = plural(len(growths) - _SHOWN, "earlier point")
@@ -131,7 +132,7 @@ def all_growth_lines(growths: Sequence[MemoryGrowth], *, top: int, width: int) -
 
 
 def growth_lines(growth: MemoryGrowth, *, top: int = TOP, width: int = WIDTH) -> list[Line]:
-    """A line for all of it, then tables of tensors, types and lines."""
+    """Format a summary line, then tables of tensors, types and lines."""
     lines: list[Line] = [[(line, "bold")] for line in broken(head_text(growth), width)]
     lines += [[(f"  missing: {why}", "yellow")] for why in growth.missing]
     shown = 0
@@ -145,7 +146,7 @@ def growth_lines(growth: MemoryGrowth, *, top: int = TOP, width: int = WIDTH) ->
 
 
 def head_text(growth: MemoryGrowth) -> str:
-    """What all of it comes to."""
+    """Format the totals."""
     told = [("process", growth.resident_bytes), ("CUDA", growth.cuda_bytes)]
     told += [("tensors", growth.tensor_bytes), ("objects", growth.bytes)]
     grown = ", ".join(f"{name} {signed_size(many)}" for name, many in told if many is not None)
@@ -155,17 +156,17 @@ def head_text(growth: MemoryGrowth) -> str:
 
 
 def titles(what: What) -> tuple[str, ...]:
-    """Of the columns."""
+    """Return the titles of the columns."""
     return _HEADS[what]
 
 
 def rows_of(growth: MemoryGrowth, what: What) -> list[GrowthRow]:
-    """The most bytes first."""
+    """Return the rows of a kind, sorted by bytes in descending order."""
     return [row for row in growth.rows if row.what == what]
 
 
 def numbers(row: GrowthRow) -> tuple[str, str, str]:
-    """What stands in its columns."""
+    """Return the texts of a row's numeric columns."""
     return signed_size(row.bytes), f"{row.count:+,}", f"{row.now_count:,}"
 
 

@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER: Final = "hot"
-"""Of a run folder."""
+"""Folder in a run folder."""
 Kind = Literal["calls", "lines", "memory"]
 
 
 class HotSpot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A function that was called, a line of one, or a line that allocated what was not freed."""
+    """Hot spot: a called function, a line of one, or a line that allocated unfreed memory."""
 
     name: str = ""
-    """The function; empty: a line that allocated."""
+    """The function; empty for a line that allocated."""
     file: str = ""
-    """Empty: it is written in C."""
+    """Empty if it is written in C."""
     line: int = 0
     calls: int = 0
-    """Of a line, how often it ran."""
+    """For a line, how often it ran."""
     own_ns: int = 0
-    """Without what it called; of a line with that."""
+    """Time without its callees; for a line including them."""
     total_ns: int = 0
     kept_bytes: int = 0
     blocks: int = 0
 
 
 class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a section, seen by a profiler."""
+    """Profile of one call of a section."""
 
     section: str
     category: str
@@ -51,23 +51,23 @@ class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
     unix_ns: int
     """When it ended."""
     duration_ns: int = 0
-    """With what the profiler took."""
+    """Duration, including the profiler's overhead."""
     spots: list[HotSpot] = []
-    """The largest."""
+    """The largest spots."""
     more: int = 0
-    """So many others."""
+    """Number of further spots."""
     kept_bytes: int = 0
-    """That all lines together allocated and did not free."""
+    """Bytes that all lines together allocated and did not free."""
     peak_bytes: int = 0
-    """The most of it at one time."""
+    """Peak of these bytes."""
     left_out: str = ""
-    """Why there is nothing of it; empty: there is."""
+    """Reason for which there is no profile; empty if there is one."""
     passed_over: int = 0
-    """So many calls of the section, since its last line, ran while another one was profiled."""
+    """Calls of the section, since its last line, that ran while another one was profiled."""
 
 
 def append_call(run_folder: str, pid: int, call: ProfiledCall) -> None:
-    """Writes one call.
+    """Append one call.
 
     Raises:
         OSError: the place refuses.
@@ -76,5 +76,5 @@ def append_call(run_folder: str, pid: int, call: ProfiledCall) -> None:
 
 
 def read_calls(run_folder: Path) -> Iterator[ProfiledCall]:
-    """All that were written so far, by process."""
+    """Yield all calls written so far, by process."""
     return read_process_lines(run_folder, FOLDER, ProfiledCall)

@@ -28,25 +28,25 @@ Count = TypeVar("Count", int, NDArray[np.int64])
 
 
 class Intervals(NamedTuple):
-    """Intervals that neither overlap nor touch, by group and start."""
+    """Set of intervals that neither overlap nor touch, by group and start."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     group: NDArray[np.int64]
     first: NDArray[np.intp]
-    """Which of the intervals that were given opens it; of a gap, which one ends it."""
+    """Index of the given interval that opens it; for a gap, of the one that ends it."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     @property
     def length_ns(self) -> NDArray[np.int64]:
-        """How long each is."""
+        """Return the length of each interval."""
         return self.end_ns - self.start_ns
 
 
 def union(start_ns: Integers, end_ns: Integers, group: Integers) -> Intervals:
-    """The time that at least one interval of a group covers.
+    """Return the time that at least one interval of a group covers.
 
     An interval that ends before it starts covers nothing.
     """
@@ -64,7 +64,7 @@ def union(start_ns: Integers, end_ns: Integers, group: Integers) -> Intervals:
 
 
 def gaps(covered: Intervals) -> Intervals:
-    """What lies between the intervals of each group."""
+    """Return the gaps between the intervals of each group."""
     same = covered.group[1:] == covered.group[:-1]
     return Intervals(
         covered.end_ns[:-1][same],
@@ -75,17 +75,17 @@ def gaps(covered: Intervals) -> Intervals:
 
 
 def sums(values: Integers, group: Integers, groups: int) -> NDArray[np.int64]:
-    """The sum of the values of each group."""
+    """Return the sum of the values of each group."""
     total = np.zeros(groups, np.int64)
     np.add.at(total, group, _wide(values))
     return total
 
 
 def shared(sets: Sequence[Intervals], groups: int) -> NDArray[np.int64]:
-    """How long each combination of the sets was going on in each group.
+    """Return the duration of each combination of the sets in each group.
 
-    Column ``m`` of the result is the time in which exactly those sets were on whose bits are set in
-    ``m``; column 0, in which none was, counts only the time between others.
+    Column ``m`` of the result is the time in which exactly the sets whose bits are set in ``m``
+    were active. Column 0, in which none was, counts only the time between intervals.
     """
     times = np.concatenate(
         [part for intervals in sets for part in (intervals.start_ns, intervals.end_ns)]
@@ -97,7 +97,7 @@ def shared(sets: Sequence[Intervals], groups: int) -> NDArray[np.int64]:
     times, inside = times[order], inside[order]
     on = np.cumsum(_changes(sets)[order], dtype=np.int16)
     del order
-    # Between points at the same time the combination may be none at all; it lasts no time.
+    # Between points at the same time the combination may be impossible; it lasts no time.
     lasts = np.flatnonzero((inside[1:] == inside[:-1]) & (times[1:] > times[:-1]))
     result = np.zeros((groups, 1 << len(sets)), np.int64)
     np.add.at(result, (inside[lasts], on[lasts]), times[lasts + 1] - times[lasts])
@@ -105,7 +105,7 @@ def shared(sets: Sequence[Intervals], groups: int) -> NDArray[np.int64]:
 
 
 def _changes(sets: Sequence[Intervals]) -> NDArray[np.int16]:
-    """What begins and what ends, of each set at its own bit."""
+    """Return starts and ends of intervals, for each set at its own bit."""
     return np.concatenate(
         [
             np.full(len(intervals), sign << bit, np.int16)
@@ -116,10 +116,10 @@ def _changes(sets: Sequence[Intervals]) -> NDArray[np.int16]:
 
 
 def inner_ns(start_ns: Integers, end_ns: Integers, around: Integers) -> NDArray[np.int64]:
-    """How much of each interval is covered by those directly inside it, each cut to it.
+    """Return how much of each interval is covered by those directly inside it, clipped to it.
 
-    ``around`` is the row of the interval that one is directly inside; negative: of none that
-    counts, because it runs elsewhere. No interval ends before it starts.
+    ``around`` is the row of the directly enclosing interval. It is negative if no interval counts
+    as enclosing, because it runs elsewhere. No interval ends before it starts.
     """
     rows = np.flatnonzero(around >= 0)
     above = around[rows]
@@ -130,10 +130,11 @@ def inner_ns(start_ns: Integers, end_ns: Integers, around: Integers) -> NDArray[
 
 
 def latest_ns(start_ns: Sequence[int], end_ns: Sequence[int]) -> list[int]:
-    """How long each interval was the one that had begun last of those going on.
+    """Return how long each interval was the latest started one of those active.
 
-    Of several that began at once it is the shortest, of equal ones the first. So every moment that
-    any of them covers belongs to one of them. Walked in Python: for the few that overlap.
+    Of several that started together it is the shortest, of equal ones the first. Every moment that
+    any interval covers thus belongs to one of them. This iterates in Python, for the few that
+    overlap.
     """
     order = sorted(range(len(start_ns)), key=lambda i: (start_ns[i], -end_ns[i], -i))
     own, going_on, at = [0] * len(start_ns), list[int](), 0
@@ -152,28 +153,31 @@ def latest_ns(start_ns: Sequence[int], end_ns: Sequence[int]) -> list[int]:
 
 
 class CoveredTime(msgspec.Struct, array_like=True):
-    """What intervals cover that come in the order in which they start."""
+    """Time covered by intervals that come in the order of their starts."""
 
     until_ns: int = 0
-    """Up to here nothing is counted any more."""
+    """Time up to which everything is counted already."""
     covered_ns: int = 0
 
     def add(self, start_ns: int, end_ns: int) -> None:
-        """Takes the next interval; one that ends before it starts covers nothing."""
+        """Add the next interval; one that ends before it starts covers nothing."""
         self.covered_ns += max(0, end_ns - max(start_ns, self.until_ns))
         self.until_ns = max(self.until_ns, end_ns)
 
 
 def nearest_rank(count: Count, percent: int) -> Count:
-    """Where in ``count`` sorted values the quantile stands: ``ceil(count * percent / 100) - 1``.
+    """Return the index of a quantile in ``count`` sorted values.
 
-    It is always one of the values, never something between two.
+    It is ``ceil(count * percent / 100) - 1``: always one of the values, never between two.
     """
     return (count * percent + 99) // 100 - 1
 
 
 def _running_maximum(values: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The largest value so far in each group; rows of a group stand together, groups ascend."""
+    """Return the largest value so far in each group.
+
+    Rows of a group must be adjacent, and groups ascend.
+    """
     highest, back = values.copy(), 1
     # Each round looks back twice as far, as long as any group is that long.
     while back < len(group) and (same := group[back:] == group[:-back]).any():

@@ -18,7 +18,7 @@ import sys
 from typing import Final
 
 HOME: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-"""The folder that this package lies in."""
+"""Folder of this package."""
 _LOAD: Final = """\
 import importlib.util, sys
 sys.path += sys.argv[2:]
@@ -46,12 +46,12 @@ sys.exit(main(sys.argv[1:2]))
 
 
 def command(module: str, argument: str, *, before: str = "") -> list[str]:
-    """What starts ``main([argument])`` of one of our modules; ``before`` is run first of all."""
+    """Return the command that runs ``main([argument])`` of a module; ``before`` runs first."""
     text = before + _LOAD.format(module=module)
     return [sys.executable, "-I", "-c", text, argument, *_import_paths()]
 
 
 def _import_paths() -> list[str]:
-    """Where this package lies, and what it needs."""
+    """Return the folders of this package and of its dependencies."""
     installed = [p for p in sys.path if p.rstrip("/").endswith(("site-packages", "dist-packages"))]
     return list(dict.fromkeys([HOME, *installed]))

@@ -36,7 +36,7 @@ _REASONS: Final = {
 
 
 class AskedRank(NamedTuple):
-    """One rank that was asked."""
+    """Rank with a pending request."""
 
     rank: int
     control: WindowControl
@@ -45,22 +45,22 @@ class AskedRank(NamedTuple):
 
 
 class StoppedRank(NamedTuple):
-    """What came of asking one rank to stop."""
+    """Result of a stop request to one rank."""
 
     rank: int
     words: str
-    """For people."""
+    """Text for people."""
     asked: AskedRank | None = None
-    """Of a window that is ending, to wait for."""
+    """The request of a window that is ending, to wait for."""
 
 
 def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
-    """The journals of the ranks that are meant, or of all that run on this node; by rank.
+    """Return the journals of the given ranks, or of all that run on this node; by rank.
 
     Raises:
         NotRunning: no process of the run is here.
         UsageError: one of those ranks is not.
-        JournalError: journals are somebody else's, or none.
+        JournalError: journals are another user's, or invalid.
     """
     here = _journals(run)
     if not here:
@@ -78,17 +78,17 @@ def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
 
 
 def ask_ranks(journals: dict[int, Path], steps: int) -> list[AskedRank]:
-    """Asks every rank, or none.
+    """Request a window from every rank, or from none.
 
     Raises:
-        JournalError: one cannot be asked; the requests to the others are taken back.
+        JournalError: a rank cannot be reached; the other requests are withdrawn.
         NotRunning: there is nothing to profile in one.
     """
     asked: list[AskedRank] = []
     try:
         for rank, path in journals.items():
             asked.append(_ask(rank, path, steps))
-    except OtelMlperfError:  # a window of some ranks only is not what was asked for
+    except OtelMlperfError:  # a window of only some ranks was not requested
         for each in asked:
             each.control.withdraw(each.request)
         raise
@@ -96,7 +96,7 @@ def ask_ranks(journals: dict[int, Path], steps: int) -> list[AskedRank]:
 
 
 def stop_ranks(journals: dict[int, Path]) -> Iterator[StoppedRank]:
-    """Ends what was asked for, rank after rank: those before one that cannot be asked are ended.
+    """End the requested windows, rank by rank; a failure does not undo earlier ranks.
 
     Raises:
         JournalError: a process has ended, or does not look.
@@ -105,7 +105,7 @@ def stop_ranks(journals: dict[int, Path]) -> Iterator[StoppedRank]:
 
 
 def _journals(run: RunFolder) -> dict[int, Path]:
-    """The journals of ranks that are running; a rank's own before those of forked children."""
+    """Return the journals of running ranks; a rank's own before those of forked children."""
     journals: dict[int, Path] = {}
     for path in sorted(journals_in(*_folders(run))):
         rank = rank_of(path)
@@ -122,7 +122,7 @@ def _journals(run: RunFolder) -> dict[int, Path]:
 
 
 def _folders(run: RunFolder) -> list[Path]:
-    """Where journals of the run may lie."""
+    """Return the folders that may contain journals of the run."""
     owner = run.path.stat().st_uid
     shared, on_disk = map(Path, folders_of_run(run.facts.id, run.path, user=owner))
     if shared.parent.exists() and not os.access(shared.parent, os.R_OK | os.X_OK):
@@ -144,7 +144,7 @@ def _ask(rank: int, path: Path, steps: int) -> AskedRank:
 
 
 def _has_torch(pid: int) -> bool:
-    """Whether a process has loaded torch; True where it cannot be told."""
+    """Return whether a process has loaded torch; True if that is unknown."""
     try:
         return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
     except OSError:
@@ -153,7 +153,7 @@ def _has_torch(pid: int) -> bool:
 
 def _stop(rank: int, control: WindowControl) -> StoppedRank:
     waiting = control.waiting
-    # Taking back comes first: a window that has not begun need not end.
+    # Withdrawal comes first: a window that has not started need not end.
     if waiting is not None and control.withdraw(waiting):
         return StoppedRank(rank, "taken back")
     taken = control.stop()
@@ -164,7 +164,7 @@ def _stop(rank: int, control: WindowControl) -> StoppedRank:
 
 
 def wait_for_trace(run: RunFolder, asked: AskedRank) -> Path | str:
-    """Waits for one rank's window; its trace, or in words why there is none."""
+    """Wait for one rank's window; return its trace, or a text about why there is none."""
     while (answer := asked.control.answer(asked.request)) is None:
         if not asked.control.is_running:
             return "its process ended before the window was complete"
@@ -176,24 +176,27 @@ def wait_for_trace(run: RunFolder, asked: AskedRank) -> Path | str:
 
 
 def take_back(asked: AskedRank) -> Literal["taken back", "goes on", "ended"]:
-    """Takes a request back, if its process has not begun; what became of it."""
+    """Withdraw a request that its process has not started; return the resulting state."""
     if asked.control.withdraw(asked.request):
         return "taken back"
     return "goes on" if asked.control.answer(asked.request) is None else "ended"
 
 
 def has_agent(asked: Iterable[AskedRank]) -> bool:
-    """Whether any of their journals has been read: only then will anybody read their traces."""
+    """Return whether an agent has read any of their journals.
+
+    Only then will it read their traces.
+    """
     return any(each.control.word(Word.BEAT) for each in asked)
 
 
 def wait_until_read(run: RunFolder, traces: Iterable[Path], *, is_hopeful: bool) -> set[str]:
-    """Waits until the agent has read traces: from then on ``kernels`` shows them.
+    """Wait until the agent has read traces: from then on ``kernels`` shows them.
 
     Args:
         run: of the traces.
         traces: that were written.
-        is_hopeful: whether there is an agent; else nothing is waited for.
+        is_hopeful: whether there is an agent; otherwise nothing is waited for.
 
     Returns:
         The names of those that it has not read after a minute.
@@ -213,7 +216,7 @@ def wait_until_read(run: RunFolder, traces: Iterable[Path], *, is_hopeful: bool)
 
 
 def _trace(run: RunFolder, pid: int, number: int) -> Path:
-    """The trace of a process's window; the folder of all where it is not found."""
+    """Return the trace of a process's window; the folder of all traces if it is not found."""
     for path in sorted((run.path / FOLDER).glob(f"*.{number}{WINDOW_SUFFIX}")):
         window = read_window(path)
         if (window.pid, window.number) == (pid, number):

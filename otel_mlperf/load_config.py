@@ -31,17 +31,17 @@ def load_config(
     overrides: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """The settings in force.
+    """Load the settings in force.
 
     Args:
-        config: a ``Config`` or mapping (counts as arguments) or the path of a YAML file; the file
-            that ``OTEL_MLPERF_CONFIG`` names if there is none.
+        config: a ``Config`` or mapping (counts as arguments) or the path of a YAML file (default:
+            the file that ``OTEL_MLPERF_CONFIG`` names).
         overrides: single settings, before everything else.
-        environ: the environment, ``os.environ`` by default.
+        environ: the environment (default: ``os.environ``).
 
     Raises:
         ConfigError: an unknown key, a value of the wrong kind, a file given as ``config`` that
-            cannot be read. One that the environment names is left out with a warning.
+            cannot be read. A file that the environment names is left out with a warning.
     """
     environ, _ = declare(os.environ if environ is None else environ)
     given: dict[str, Any] = {}
@@ -65,7 +65,7 @@ def load_config(
 
 
 def _of_level(level: Any) -> dict[str, Any]:
-    """What a level says; Config refuses what is none."""
+    """Return the settings of a level; Config refuses an unknown level."""
     return LEVELS.get(level, {}) if isinstance(level, str) else {}
 
 
@@ -84,7 +84,7 @@ def _from_environ(environ: Mapping[str, str], from_file: dict[str, Any]) -> dict
 
 
 def _read_named_file(path: str) -> dict[str, Any]:
-    """The settings of the file that a variable names: it must not end the job."""
+    """Read the file that a variable names; an error must not end the job."""
     try:
         return _read_file(path) if path else {}
     except ConfigError as error:
@@ -98,7 +98,7 @@ def _read_file(path: str) -> dict[str, Any]:
     try:
         # Kubernetes mounts configuration as links; a pipe or a device would be read for ever.
         content = yaml.safe_load(read_regular(os.path.realpath(path), MOST_FILE_BYTES).decode())
-    # ValueError: bytes that are no UTF-8, and numbers and dates that cannot be.
+    # ValueError: bytes that are not UTF-8, and impossible numbers and dates.
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
@@ -120,7 +120,7 @@ def _read_file(path: str) -> dict[str, Any]:
 
 
 def _reject_nested(value: Any, where: str) -> None:
-    """No setting has lists in lists, which as text may grow without end (aliases of aliases)."""
+    """Reject nested lists: as text they may grow without end (aliases of aliases)."""
     parts = value.values() if isinstance(value, Mapping) else value
     if isinstance(value, Mapping | list) and any(isinstance(x, Mapping | list) for x in parts):
         raise ConfigError(f"{where}: found a list or mapping in another one, expected words")

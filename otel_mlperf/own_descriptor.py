@@ -13,7 +13,7 @@ from otel_mlperf.portability import open_descriptors
 
 
 class OwnDescriptor:
-    """An open descriptor, and the identity of its file."""
+    """Descriptor with the identity of its file."""
 
     __slots__ = ("_identity", "fd")
 
@@ -22,7 +22,7 @@ class OwnDescriptor:
         self._identity = _identity_of(fd)
 
     def is_ours(self) -> bool:
-        """Whether the number still belongs to the file that was opened: 1 µs."""
+        """Return whether the number still belongs to the file that was opened (costs 1 µs)."""
         try:
             return _identity_of(self.fd) == self._identity
         except OSError as error:
@@ -30,7 +30,7 @@ class OwnDescriptor:
             return False
 
     def close(self) -> None:
-        """Closes the descriptor if it is still ours; a second call does nothing.
+        """Close the descriptor if it is still ours; a second call does nothing.
 
         Raises:
             OSError: the kernel refuses.
@@ -41,13 +41,13 @@ class OwnDescriptor:
 
 
 def own_descriptors(fd: int) -> list[OwnDescriptor]:
-    """Descriptors of this process that are open on the same file as ``fd``, without ``fd``."""
+    """Return other descriptors of this process that are open on the same file as ``fd``."""
     wanted, found = _identity_of(fd), []
     for other in open_descriptors():
         try:
             if other != fd and _identity_of(other) == wanted:
                 found.append(OwnDescriptor(other))
-        except OSError as error:  # the one that lists them
+        except OSError as error:  # the descriptor of the listing itself
             raise_foreign(error)
     return found
 

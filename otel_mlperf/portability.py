@@ -19,32 +19,36 @@ IS_PORTABLE: Final = (
     or not os.path.exists("/proc/self/fd")
 )
 IS_WINDOWS: Final = sys.platform == "win32"
-"""Then nothing is recorded, and no folder has a descriptor by which files in it are opened."""
+"""On Windows nothing is recorded, and no folder has a descriptor by which files in it are opened.
+"""
 NOFOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)
-"""Flags of ``os.open``; 0 on Windows, which has none of them."""
+"""Flags of ``os.open``; 0 on Windows, which lacks them."""
 NONBLOCK: Final[int] = getattr(os, "O_NONBLOCK", 0)
 CLOEXEC: Final[int] = getattr(os, "O_CLOEXEC", getattr(os, "O_BINARY", 0))
-"""Of every file that is ours; on Windows the flag by which bytes are read as they are."""
+"""Flag of every file of ours; on Windows the flag by which bytes are read unchanged."""
 
 
 def shared_memory() -> str:
-    """The folder for journals of all runs: memory on Linux, else the user's temporary folder."""
+    """Return the folder for journals of all runs.
+
+    It is memory on Linux, otherwise the user's temporary folder.
+    """
     # Not as tempfile finds it: that writes a file first, and raises where it cannot.
     return (os.environ.get("TMPDIR") or "/tmp") if IS_PORTABLE else "/dev/shm"
 
 
 def host_name() -> str:
-    """The name of this machine."""
+    """Return the name of this machine."""
     return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
 
 
 def user_id() -> int:
-    """The number of this user; 0 on Windows, where files have no owner's number either."""
+    """Return the number of this user; 0 on Windows, where files have no owner's number either."""
     return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def open_descriptors() -> list[int]:
-    """Descriptors that may be open here; the first thousand numbers where no folder lists them."""
+    """Return descriptors that may be open; the first thousand numbers if no folder lists them."""
     try:
         return [int(name) for name in os.listdir("/dev/fd" if IS_PORTABLE else "/proc/self/fd")]
     except OSError:
@@ -52,12 +56,12 @@ def open_descriptors() -> list[int]:
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may use, as far as the system says."""
+    """Return the number of CPUs that this process may use, as far as the system reports it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_at(fd: int, size: int, position: int) -> bytes:
-    """A part of a file, as ``os.pread`` reads it, which Windows lacks."""
+    """Read a part of a file as ``os.pread`` does, which Windows lacks."""
     if hasattr(os, "pread"):
         return os.pread(fd, size, position)
     before = os.lseek(fd, 0, os.SEEK_CUR)
@@ -69,7 +73,7 @@ def read_at(fd: int, size: int, position: int) -> bytes:
 
 
 def allocate(fd: int, size: int) -> None:
-    """Give a new file ``size`` bytes that need no room later: a store without room is a SIGBUS.
+    """Allocate ``size`` bytes for a new file. A store without room would be a SIGBUS.
 
     Raises:
         OSError: there is no room.

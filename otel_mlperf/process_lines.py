@@ -22,19 +22,19 @@ T = TypeVar("T")
 
 
 class OfProcess(Protocol):
-    """What a line is made of: it says whose it is."""
+    """Interface of a line's content, which identifies its process."""
 
     @property
     def rank(self) -> int:
-        """The process's rank."""
+        """Return the process's rank."""
 
     @property
     def restart(self) -> int:
-        """How often that was started before."""
+        """Return how often the rank was started before."""
 
 
 def append_process_line(run_folder: str, part: str, pid: int, said: OfProcess) -> None:
-    """Writes one line.
+    """Append one line.
 
     Raises:
         OSError: the place refuses.
@@ -50,7 +50,7 @@ def append_process_line(run_folder: str, part: str, pid: int, said: OfProcess) -
 
 
 def read_process_lines(run_folder: Path, part: str, kind: type[T]) -> Iterator[T]:
-    """All that were written so far, by process."""
+    """Yield all lines written so far, by process."""
     decoder = msgspec.json.Decoder(kind)
     for path in sorted((run_folder / part).glob("*.jsonl")):
         try:

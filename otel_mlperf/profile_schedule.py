@@ -23,20 +23,20 @@ _MOST_DIGITS = 18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedule:
-    """Windows of ``active`` steps, counted over the steps of one phase from the first on."""
+    """Profiler schedule: windows of ``active`` steps, counted over the steps of one phase."""
 
     skip_first: int = 0
     """Steps before everything else, once."""
     wait: int = 10
-    """Steps before each window that are left alone."""
+    """Steps before each window without the profiler."""
     warmup: int = 1
-    """Steps after them with the profiler on, whose events are thrown away."""
+    """Steps after them with the profiler on, whose events are discarded."""
     active: int = 3
     """Steps that are recorded."""
     repeat: int = 1
-    """How many windows; 0: on and on."""
+    """Number of windows; 0: unlimited."""
     every: Literal["run", "epoch"] = "run"
-    """``epoch``: all of it anew in each epoch."""
+    """``epoch``: the schedule restarts in each epoch."""
     unit: Literal["step", "epoch"] = "step"
     """``epoch``: all but ``warmup`` count epochs; a recorded one is a window of its own."""
     phase: str = "train"
@@ -47,7 +47,7 @@ class Schedule:
     activities: tuple[str, ...] = ()
     """``cpu``, ``cuda``, …; empty: all that torch offers here."""
     events: int = 200_000
-    """A window ends with the step in which it came to about so many events."""
+    """Approximate number of events after which a window ends, with the current step."""
 
     def __post_init__(self) -> None:
         for name, low in _LOWEST.items():
@@ -65,10 +65,10 @@ class Schedule:
             raise _wrong("activities", unknown[0], f"of {', '.join(_ACTIVITIES)}")
 
     def action(self, position: int, epoch: int = 0) -> Action:
-        """What the profiler does in the ``position``-th step from 0 on.
+        """Return the profiler's action in the ``position``-th step, from 0 upward.
 
-        Where epochs are counted that is of the ``epoch``-th one from 0 on, its own first step being
-        the 0th.
+        If epochs are counted, the step is in the ``epoch``-th one, from 0 upward, whose first step
+        has position 0.
         """
         if self.unit == "epoch":
             if not self._records(epoch):
@@ -85,14 +85,17 @@ class Schedule:
         return turn >= 0 and (not self.repeat or turn < self.repeat) and place >= self.wait
 
     def is_first(self, position: int) -> bool:
-        """Whether a window begins with that step: its warm-up, or what it records."""
+        """Return whether a window starts with that step: its warm-up, or what it records."""
         if self.unit == "epoch":
             return position == 0
         place = (position - self.skip_first) % self.length
         return place == self.wait and self.action(position) != ""
 
     def is_last(self, position: int) -> bool:
-        """Whether a window ends with that step; where epochs are counted, none is known to."""
+        """Return whether a window ends with that step.
+
+        Unknown, hence False, if epochs are counted.
+        """
         if self.unit == "epoch":
             return False
         place = (position - self.skip_first) % self.length
@@ -100,12 +103,12 @@ class Schedule:
 
     @property
     def length(self) -> int:
-        """Steps from one window's wait to that of the next."""
+        """Return the number of steps from one window's wait to that of the next."""
         return self.wait + self.warmup + self.active
 
     @property
     def most_windows(self) -> int:
-        """How many windows there will be at most, over a run; 0: on and on."""
+        """Return the maximum number of windows over a run; 0: unlimited."""
         if self.unit == "epoch":
             return self.repeat * self.active
         return self.repeat if self.every == "run" else 0
@@ -127,10 +130,10 @@ _SWITCHES = ("record_shapes", "profile_memory", "with_stack")
 
 
 def parse_schedule(given: Any) -> Schedule | None:
-    """The schedule that a text, a mapping or a plain yes stands for; None: no windows.
+    """Parse a schedule from a text, a mapping or a plain yes; None: no windows.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is invalid.
     """
     if isinstance(given, Schedule) or given is None:
         return given
@@ -158,10 +161,10 @@ def parse_schedule(given: Any) -> Schedule | None:
 
 
 def schedule_text(given: Any) -> str:
-    """The same as one line of text, empty for no windows.
+    """Return a schedule as one line of text, empty for no windows.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is invalid.
     """
     schedule = parse_schedule(given)
     return "" if schedule is None else str(schedule)
@@ -178,7 +181,7 @@ def _pair(part: str) -> tuple[str, Any]:
 
 
 def _given(name: str, value: Any) -> Any:
-    """The value of a word that there is."""
+    """Return the value of a known field."""
     if name == "with_flops":
         raise ConfigError(_NO_FLOPS)
     if name not in _KNOWN:
@@ -193,7 +196,7 @@ def _given(name: str, value: Any) -> Any:
 
 
 def _parsed(name: str, value: Any) -> Any:
-    """What a text means; itself where it means nothing."""
+    """Convert the text of a field; return it unchanged if that is impossible."""
     if name in _LOWEST:
         return int(value) if value.isdecimal() and len(value) <= _MOST_DIGITS else value
     if name in _SWITCHES and value.lower() in _ON + _OFF[1:]:

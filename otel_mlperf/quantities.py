@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """A unit of time and how many decimals a column in it has."""
+    """Unit of time with the number of decimals of a column in it."""
 
     name: str
     size: int
@@ -14,7 +14,7 @@ class Unit(NamedTuple):
     decimals: int = 1
 
     def number(self, ns: float) -> str:
-        """``ns`` in this unit, without its name."""
+        """Format ``ns`` in this unit, without its name."""
         return f"{ns / self.size:,.{self.decimals}f}"
 
 
@@ -23,7 +23,7 @@ _MINUTE = 59.95e9
 
 
 def column_unit(ns: float) -> Unit:
-    """The unit of a column whose largest numbers are about ``ns``: milliseconds where it can."""
+    """Return the unit of a column with maximum about ``ns``: milliseconds where possible."""
     if ns >= 10e9:
         return Unit("s", 1_000_000_000, 2)
     if ns >= 1e6:
@@ -32,7 +32,7 @@ def column_unit(ns: float) -> Unit:
 
 
 def duration(ns: float) -> str:
-    """A time with the unit that suits it, three figures: ``412 ms``, ``19.2 s``, ``2 m 51 s``."""
+    """Format a time in its unit, three figures: ``412 ms``, ``19.2 s``, ``2 m 51 s``."""
     if ns >= _MINUTE:
         return _long(round(ns / 1e9))
     unit = own_unit(ns) if ns else _UNITS[0]
@@ -40,13 +40,13 @@ def duration(ns: float) -> str:
 
 
 def own_unit(ns: float) -> Unit:
-    """The unit that suits one time below a minute."""
+    """Return the unit for one time below a minute."""
     # 0.9995 s is written 1.00 s: the unit is chosen by what will be shown.
     return next((unit for unit in _UNITS if ns >= unit.size * 0.9995), _UNITS[-1])
 
 
 def parts(total_ns: float, ns: float) -> str:
-    """A part of a time that stands before it with its unit: the number in that unit."""
+    """Format a part of a time in the unit of the total before it, without the unit."""
     if total_ns >= _MINUTE:
         return duration(ns)
     unit = own_unit(total_ns)
@@ -54,28 +54,28 @@ def parts(total_ns: float, ns: float) -> str:
 
 
 def figures(value: float) -> str:
-    """Three significant figures, and all of those before the point: ``1.92``, ``48.1``, ``412``."""
+    """Format three significant figures, and all before the point: ``1.92``, ``48.1``, ``412``."""
     if value < 9.995:
         return f"{value:.2f}" if value else "0"
     return f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
 
 
 def percent(share: float) -> str:
-    """A share for a column; less than one is said to be so, not rounded to nothing."""
+    """Format a share for a column; less than one percent is not rounded to zero."""
     if 0 < share < 0.01:
         return "<1 %"
     return f"{share * 100:.0f} %"
 
 
 def rate(per_second: float) -> str:
-    """A rate with three figures: ``1,330``."""
+    """Format a rate with three figures: ``1,330``."""
     if per_second < 999.5:
         return figures(per_second)
     return f"{round(per_second, 3 - len(str(int(per_second)))):,.0f}"
 
 
 def plural(count: int, word: str) -> str:
-    """``1 rank``, ``2 ranks``."""
+    """Format a count with its noun: ``1 rank``, ``2 ranks``."""
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
@@ -89,12 +89,12 @@ def _long(seconds: int) -> str:
 
 
 def size_and_rate(count: float, per_second: float) -> str:
-    """Bytes and how fast they went: ``307 MB at 1.2 GB/s``."""
+    """Format bytes and their rate: ``307 MB at 1.2 GB/s``."""
     return f"{size(count)} at {size(per_second)}/s"
 
 
 def size(count: float, step: int = 1000) -> str:
-    """Bytes with the unit that suits them: ``307 MB``; by 1024 ``6.17 GiB``."""
+    """Format bytes in their unit: ``307 MB``; by 1024 ``6.17 GiB``."""
     letters = "KMGTP" if step == 1024 else "kMGTP"
     if count < step:
         return f"{count:,.0f} B"
@@ -106,12 +106,12 @@ def size(count: float, step: int = 1000) -> str:
 
 
 def signed(ratio: float) -> str:
-    """By how many percent more: ``+3.1``, ``-12``; what rounds to nothing has no minus."""
+    """Format a relative change in percent: ``+3.1``, ``-12``; zero has no minus."""
     digits = 1 if abs(ratio) < 0.0995 else 0
     return f"{round(ratio * 100, digits) + 0.0:+,.{digits}f}"
 
 
 def signed_size(many: int) -> str:
-    """``+3.1 MB``; nothing has no sign."""
+    """Format a change in bytes: ``+3.1 MB``; zero has no sign."""
     sign = "-" if many < 0 else "+" * bool(many)
     return sign + size(abs(many))

@@ -27,11 +27,11 @@ HIDDEN: Final = "[redacted]"
 
 
 class Shape(NamedTuple):
-    """A form that secrets of one issuer have."""
+    """Shape of the secrets of one issuer."""
 
     issuer: str
     pattern: str
-    """Of the whole secret; nothing alphanumeric stands before it."""
+    """Pattern of the whole secret; no alphanumeric character precedes it."""
     source: str
     """Where the form is documented."""
 
@@ -112,7 +112,7 @@ _PEM: Final = (
 """RFC 7468; of a key that was cut, everything to the end of the text."""
 _LOGIN: Final = (
     r"(?<=://)(?!\[redacted\]@)[^\s/?\#\"'<>]+(?=@)"
-    # A password that somebody has not quoted may contain a slash.
+    # An unquoted password may contain a slash.
     r"|(?<=://)(?!\[redacted\]@)[^\s/?\#@:]{0,64}:(?!\d*[/?\#])[^\s\"'<>@]{1,128}(?=@)"
 )
 """RFC 3986, user information of a URL, up to the last ``@`` of the authority."""
@@ -121,13 +121,13 @@ _BARE_LOGIN: Final = (
     r"[\w.+-]{1,64}:(?!//)[^\s\"'<>,@]{1,64}(?:(?:@[^\s\"'<>,@/]{1,64})+(?=@\w)"
     r"|(?=@(?:localhost\b|[\w-]+(?:\.[\w-]+)*(?:\.[A-Za-z]{2,}\b|:\d|/)|\d+(?:\.\d+){3})))"
 )
-"""The same without a scheme, ``user:password@host``; image and e-mail references are none."""
+"""A login without a scheme, ``user:password@host``; image and e-mail references are excluded."""
 _BEARER: Final = (
     r"(?<=bearer\ )(?=\S*\d)[A-Za-z0-9._~+/=-]{6,}"
     r"|(?<=basic\ )(?=\S*(?:\d|=))(?:[A-Za-z0-9+/]{4}){2,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
     r"(?![\w+/=])"
 )
-"""RFC 6750 and RFC 7617, wherever they stand; the digit distinguishes them from a sentence."""
+"""RFC 6750 and RFC 7617, anywhere; the digit distinguishes them from a sentence."""
 
 KEY_WORDS: Final = frozenset({
     "password", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "credential",
@@ -145,12 +145,13 @@ KEY_WORDS: Final = frozenset({
 """A name that ends with one of these, in any writing (``api_key``, ``apiKey``, ``API-KEY``), has a
 secret as its value. After the keys that Sentry's SDK hides (``sentry_sdk.scrubber``)."""
 ENDINGS: Final = ("password", "passwords", "passwd", "passphrase", "pwd")
-"""Hidden also where nothing divides them from what is before: ``PGPASSWORD``, ``MYSQL_PWD``."""
+"""Endings that are hidden also without a separator before them: ``PGPASSWORD``, ``MYSQL_PWD``."""
 URL_PARAMETERS: Final = frozenset({
     "x-amz-signature", "x-amz-credential", "x-amz-security-token", "x-goog-signature",
     "x-goog-credential", "awsaccesskeyid", "googleaccessid", "signature", "sig", "key",
 })  # fmt: skip
-"""Of signed URLs: Amazon's and Google's signatures V2 and V4, Azure's shared access signatures."""
+"""Parameters of signed URLs: Amazon's and Google's signatures V2 and V4, Azure's shared access
+signatures."""
 
 _SUFFIXES: Final = frozenset({
     "base", "base64", "b64", "content", "data", "hash", "plain", "raw", "string", "value",
@@ -158,7 +159,8 @@ _SUFFIXES: Final = frozenset({
 """Words behind a secret's name that do not make it harmless, as in ``secret_key_base``."""
 
 _BLANK: Final = "\x1f"
-"""Between items of a list that is read as a command line: they may contain others."""
+"""Separator of items of a list that is read as a command line: items may contain other separators.
+"""
 
 _BETWEEN: Final = (
     r"(?![A-Za-z0-9_])[ \t]*+(?:(?:(?:is|was|for|with)\b|->|<-|[:=(|>\"'\[])[ \t]*+){0,4}+"
@@ -181,13 +183,13 @@ _PROSE: Final = (
     r"(?P<value>\d{4,12})(?![\w.])",
     r"(?<![a-z])(?:cvv2?|cvc)[\"']?[ \t]*[:=][ \t]*[\"']?(?P<value>\d{3,4})(?![\w.])",
     rf"(?:wandb|login|api)\b[^\n]{{0,40}}?(?<![a-z])key{_BETWEEN}(?P<value>{_HEX})",
-    # Weights & Biases: as long as a commit, but nobody calls a commit a key.
+    # Weights & Biases: as long as a commit hash, but a commit is not called a key.
     r"(?<![\w.-])(?<!cache\ )(?<!hash\ )(?<!index\ )key[\"']?[ \t]*[:=][ \t]*[\"']?"
     r"(?P<value>[0-9a-f]{40})(?![\w-])",
 )
-"""A secret behind its name without a sign that assigns it: only what no word looks like."""
+"""Secrets behind their names without an assignment sign: only values that look like no word."""
 _HINT: Final = re.compile("pass|pwd?|token|secret|login|key|pin|otp|puk|cv[vc]", re.IGNORECASE)
-"""In every text in which one of ``_PROSE`` finds something."""
+"""Found in every text in which one of ``_PROSE`` matches."""
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _TO_LINE_END: Final = ("cookie", "cookies", "authorization")
@@ -197,22 +199,22 @@ _MOST_PASSES: Final = 8
 
 
 class Redactor:
-    """Hides secrets and counts what it hid; there is one for all that a process records itself."""
+    """Redactor that hides and counts secrets; one instance serves all that a process records."""
 
     def __init__(self) -> None:
         self.hidden = 0
-        """Values hidden of which nobody has been told."""
+        """Number of hidden values that were not reported yet."""
         self._tell: Callable[[int], None] | None = None
 
     def count_with(self, tell: Callable[[int], None] | None) -> None:
-        """From now on ``tell`` gets the number of values hidden, those from before first."""
+        """Report hidden values to ``tell`` from now on, starting with earlier ones."""
         self._tell = tell
         self._count(0)
 
     def text(self, text: str) -> str:
-        """``text`` with ``[redacted]`` for each secret in it; names that announce one stay."""
+        """Replace each secret in ``text`` by ``[redacted]``; names that announce one stay."""
         count = 0
-        # Again, where something was hidden: it may have stood between a name and its value.
+        # Repeated after each replacement: the secret may have been between a name and its value.
         for _ in range(_MOST_PASSES):
             before = text
             text, found = _hidden_in(text)
@@ -223,7 +225,7 @@ class Redactor:
         return text
 
     def value(self, key: str, value: Any) -> Any:
-        """``value`` as it may be stored under ``key``; lists and mappings are looked through."""
+        """Redact ``value`` to be stored under ``key``; lists and mappings are searched."""
         if isinstance(value, str):
             is_secret = is_secret_key(key) or _is_named_in_prose(key, value)
             return self._hide(value) if is_secret else self.text(value)
@@ -237,14 +239,14 @@ class Redactor:
             value = self._command(value)
             names = ("", *(_flag(item, is_pair=len(value) == 2) for item in value))
             return [self.value(name or key, item) for name, item in zip(names, value, strict=False)]
-        # A number under "token" is one of a vocabulary, under "password" somebody's.
+        # A number under "token" is one of a vocabulary, under "password" a user's.
         is_hidden = type(value) is int and (
             key.lower().endswith(ENDINGS) or _is_named_in_prose(key, str(value))
         )
         return self._hide(value) if is_hidden else value
 
     def _command(self, items: list[Any]) -> list[Any]:
-        """``items`` without secrets that they contain as a command line: an item can be a flag."""
+        """Redact secrets in ``items`` as a command line, in which an item can be a flag."""
         if not all(isinstance(item, str) for item in items):
             return items
         text, count = _commands_hidden(_BLANK.join(items))
@@ -255,7 +257,7 @@ class Redactor:
         return hidden
 
     def values(self, values: Mapping[str, Any], around: str = "") -> dict[str, Any]:
-        """Each of ``values``; all are hidden where ``around`` is the name of a secret."""
+        """Redact each of ``values``; all are hidden if ``around`` is the name of a secret."""
         named = values.get("name")
         if isinstance(named, str) and is_secret_key(named) and "value" in values:
             values = {**values, "value": self.value(named, values["value"])}
@@ -275,11 +277,11 @@ class Redactor:
 
 
 IN_PROCESS: Final = Redactor()
-"""Of the process that records."""
+"""Redactor of the process that records."""
 
 
 def _hidden_in(text: str) -> tuple[str, int]:
-    """``text`` without the secrets that one look finds, and their number."""
+    """Redact ``text`` once; return it and the number of secrets found."""
     text, count = _tokens().subn(HIDDEN, text)
     if "@" in text:
         text, found = _logins().subn(HIDDEN, text)
@@ -322,7 +324,7 @@ def _assigned_hidden(text: str) -> tuple[str, int]:
 
 @lru_cache(4096)
 def is_secret_key(name: str) -> bool:
-    """Whether what stands under ``name`` is a secret, by its last words."""
+    """Return whether a value under ``name`` is a secret, by the name's last words."""
     words = [word.lower() for word in _WORD.findall(name[-_MOST_NAME:])]
     if _ends_like_secret(words):
         return True
@@ -343,7 +345,7 @@ def _is_named_in_prose(key: str, value: str) -> bool:
 
 
 def _flag(item: Any, *, is_pair: bool) -> str:
-    """The name that an item of a list gives to the next one; empty where it gives none."""
+    """Return the name that an item of a list gives to the next one; empty if it gives none."""
     is_name = isinstance(item, str) and (is_pair or item.startswith("-"))
     return item if is_name and is_secret_key(item) else ""
 
@@ -372,7 +374,7 @@ def _without_value(match: re.Match[str]) -> str:
     return match[0][:start] + HIDDEN + match[0][end:]
 
 
-# Compiled when a text is looked through for the first time: most processes never do.
+# Compiled when a text is searched for the first time: most processes never do.
 @cache
 def _tokens() -> re.Pattern[str]:
     shapes = "|".join(shape.pattern for shape in SHAPES)
@@ -392,9 +394,10 @@ def _prose() -> list[re.Pattern[str]]:
 
 @cache
 def _names() -> re.Pattern[str]:
-    """``name=``, ``name: ``, ``"name": "``, ``("name", "``, ``--name ``; read once each."""
+    """Compile ``name=``, ``name: ``, ``"name": "``, ``("name", "``, ``--name ``; read once each."""
     flag = r"--?(?P<flag>[A-Za-z][\w-]*+)[ \t]++(?![-=:|<>])"
-    # Of shells and Dockerfiles. Small letters may be prose: the value then looks like no word.
+    # Settings of shells and Dockerfiles. Lower case may be prose: the value must then look like no
+    # word.
     setting = (
         r"(?:(?i:setx?|setenv)|ENV|ARG)(?:[ \t]++-\w++)*+[ \t]++"
         r"(?P<setting>[A-Z][A-Z\d_]*+(?![a-z])(?=[ \t]++(?![-=|<>]|(?i:for|to|is)\b))"
@@ -403,7 +406,7 @@ def _names() -> re.Pattern[str]:
     field = r"(?:(?<=[:=])|(?<=[:=][ ]))(?P<field>[\w.-]++),[ \t]*+value[ \t]*+[=:][ \t]*+"
     first = r"(?:(?<=[(\[]['\"])|(?<=['\"](?=--)))(?P<first>[\w.-]++)['\"],[ \t]*+(?=b?['\"])"
     in_field = r"[\"'\s][\s,]*+[\"']?value[\"']?[ \t]*+[=:][ \t]*+"
-    # How Python and Rust print an object; further arguments are hidden one look after the other.
+    # Printed objects of Python and Rust; further arguments are hidden in further passes.
     call = (
         r"\((?:\[redacted\],[ \t]*+){0,4}+(?=b?['\"])"
         r"|[({][ \t]*+_{0,2}(?:value|raw|inner|data|key|secret)_{0,2}[ \t]*+[=:]"
@@ -416,12 +419,12 @@ def _names() -> re.Pattern[str]:
 
 @cache
 def _values() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """The pattern of a value, and that of one up to the end of the line.
+    """Compile the pattern of a value, and that of one up to the end of the line.
 
-    A value is a quoted text, a bracket, an indented block, or what is up to a blank or to the next
+    A value is a quoted text, a bracket, an indented block, or the text up to a blank or to the next
     name with its sign.
     """
-    # As in a shell, what stands behind the closing quote with no blank between belongs to it.
+    # As in a shell, text directly behind the closing quote belongs to the value.
     quoted = (
         r"""(?:\\++"[^"\\]*+\\++"|b?\"""(?:[^\\]|\\.)*?\"""|b?\'\'\'(?:[^\\]|\\.)*?\'\'\'"""
         r"""|b?"(?:[^"\\]|\\.)*+"|b?'(?:[^'\\]|\\.)*+')[^\s,;&)}\]]*+"""
@@ -429,7 +432,7 @@ def _values() -> tuple[re.Pattern[str], re.Pattern[str]]:
     block = r"[|>][+-]?\d?[ \t]*\n(?:[ \t]+[^\n]*(?:\n|$))+|\n[ \t]+(?:-[ ])?[^\s:]+[ \t]*(?=\n|$)"
     bracket = r"[(\[{][^)\]}\n]{0,4096}+[)\]}]"
     is_next = r"[\s\"']*+(?:[\w.-]++[\"']?[ \t]*+[=:]|$)|\s"
-    # What was hidden before ends where it ended then.
+    # A value that was hidden before ends where it ended then.
     plain = (
         rf"\[redacted\](?:\[redacted\]|[^\s,;&)}}\]])*"
         rf"|(?:\[redacted\]|[^\s,;&)}}\]]|[,;&](?!{is_next})|[)}}\]](?=\w))+"

@@ -18,10 +18,10 @@ _ALL = "*"
 
 
 def bounds_text(given: Any) -> str:
-    """The setting as text, whatever way it was given in: text, a number, a mapping of patterns.
+    """Return the setting as text, given as text, a number, or a mapping of patterns.
 
     Raises:
-        ConfigError: what should be a time is none.
+        ConfigError: a time is invalid.
     """
     if isinstance(given, Mapping):
         bounds = tuple((str(name), _seconds(bound)) for name, bound in given.items())
@@ -33,17 +33,17 @@ def bounds_text(given: Any) -> str:
 
 
 def parse_bounds(text: str) -> Bounds:
-    """Patterns with their bounds, in order.
+    """Parse patterns with their bounds, in order.
 
     Raises:
-        ConfigError: what should be a time is none.
+        ConfigError: a time is invalid.
     """
     parts = [part.strip().rpartition("=") for part in text.split(",") if part.strip()]
     return tuple((name.strip() or _ALL, _seconds(bound)) for name, _, bound in parts)
 
 
 def bound_of(bounds: Iterable[tuple[str, float]], name: str) -> float | None:
-    """The bound of requests of that name; None: they have none."""
+    """Return the bound of requests of that name; None: they have none."""
     from fnmatch import fnmatchcase  # brings regular expressions along
 
     return next((bound for pattern, bound in bounds if fnmatchcase(name, pattern)), None)

@@ -13,7 +13,7 @@ import stat
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
-# Not the standard library's: a ``json.py`` beside the program would be imported in its place.
+# Not the standard library's: a ``json.py`` next to the program would be imported in its place.
 import msgspec
 
 from otel_mlperf.errors import StoreError
@@ -32,7 +32,7 @@ _KEY: Final = re.compile("[0-9a-f]{8}")
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
-    """``run.json``: what was known when the run began."""
+    """Content of ``run.json``: the facts of the run at its start."""
 
     id: str
     name: str
@@ -44,14 +44,15 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """As OpenTelemetry's ``os.type`` names it."""
     world_size: int = 1
     integrations: list[str] = []
-    """Those that see the program from outside, by name: it need not say its steps itself."""
+    """Integrations that detect the program's steps from outside, by name: it need not report them
+    itself."""
     is_wrapper: bool = False
-    """Whether its program only started the one that was recorded in its place."""
+    """Whether its program only started the program that was recorded in its place."""
     format: int = FORMAT
 
 
 def read_run_file(folder: Path) -> RunFile:
-    """What is known of the run in ``folder``.
+    """Read the facts of the run in ``folder``.
 
     Raises:
         StoreError: its ``run.json`` is not readable, or from a newer version.
@@ -72,7 +73,7 @@ def read_run_file(folder: Path) -> RunFile:
 def describe_sharing(folder: str | Path) -> str:
     """Return a sentence if other users can change what a run folder contains, else an empty one."""
     path = os.path.abspath(folder)
-    if IS_WINDOWS:  # where a mode says nothing of who may write
+    if IS_WINDOWS:  # where a mode does not tell who may write
         return ""
     for place in (os.path.dirname(path), path):
         with contextlib.suppress(OSError):
@@ -88,11 +89,11 @@ def describe_sharing(folder: str | Path) -> str:
 
 
 def write_run_file(folder: str, facts: Mapping[str, Any]) -> bool:
-    """Writes the first facts of the run ``facts["id"]``, unless another rank has.
+    """Write the first facts of the run ``facts["id"]``, unless another rank has.
 
     Returns:
-        Whether the folder is that run's, now or already; False where ``run.json`` is another run's
-        or cannot be read, and is left alone.
+        Whether the folder is that run's, now or already; False if ``run.json`` is another run's or
+        cannot be read, and is left unchanged.
 
     Raises:
         OSError: the place refuses.
@@ -101,7 +102,7 @@ def write_run_file(folder: str, facts: Mapping[str, Any]) -> bool:
     if not os.path.exists(path):
         _write_first(path, {"format": FORMAT, "key": os.urandom(4).hex(), **facts})
     try:
-        # Who won is what the file says, not who wrote: two runs may have drawn the same folder.
+        # The file decides which writer won: two runs may have chosen the same folder.
         return bool(_read(path).get("id") == facts["id"])
     except (msgspec.MsgspecError, ValueError, AttributeError):
         return False
@@ -118,7 +119,7 @@ def read_key(folder: str | Path) -> str:
         key = _read(os.path.join(folder, RUN_FILE)).get("key", "")
     except (OSError, ValueError, msgspec.MsgspecError, AttributeError):
         return _key_of_path(folder)
-    # The folder may be somebody else's, and the key becomes a part of a path.
+    # The folder may be another user's, and the key becomes a part of a path.
     return key if isinstance(key, str) and _KEY.fullmatch(key) else ""
 
 
@@ -127,11 +128,11 @@ def _key_of_path(folder: str | Path) -> str:
 
 
 def extend_run_file(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
-    """Adds what became known of a run after it had begun; fields of newer versions stay.
+    """Add facts that became known after the run's start; fields of newer versions stay.
 
     Raises:
         OSError: the place refuses.
-        MsgspecError: what is there is no JSON.
+        MsgspecError: the file is not JSON.
     """
     about = _read(os.path.join(folder, RUN_FILE))
     about["params"] = {**about.get("params", {}), **params}
@@ -140,11 +141,11 @@ def extend_run_file(folder: str, params: Mapping[str, Any], tags: Sequence[str])
 
 
 def write_integrations(folder: str, names: Sequence[str]) -> None:
-    """Says which integrations see the program from now on; fields of newer versions stay.
+    """Store the integrations that see the program from now on; fields of newer versions stay.
 
     Raises:
         OSError: the place refuses.
-        MsgspecError: what is there is no JSON.
+        MsgspecError: the file is not JSON.
     """
     about = _read(os.path.join(folder, RUN_FILE))
     about["integrations"] = [*names]
@@ -152,11 +153,11 @@ def write_integrations(folder: str, names: Sequence[str]) -> None:
 
 
 def write_wrapper(folder: str, *, is_wrapper: bool) -> None:
-    """Note whether the run's program only started another; fields of newer versions stay.
+    """Store whether the run's program only started another; fields of newer versions stay.
 
     Raises:
         OSError: the place refuses.
-        MsgspecError: what is there is no JSON.
+        MsgspecError: the file is not JSON.
     """
     about = _read(os.path.join(folder, RUN_FILE))
     about["is_wrapper"] = is_wrapper
@@ -190,7 +191,7 @@ def _read(path: str) -> Any:
 
 
 def _beside(path: str) -> str:
-    """A name of this writer's alone: all ranks of a run may write at once."""
+    """Return a name of this writer's alone: all ranks of a run may write concurrently."""
     return f"{os.path.dirname(path)}/.run-{os.getpid()}-{os.urandom(4).hex()}"
 
 

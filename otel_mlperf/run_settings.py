@@ -11,7 +11,7 @@ import os
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-# Not the standard library's: a ``json.py`` beside the program would be imported in its place.
+# Not the standard library's: a ``json.py`` next to the program would be imported in its place.
 import msgspec
 
 from otel_mlperf.config import DESTINATIONS, ENDPOINT, PROTOCOLS, Config
@@ -34,7 +34,7 @@ _ENCODING: Final = (
     "OTEL_METRICS_EXEMPLAR_FILTER",
 )
 _LIMIT: Final = "_LIMIT"
-"""So end the names of limits of spans, which are settings of the run, too."""
+"""Ending of the names of span limits, which are settings of the run, too."""
 _OF_CALLER: Final = (ENDPOINT, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_MLPERF_DIR")
 _OF_RUN: Final = {
     variable for item in fields(Config) if (variable := item.metadata["variable"]) not in _OF_CALLER
@@ -57,7 +57,7 @@ class StoredSettings(NamedTuple):
 
 
 def write_settings(folder: str, environ: Mapping[str, str]) -> None:
-    """Keeps the settings that ``environ`` gives; all ranks of a run write the same.
+    """Store the settings in ``environ``; all ranks of a run write the same.
 
     Raises:
         OSError: the place refuses.
@@ -74,7 +74,7 @@ def write_settings(folder: str, environ: Mapping[str, str]) -> None:
 
 
 def _is_utf8(text: str) -> bool:
-    """Whether JSON can carry a text; a variable may have any bytes."""
+    """Return whether JSON can contain a text; a variable may have any bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -86,7 +86,8 @@ def _is_kept(name: str, value: str) -> bool:
     # Attributes are free text, and in the journal already.
     if name == _ATTRIBUTES or name.endswith("HEADERS") or is_secret_key(name):
         return False
-    # Of a URL: a login, or a query. Taking it apart would load ten modules into the training.
+    # A URL may have a login or a query. Parsing it would load ten modules into the training
+    # process.
     return not (name.endswith("ENDPOINT") and ("@" in value or "?" in value))
 
 
@@ -137,14 +138,13 @@ def _is_of_run(name: str, value: str) -> bool:
 
 
 def _is_same_server(recorded: Mapping[str, str], caller: Mapping[str, str]) -> bool:
-    """Whether experiments and runs of the recorded MLflow server exist on the caller's."""
+    """Return whether experiments and runs of the recorded MLflow server exist on the caller's."""
     server = _without_login(caller.get(MLFLOW_URI, ""))
     return bool(server) and server == _without_login(recorded.get(MLFLOW_URI, ""))
 
 
 def _is_destination(name: str, value: str) -> bool:
-    # Protocols say what an endpoint means: one of gRPC may lack a scheme.
-    # Messages show the value: it must not command a terminal.
+    # Protocols determine the meaning of an endpoint: one of gRPC may lack a scheme.
     is_named = _is_endpoint(name) or name in (*_EXPORTERS, *PROTOCOLS, *_PLACES)
     return is_named and value.isprintable()
 

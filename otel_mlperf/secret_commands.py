@@ -18,7 +18,7 @@ _BEHIND_FLAG: Final = r"(?P<value>(?!\[redacted\])[^\s\"',;)\]]+)"
 _COMMANDS: Final = (
     # MySQL's clients and 7z expect the value directly behind the flag.
     rf"\b(?:mysql|mariadb|mycli|7z)[\w-]*\b{_SPAN}-p(?=[^\s\"',-])",
-    # They take a word behind it for a database; many type a password. Small letters stay.
+    # They interpret a word behind it as a database; many users type a password. Lower case stays.
     rf"\b(?:mysql|mariadb|mycli)[\w-]*\b{_SPAN}-p{_SEPARATOR}(?![-<>|&;$])"
     r"(?=[a-z_-]*[^\sa-z_\"',-])",
     rf"\b(?:sshpass|mongo\w*|login|cqlsh|beeline|snowsql|rabbitmqadmin)\b{_SPAN}"

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class StandardVariable(NamedTuple):
-    """One variable, or several that go together."""
+    """Standard variable, or several that belong together."""
 
     names: tuple[str, ...]
     meaning: str
-    """What it does here; of one that is not used, what to use instead."""
+    """Its effect here; for an unused one, what to use instead."""
     is_used: bool = True
 
 
@@ -100,7 +100,10 @@ STANDARD: Final = (
 
 
 def describe_unused(environ: Mapping[str, str]) -> str:
-    """One sentence that names the standard variables which are set and not used; else empty."""
+    """Return a sentence that names the standard variables which are set and not used.
+
+    Else empty.
+    """
     told = [
         f"{', '.join(names)} ({variable.meaning.replace('`', '')})"
         for variable in STANDARD

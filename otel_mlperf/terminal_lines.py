@@ -19,13 +19,13 @@ Style = Literal["", "bold", "dim", "red", "green", "yellow", "blue", "magenta", 
 Line = list[tuple[str, Style]]
 
 WIDTH = 80
-"""Columns where nobody says how many there are: in a pipe or a file."""
+"""Default number of columns, in a pipe or a file."""
 NARROWEST = 70
-"""A terminal with fewer columns breaks the lines itself."""
+"""Minimum number of columns; a narrower terminal breaks the lines itself."""
 LABEL = 10
-"""Columns of the word in front of a line."""
+"""Columns of the label in front of a line."""
 _LONGEST = 400
-"""Columns of what anybody wrote, on all its lines together."""
+"""Maximum columns of a foreign text, on all its lines together."""
 _CODES = {
     "bold": 1,
     "dim": 2,
@@ -46,7 +46,7 @@ _ASCII = str.maketrans("▇·×…µ├└─│→–≤", "#-x~u|`-|>-<", "°"
 
 
 def shown_in(stream: TextIO, environ: Mapping[str, str] = os.environ) -> tuple[bool, bool]:
-    """Whether a stream gets colours, and whether it can take more than ASCII."""
+    """Return whether a stream gets colours, and whether it accepts more than ASCII."""
     color = stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     try:
         "▇·×…µ├".encode(stream.encoding or "ascii")
@@ -56,7 +56,7 @@ def shown_in(stream: TextIO, environ: Mapping[str, str] = os.environ) -> tuple[b
 
 
 def width_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> int:
-    """How many columns a stream has: as ``COLUMNS`` says, else its terminal, else ``WIDTH``."""
+    """Return the columns of a stream: ``COLUMNS``, else its terminal's, else ``WIDTH``."""
     told = environ.get("COLUMNS", "")
     width = int(told) if told.isdecimal() else 0
     if not width:
@@ -68,13 +68,13 @@ def width_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> int:
 
 
 def text(lines: Iterable[Line], *, color: bool, unicode: bool) -> str:
-    """The lines as one text, each ended by a line feed and without blanks at its end."""
+    """Return the lines as one text, each ended by a line feed and without trailing blanks."""
     return "".join(_line(line, color, unicode) + "\n" for line in lines)
 
 
 def short(raw: str, width: int) -> str:
-    """``raw`` on one line, printable, in at most ``width`` columns; a cut is marked."""
-    # A name may hold escape sequences: printed as they are they would command the terminal.
+    """Return ``raw`` on one line, printable, in at most ``width`` columns; a cut is marked."""
+    # A name may contain escape sequences: printed unchanged they would command the terminal.
     line = visible(" ".join(raw.split()))
     if columns(line) <= width:
         return line
@@ -83,23 +83,23 @@ def short(raw: str, width: int) -> str:
 
 
 def visible(raw: str) -> str:
-    """``raw`` with a question mark for what a terminal would obey instead of showing it."""
+    """Replace characters by question marks that a terminal would obey instead of showing."""
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in raw)
 
 
 def uncontrolled(raw: str) -> str:
-    """``raw`` with a question mark for control characters, for pages and files of others."""
+    """Replace control characters by question marks, for pages and files of other programs."""
     return _CONTROLS.sub("?", raw)
 
 
 def left(raw: str, width: int) -> str:
-    """``raw`` in exactly ``width`` columns."""
+    """Return ``raw`` in exactly ``width`` columns."""
     cut = short(raw, width) if raw.strip() else raw[:width]
     return cut + " " * (width - columns(cut))
 
 
 def place_text(file: str, line: int, room: int) -> str:
-    """A line of a file; of a long path the end, which tells more than its beginning."""
+    """Format a line of a file; a long path is cut at its beginning, the less informative part."""
     folders = f"{file.removeprefix(os.getcwd() + os.sep)}:{line}".split(os.sep)
     while len(folders) > 1 and len(os.sep.join(folders)) > room:
         folders.pop(0)
@@ -107,22 +107,22 @@ def place_text(file: str, line: int, room: int) -> str:
 
 
 def columns(line: str) -> int:
-    """How many columns a terminal takes for ``line``."""
-    # Chinese takes two columns a character, and an accent set on top of one none.
+    """Return the columns that a terminal needs for ``line``."""
+    # A Chinese character needs two columns, and a combining accent none.
     wide = sum(unicodedata.east_asian_width(char) in "WF" for char in line)
     marks = sum(unicodedata.combining(char) > 0 for char in line)
     return len(line) + wide - marks
 
 
 def broken(raw: str, width: int) -> list[str]:
-    """``raw`` on as many lines as it needs, broken at blanks; more than a few lines are cut."""
-    # Anybody's words: what is far too long is cut before it is broken, and a line that is still too
-    # wide, as wide characters make it, after it.
+    """Break ``raw`` at blanks into as many lines as needed; more than a few lines are cut."""
+    # The text is foreign. A text that is far too long is cut before it is broken; a line that is
+    # still too wide, because of wide characters, after it.
     return [short(part, width) for part in textwrap.wrap(short(raw, _LONGEST), width)]
 
 
 def wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[str]:
-    """``head`` and the parts behind it on lines of ``room`` columns; none is cut."""
+    """Wrap ``head`` and the parts behind it at ``room`` columns; no part is cut."""
     lines = [head]
     for at, part in enumerate(told):
         more = part + (between if at < len(told) - 1 else "")
@@ -133,12 +133,12 @@ def wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[
 
 
 def folded(line: Line, width: int, indent: str = "  ") -> list[Line]:
-    """A line on as many as it needs, broken between its parts; none is dropped."""
+    """Break a line between its parts into as many as needed; no part is dropped."""
     lines: list[Line] = [[]]
     used = 0
     for part, style in line:
         is_first = used > 0 and used + columns(part) > width
-        # What stands between two parts belongs to neither.
+        # The separator of two parts belongs to neither.
         shown = indent + part.lstrip(" ,·") if is_first else part
         if is_first:
             lines.append([])
@@ -149,12 +149,12 @@ def folded(line: Line, width: int, indent: str = "  ") -> list[Line]:
 
 
 def labelled(label: str, line: str) -> Line:
-    """A line behind the word that says what it is about."""
+    """Return a line behind its label."""
     return labelled_lines(label, [line])[0]
 
 
 def labelled_lines(label: str, lines: Iterable[str], style: Style = "") -> list[Line]:
-    """Lines about one thing: the word stands in front of the first alone."""
+    """Return lines about one subject: only the first has the label."""
     words = chain([label], repeat(""))
     return [
         [(f"{word:<{LABEL}}", "dim"), (line, style)]
@@ -163,7 +163,7 @@ def labelled_lines(label: str, lines: Iterable[str], style: Style = "") -> list[
 
 
 def bar(share: float, full: int = 20) -> str:
-    """A bar of ``full`` characters for all of it; something never has no bar at all."""
+    """Return a bar of ``full`` characters for a share of 1; a share from 0.5 % upward has a bar."""
     return "▇" * (max(1, round(min(share, 1.0) * full)) if share >= 0.005 else 0)
 
 
@@ -175,7 +175,7 @@ def _line(line: Line, color: bool, unicode: bool) -> str:
     written = "".join(_painted(part, style) if color else part for part, style in shown)
     if unicode:
         return written
-    # Ours by their likes first; what a program wrote besides becomes a question mark.
+    # Our own characters are replaced by similar ones first; foreign ones become question marks.
     return written.translate(_ASCII).encode("ascii", "replace").decode()
 
 

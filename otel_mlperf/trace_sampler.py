@@ -16,7 +16,7 @@ _SAMPLED: Final = 1
 
 
 class Sampler(NamedTuple):
-    """The decision about each trace."""
+    """Sampler that decides about each trace."""
 
     ratio: float
     """Share of traces that are sent, from 0 to 1."""

@@ -17,12 +17,12 @@ WANDB: Final = "wandb"
 TRACKIO: Final = "trackio"
 TRACKERS: Final = (TENSORBOARD, MLFLOW, WANDB, TRACKIO)
 MLFLOW_URI: Final = "MLFLOW_TRACKING_URI"
-"""One of those that MLflow itself reads."""
+"""One of the variables that MLflow itself reads."""
 WANDB_MODE: Final = "WANDB_MODE"
 TRACKIO_DIR: Final = "TRACKIO_DIR"
 HF_HOME: Final = "HF_HOME"
 OFFLINE: Final = "offline"
-"""A mode of W&B: a file is written, and nobody uploads it."""
+"""Mode of W&B in which a file is written and not uploaded."""
 
 
 def trackio_folder(environ: Mapping[str, str]) -> str:
@@ -33,7 +33,7 @@ def trackio_folder(environ: Mapping[str, str]) -> str:
 
 
 def unusable(names: str, environ: Mapping[str, str]) -> list[str]:
-    """What to tell of each tracker among ``names``, separated by commas, that lacks something."""
+    """Return a message for each tracker in comma-separated ``names`` that lacks something."""
     looked_at = {
         TENSORBOARD: _of_tensorboard,
         MLFLOW: _of_mlflow,
@@ -54,7 +54,7 @@ def _of_mlflow(environ: Mapping[str, str]) -> str:
     host = rest.partition("/")[0].rpartition("@")[2]
     if mark and scheme in ("http", "https") and host and uri.isprintable() and " " not in uri:
         return ""
-    # What is no such address may still hold a login in front, or a key behind.
+    # An invalid address may still contain a login in front, or a key behind.
     found = repr(uri.rpartition("@")[2].partition("?")[0]) if uri else "none"
     return (
         f"mlflow needs the address of a tracking server: {MLFLOW_URI} is {found}, expected one "
@@ -84,7 +84,7 @@ def _of_trackio(environ: Mapping[str, str]) -> str:
 
 
 def _has_wandb_login(environ: Mapping[str, str]) -> bool:
-    """Whether W&B's client would find one; which it is, and whether it is right, it sees itself."""
+    """Return whether W&B's client would find a login; the client checks it itself."""
     if environ.get("WANDB_API_KEY") or environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     from netrc import NetrcParseError, netrc
@@ -95,7 +95,7 @@ def _has_wandb_login(environ: Mapping[str, str]) -> bool:
         hosts = netrc(expanduser(environ.get("NETRC") or "~/.netrc")).hosts
     except (OSError, NetrcParseError):
         return False
-    # Which server is meant where none is named depends on W&B's version and its file of settings.
+    # Without a named server, it depends on W&B's version and its settings file.
     return server.partition("/")[0] in hosts if server else bool(hosts)
 
 
@@ -103,8 +103,8 @@ def _not_installed(package: str) -> str:
     from importlib.util import find_spec
 
     spec = find_spec(package)
-    # A folder of that name in the working directory is a package too, as long as there is no other:
-    # W&B makes one for its files.
+    # A folder of that name in the working directory is a package too, as long as there is no other
+    # one: W&B creates one for its files.
     if spec is not None and spec.origin is not None:
         return ""
     return f"{package} is not installed: pip install 'otel-mlperf[{package}]'"

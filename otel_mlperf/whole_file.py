@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _MARK: Final = "run.json"
-"""Of a run folder (``otel_mlperf.run_file``, which is above this module)."""
+"""File of a run folder (``otel_mlperf.run_file``, which is above this module)."""
 _DEPTH: Final = 6
-"""Folders between a file and its run folder, at most."""
+"""Maximum number of folders between a file and its run folder."""
 _NO_FOLDER: Final = "a link, or no folder; links in a run folder are not followed"
 _FOLDER: Final = (0 if IS_PORTABLE else os.O_PATH) | getattr(os, "O_DIRECTORY", 0) | CLOEXEC
 
@@ -50,16 +50,16 @@ def replacing(
     temporary: str | Path = "",
     is_private: bool = True,
 ) -> Iterator[str]:
-    """The name under which to write a file that takes the place of ``path`` at the end.
+    """Yield the name under which to write a file that replaces ``path`` at the end.
 
-    After an error nothing is left of it, and ``path`` is what it was.
+    After an error nothing is left of it, and ``path`` is unchanged.
 
     Args:
-        path: of the finished file; its folder is there.
-        is_durable: whether it is to survive that the machine stops.
-        temporary: the other name, where several processes may write ``path``; a single writer
-            writes over what it left when it was killed.
-        is_private: whether nobody else may read it: then an empty file is there to be written to.
+        path: of the finished file; its folder exists.
+        is_durable: whether it must survive that the machine stops.
+        temporary: the other name, if several processes may write ``path``; a single writer
+            overwrites what it left when it was killed.
+        is_private: whether no other user may read it: then an empty file exists to write to.
 
     Raises:
         OSError: the place refuses.
@@ -107,9 +107,10 @@ def _replacing_private(path: str, beside: str, *, is_durable: bool) -> Iterator[
 
 @contextmanager
 def replacing_by_name(path: str | Path) -> Iterator[str]:
-    """Like ``replacing``, for a library that opens the file, and others beside it, by name.
+    """Yield as ``replacing``, for a library that opens the file, and more files, by name.
 
-    They are in a new folder that nobody else may write to, so nobody can put a link there.
+    The files are in a new folder that no other user may write to, so that no one can put a link
+    there.
 
     Raises:
         OSError: the place refuses, or the library has written no regular file.
@@ -124,7 +125,7 @@ def replacing_by_name(path: str | Path) -> Iterator[str]:
 
 @contextmanager
 def _private_folder(around: int | None, path: str) -> Iterator[str]:
-    """The path, by its descriptor, of a new folder; removed at the end with what is in it.
+    """Yield the path, by its descriptor, of a new folder; remove it at the end with its files.
 
     It is in the folder ``path``, whose descriptor is ``around``.
     """
@@ -132,7 +133,7 @@ def _private_folder(around: int | None, path: str) -> Iterator[str]:
     os.mkdir(name, 0o700, dir_fd=around)
     fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | NOFOLLOW | CLOEXEC, dir_fd=around)
     try:
-        about = os.fstat(fd)  # somebody may have put another one there
+        about = os.fstat(fd)  # another user may have replaced it
         if about.st_uid != os.geteuid() or about.st_mode & 0o022:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
         yield f"{path}/{name}" if IS_PORTABLE else f"/proc/self/fd/{fd}"
@@ -147,7 +148,7 @@ def _private_folder(around: int | None, path: str) -> Iterator[str]:
 def write_whole(
     path: str | Path, content: bytes, *, is_durable: bool = False, temporary: str | Path = ""
 ) -> None:
-    """Replaces ``path`` by a file of that content (see ``replacing``).
+    """Replace ``path`` by a file of that content (see ``replacing``).
 
     Raises:
         OSError: the place refuses.
@@ -161,10 +162,10 @@ def write_whole(
 
 @contextmanager
 def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
-    """A file for the user of a command, which gets its name when all is written.
+    """Yield a file for the user of a command, which gets its name when all is written.
 
     Raises:
-        OutputError: a file is there that must not be replaced, or the place refuses.
+        OutputError: a file exists that must not be replaced, or the place refuses.
     """
     if path.exists() and not (is_replaced and path.is_file()):
         raise OutputError(
@@ -185,11 +186,11 @@ def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
 
 
 def open_private(path: str, flags: int) -> int:
-    """As ``opener`` of ``open()``: nobody else may read the file, whatever the umask.
+    """Open a file as ``opener`` of ``open()``, private to this user whatever the umask.
 
-    A run folder may hold what somebody else has put there: no link is followed, and nothing but a
-    regular file is opened. One that has other names too (hard links) is replaced by a copy before
-    it is written to: backups and files elsewhere stay as they are.
+    A run folder may contain files of another user. No link is followed, and only regular files are
+    opened. A file with other names (hard links) is replaced by a copy before it is written to:
+    backups and files elsewhere stay unchanged.
 
     Raises:
         OSError: the place refuses.
@@ -201,7 +202,7 @@ def open_private(path: str, flags: int) -> int:
             _copy_linked(path, fd)
             os.close(fd)
             fd = open_at_once(path, flags, 0o600)
-        _make_private(fd)  # it may have been there
+        _make_private(fd)  # it may have existed
     except OSError:
         os.close(fd)
         raise
@@ -224,9 +225,9 @@ def _copy_linked(path: str, fd: int) -> None:
 
 
 def read_regular(path: str | Path, at_most_bytes: int = 1 << 30) -> bytes:
-    """The content of a regular file in a run folder, which may be somebody else's.
+    """Read a regular file in a run folder, which may be another user's.
 
-    A pipe would be waited for, a device would be read for ever, and a link may lead anywhere.
+    A pipe would block, a device would be read for ever, and a link may lead anywhere.
 
     Raises:
         OSError: the file cannot be read, is not a regular one, or is larger than ``at_most_bytes``.
@@ -239,7 +240,7 @@ def read_regular(path: str | Path, at_most_bytes: int = 1 << 30) -> bytes:
 
 
 def _check_regular(fd: int, path: str | Path) -> int:
-    """Returns the size of an open file in bytes.
+    """Return the size of an open file in bytes.
 
     Raises:
         OSError: it is not a regular file.
@@ -251,7 +252,7 @@ def _check_regular(fd: int, path: str | Path) -> int:
 
 
 def open_at_once(path: str, flags: int, mode: int = 0o777) -> int:
-    """An opener that follows no link, and waits for nobody where the file is a pipe."""
+    """Open a file as an opener that follows no link, and does not block on a pipe."""
     # O_NONBLOCK: otherwise opening a pipe would wait for its other end.
     safely = NONBLOCK | NOFOLLOW | CLOEXEC
     with _folder_of(path) as folder:
@@ -259,7 +260,7 @@ def open_at_once(path: str, flags: int, mode: int = 0o777) -> int:
 
 
 def open_to_read(path: str | Path) -> int:
-    """A descriptor for a file that a user names: links are followed, but for those in a run folder.
+    """Open a file that a user names; links are followed, except those in a run folder.
 
     Raises:
         OSError: it cannot be opened.
@@ -272,7 +273,7 @@ def open_to_read(path: str | Path) -> int:
 
 
 def regular_files(folder: str | Path) -> list[str]:
-    """Names of the regular files in a folder; in a run folder no link has led there.
+    """Return names of the regular files in a folder; in a run folder no link has led there.
 
     Raises:
         OSError: it cannot be listed, or a link has led there.
@@ -283,7 +284,7 @@ def regular_files(folder: str | Path) -> list[str]:
 
 
 def make_folder(path: str | Path) -> None:
-    """Creates a folder, and those above it that are missing, each for its owner alone.
+    """Create a folder, and missing parents, each private to its owner.
 
     Raises:
         OSError: the place refuses, or what is there is no folder.
@@ -303,7 +304,7 @@ def make_folder(path: str | Path) -> None:
 
 
 def _run_around(folder: str) -> str | None:
-    """The run folder that a folder is, or is in."""
+    """Return the run folder that a folder is, or is in."""
     for _ in range(_DEPTH):
         if os.path.lexists(os.path.join(folder, _MARK)):
             return folder
@@ -313,9 +314,9 @@ def _run_around(folder: str) -> str | None:
 
 @contextmanager
 def _folder_of(path: str) -> Iterator[int | None]:
-    """A descriptor of the folder that a path is in; in a run folder no link has led there.
+    """Yield a descriptor of the folder of a path; in a run folder no link has led there.
 
-    None on Windows, which opens no folder.
+    It is None on Windows, which opens no folder.
 
     Raises:
         OSError: it cannot be reached.
@@ -328,7 +329,7 @@ def _folder_of(path: str) -> Iterator[int | None]:
     fd = os.open(top, _FOLDER)
     try:
         if top != folder:
-            os.stat(_MARK, dir_fd=fd, follow_symlinks=False)  # it may be another one by now
+            os.stat(_MARK, dir_fd=fd, follow_symlinks=False)  # it may have been replaced
             for name in os.path.relpath(folder, top).split(os.sep):
                 try:
                     below = os.open(name, _FOLDER | NOFOLLOW, dir_fd=fd)
@@ -342,12 +343,12 @@ def _folder_of(path: str) -> Iterator[int | None]:
 
 
 def _name_in(folder: int | None, path: str) -> str:
-    """The name of a file for calls that get its folder's descriptor; without one its path."""
+    """Return a file's name for calls with its folder's descriptor; without one its path."""
     return path if folder is None else os.path.basename(path)
 
 
 def _by_descriptor(folder: int | None, path: str) -> str:
-    """A path by its folder's descriptor, whatever that folder's name leads to by now."""
+    """Return a path by its folder's descriptor, independent of that folder's current name."""
     return path if IS_PORTABLE else f"/proc/self/fd/{folder}/{os.path.basename(path)}"
 
 
