@@ -21,12 +21,13 @@ TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 
 _log = logging.getLogger("otel_mlperf.sensors")
 _CHUNK: Final = 1 << 16
 _SURELY_WHOLE: Final = 2048
-"""The kernel hands out whole records, 4 KiB of them at a time; so much less is the end."""
+"""The kernel returns whole records, up to 4 KiB at a time: a part of this size or less is the end.
+"""
 _MOST_DIGITS: Final = 20
 
 
 def has_proc(proc: Path) -> bool:
-    """Return whether ``proc`` is there: the one place that decides what is read of this system.
+    """Return whether ``proc`` exists: the single decision about how this system is read.
 
     Without it (macOS) psutil reads host and processes, and what psutil lacks is absent.
     """
@@ -34,22 +35,22 @@ def has_proc(proc: Path) -> bool:
 
 
 class KeptFile:
-    """A file that is read often; empty where it cannot be read."""
+    """File that stays open for frequent reads; empty if it cannot be read."""
 
     __slots__ = ("_file", "_path", "_silent")
 
     def __init__(self, path: Path, *, may_lack: bool = True) -> None:
-        """With ``may_lack=False`` it is said once in the log that the file cannot be read."""
+        """With ``may_lack=False`` a failure to read the file is logged once."""
         self._path, self._silent = str(path), may_lack
         self._file: OwnDescriptor | None = None
 
     def read(self) -> bytes:
-        """What is in the file now."""
+        """Return the current content."""
         try:
             if self._file is None:
                 self._file = OwnDescriptor(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
             fd = self._file.fd
-            # From 0: only then does the kernel make the text anew.
+            # From offset 0: only then does the kernel generate the text again.
             text = part = os.pread(fd, _CHUNK, 0)
             while len(part) > _SURELY_WHOLE:
                 part = os.pread(fd, _CHUNK, len(text))
@@ -66,7 +67,7 @@ class KeptFile:
             self._silent = True
 
     def close(self) -> None:
-        """Gives the descriptor back; the next read opens the file again."""
+        """Close the descriptor; the next read opens the file again."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
@@ -74,7 +75,7 @@ class KeptFile:
 
 
 def read_once(path: Path | str) -> bytes:
-    """What is in a file that is read seldom; empty where it cannot be read."""
+    """Return the content of a file that is read rarely; empty if it cannot be read."""
     # Not by Path.read_bytes, which costs twice as much: there is a file for each thread.
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -87,7 +88,7 @@ def read_once(path: Path | str) -> bytes:
 
 
 def entries(path: Path | str) -> list[str]:
-    """What is in a folder, in order; nothing where it cannot be read."""
+    """Return the names in a folder, sorted; empty if it cannot be read."""
     try:
         return sorted(os.listdir(path))
     except (OSError, ValueError):
@@ -95,22 +96,22 @@ def entries(path: Path | str) -> list[str]:
 
 
 def number(word: bytes) -> int | None:
-    """A plain decimal number; None for any other word."""
+    """Parse a plain decimal number; None for any other text."""
     return int(word) if word.isdigit() and len(word) <= _MOST_DIGITS else None
 
 
 def numbers(words: list[bytes]) -> list[int]:
-    """Plain decimal numbers; empty if any word is something else, or there is none."""
-    # One look at all of them together: a file may have hundreds.
+    """Parse plain decimal numbers; empty if any text is something else, or there is none."""
+    # One check for all of them together: a file may have hundreds.
     if not b"".join(words).isdigit() or len(max(words, key=len)) > _MOST_DIGITS:
         return []
     return [int(word) for word in words]
 
 
 def word(text: bytes, key: bytes) -> bytes:
-    """The first word behind ``key`` at the beginning of a line; empty where there is none.
+    """Return the first word behind ``key`` at the start of a line; empty if there is none.
 
-    ``key`` has its colon or blank.
+    ``key`` includes its colon or blank.
     """
     start = 0 if text.startswith(key) else text.find(b"\n" + key) + 1
     if not start and not text.startswith(key):
@@ -121,11 +122,11 @@ def word(text: bytes, key: bytes) -> bytes:
 
 
 def field(text: bytes, key: bytes) -> int | None:
-    """The number behind ``key`` at the beginning of a line."""
+    """Return the number behind ``key`` at the start of a line."""
     return number(word(text, key))
 
 
 def kibibytes(text: bytes, key: bytes) -> int | None:
-    """The same of a field in kB, in bytes."""
+    """Return a field in kB, converted to bytes."""
     size = field(text, key)
     return None if size is None else size << 10

@@ -6,34 +6,37 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 Level = Literal["basic", "detailed", "comprehensive"]
 LEVELS: Final[tuple[Level, ...]] = ("basic", "detailed", "comprehensive")
-"""Each holds what those before it hold."""
+"""Each level includes those before it."""
 
 
 def includes(level: Level, needed: Level) -> bool:
-    """Whether who asked for ``level`` gets what belongs to ``needed``."""
+    """Return whether ``level`` includes the readings of level ``needed``."""
     return LEVELS.index(needed) <= LEVELS.index(level)
 
 
 class Measurement(NamedTuple):
-    """One value at one moment; what cannot be read is absent, never zero."""
+    """Measurement: one value at one moment; what cannot be read is absent, never zero."""
 
     metric: str
     """Name of a ``Metric`` in ``names``."""
     labels: dict[str, str]
     value: float
     pid: int = 0
-    """The process that it is of; 0: of the host or of a device."""
+    """Process of the value; 0: of the host or of a device."""
     device: str = ""
-    """``hw.id`` of the device that it is of (a GPU's UUID); empty: none."""
+    """``hw.id`` of the device of the value (a GPU's UUID); empty: no device."""
     text: str = ""
-    """Of the losses of a device: why it does not answer now; empty: it does."""
+    """For the losses of a device: why it does not answer now; empty: it answers."""
 
 
 class Sensor(Protocol):
-    """Something that can be read again and again, cheaply."""
+    """Interface of a sensor, which can be read repeatedly and cheaply."""
 
     def read(self) -> list[Measurement]:
-        """What it says now. Never raises for what a machine may lack; says that once in the log."""
+        """Return the current measurements.
+
+        It never raises for what a machine may lack, and logs that once.
+        """
 
     def close(self) -> None:
-        """Gives back files and libraries."""
+        """Release files and libraries."""

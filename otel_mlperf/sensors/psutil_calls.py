@@ -17,9 +17,9 @@ _logged: Final[set[str]] = set()
 
 
 def read_psutil(function: str, *arguments: object, **options: object) -> Any | None:
-    """Return the result of a function of psutil; None where it fails, logged once.
+    """Return the result of a function of psutil; None if it fails, logged once.
 
-    Named, not passed: some functions are missing on some systems.
+    The function is passed by name, because some are missing on some systems.
     """
     try:
         return getattr(psutil, function)(*arguments, **options)

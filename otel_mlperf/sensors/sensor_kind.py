@@ -27,70 +27,71 @@ _log = logging.getLogger("otel_mlperf.sensors")
 SensorT_co = TypeVar("SensorT_co", bound=Sensor, covariant=True)
 
 AGAIN_S: Final = 300.0
-"""After how long what was not there, or failed to start, is looked for again."""
+"""Wait before a missing device, or a failed start, is retried."""
 
 
 class Surroundings(NamedTuple):
-    """What a sensor is made with."""
+    """Context from which a sensor is made."""
 
     level: Level = "basic"
-    """How much is wanted of it."""
+    """Requested level of readings."""
     run_folder: Path = Path()
-    """Where the run is stored."""
+    """Folder of the run."""
     pids: Callable[[], Collection[int]] = tuple
-    """The training processes that there are now, by their numbers here; asked from any thread."""
+    """Returns the current training processes, by their numbers here; called from any thread."""
     proc: Path = PROC
     sys: Path = SYS
     clock: Callable[[], float] = time.monotonic
-    """Seconds, for what is asked seldom."""
+    """Clock in seconds, for values that are read rarely."""
     loop_threads: Callable[[], Mapping[int, int]] = dict
-    """The thread of each training process in which its loop runs, where that is known."""
+    """Returns the thread of each training process in which its loop runs, if known."""
 
 
 class SensorKind(NamedTuple, Generic[SensorT_co]):
-    """How a sensor is called and made, and what it says that ``names`` does not."""
+    """Kind of a sensor: its name, its factory, and its metrics that ``names`` lacks."""
 
     name: str
-    """The source that it is, among those of ``readings``."""
+    """Name of its source, among those of ``readings``."""
     make: Callable[[Surroundings], SensorT_co]
-    """Makes it; may raise where the machine lacks what it needs, and is then called again later."""
+    """Makes the sensor; may raise if the machine lacks what it needs, and is then retried later."""
     level: Level = "basic"
-    """From which level of readings on it is read."""
+    """Level of readings from which upward it is read."""
     metrics: tuple[Metric, ...] = ()
     """Metrics of its own, so that their units and meanings reach the servers."""
     at_once: bool = False
-    """Whether a pass takes microseconds and can never hang: then it has no thread of its own.
-    Not for sensors of other packages."""
+    """Whether a pass takes microseconds and can never hang: then it has no thread of its own. Not
+    for sensors of other packages."""
 
 
 class StartedSensor(Generic[SensorT_co]):
-    """A sensor that is loaded and made by the thread that reads it.
+    """Sensor that is loaded and made by the thread that reads it.
 
-    So code of another package that fails or hangs, even while it is imported, costs itself only:
-    what it raises goes to who reads, once per attempt, with five minutes between two of them.
+    Code of another package that fails or hangs, even during its import, therefore affects only
+    itself. Its exceptions go to the reader, once per attempt, with five minutes between two
+    attempts.
     """
 
     def __init__(
         self, load: Callable[[], SensorKind[SensorT_co]], surroundings: Surroundings
     ) -> None:
         self.metrics: tuple[Metric, ...] = ()
-        """Those of its own, once it is loaded; replaced as a whole, so any thread may look."""
+        """Its own metrics, once it is loaded; replaced as a whole, so any thread may access it."""
         self._load, self._surroundings = load, surroundings
         self._sensor: SensorT_co | None = None
         self._look_at_s = -math.inf
 
     def read(self) -> list[Measurement]:
-        """What it says; nothing while it is not there."""
+        """Read the sensor; empty while it is missing."""
         now_s = self._surroundings.clock()
         if self._sensor is None and now_s >= self._look_at_s:
-            self._look_at_s = now_s + AGAIN_S  # before what may raise: else it is tried each time
+            self._look_at_s = now_s + AGAIN_S  # first: otherwise a failure is retried each time
             self._sensor = self._start()
         return [] if self._sensor is None else self._sensor.read()
 
     def _start(self) -> SensorT_co | None:
-        """The sensor; None: there is nothing to read, now or at this level."""
+        """Make the sensor; None: there is nothing to read, now or at this level."""
         kind = self._load()
-        is_kind = isinstance(kind, SensorKind)  # whatever an entry point names may come
+        is_kind = isinstance(kind, SensorKind)  # an entry point may name anything
         if not is_kind:
             raise TypeError(
                 f"loading a sensor: it is no SensorKind but {kind!r}; name one that makes it"
@@ -101,13 +102,13 @@ class StartedSensor(Generic[SensorT_co]):
         return kind.make(self._surroundings)
 
     def close(self) -> None:
-        """Closes it."""
+        """Close it."""
         if self._sensor is not None:
             self._sensor.close()
 
 
 def find_brought(group: str) -> list[EntryPoint]:
-    """What installed packages bring to ``group``, by name; none of it is loaded here."""
+    """Return the entry points of installed packages in ``group``, by name, without loading them."""
     try:
         return sorted(entry_points(group=group), key=lambda entry: entry.name)
     except Exception as error:  # noqa: BLE001 - a damaged package must not end the readings

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from otel_mlperf.sensors.sensor_kind import Surroundings
 
 GROUP: Final = "otel_mlperf.sensors"
-"""Entry points of other packages, each the name of a ``SensorKind``."""
+"""Entry points of other packages, each naming a ``SensorKind``."""
 
 SENSORS: Final[tuple[SensorKind[Any], ...]] = (
     SensorKind("host", lambda of: HostSensor(of.level, proc=of.proc, sys=of.sys), at_once=True),
@@ -33,5 +33,5 @@ SENSORS: Final[tuple[SensorKind[Any], ...]] = (
 
 
 def find_brought_sensors(surroundings: Surroundings) -> dict[str, StartedSensor[Any]]:
-    """Those of other packages, by name: each to be read in a thread of its own."""
+    """Return sensors of other packages by name, each to be read in a thread of its own."""
     return {entry.name: StartedSensor(entry.load, surroundings) for entry in find_brought(GROUP)}

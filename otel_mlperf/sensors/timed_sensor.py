@@ -27,11 +27,11 @@ DEADLINE_S: Final = 1.0
 
 
 class TimedSensor:
-    """A sensor in a thread of its own, with a deadline for each pass. Its owner is one thread.
+    """Sensor in a thread of its own, with a deadline for each pass. Its owner is one thread.
 
-    ``begin`` and ``take`` never wait; ``read`` is for those who may wait for the deadline. What a
-    pass gives after its deadline is dropped: it would bear the time of another. While a pass hangs
-    no other is begun; each one wanted counts as late.
+    ``begin`` and ``take`` never wait; ``read`` is for callers that may wait for the deadline. A
+    result after its deadline is dropped, because it would get the time of another pass. While a
+    pass hangs, no other one is started; each one requested counts as late.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TimedSensor:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.late = 0
-        """Passes that had no answer within the deadline, those that failed among them."""
+        """Number of passes without an answer within the deadline, including failed ones."""
         self._name = name
         self._sensor = sensor
         self._deadline_s = deadline_s
@@ -58,7 +58,7 @@ class TimedSensor:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> bool:
-        """Begins a pass; False while the last one still hangs."""
+        """Start a pass; return False while the last one still hangs."""
         if not self._answered.is_set():
             self._state = "refused"
             return False
@@ -68,16 +68,20 @@ class TimedSensor:
             )
             self._thread.start()
         self._state, self._began_s = "waiting", self._clock()
-        # Cleared before the thread is woken: it could answer at once, and that would be lost.
+        # Cleared before the thread is woken: it could answer immediately, and that answer would be
+        # lost.
         self._answered.clear()
         self._wanted.put(True)
         return True
 
     def take(self) -> list[Measurement] | None:
-        """What the pass gave and how it went, once; None: not yet, or taken already."""
+        """Return the result of the pass and its health, once.
+
+        None: not yet, or returned already.
+        """
         if self._state == "idle":
             return None
-        # What came after the deadline may lie here before anybody has looked: it is late too.
+        # A result after the deadline may be there before the first call: it is late too.
         if self._state == "waiting" and self._answered.is_set():
             measured, took_s = self._answer
             return self._settle(measured if took_s <= self._deadline_s else None, took_s)
@@ -87,12 +91,12 @@ class TimedSensor:
         return None
 
     def read(self) -> list[Measurement]:
-        """One pass; waits for it until the deadline."""
+        """Read once; wait at most until the deadline."""
         self.begin()
         return self.finish()
 
     def finish(self) -> list[Measurement]:
-        """What the pass that was begun gives; waits for it until its deadline."""
+        """Return the result of the started pass; wait at most until its deadline."""
         if self._state == "waiting":
             left_s = self._began_s + self._deadline_s - self._clock()
             self._answered.wait(max(0.0, left_s))
@@ -100,7 +104,7 @@ class TimedSensor:
         return self._settle(None, self._deadline_s) if measured is None else measured
 
     def close(self) -> None:
-        """Ends thread and sensor; a thread that hangs is left alone and ends when it can."""
+        """End thread and sensor; a thread that hangs is abandoned and ends when it can."""
         if self._thread is not None:
             self._wanted.put(False)
             if self._answered.is_set():
@@ -120,10 +124,10 @@ class TimedSensor:
         while self._wanted.get():
             began_s = self._clock()
             measured = self._pass()
-            # The answer before the event: whoever sees the event set reads a whole answer.
+            # The answer before the event: a thread that sees the event set reads a complete answer.
             self._answer = (measured, self._clock() - began_s)
             self._answered.set()
-        # Here, not in close(): a library of a driver belongs to the thread that loaded it.
+        # Here, not in close(): a driver's library belongs to the thread that loaded it.
         self._sensor.close()
 
     def _pass(self) -> list[Measurement] | None:

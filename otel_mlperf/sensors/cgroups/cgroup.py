@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 
 class CgroupSensor:
-    """The control groups of the followed processes; those in one group share its cost."""
+    """Sensor of the control groups of the followed processes.
+
+    Processes in one group share its cost.
+    """
 
     def __init__(self, level: Level, proc: Path, sys: Path) -> None:
         self._is_detailed = includes(level, "detailed")
@@ -41,10 +44,10 @@ class CgroupSensor:
         self._cpu: dict[Chain, CpuGroup] = {}
         self._memory: dict[Chain, MemoryGroup] = {}
         self.cpus: dict[int, float] = {}
-        """CPUs that each process may use, as read last."""
+        """Number of CPUs that each process may use, as read last."""
 
     def follow(self, pids: Collection[int]) -> None:
-        """From now on these processes, and no others."""
+        """Follow these processes from now on, and no others."""
         for pid in [pid for pid in self._members if pid not in pids]:
             for file in self._members.pop(pid):
                 file.close()
@@ -55,14 +58,17 @@ class CgroupSensor:
                 self._members[pid] = Membership(pid, self._proc, self._sys), status
 
     def read(self) -> list[Measurement]:
-        """Limits, use and throttling; from ``detailed`` on also the peak and kills."""
+        """Read limits, use and throttling.
+
+        From level ``detailed`` upward also the peak and kills.
+        """
         self._look_for_groups()
         cpu = {chain: group.read() for chain, group in self._cpu.items()}
         memory = {chain: group.read() for chain, group in self._memory.items()}
         measured: list[Measurement] = []
         for pid, (member, status) in self._members.items():
             text = status.read()
-            # Its status first: of a process that has ended the groups are still there.
+            # The status first: the groups of a process that has ended still exist.
             if text:
                 of_cpu, of_memory = member.chain("cpu"), member.chain("memory")
                 measured += self._of_cpu(pid, text, cpu[of_cpu] if of_cpu else CpuReading())
@@ -72,7 +78,7 @@ class CgroupSensor:
         return measured
 
     def _look_for_groups(self) -> None:
-        """Opens the groups that processes have come into, and closes those they have left."""
+        """Open the groups that processes have entered, and close those they have left."""
         left = {*self._cpu, *self._memory}
         for member, _ in self._members.values():
             member.read()
@@ -118,7 +124,7 @@ class CgroupSensor:
         return _measured(pid, values)
 
     def close(self) -> None:
-        """Closes all files."""
+        """Close all files."""
         self.follow(())
         for of_cpu in self._cpu.values():
             of_cpu.close()

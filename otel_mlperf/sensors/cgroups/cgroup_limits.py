@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _MICRO: Final = 1e6
 _NANO: Final = 1e9
 _MAX_CPUS: Final = 1 << 16
-"""More than any kernel can be built for."""
+"""Larger than the limit of any kernel."""
 
 
 class CpuReading(NamedTuple):
-    """What the kernel says of the group whose quota is tightest; None: it does not say."""
+    """Reading of the group with the tightest CPU quota; None: not reported."""
 
     limit_cpus: float | None = None
     cpu_s: float | None = None
@@ -45,7 +45,7 @@ def parse_cpu_list(text: bytes) -> list[int]:
 
 
 def parse_quota(quota_and_period: bytes) -> float | None:
-    """CPUs that a quota allows: quota / period. None: no limit (``max``; ``-1`` in version 1)."""
+    """Return the CPUs of a quota: quota / period. None: no limit (``max``; ``-1`` in version 1)."""
     words = quota_and_period.split()
     if len(words) != 2:
         return None
@@ -54,7 +54,7 @@ def parse_quota(quota_and_period: bytes) -> float | None:
 
 
 def parse_throttling(text: bytes) -> CpuReading:
-    """Of ``cpu.stat``; microseconds in version 2, nanoseconds in version 1."""
+    """Parse ``cpu.stat``; microseconds in version 2, nanoseconds in version 1."""
     micro, nano = field(text, b"throttled_usec "), field(text, b"throttled_time ")
     return CpuReading(
         cpu_s=_seconds(field(text, b"usage_usec "), _MICRO),
@@ -69,17 +69,17 @@ def _seconds(count: int | None, in_a_second: float) -> float | None:
 
 
 class CpuGroup:
-    """The CPU quotas of a group and of those above it."""
+    """CPU quotas of a group and of those above it."""
 
     def __init__(self, groups: Chain, times: Chain | None) -> None:
-        """``times``: the groups that version 1 counts CPU time in, apart from the quotas."""
+        """``times``: the groups in which version 1 counts CPU time, separate from the quotas."""
         limits = ["cpu.max"] if groups.version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         self._limits = [[KeptFile(at / name) for name in limits] for at in groups.folders]
         self._stats = [KeptFile(at / "cpu.stat") for at in groups.folders]
         self._times = _usage_files(times)
 
     def read(self) -> CpuReading:
-        """Of the group whose quota is tightest; of the innermost if none has one."""
+        """Read the group with the tightest quota; the innermost if none has one."""
         tightest, limit = 0, None
         for at, files in enumerate(self._limits):
             cpus = parse_quota(b" ".join(file.read() for file in files))
@@ -87,14 +87,14 @@ class CpuGroup:
             if cpus is not None and (limit is None or cpus < limit):
                 tightest, limit = at, cpus
         reading = parse_throttling(self._stats[tightest].read())._replace(limit_cpus=limit)
-        # In version 1 the two may lie in trees of different depth: then places do not match.
+        # In version 1 the two may be in trees of different depth: then the indices do not match.
         if reading.cpu_s is None and len(self._times) == len(self._stats):
             used = number(self._times[tightest].read().strip())
             reading = reading._replace(cpu_s=_seconds(used, _NANO))
         return reading
 
     def close(self) -> None:
-        """Closes its files."""
+        """Close its files."""
         for file in chain.from_iterable((*self._limits, self._stats, self._times)):
             file.close()
 
@@ -105,7 +105,7 @@ def _usage_files(times: Chain | None) -> list[KeptFile]:
 
 
 _UNLIMITED: Final = 1 << 62
-"""Version 1 writes the largest number of whole pages where there is no limit."""
+"""Version 1 writes the largest number of whole pages if there is no limit."""
 _FILES: Final = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes",
         "memory.oom_control", b"total_inactive_file "),
@@ -114,7 +114,7 @@ _FILES: Final = {
 
 
 class MemoryReading(NamedTuple):
-    """What the kernel says of the group whose limit is lowest; None: it does not say."""
+    """Reading of the group with the lowest memory limit; None: not reported."""
 
     limit_bytes: int | None = None
     usage_bytes: int | None = None
@@ -125,13 +125,13 @@ class MemoryReading(NamedTuple):
 
 
 def parse_limit(text: bytes) -> int | None:
-    """Bytes; None: no limit."""
+    """Parse a limit in bytes; None: no limit."""
     limit = number(text.strip())
     return None if limit is None or limit >= _UNLIMITED else limit
 
 
 class MemoryGroup:
-    """The memory limits of a group and of those above it."""
+    """Memory limits of a group and of those above it."""
 
     def __init__(self, groups: Chain) -> None:
         limit, usage, peak, events, self._inactive = _FILES[groups.version]
@@ -142,20 +142,20 @@ class MemoryGroup:
         ]
 
     def read(self) -> MemoryReading:
-        """Of the group whose limit is lowest; of the innermost if none has one."""
+        """Read the group with the lowest limit; the innermost if none has one."""
         lowest, limit = 0, None
         for at, file in enumerate(self._limits):
             size = parse_limit(file.read())
             if size is not None and (limit is None or size < limit):
                 lowest, limit = at, size
         usage, stat, peak, events = (file.read() for file in self._files[lowest])
-        # Read one after the other, so pages may move in between and the difference fall below zero.
+        # Read one after the other. Pages may move in between, and the difference may be negative.
         used, inactive = number(usage.strip()), field(stat, self._inactive)
         working = None if used is None or inactive is None else max(0, used - inactive)
         kills = field(events, b"oom_kill ")
         return MemoryReading(limit, used, working, number(peak.strip()), kills)
 
     def close(self) -> None:
-        """Closes its files."""
+        """Close its files."""
         for file in chain.from_iterable((self._limits, *self._files)):
             file.close()

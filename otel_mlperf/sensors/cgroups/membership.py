@@ -22,24 +22,24 @@ _HOME: Final = PurePosixPath("/sys")
 
 
 class Mount(NamedTuple):
-    """A tree of control groups."""
+    """Mounted tree of control groups."""
 
     controllers: tuple[str, ...]
-    """Of version 1; of version 2 ``("",)``, as in ``/proc/<pid>/cgroup``."""
+    """Controllers of version 1; for version 2 ``("",)``, as in ``/proc/<pid>/cgroup``."""
     root: str
-    """The group that the mount point shows."""
+    """The group at the mount point."""
     point: str
 
 
 class Chain(NamedTuple):
-    """The folders of a group and of all groups above it, the innermost first."""
+    """Folders of a group and of all groups above it, the innermost first."""
 
     version: int
     folders: tuple[Path, ...]
 
 
 def parse_membership(text: bytes) -> dict[str, str]:
-    """Path of the group by controller; ``""`` stands for version 2."""
+    """Return the path of the group by controller; ``""`` stands for version 2."""
     groups: dict[str, str] = {}
     for line in text.decode("utf-8", "replace").split("\n"):
         number, _, rest = line.partition(":")
@@ -51,11 +51,11 @@ def parse_membership(text: bytes) -> dict[str, str]:
 
 
 def parse_mounts(text: bytes) -> list[Mount]:
-    """Mounted trees of ``/proc/<pid>/mountinfo``."""
+    """Return the mounted trees in ``/proc/<pid>/mountinfo``."""
     mounts = []
     for line in text.decode("utf-8", "replace").split("\n"):
         words = line.split(" ")
-        # Optional fields come before the dash, so what is behind it is counted from the end.
+        # Optional fields come before the dash, so fields behind it are counted from the end.
         if len(words) < _MOUNT_FIELDS - 1 or words[-4] != "-":
             continue
         kind, options = words[-3], words[-1].split(",")
@@ -69,17 +69,18 @@ def parse_mounts(text: bytes) -> list[Mount]:
 def find_chain(
     controller: Controller, groups: dict[str, str], mounts: Sequence[Mount], sys: Path
 ) -> Chain | None:
-    """The groups that ``controller`` counts the process in; None where they cannot be seen."""
-    # Where both are mounted a controller is in one of them: version 1 lists those that it holds.
+    """Return the groups of the process for ``controller``; None if they cannot be seen."""
+    # If both are mounted, a controller is in one of them: version 1 lists its own.
     version = 1 if controller in groups else 2
     wanted = controller if version == 1 else _UNIFIED
     path = groups.get(wanted)
-    # ".." leads out of the control group namespace that we are in: nothing of it is mounted here.
+    # ".." leads out of our control group namespace: nothing of it is mounted here.
     if path is None or ".." in PurePosixPath(path).parts:
         return None
     for mount in mounts:
         if wanted in mount.controllers:
-            # A container without a namespace of its own has the host's path, and its part mounted.
+            # A container without a namespace of its own has the host's path, and only its part
+            # mounted.
             below = _below(path, mount.root)
             top = _at(mount.point, sys)
             steps = [top.joinpath(*below[:n]) for n in range(len(below), -1, -1)]
@@ -88,7 +89,7 @@ def find_chain(
 
 
 def _below(path: str, root: str) -> tuple[str, ...]:
-    """The way from the mounted group to the process's; none where it is not below it."""
+    """Return the path from the mounted group to the process's; empty if it is not below it."""
     try:
         return PurePosixPath(path).relative_to(root).parts
     except ValueError:
@@ -103,7 +104,7 @@ def _at(point: str, sys: Path) -> Path:
 
 
 class Membership:
-    """The groups of one process; followed when it is moved to others."""
+    """Control groups of one process, updated when it is moved to other groups."""
 
     def __init__(self, pid: int, proc: Path, sys: Path) -> None:
         self._file = KeptFile(proc / str(pid) / "cgroup")
@@ -113,8 +114,9 @@ class Membership:
         self._chains: dict[Controller, Chain | None] = {}
 
     def read(self) -> None:
-        """Looks which groups the process is in now."""
-        # Each time: Slurm, systemd and container runtimes may move a process after its start.
+        """Update the groups of the process."""
+        # Each time, because Slurm, systemd and container runtimes may move a process after its
+        # start.
         text = self._file.read()
         if text != self._text or not self._chains:
             self._text, groups = text, parse_membership(text)
@@ -124,9 +126,9 @@ class Membership:
             }
 
     def chain(self, controller: Controller) -> Chain | None:
-        """As read last."""
+        """Return the groups of a controller as read last."""
         return self._chains.get(controller)
 
     def close(self) -> None:
-        """Closes its file."""
+        """Close its file."""
         self._file.close()

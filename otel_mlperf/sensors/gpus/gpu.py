@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from otel_mlperf.sensors.measurement import Level
 
 Handle = Any
-"""A library's pointer to a device."""
+"""Pointer of a library to a device."""
 Said = tuple["Metric", dict[str, str], float]
-"""A metric, the labels that it has beside the device's, and the value."""
+"""A metric, its labels besides the device's, and the value."""
 
 GPU: Final = {names.HW_TYPE: "gpu"}
-"""The label of metrics that other hardware has too."""
+"""Label of metrics that other hardware has too."""
 
 
 class Instance(NamedTuple):
-    """A part of a GPU with memory and processors of its own (MIG)."""
+    """Instance of a GPU with memory and processors of its own (MIG)."""
 
     uuid: str
     gpu_instance: int
@@ -39,33 +39,33 @@ class Instance(NamedTuple):
 
 
 class Device(NamedTuple):
-    """One accelerator of this machine."""
+    """Accelerator of this machine."""
 
     uuid: str
     number: int
-    """Its place among the devices of its vendor, in the order of their PCI addresses."""
+    """Index among the devices of its vendor, in the order of their PCI addresses."""
     model: str
     instances: tuple[Instance, ...] = ()
     vendor: str = ""
-    """Set by who reads all vendors: a vendor itself need not say it."""
+    """Set by the reader of all vendors: a vendor itself need not set it."""
 
     @property
     def labels(self) -> dict[str, str]:
-        """What every measurement of it bears."""
+        """Return the labels of every measurement of the device."""
         return {names.HW_ID: self.uuid, names.HW_NAME: f"gpu{self.number}"}
 
     def measurement(self, metric: Metric, extra: dict[str, str], value: float) -> Measurement:
-        """One value of the whole device."""
+        """Make a measurement of the whole device."""
         return _measurement(self, metric, self.labels | extra, value)
 
     def instance_measurement(
         self, place: int, metric: Metric, extra: dict[str, str], value: float
     ) -> Measurement:
-        """One value of the instance at ``place``."""
+        """Make a measurement of the instance at ``place``."""
         return _measurement(self, metric, self.instance_labels(place) | extra, value)
 
     def instance_labels(self, place: int) -> dict[str, str]:
-        """What every measurement of the instance at ``place`` bears."""
+        """Return the labels of every measurement of the instance at ``place``."""
         return {
             names.HW_ID: self.instances[place].uuid,
             names.HW_NAME: f"gpu{self.number}.mig{place}",
@@ -74,37 +74,37 @@ class Device(NamedTuple):
 
 
 class GpuVendor(Protocol):
-    """The GPUs of one vendor, as ``VENDORS`` has it. Everything happens in one thread, its own.
+    """Interface of the GPUs of one vendor in ``VENDORS``. All calls happen in one thread, its own.
 
     Metrics are those of ``names`` wherever there is one: ``Device.measurement`` makes them.
     """
 
     @property
     def devices(self) -> Sequence[Device]:
-        """Those found, in the order in which processes count them; lost ones keep their place."""
+        """Return the found devices in the order in which processes count them; lost ones stay."""
 
     def detect(self) -> bool:
-        """Whether there is something to read: starts library and driver, and finds devices.
+        """Start library and driver, find devices, and return whether there is something to read.
 
-        Asked before the first reading, and every five minutes while it says no. Says in the log,
-        once, why; may raise, which costs this vendor alone.
+        Called before the first reading, and every five minutes while it returns False. It logs the
+        reason once. It may raise, which costs this vendor alone.
         """
 
     def read(self) -> list[Measurement]:
-        """One pass over all devices; asked only once they are detected."""
+        """Read all devices once; called only once they are detected."""
 
     def close(self) -> None:
-        """Gives the library back."""
+        """Shut the library down."""
 
 
 class Call(NamedTuple):
-    """One question to a device, answered by the functions of its library."""
+    """Call to a device, through the functions of its library."""
 
     name: str
     level: Level
     ask: Callable[[ModuleType, Handle], list[Said]]
     seldom: bool = False
-    """The answer hardly ever changes: it is asked for once a minute and repeated until then."""
+    """The result hardly ever changes: it is read once a minute and repeated in between."""
 
 
 def _measurement(
@@ -116,16 +116,16 @@ def _measurement(
 
 
 HOST_NAMESPACE: Final = "pid:[4026531836]"
-"""What every Linux calls the namespace that its first process is in (PROC_PID_INIT_INO)."""
+"""Name that every Linux gives the namespace of its first process (PROC_PID_INIT_INO)."""
 
 
 def find_host_pids(pids: Collection[int], proc: Path) -> frozenset[int]:
-    """Those of ``pids`` that have the same number on the host."""
+    """Return those of ``pids`` that have the same number on the host."""
     return frozenset(pid for pid in pids if _namespace(pid, proc) == HOST_NAMESPACE)
 
 
 def _namespace(pid: int, proc: Path) -> str:
-    # Ended, or of another user: then nothing is known, and its number counts for nothing.
+    # The process has ended, or is another user's: its number is ignored.
     try:
         return (proc / str(pid) / "ns" / "pid").readlink().name
     except OSError:

@@ -25,36 +25,36 @@ if TYPE_CHECKING:
 
 VENDORS: Final[tuple[SensorKind[GpuVendor], ...]] = (NVIDIA, AMD)
 GROUP: Final = "otel_mlperf.gpu_vendors"
-"""Entry points of other packages, each the name of a ``SensorKind`` that makes a ``GpuVendor``."""
+"""Entry points of other packages, each naming a ``SensorKind`` that makes a ``GpuVendor``."""
 SOURCE: Final = "gpu"
 _FIRST_LOOK_S: Final = 60.0
-"""For how long a vendor's first look is waited for: a driver may take long to load."""
+"""Maximum wait for a vendor's first look: a driver may take long to load."""
 _HEALTH: Final = (names.SAMPLER_DURATION.name, names.SAMPLER_LATE.name)
 
 Loads = dict[str, "Callable[[], SensorKind[GpuVendor]]"]
 
 
 def find_vendors() -> Loads:
-    """By name what loads each vendor: ours first, then those of other packages."""
+    """Return the loader of each vendor by name: ours first, then those of other packages."""
     brought: Loads = {entry.name: entry.load for entry in find_brought(GROUP)}
     return {kind.name: lambda kind=kind: kind for kind in VENDORS} | brought
 
 
 class DetectedVendor(StartedSensor["GpuVendor"]):
-    """One vendor, looked for until its GPUs are there."""
+    """Vendor whose GPUs are looked for until they are found."""
 
     def __init__(
         self, name: str, load: Callable[[], SensorKind[GpuVendor]], surroundings: Surroundings
     ) -> None:
         super().__init__(load, surroundings)
         self.devices: tuple[Device, ...] = ()
-        """As last found; replaced as a whole, so any thread may look at it."""
+        """Devices as last found; replaced as a whole, so any thread may access it."""
         self.has_looked = False
         self.name = name
         self._vendor: GpuVendor | None = None
 
     def read(self) -> list[Measurement]:
-        """What its GPUs say; nothing while there is none."""
+        """Read its GPUs; empty while there is none."""
         measured = super().read()
         if self._sensor is not None:
             self.devices = tuple(
@@ -64,17 +64,17 @@ class DetectedVendor(StartedSensor["GpuVendor"]):
         return measured
 
     def _start(self) -> GpuVendor | None:
-        # Kept while it finds nothing: it remembers what it has told the log already.
+        # Preserved while it finds nothing: it remembers what it has logged already.
         if self._vendor is None:
             self._vendor = super()._start()
         return self._vendor if self._vendor is not None and self._vendor.detect() else None
 
 
 class Gpus:
-    """The GPUs of all vendors as one source; each vendor has a thread and a deadline of its own.
+    """Source of the GPUs of all vendors; each vendor has a thread and a deadline of its own.
 
-    ``begin`` and ``take`` never wait. A pass is over when each vendor has answered or is late, so
-    one that hangs holds the others up for its deadline once, and no more while it hangs.
+    ``begin`` and ``take`` never wait. A pass is over when each vendor has answered or is late. A
+    vendor that hangs delays the other vendors for its deadline once, and not again while it hangs.
     """
 
     def __init__(
@@ -98,52 +98,52 @@ class Gpus:
 
     @property
     def late(self) -> int:
-        """Passes of a vendor that gave nothing within the deadline, or failed."""
+        """Return the number of vendor passes that missed the deadline, or failed."""
         return sum(timed.late for timed in self._timed)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What vendors say that ``names`` does not."""
+        """Return the vendors' metrics that ``names`` lacks."""
         return tuple(metric for vendor in self._vendors for metric in vendor.metrics)
 
     def devices(self) -> tuple[Device, ...]:
-        """All as last found, those of one vendor after those of another."""
+        """Return all devices as last found, vendor by vendor."""
         return tuple(device for vendor in self._vendors for device in vendor.devices)
 
     def seen(self) -> tuple[Device, ...] | None:
-        """The same once every vendor has looked; None: that is still waited for."""
-        # Sidecars wait for this word; one vendor that hangs for good must not keep it from them.
+        """Return all devices once every vendor has looked; None: a first look is pending."""
+        # Sidecars wait for this result; one vendor that hangs for good must not block them.
         is_over = self._clock() - self._began_s > _FIRST_LOOK_S
         if is_over or all(vendor.has_looked for vendor in self._vendors):
             return self.devices()
         return None
 
     def begin(self) -> bool:
-        """Begins a pass; False where the last one of a vendor still hangs."""
+        """Start a pass; return False if the last one of a vendor still hangs."""
         self._answers = {}
-        begun = [timed.begin() for timed in self._timed]  # a list: none is left out
+        begun = [timed.begin() for timed in self._timed]  # a list, so that every vendor is started
         return all(begun)
 
     def take(self) -> list[Measurement] | None:
-        """What all of them gave, once; None: not yet."""
+        """Return the measurements of all vendors, once; None: not yet."""
         for place, timed in enumerate(self._timed):
             if place not in self._answers and (answer := timed.take()) is not None:
                 self._answers[place] = answer
         return self._merged() if len(self._answers) == len(self._timed) else None
 
     def read(self) -> list[Measurement]:
-        """One pass; waits for it until the deadline."""
+        """Read once; wait at most until the deadline."""
         self.begin()
         self._answers = {place: timed.finish() for place, timed in enumerate(self._timed)}
         return self._merged()
 
     def close(self) -> None:
-        """Closes every vendor."""
+        """Close every vendor."""
         for timed in self._timed:
             timed.close()
 
     def _merged(self) -> list[Measurement]:
-        """What was said of devices, and how the pass went: as long as the slowest vendor's."""
+        """Merge the answers, with the pass's duration: that of the slowest vendor."""
         said = [measurement for answer in self._answers.values() for measurement in answer]
         self._answers = {}
         took_s = [

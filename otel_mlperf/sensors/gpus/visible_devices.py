@@ -28,20 +28,20 @@ CUDA: Final = "CUDA_VISIBLE_DEVICES"
 ORDER: Final = "CUDA_DEVICE_ORDER"
 CONTAINER: Final = "NVIDIA_VISIBLE_DEVICES"
 VARIABLES: Final = (CUDA, ORDER, CONTAINER)
-"""All that have a say."""
+"""All variables that affect visibility."""
 
 _ALL: Final = frozenset({"", "all", "none", "void"})
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 def find_visible(environ: Mapping[str, str], devices: Sequence[Device]) -> list[str]:
-    """UUIDs of the GPUs and instances that a process with ``environ`` sees, in its own order.
+    """Return UUIDs of the GPUs and instances that a process with ``environ`` sees, in its order.
 
     Args:
         environ: The variables of the process, as they were when it first used CUDA.
         devices: All that this process can see, those of one vendor in the order of its driver.
     """
-    # A process counts the GPUs of one vendor; where there are several, of the first.
+    # A process counts the GPUs of one vendor; if there are several vendors, of the first.
     devices = [device for device in devices if device.vendor == devices[0].vendor]
     given = _given_by_container(environ.get(CONTAINER, ""), devices)
     listed = environ.get(CUDA)
@@ -56,9 +56,9 @@ def find_visible(environ: Mapping[str, str], devices: Sequence[Device]) -> list[
 
 
 def device_of(local_rank: int, environ: Mapping[str, str], devices: Sequence[Device]) -> str:
-    """UUID of the GPU that a rank uses by custom: the only one it sees, else number ``local_rank``.
+    """Return the UUID of the GPU that a rank uses by custom; empty if that is unknown.
 
-    Empty where that cannot be told.
+    It is the only GPU that the rank sees, otherwise number ``local_rank``.
     """
     visible = find_visible(environ, devices)
     if len(visible) == 1:
@@ -67,10 +67,10 @@ def device_of(local_rank: int, environ: Mapping[str, str], devices: Sequence[Dev
 
 
 def _given_by_container(listed: str, devices: Sequence[Device]) -> list[Device]:
-    """What the container runtime lets through, in the order of the PCI bus.
+    """Return the devices that the container runtime exposes, in the order of the PCI bus.
 
-    Inside the container NVML shows no more than that already; then the list names all that there
-    is, or numbers of the host that do not exist here, and leaves everything as it is.
+    Inside the container NVML shows only these already. The list then names all that there are, or
+    numbers of the host that do not exist here, and changes nothing.
     """
     wanted = [entry.strip() for entry in listed.split(",")]
     if listed.strip() in _ALL:
@@ -84,7 +84,7 @@ def _given_by_container(listed: str, devices: Sequence[Device]) -> list[Device]:
 
 
 def _order_is_known(environ: Mapping[str, str], devices: Sequence[Device]) -> bool:
-    """Whether CUDA counts in the order of the PCI bus: when told to, or when all are as fast."""
+    """Return whether CUDA counts in the order of the PCI bus: if configured, or with one model."""
     return environ.get(ORDER) == "PCI_BUS_ID" or len({device.model for device in devices}) <= 1
 
 
@@ -99,14 +99,14 @@ def _find_numbered(listed: str, devices: Sequence[Device]) -> list[Device]:
 
 
 def _find_named(listed: str, devices: Sequence[Device]) -> list[str]:
-    # GPUs and instances are not mixed: what the first entry is decides.
+    # GPUs and instances are not mixed: the kind of the first entry decides.
     known, kind = _known_names(devices), listed[:4]
     entries = list(takewhile(lambda entry: entry.startswith(kind), listed.split(",")))
     if len(set(entries)) < len(entries):
         return []
     uuids: list[str] = []
     for entry in entries:
-        # The beginning of a name is enough, if it is that of one device only.
+        # A prefix of a name is enough, if it matches only one device.
         match = {uuid for name, uuid in known.items() if name.startswith(entry)}
         if len(match) != 1:
             break
@@ -118,7 +118,7 @@ def _known_names(devices: Sequence[Device]) -> dict[str, str]:
     known = {device.uuid: device.uuid for device in devices}
     for device in devices:
         for instance in device.instances:
-            # As drivers before 470 called them.
+            # The name in drivers before 470.
             old = f"MIG-{device.uuid}/{instance.gpu_instance}/{instance.compute_instance}"
             known[instance.uuid] = known[old] = instance.uuid
     return known
@@ -129,6 +129,6 @@ def _parts(device: Device) -> list[str]:
 
 
 def _first_instance_alone(uuids: list[str], devices: Sequence[Device]) -> list[str]:
-    """A process that sees an instance sees that one and nothing else."""
+    """Return only the first instance if there is any: such a process sees nothing else."""
     instances = {instance.uuid for device in devices for instance in device.instances}
     return next(([uuid] for uuid in uuids if uuid in instances), uuids)

@@ -51,7 +51,7 @@ def shares(before: Times, now: Times) -> Times:
 
 
 class CpuSensor:
-    """CPUs of the host. Level ``comprehensive`` gives the time of each CPU instead of the sum."""
+    """Sensor of the host's CPUs. Level ``comprehensive`` reports each CPU's time, not the sum."""
 
     def __init__(self, level: Level, sys: Path) -> None:
         self._level, self._online = level, sys / "devices/system/cpu/online"
@@ -81,12 +81,15 @@ class CpuSensor:
         ]
 
     def _numbers(self, count: int) -> Sequence[int]:
-        # psutil numbers nothing: without CPU 1 its second entry is CPU 2.
+        # psutil does not number CPUs: without CPU 1 its second entry is CPU 2.
         online = parse_cpu_list(read_once(self._online))
         return online if len(online) == count else range(count)
 
     def _load(self) -> list[Measurement]:
-        """Load of the last minute; from level ``detailed`` on also of 5 and 15 minutes."""
+        """Return the load of the last minute.
+
+        From level ``detailed`` upward also of 5 and 15 minutes.
+        """
         wanted = [names.LOAD_1M]
         if includes(self._level, "detailed"):
             wanted += [names.LOAD_5M, names.LOAD_15M]

@@ -21,22 +21,22 @@ _VIRTUAL: Final = (
     "lo", "veth", "docker", "br-", "virbr", "cni", "cali", "flannel", "ifb", "dummy", "tunl",
     "sit", "ip6tnl", "gre", "erspan", "tap", "vnet", "utun", "awdl", "llw", "gif", "stf", "bridge",
 )  # fmt: skip
-"""First letters of interfaces that carry what another one carries too, or nothing."""
+"""Prefixes of interfaces that carry traffic of other interfaces, or none."""
 
 
 class Count(NamedTuple):
-    """One count of a device."""
+    """Counter of a device."""
 
     metric: Metric
     field: str
-    """Of psutil; absent on some systems."""
+    """Field of psutil; absent on some systems."""
     direction: str = ""
     level: Level = "basic"
     per_unit: int = 1
 
 
 class Devices(NamedTuple):
-    """One kind of device: its function of psutil, its labels, its counts and which are counted."""
+    """Kind of device: its function of psutil, its labels, its counters and its filter."""
 
     function: str
     option: str
@@ -47,7 +47,7 @@ class Devices(NamedTuple):
 
 
 def real_disks(disks: Collection[str], sys: Path) -> list[str]:
-    """Return those that do not lie on others (partitions, RAID) or in memory: no byte twice."""
+    """Return disks that are not on others (partitions, RAID) or in memory: no byte counts twice."""
     # sysfs writes "!" for the slash of names such as cciss/c0d0. Other systems list disks alone.
     folders = {name: sys / "block" / name.replace("/", "!") / "device" for name in disks}
     return [name for name, folder in folders.items() if not LINUX or os.path.exists(folder)]
@@ -86,7 +86,7 @@ INTERFACES: Final = Devices(
 
 
 class DeviceSensor:
-    """All devices of one kind."""
+    """Sensor of all devices of one kind."""
 
     def __init__(self, kind: Devices, level: Level, sys: Path) -> None:
         self._kind, self._sys = kind, sys
@@ -98,7 +98,7 @@ class DeviceSensor:
         """Return the counts of each device that is shown."""
         options = {self._kind.option: True, "nowrap": False}
         devices = read_psutil(self._kind.function, **options) or {}
-        # Only then: to look whether one is real costs a call of the kernel for each.
+        # Only on changes: checking whether a device is real costs a system call for each.
         if devices.keys() != self._seen:
             self._seen, self._shown = set(devices), self._kind.choose(devices, self._sys)
         return [

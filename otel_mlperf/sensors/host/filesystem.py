@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FilesystemSensor:
-    """The filesystem that ``folder`` lies on."""
+    """Sensor of the filesystem of ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -29,7 +29,7 @@ class FilesystemSensor:
         if space is None:
             return []
         labels = {names.MOUNTPOINT: self._mountpoint}
-        # As df does: what is kept for root is neither used nor free, and the share leaves it out.
+        # As df does: space reserved for root is neither used nor free, and the share excludes it.
         states = {
             "used": space.used,
             "free": space.free,
@@ -46,7 +46,7 @@ class FilesystemSensor:
         return measured
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing; no resource is open."""
 
 
 def _mountpoint(folder: str) -> str:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _MEGAHERTZ: Final = re.compile(rb"^cpu MHz\s*:\s*(\d{1,6}(?:\.\d{1,6})?)$", re.MULTILINE)
 _FREQUENCIES: Final = "devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq"
 _DRIVERS: Final = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cputemp")
-"""What drivers of CPU sensors call themselves below ``/sys/class/hwmon``."""
+"""Names of drivers of CPU sensors below ``/sys/class/hwmon``."""
 _ZONES: Final = ("x86_pkg_temp", "cpu-thermal", "cpu_thermal", "soc-thermal")
-"""Types of ``/sys/class/thermal`` that are of the CPU: for machines without such a driver."""
+"""Types of ``/sys/class/thermal`` for the CPU, on machines without such a driver."""
 _PART: Final = ("Core ", "Tccd")
 """Labels of single cores and chiplets: the whole package is enough."""
 _INPUT: Final = re.compile(r"temp\d+_input")
@@ -29,7 +29,7 @@ _MILLIDEGREES: Final = re.compile(rb"-?\d{1,6}\n?$")
 
 
 def find_thermometers(sys: Path) -> list[tuple[Path, dict[str, str]]]:
-    """Return the file and labels of each CPU package; of drivers, else of the kernel's zones."""
+    """Return file and labels of each CPU package, from drivers or else the kernel's zones."""
     found = []
     for chip in entries(sys / "class" / "hwmon"):
         folder = sys / "class" / "hwmon" / chip
@@ -54,7 +54,7 @@ def _text(path: Path) -> str:
 
 
 class HardwareSensor:
-    """CPU frequency and one temperature for each CPU package."""
+    """Sensor of the CPU frequency and of one temperature for each CPU package."""
 
     def __init__(self, proc: Path, sys: Path) -> None:
         self._cpuinfo = proc / "cpuinfo"
@@ -71,7 +71,7 @@ class HardwareSensor:
         ]
 
     def _frequency(self) -> list[Measurement]:
-        """Mean over the CPUs; in virtual machines what the hypervisor claims."""
+        """Return the mean over the CPUs; in virtual machines the hypervisor's value."""
         kilohertz = [number(read_once(path).strip()) for path in self._frequencies]
         hertz = [1e3 * speed for speed in kilohertz if speed]
         if not hertz:

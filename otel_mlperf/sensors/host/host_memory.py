@@ -13,9 +13,9 @@ def by_state(memory: Any) -> dict[str, int]:
     """Return the bytes by state of psutil's ``virtual_memory``; they sum to its total.
 
     used = total - free - buffers - cached; cached = page cache + slabs that can be reclaimed,
-    shared memory and tmpfs included. psutil's own ``used`` is another one since version 7:
-    total - available. A system that has no buffers, such as macOS, has that, and free = available.
-    Empty if the states overlap: the kernel takes its counts one after another.
+    shared memory and tmpfs included. psutil's own ``used`` is different since version 7: total -
+    available. A system without buffers, such as macOS, uses that, and free = available. Empty if
+    the states overlap: the kernel reads its counters one after another.
     """
     if not hasattr(memory, "buffers"):
         return {"used": memory.total - memory.available, "free": memory.available}
@@ -26,7 +26,7 @@ def by_state(memory: Any) -> dict[str, int]:
 
 
 def read_memory(level: Level) -> list[Measurement]:
-    """Return memory and, from level ``detailed`` on, swap and shared memory."""
+    """Return memory and, from level ``detailed`` upward, swap and shared memory."""
     is_detailed, memory = includes(level, "detailed"), read_psutil("virtual_memory")
     measured = _swap() if is_detailed else []
     if memory is None:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class HostSensor:
-    """CPUs, memory, disks, network; with ``/proc`` stalls, paging, frequency, temperature, too."""
+    """Sensor of the host: CPUs, memory, disks, network; more with ``/proc``.
+
+    ``/proc`` adds stalls, paging, frequency and temperature.
+    """
 
     def __init__(self, level: Level = "detailed", *, proc: Path = PROC, sys: Path = SYS) -> None:
         self._is_detailed = includes(level, "detailed")
@@ -37,7 +40,7 @@ class HostSensor:
                 self._reads.append(HardwareSensor(proc, sys).read)
 
     def read(self) -> list[Measurement]:
-        """Return the readings of all parts; from level ``detailed`` on also the uptime."""
+        """Return the readings of all parts; from level ``detailed`` upward also the uptime."""
         measured = [measurement for read in self._reads for measurement in read()]
         if self._is_detailed:
             measured.append(Measurement(names.SYSTEM_UPTIME.name, {}, uptime_s()))

@@ -18,19 +18,19 @@ _STALL: Final = re.compile(
 )
 _RESOURCES: Final = ("cpu", "memory", "io")
 _UNDEFINED: Final = ("cpu", "full")
-"""The kernel writes zeros there, for old programs' sake: a whole host never waits for its CPUs."""
+"""The kernel writes zeros there for compatibility: a whole host never waits for its CPUs."""
 
 
 class Stall(NamedTuple):
-    """One line of a file in ``/proc/pressure``."""
+    """Line of a file in ``/proc/pressure``."""
 
     average_ratio: float
-    """Of the last ten seconds."""
+    """Average of the last ten seconds."""
     total_s: float
 
 
 def parse_pressure(text: bytes) -> dict[str, Stall]:
-    """``some`` and ``full``; what is not there is absent."""
+    """Return ``some`` and ``full``; missing lines are absent."""
     return {
         kind.decode(): Stall(float(average) / 100, int(total) / 1e6)
         for kind, average, total in _STALL.findall(text)
@@ -38,7 +38,7 @@ def parse_pressure(text: bytes) -> dict[str, Stall]:
 
 
 class PressureSensor:
-    """Stalls of CPUs, memory and disks; from level ``detailed`` on also paging."""
+    """Sensor of stalls of CPUs, memory and disks; from level ``detailed`` upward also of paging."""
 
     def __init__(self, level: Level, proc: Path) -> None:
         self._stalls = {

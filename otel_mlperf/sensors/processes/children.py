@@ -21,11 +21,11 @@ _TORCH_WORKER: Final = b"pt_data_worker"
 _SPAWNED: Final = b"--multiprocessing-fork"
 _FORK_SERVER: Final = b"multiprocessing.forkserver"
 _THREADS_EVERY: Final = 6
-"""Looks between two at the children that other threads than the first have started."""
+"""Number of looks between two that include children of threads other than the first."""
 
 
 class Commands(NamedTuple):
-    """Command lines as the kernel has them."""
+    """Command lines in the kernel's format."""
 
     own: bytes
     parent: bytes
@@ -33,11 +33,11 @@ class Commands(NamedTuple):
 
 
 def role_of(name: bytes, commands: Commands) -> Role:
-    """``worker``: a process of multiprocessing, as DataLoader workers are; ``other``: the rest.
+    """Return ``worker`` for a process of multiprocessing, else ``other``.
 
-    PyTorch names its workers since 2.6. Any other worker was forked and never became another
-    program, so it has the command line of the training process or of the fork server; or it was
-    spawned, which its command line says.
+    DataLoader workers are such processes. PyTorch names its workers since 2.6. Any other worker was
+    forked and never became another program. It therefore has the command line of the training
+    process or of the fork server; or it was spawned, which its command line shows.
     """
     if name == _TORCH_WORKER or _SPAWNED in commands.own:
         return "worker"
@@ -46,7 +46,7 @@ def role_of(name: bytes, commands: Commands) -> Role:
 
 
 class ChildFinder:
-    """Finds descendants of one process by the lists that the kernel keeps of children."""
+    """Finder of the descendants of one process, by the kernel's lists of children."""
 
     def __init__(self, pid: int, proc: Path) -> None:
         self._pid, self._proc = pid, proc
@@ -54,9 +54,9 @@ class ChildFinder:
         self._looks = 0
 
     def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
-        """Descendants that are not ``known`` yet; what ``never`` names is left out with its own.
+        """Return descendants that are not ``known`` yet, without those in ``never`` and their own.
 
-        Those of other threads than the first are found some looks later.
+        Those of threads other than the first are found some looks later.
         """
         in_all_threads = self._looks % _THREADS_EVERY == 0
         self._looks += 1
@@ -74,7 +74,7 @@ class ChildFinder:
     def _children(self, pid: int, *, in_all_threads: bool) -> Iterator[int]:
         folder = self._proc / str(pid) / "task"
         if in_all_threads:
-            # Each list has what that one thread started, and a DataLoader may run in any.
+            # Each list has the children of one thread, and a DataLoader may run in any.
             texts = [read_once(folder / thread / "children") for thread in entries(folder)]
         else:
             if pid not in self._lists:
@@ -86,7 +86,7 @@ class ChildFinder:
                 yield child
 
     def role(self, pid: int, stat: Stat) -> Role:
-        """What a child is for."""
+        """Return the role of a child."""
         own, parent = self._command(pid), self._command(stat.parent)
         return role_of(stat.command, Commands(own, parent, stat.parent == self._pid))
 
@@ -94,6 +94,6 @@ class ChildFinder:
         return read_once(self._proc / str(pid) / "cmdline")
 
     def close(self) -> None:
-        """Closes its files."""
+        """Close its files."""
         for file in self._lists.values():
             file.close()

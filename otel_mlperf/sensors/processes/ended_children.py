@@ -24,19 +24,20 @@ class CpuTimes(NamedTuple):
 
 
 class EndedChildren:
-    """Of one training process and all that it started."""
+    """CPU time of the ended children of one training process and its descendants."""
 
     def __init__(self) -> None:
         self._read = self._unread = CpuTimes()
 
     def leave_out(self, user_s: float, system_s: float) -> None:
-        """This much of what a child that has gone used stands in another count."""
+        """Exclude time of an ended child that another count contains."""
         self._read = CpuTimes(self._read.user_s + user_s, self._read.system_s + system_s)
 
     def unread(self, living: Iterable[Stat]) -> CpuTimes:
-        """So far, given the processes that are there; never less than before.
+        """Return the total so far, given the living processes; never less than before.
 
-        What nobody waits for (an orphan, where the program ignores ``SIGCHLD``) stays unknown.
+        Children that no process waits for (an orphan, or if the program ignores ``SIGCHLD``) stay
+        unknown.
         """
         user_s, system_s = -self._read.user_s, -self._read.system_s
         for stat in living:

@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 class PsutilProcess:
-    """One process, as ``ProcessFiles``; what another user's process does not show is absent."""
+    """Reader of one process, as ``ProcessFiles``; what other users' processes hide is absent."""
 
     def __init__(self, pid: int, level: Level) -> None:
         self._pid, self._is_detailed = pid, includes(level, "detailed")
         self._process: Any = None
 
     def stat(self) -> Stat | None:
-        """None once the process is gone."""
+        """Return the process's statistics; None once it is gone."""
         with suppress(psutil.Error):
             self._process = self._process or psutil.Process(self._pid)
-            # Another process may have got its number since.
+            # Another process may have been assigned its number since.
             return _read_stat(self._process) if self._process.is_running() else None
         return None
 
     def figures(self, stat: Stat) -> Figures:
-        """What it uses, as the level says; ``stat`` is its last one."""
+        """Return its use at the level; ``stat`` is its last one."""
         figures, process = figures_of(stat), self._process
         with suppress(psutil.Error):
             memory = process.memory_info()
@@ -51,13 +51,13 @@ class PsutilProcess:
         return figures
 
     def loop_thread(self) -> None:
-        """Not known."""
+        """Return None, because it is not known."""
 
     def write_calls(self) -> None:
-        """Not known."""
+        """Return None, because it is not known."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing; no resource is open."""
 
 
 def _read_stat(process: psutil.Process) -> Stat:
@@ -76,12 +76,12 @@ def _read_stat(process: psutil.Process) -> Stat:
 
 
 class PsutilChildFinder(ChildFinder):
-    """Finds descendants of one process among all processes of the system."""
+    """Finder of the descendants of one process among all processes of the system."""
 
     def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
-        """Descendants that are not ``known`` yet; what ``never`` names is left out with its own."""
+        """Return descendants that are not ``known`` yet, without ``never`` and their children."""
         family = {self._pid}
-        # One that has just ended ends the look: the rest is found at the next one.
+        # A child that has just ended stops the search: the rest is found at the next one.
         with suppress(psutil.Error):
             # Parents come before their children.
             for child in psutil.Process(self._pid).children(recursive=True):

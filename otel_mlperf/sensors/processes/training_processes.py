@@ -36,32 +36,32 @@ _LABELS: Final = {
     names.PROCESS_FAULTS: names.PAGING_FAULT,
 }
 _SETTLED_S: Final = 1.0
-"""Age from which on a child has become the program that it was started for."""
+"""Age from which upward a child has become the program that it was started for."""
 
 
 class Circumstances(NamedTuple):
-    """When, and on what machine, a reading is made; None: not known."""
+    """Time and machine of a reading; None: not known."""
 
     clock_s: float
     uptime_s: float
     host_bytes: int | None = None
     cpus: float | None = None
-    """That the process may use."""
+    """Number of CPUs that the process may use."""
 
 
 class _Member:
-    """One process, with what it had used at the reading before."""
+    """Process with its use at the previous reading."""
 
     def __init__(self, reader: ProcessFiles | PsutilProcess, role: str) -> None:
         self._reader, self.role = reader, role
         self.figures: Figures = {}
         self.stat: Stat | None = None
-        """As last read."""
+        """Statistics as last read."""
         self.worked_s: float | None = None
-        """CPU time since the reading before; None at the first: since when is not known."""
+        """CPU time since the previous reading; None at the first one."""
 
     def read(self) -> Stat | None:
-        """None: it is not there any more."""
+        """Read the process; None: it has ended."""
         stat, before = self._reader.stat(), self.stat
         if stat is None:
             return None
@@ -70,11 +70,11 @@ class _Member:
         return stat
 
     def loop_thread(self) -> Scheduled | None:
-        """What the thread of its loop has got of the CPUs."""
+        """Return the CPU time and run delay of its loop's thread."""
         return self._reader.loop_thread()
 
     def write_calls(self) -> int | None:
-        """How often it has called the kernel to write."""
+        """Return its number of system calls to write."""
         return self._reader.write_calls()
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class _Member:
 
 
 class Family:
-    """A training process and what it has started."""
+    """Training process with its descendants."""
 
     def __init__(self, pid: int, level: Level, proc: Path, loop_thread: int | None = None) -> None:
         self._pid, self._level, self._proc = pid, level, proc
@@ -91,7 +91,8 @@ class Family:
         self._finder = finder(pid, proc)
         self._children: dict[int, _Member] = {}
         self._base: dict[str, Figures] = {}
-        """By role of children: what those that ended had counted; zero for what is no count."""
+        """By role of children: the counters of ended children; zero for values that are no
+        counters."""
         self._ended = EndedChildren()
         self._read_s: float | None = None
 
@@ -101,7 +102,7 @@ class Family:
         return PsutilProcess(pid, self._level)
 
     def read(self, now: Circumstances, never: Collection[int]) -> list[Measurement]:
-        """Of the process and, by role, of its children; nothing once the process is gone."""
+        """Read the process and, by role, its children; empty once the process is gone."""
         stat = self._main.read()
         if stat is None:
             return []
@@ -137,7 +138,7 @@ class Family:
 
     def _of_ended_children(self) -> list[Measurement]:
         if not LINUX:
-            return []  # only Linux counts what children used that a process has waited for
+            return []  # only Linux counts the use of waited-for children
         members = (self._main, *self._children.values())
         user_s, system_s = self._ended.unread(
             member.stat for member in members if member.stat is not None
@@ -154,7 +155,7 @@ class Family:
         for pid, child in list(self._children.items()):
             base = self._base[child.role]
             gone = child.read() is None
-            # Of a child that has gone these are the last that were read: they stay in the sum,
+            # For an ended child these are the last values that were read. They stay in the sum,
             # which as a counter must not fall.
             for (metric, label), value in child.figures.items():
                 base.setdefault((metric, label), 0.0)
@@ -190,7 +191,7 @@ class Family:
             share = resident / now.host_bytes
             measured.append(self._of(role, names.PROCESS_MEMORY_UTILIZATION, "", share))
         worked = [member.worked_s for member in members if member.worked_s is not None]
-        # Without a child that was there at the last reading too the share is not known, not zero.
+        # Without a child that existed at the last reading too, the share is unknown, not zero.
         if elapsed_s and now.cpus and (worked or not members):
             share = max(0.0, sum(worked) / elapsed_s / now.cpus)
             measured.append(self._of(role, names.PROCESS_CPU_UTILIZATION, "", share))
@@ -201,7 +202,7 @@ class Family:
         return Measurement(metric.name, {**labels, names.PROCESS_ROLE: role}, value, self._pid)
 
     def leave_out(self, other: Family) -> None:
-        """What the process of another family used has been counted there, if it was ours too."""
+        """Exclude the process of another family, which was counted there, if it was ours too."""
         stat = other.last_stat()
         if stat is not None and stat.parent in (self._pid, *self._children):
             self._ended.leave_out(
@@ -209,18 +210,21 @@ class Family:
             )
 
     def last_stat(self) -> Stat | None:
-        """Of the process, once it is gone; None as long as it is there, or if it never was."""
+        """Return the last statistics of an ended process.
+
+        None while it runs, or if it never did.
+        """
         return self._main.stat if self._main.read() is None else None
 
     def close(self) -> None:
-        """Closes all files."""
+        """Close all files."""
         self._finder.close()
         for member in (self._main, *self._children.values()):
             member.close()
 
 
 class ProcessSensor:
-    """Processes that are named to it, their children, and the control groups that they are in."""
+    """Sensor of the given processes, their children, and their control groups."""
 
     def __init__(
         self,
@@ -233,9 +237,9 @@ class ProcessSensor:
         clock: Callable[[], float] = time.monotonic,
         uptime_s: Callable[[], float] = host_uptime_s,
     ) -> None:
-        """``pids`` gives the processes to follow at each reading; else ``follow`` says them.
+        """``pids`` returns the processes to follow at each reading; otherwise ``follow`` sets them.
 
-        The loop of one that ``loop_threads`` does not have runs in its first thread.
+        The loop of a process that ``loop_threads`` lacks runs in its first thread.
         """
         self._level, self._proc, self._clock, self._pids = level, proc, clock, pids
         self._loop_threads = loop_threads
@@ -243,16 +247,16 @@ class ProcessSensor:
         self._uptime_s = uptime_s
         memory = read_psutil("virtual_memory")
         self._host_bytes: int | None = memory and memory.total
-        # Elsewhere no control group limits the CPUs.
+        # On other systems no control group limits the CPUs.
         self._cpus = None if has_proc(proc) else read_psutil("cpu_count")
         self._families: dict[int, Family] = {}
         self._never: set[int] = set()
 
     def follow(self, pids: Collection[int]) -> None:
-        """From now on these training processes, and no others.
+        """Follow these training processes from now on, and no others.
 
-        One that was started by another of them is not counted among that one's children, and
-        neither is the process that reads.
+        A process that another one of them started is not counted among that one's children. Neither
+        is the process that reads.
         """
         self._cgroups.follow(pids)
         for pid in [pid for pid in self._families if pid not in pids]:
@@ -267,7 +271,7 @@ class ProcessSensor:
         self._never = {*pids, os.getpid()}
 
     def read(self) -> list[Measurement]:
-        """What they use; each with the number of the training process."""
+        """Read their use; each measurement has the number of the training process."""
         if self._pids is not None:
             self.follow(self._pids())
         measured = self._cgroups.read()
@@ -279,7 +283,7 @@ class ProcessSensor:
         return measured
 
     def close(self) -> None:
-        """Closes all files."""
+        """Close all files."""
         self._cgroups.close()
         for family in self._families.values():
             family.close()

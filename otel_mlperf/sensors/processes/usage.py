@@ -32,30 +32,33 @@ PAGE_BYTES: Final = mmap.PAGESIZE
 _LEAST_FIELDS: Final = 22
 _SCHEDSTAT_FIELDS: Final = 3
 _WANTED: Final = (1, 7, 9, 11, 12, 13, 14, 17, 19)
-"""Places of the fields below, from ``parent`` on, behind the command."""
+"""Indices of the fields below, starting with ``parent``, behind the command."""
 
 
 class Stat(NamedTuple):
-    """One process, all of its threads together."""
+    """Statistics of one process, all of its threads together."""
 
     command: bytes
-    """At most 15 bytes of it."""
+    """At most its first 15 bytes."""
     parent: int
     user_s: float
     system_s: float
     waited_user_s: float
-    """Of the children that ended and were waited for, and of theirs."""
+    """CPU time of children that ended and were waited for, and of their descendants."""
     waited_system_s: float
     threads: int
     start_s: float
-    """After the start of the host."""
+    """Seconds after the start of the host."""
     minor_faults: int = 0
     """Reported on Linux only."""
     major_faults: int = 0
 
 
 def parse_stat(text: bytes) -> Stat | None:
-    """Of ``/proc/<pid>/stat``; None for any other text. A command may hold blanks and brackets."""
+    """Parse ``/proc/<pid>/stat``; None for other text.
+
+    A command may contain blanks and brackets.
+    """
     first, last = text.find(b"("), text.rfind(b")")
     words = text[last + 1 :].split()
     if not 0 <= first < last or len(words) < _LEAST_FIELDS:
@@ -82,17 +85,17 @@ def parse_stat(text: bytes) -> Stat | None:
 def parse_statm(text: bytes) -> list[int]:
     """Return virtual and resident bytes of ``/proc/<pid>/statm``; empty for any other text.
 
-    Resident memory in ``stat`` is less exact: since Linux 6.16 it lacks what each CPU has counted
-    for itself, up to 100 MiB where there are many.
+    Resident memory in ``stat`` is less exact: since Linux 6.16 it lacks the counts that each CPU
+    keeps, up to 100 MiB on machines with many CPUs.
     """
     pages = numbers(text.split()[:2])
     return [count * PAGE_BYTES for count in pages] if len(pages) == 2 else []
 
 
 def parse_switches(text: bytes) -> tuple[int, int] | None:
-    """Return how often a thread waited, and how often something else got its CPU.
+    """Return how often a thread waited, and how often it was preempted.
 
-    Of ``/proc/<pid>/task/<tid>/status``; None where it does not say.
+    Parses ``/proc/<pid>/task/<tid>/status``; None if it lacks the counts.
     """
     voluntary = field(text, b"voluntary_ctxt_switches:")
     involuntary = field(text, b"nonvoluntary_ctxt_switches:")
@@ -102,15 +105,15 @@ def parse_switches(text: bytes) -> tuple[int, int] | None:
 
 
 class Scheduled(NamedTuple):
-    """What a thread, or all, has got of the CPUs so far."""
+    """CPU time and run delay of a thread, or of all, so far."""
 
     cpu_s: float
     run_delay_s: float
-    """Ready to run, without a CPU."""
+    """Time ready to run, without a CPU."""
 
 
 def parse_scheduled(text: bytes) -> Scheduled | None:
-    """Of a ``schedstat`` of ``/proc``; None where the kernel keeps none."""
+    """Parse a ``schedstat`` of ``/proc``; None if the kernel keeps none."""
     fields = numbers(text.split())
     if len(fields) != _SCHEDSTAT_FIELDS or not fields[0]:
         return None  # a kernel without CONFIG_SCHED_INFO writes zeros
@@ -121,18 +124,18 @@ Counts = tuple[float, ...]
 
 
 class ThreadSums:
-    """Sums over all threads of a process of what the kernel counts for each of them alone."""
+    """Sums over all threads of a process of counters that the kernel keeps per thread."""
 
     def __init__(self, process: Path, file: str, parse: Callable[[bytes], Counts | None]) -> None:
         self._tasks, self._file, self._parse = str(process / "task"), file, parse
         self._threads: dict[str, Counts] = {}
         self._ended: list[Counts] = []
-        """Their sum, once there is one."""
+        """Sum over ended threads, once there is one."""
 
     def read(self) -> Counts | None:
-        """Never less than before: threads that ended count with what was last read of them.
+        """Return the sums, never less than before: ended threads count with their last values.
 
-        One that began and ended between two readings is missed: no file has a sum of them.
+        A thread that started and ended between two readings is missed: no file has a sum of them.
         """
         threads: dict[str, Counts] = {}
         for thread in entries(self._tasks):
@@ -151,11 +154,11 @@ def _sum(counts: list[Counts]) -> Counts:
 
 
 Figures = dict[tuple["Metric", str], float]
-"""Values by metric and what tells its points apart (the mode, the direction, …)."""
+"""Values by metric and by the label that distinguishes its points (the mode, the direction, …)."""
 
 
 def figures_of(stat: Stat) -> Figures:
-    """Return what ``stat`` says at every level."""
+    """Return the figures of ``stat`` at every level."""
     return {
         (names.PROCESS_CPU_TIME, "user"): stat.user_s,
         (names.PROCESS_CPU_TIME, "system"): stat.system_s,
@@ -164,16 +167,17 @@ def figures_of(stat: Stat) -> Figures:
 
 
 _PSS_EVERY: Final = 12
-"""Readings between two of the proportional set size, for which the kernel walks all pages."""
+"""Number of readings between two of the proportional set size, for which the kernel walks all
+pages."""
 
 
 def read_pss_bytes(process: Path) -> int | None:
-    """Proportional set size of a process, given its folder in ``/proc``; None: not allowed."""
+    """Return the proportional set size of a process's folder in ``/proc``; None: not allowed."""
     return kibibytes(read_once(process / "smaps_rollup"), b"Pss:")
 
 
 class ProcessFiles:
-    """One process, for as long as it is there."""
+    """Files of one process, for as long as it exists."""
 
     def __init__(self, pid: int, level: Level, proc: Path, loop_thread: int | None = None) -> None:
         self._folder, self._level = proc / str(pid), level
@@ -187,11 +191,11 @@ class ProcessFiles:
         self._pss: int | None = None
 
     def stat(self) -> Stat | None:
-        """None once the process is gone."""
+        """Return the process's statistics; None once it is gone."""
         return parse_stat(self._stat.read())
 
     def figures(self, stat: Stat) -> Figures:
-        """What it uses, as the level says; what the process does not let others see is absent."""
+        """Return its use at the level; what the process hides is absent."""
         figures = figures_of(stat)
         memory = parse_statm(self._statm.read())
         if memory:
@@ -214,11 +218,11 @@ class ProcessFiles:
         return figures
 
     def loop_thread(self) -> Scheduled | None:
-        """What the thread of its loop has got of the CPUs; None where the kernel does not say."""
+        """Return CPU time and run delay of its loop's thread; None if the kernel lacks them."""
         return parse_scheduled(self._scheduled.read())
 
     def write_calls(self) -> int | None:
-        """How often it has called the kernel to write; None where that is not counted."""
+        """Return its number of system calls to write; None if that is not counted."""
         return field(self._io.read(), b"syscw:")
 
     def _seldom_wanted(self) -> Figures:
@@ -234,7 +238,7 @@ class ProcessFiles:
         return {key: value for key, value in values.items() if value is not None}
 
     def close(self) -> None:
-        """Closes its files."""
+        """Close its files."""
         self._stat.close()
         self._statm.close()
         self._io.close()
@@ -242,7 +246,7 @@ class ProcessFiles:
 
 
 def _open_files(folder: Path) -> int | None:
-    # Newer kernels (6.2) say the number as the size of the folder.
+    # Newer kernels (6.2) report the number as the size of the folder.
     try:
         return os.stat(folder).st_size or len(os.listdir(folder))
     except OSError:

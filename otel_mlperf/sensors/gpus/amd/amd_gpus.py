@@ -56,7 +56,7 @@ def _memory(smi: ModuleType, gpu: Handle) -> list[Said]:
 
 def _power(smi: ModuleType, gpu: Handle) -> list[Said]:
     power = smi.amdsmi_get_power_info(gpu)
-    # MI300 and later have a value of now, those before them a mean.
+    # MI300 and later have a current value, earlier models a mean.
     for key in ("current_socket_power", "average_socket_power"):
         if _is_number(power[key]):
             return [(names.HW_POWER, GPU, power[key])]
@@ -131,7 +131,7 @@ def _share(metric: Metric, labels: dict[str, str], percent: Any) -> list[Said]:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether amdsmi gave a number; it says "N/A" for what a device does not offer."""
+    """Return whether amdsmi returned a number; it returns "N/A" if a device lacks the value."""
     return isinstance(value, int | float)
 
 
@@ -139,7 +139,7 @@ _log = logging.getLogger("otel_mlperf.sensors")
 
 
 class AmdSensor:
-    """Readings of every AMD GPU, and what our processes use of them."""
+    """Sensor of every AMD GPU, and of our processes' use of them."""
 
     def __init__(
         self,
@@ -150,9 +150,9 @@ class AmdSensor:
         sys: Path = Path("/sys"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``pids`` gives our own processes, by their numbers here; ``proc`` is where they are."""
+        """``pids`` returns our own processes, by their numbers here; ``proc`` is where they are."""
         self.devices: tuple[Device, ...] = ()
-        """As last found; replaced as a whole, so any thread may look at it."""
+        """Devices as last found; replaced as a whole, so any thread may access it."""
         self._level = level
         self._pids = pids
         self._proc = proc
@@ -165,12 +165,12 @@ class AmdSensor:
         self._said: set[str] = set()
 
     def detect(self) -> bool:
-        """Starts the library where there is a driver; whether that went well."""
+        """Start the library if there is a driver; return whether that succeeded."""
         self._look()
         return self._smi is not None
 
     def read(self) -> list[Measurement]:
-        """One pass over all GPUs."""
+        """Read all GPUs once."""
         if self._smi is None:
             return []
         now_s = self._clock()
@@ -184,7 +184,7 @@ class AmdSensor:
         return measured
 
     def close(self) -> None:
-        """Gives the library back."""
+        """Shut the library down."""
         if self._smi is not None:
             self._smi.amdsmi_shut_down()
             self._smi = None

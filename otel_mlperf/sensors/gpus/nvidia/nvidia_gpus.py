@@ -36,13 +36,13 @@ _UUID: Final = re.compile(rb"GPU UUID:\s*(GPU-[0-9a-f-]+)")
 
 
 def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[GpuHandles], int]:
-    """Those that answer, in the order of the PCI bus, and how many do not.
+    """Return GPUs that answer, in the order of the PCI bus, and the number of silent ones.
 
-    One that this user may not see belongs to neither. Their numbers are those of the machine, also
-    where a control group hides some: two tasks with a GPU each have not the same one.
+    A GPU that this user may not see belongs to neither. Numbers are those of the machine, also if a
+    control group hides some GPUs: two tasks with a GPU each do not have the same one.
 
     Raises:
-        NVMLError: Not even the number of GPUs can be had.
+        NVMLError: Not even the number of GPUs can be read.
     """
     places = _read_places(proc)
     gpus, silent = [], 0
@@ -50,13 +50,13 @@ def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[GpuHandles], int]:
         try:
             gpus.append(_find_gpu(nvml, index, places))
         except nvml.NVMLError as error:
-            # "No permission" stays: counted here, it would have NVML started anew for ever.
+            # "No permission" is permanent: counted here, it would restart NVML for ever.
             silent += error.value in GONE
     return gpus, silent
 
 
 def _read_places(proc: Path) -> dict[str, int]:
-    """Numbers of the machine's GPUs in the order of their addresses, as the driver lists them."""
+    """Return the number of each GPU by UUID, in the order of addresses as the driver lists them."""
     folders = sorted((proc / "driver" / "nvidia" / "gpus").glob("*"))
     told = (_UUID.search(read_once(folder / "information")) for folder in folders)
     return {uuid[1].decode(): number for number, uuid in enumerate(told) if uuid}
@@ -97,11 +97,11 @@ def _find_instances(nvml: ModuleType, gpu: Handle) -> list[tuple[Instance, Handl
 _log = logging.getLogger("otel_mlperf.sensors")
 
 LOST_S: Final = 5.0
-"""After how long a lost GPU is looked for again; twice as long each time, up to AGAIN_S."""
+"""First wait before a lost GPU is looked for again; doubled each time, up to AGAIN_S."""
 
 
 class NvmlSensor:
-    """Readings of every NVIDIA GPU, and what our processes use of them."""
+    """Sensor of every NVIDIA GPU, and of our processes' use of them."""
 
     def __init__(
         self,
@@ -111,9 +111,10 @@ class NvmlSensor:
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``pids`` gives our own processes, by their numbers here; ``proc`` is where they are."""
+        """``pids`` returns our own processes, by their numbers here; ``proc`` is where they are."""
         self.devices: tuple[Device, ...] = ()
-        """As last found, lost ones too; replaced as a whole, so any thread may look at it."""
+        """Devices as last found, lost ones too; replaced as a whole, so any thread may access it.
+"""
         self._level = level
         self._pids = pids
         self._proc = proc
@@ -124,33 +125,33 @@ class NvmlSensor:
         self._labels: dict[str, dict[str, str]] = {}
         self._gone: dict[str, tuple[Device, str]] = {}
         self._look_at_s: float | None = None
-        """When NVML is started anew; None: while everything answers, or before ``detect``."""
+        """When NVML is restarted; None: while everything answers, or before ``detect``."""
         self._wait_s = LOST_S
         self._said: set[str] = set()
         self._xids = Xids()
         self._processes = GpuProcesses(level)
 
     def detect(self) -> bool:
-        """Starts NVML; whether there is any GPU, if only one that does not answer now."""
+        """Start NVML; return whether there is any GPU, even if it does not answer now."""
         self._look(self._clock())
         return self._nvml is not None
 
     def read(self) -> list[Measurement]:
-        """One pass over all GPUs."""
+        """Read all GPUs once."""
         now_s = self._clock()
         if self._look_at_s is not None and now_s >= self._look_at_s:
             self._look(now_s)
         measured: list[Measurement] = []
         if self._nvml is not None:
             ours = find_host_pids(self._pids(), self._proc)
-            for gpu in list(self._gpus):  # a copy: one that is lost is taken out meanwhile
+            for gpu in list(self._gpus):  # a copy: a lost one is removed meanwhile
                 measured += self._read_gpu(self._nvml, gpu, ours, now_s)
             measured += self._xids.read(self._nvml)
-        # Of every GPU that was ever seen: a loss has to be told while the device is away.
+        # For every GPU that was ever seen: a loss must be reported while the device is away.
         return measured + [self._told_losses(uuid, count) for uuid, count in self._losses.items()]
 
     def close(self) -> None:
-        """Gives NVML back."""
+        """Shut NVML down."""
         if self._nvml is not None:
             self._stop(self._nvml)
 
@@ -172,7 +173,7 @@ class NvmlSensor:
         if uuid in self._gone:
             del self._gone[uuid]
             _log.info("GPU %s answers again", uuid)
-            # Only when all are back: starting the library anew disturbs those that do answer.
+            # Only when all are back: restarting the library disturbs the GPUs that answer.
             self._wait_s = self._wait_s if self._gone else LOST_S
         return measured
 
@@ -183,7 +184,7 @@ class NvmlSensor:
             self._gone[uuid] = gpu.device, reason
             self._losses[uuid] += 1
             _log.warning("GPU %s has stopped answering: %s; NVML is started anew", uuid, reason)
-        # The first loss sets the time: GPUs that are lost one after the other must not put it off.
+        # The first loss sets the time: GPUs that are lost one after the other must not postpone it.
         if self._look_at_s is None:
             self._look_at_s = now_s + self._wait_s
 
@@ -191,14 +192,15 @@ class NvmlSensor:
         self._look_at_s = None
         if self._gone:
             self._wait_s = min(2 * self._wait_s, AGAIN_S)
-        # A handle of a lost device stays dead until the library is started anew, for all GPUs.
+        # A handle of a lost device stays invalid until the library is restarted, for all GPUs.
         if self._nvml is not None:
             self._stop(self._nvml)
         import pynvml  # here: it is loaded by the thread that may hang, and never by training
 
         try:
             pynvml.nvmlInit()
-            # Set before GPUs are looked for: where that fails NVML, which counts starts, is ended.
+            # Set before GPUs are looked for: if that fails, NVML, which counts starts, is shut
+            # down.
             self._nvml = pynvml
             gpus, silent = find_gpus(pynvml, self._proc)
         except pynvml.NVMLError as error:
@@ -215,7 +217,7 @@ class NvmlSensor:
 
     def _remember(self, devices: list[Device]) -> None:
         there = {device.uuid for device in devices}
-        # A lost one keeps its place: processes go on counting it.
+        # A lost device keeps its place, because processes continue to count it.
         lost = [device for uuid, (device, _) in self._gone.items() if uuid not in there]
         self.devices = tuple(sorted([*devices, *lost], key=lambda device: device.number))
         for device in devices:

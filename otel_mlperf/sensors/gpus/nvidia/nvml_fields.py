@@ -33,7 +33,7 @@ REASONS: Final = {
     0x080: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
-"""By the bit of NVML's mask."""
+"""Throttling reasons by the bit of NVML's mask."""
 
 ALL: Final = sum(REASONS)
 OTHER: Final = "other"
@@ -47,11 +47,11 @@ POLICIES: Final = {
     "low_utilization": 4,
     "reliability": 5,
 }
-"""What NVML counts the time of, and its number of each."""
+"""Policies whose throttling time NVML counts, with its number of each."""
 
 
 def find_reasons(active: int, supported: int = ALL) -> dict[str, bool]:
-    """Which of the reasons that the device knows hold now; unknown ones only while they hold."""
+    """Return for each reason of the device whether it holds; unknown ones only while they hold."""
     reasons = {
         name: bool(active & bit) for bit, name in REASONS.items() if (active | supported) & bit
     }
@@ -65,7 +65,7 @@ PSTATE_UNKNOWN: Final = 32
 
 
 class FieldValue(NamedTuple):
-    """One number of the driver's, by its id."""
+    """Number that the driver returns for an id."""
 
     name: str
     level: Level
@@ -73,7 +73,7 @@ class FieldValue(NamedTuple):
     metric: Metric
     labels: dict[str, str]
     per_unit: float = 1
-    """How many of what the driver counts make one of the metric's unit."""
+    """Number of the driver's units in one of the metric's."""
     scope: int = 0
 
 
@@ -96,8 +96,11 @@ def _decoder(nvml: ModuleType, gpu: Handle) -> list[Said]:
 
 
 def ask_memory(nvml: ModuleType, gpu: Handle) -> list[Said]:
-    """Of a GPU or an instance: used, all, and what the driver keeps, which is in neither."""
-    # Version 1 counts what the driver keeps for itself as used.
+    """Read the memory of a GPU or an instance: used, total, and reserved by the driver.
+
+    Reserved memory is in neither of the others.
+    """
+    # Version 1 counts memory that the driver reserves as used.
     memory = nvml.nvmlDeviceGetMemoryInfo(gpu, version=nvml.nvmlMemory_v2)
     return [
         (names.GPU_MEMORY_USAGE, {}, memory.used),
@@ -150,7 +153,7 @@ def _throttle(nvml: ModuleType, gpu: Handle) -> list[Said]:
     try:
         supported = nvml.nvmlDeviceGetSupportedClocksEventReasons(gpu)
     except nvml.NVMLError_NotSupported:
-        # Any may come then, and each has to be seen at zero before it holds.
+        # Any reason may occur then, and each must be seen at zero before it holds.
         supported = ALL
     return [
         (names.THROTTLE, {names.THROTTLE_REASON: reason}, float(holds))
@@ -184,7 +187,7 @@ def _links(nvml: ModuleType, gpu: Handle) -> list[Said]:
         try:
             states.append(nvml.nvmlDeviceGetNvLinkState(gpu, link))
         except (nvml.NVMLError_InvalidArgument, nvml.NVMLError_NotSupported):
-            # The first that is not there ends them; where it is number 0 there is no NVLink.
+            # The first missing link ends them; if it is number 0 there is no NVLink.
             if link == 0:
                 raise
             break
@@ -198,7 +201,7 @@ def _pcie(direction: str, number: int) -> FieldValue:
 
 def _nvlink(direction: str, number: int) -> FieldValue:
     labels = {names.NETWORK_DIRECTION: direction, names.ACCELERATOR_LINK: "nvlink"}
-    # The driver counts KiB here, and bytes of PCIe.
+    # The driver counts KiB here, and bytes for PCIe.
     return FieldValue(
         f"NVLink {direction}", "detailed", number, names.GPU_IO, labels, 1 / 1024, ALL_LINKS
     )

@@ -30,16 +30,16 @@ UNKNOWN_S: Final = 300.0
 INVALID_ARGUMENT: Final = 2
 UNKNOWN: Final = 999
 STAYS: Final = frozenset({INVALID_ARGUMENT, 3, 4, 13, 22, 25, 26})
-"""Also not supported, no permission, no such function, and their relatives."""
+"""Permanent codes: also not supported, no permission, no such function, and related ones."""
 GONE: Final = frozenset({1, 9, 10, 15, 16, 28})
-"""Uninitialized, no driver, timeout, lost, reset required, not found."""
+"""Codes of a lost device: uninitialized, no driver, timeout, lost, reset required, not found."""
 
 
 class Refusals:
-    """What one GPU has refused, by the name of the question."""
+    """Refused values of one GPU, by the name of the call."""
 
     def __init__(self, nvml: ModuleType, uuid: str, said: set[str]) -> None:
-        """``said`` holds what the log has been told, which outlives a GPU that comes back."""
+        """``said`` contains logged refusals. It outlives a GPU that comes back."""
         self._nvml = nvml
         self._uuid = uuid
         self._said = said
@@ -48,30 +48,31 @@ class Refusals:
         self._unsaid: dict[str, list[str]] = {}
 
     def is_on(self, name: str, now_s: float) -> bool:
-        """Whether ``name`` is worth asking for."""
+        """Return whether ``name`` should be read."""
         return now_s >= self._off_until_s.get(name, -math.inf)
 
     def answered(self, name: str) -> None:
-        """Notes that the GPU has given ``name``."""
+        """Record that the GPU has returned ``name``."""
         self._has_answered.add(name)
 
     def give_up(self, name: str) -> None:
-        """Never asks for ``name`` again."""
+        """Never read ``name`` again."""
         self._off_until_s[name] = math.inf
 
     def refused(self, name: str, code: int, now_s: float) -> None:
-        """Notes that ``name`` failed with ``code``.
+        """Record that ``name`` failed with ``code``.
 
         Raises:
-            NVMLError: The GPU itself has gone. An argument that was valid before and is not now is
-                its handle, after a reset.
+            NVMLError: The GPU itself has gone. An argument that was valid before and is invalid now
+                is its handle, after a reset.
         """
-        # Some drivers answer a handle that a reset made invalid as a wrong argument.
+        # Some drivers report a handle that a reset made invalid as a wrong argument.
         if code in GONE or (code == INVALID_ARGUMENT and name in self._has_answered):
             raise self._nvml.NVMLError(code)
         if code in STAYS:
             self.give_up(name)
-        # No reason is given: it may pass, so it is asked again, but not in each pass.
+        # No reason is reported. The failure may pass: the value is read again, but not in each
+        # pass.
         elif code == UNKNOWN:
             self._off_until_s[name] = now_s + UNKNOWN_S
         else:
@@ -81,7 +82,7 @@ class Refusals:
             self._unsaid.setdefault(str(self._nvml.NVMLError(code)), []).append(name)
 
     def say(self) -> None:
-        """Tells the log what was refused for the first time, in one line."""
+        """Log new refusals in one line."""
         if self._unsaid:
             reasons = "; ".join(
                 f"{', '.join(names)} ({why})" for why, names in self._unsaid.items()
@@ -99,7 +100,7 @@ _UNSIGNED_INT: Final = 1
 
 
 class GpuHandles(NamedTuple):
-    """A device of NVML's, with the handles to ask it by."""
+    """Device of NVML with the handles to read it."""
 
     device: Device
     handle: Handle
@@ -107,10 +108,10 @@ class GpuHandles(NamedTuple):
 
 
 class Gpu:
-    """One GPU that answers. Not asked again once ``read`` has raised."""
+    """GPU that answers. It is not read again once ``read`` has raised."""
 
     def __init__(self, nvml: ModuleType, handles: GpuHandles, level: Level, said: set[str]) -> None:
-        """``said`` holds what the log has been told, which outlives a GPU that comes back."""
+        """``said`` contains logged refusals. It outlives a GPU that comes back."""
         self.device = handles.device
         self.handle = handles.handle
         self._nvml = nvml
@@ -121,7 +122,7 @@ class Gpu:
         self._kept: dict[str, tuple[float, list[Said]]] = {}
 
     def read(self, now_s: float) -> list[Measurement]:
-        """Everything that it offers.
+        """Read everything that the GPU offers.
 
         Raises:
             NVMLError: The device has gone.
@@ -137,7 +138,7 @@ class Gpu:
         return measured
 
     def say_refusals(self) -> None:
-        """Tells the log what it has refused since it was last asked."""
+        """Log what it has refused since the last call."""
         self._refusals.say()
 
     def ask(
@@ -147,7 +148,7 @@ class Gpu:
         handle: Handle,
         now_s: float,
     ) -> list[T]:
-        """The answer to ``question``; nothing where the device refuses it.
+        """Return the answer to ``question``; empty if the device refuses it.
 
         Raises:
             NVMLError: The device has gone.
@@ -180,14 +181,15 @@ class Gpu:
 
         answers = self.ask("numbers by id", question, self.handle, now_s) if ids else []
         said: list[Said] = []
-        # One call, but each number has its own verdict; no answers where the call was refused.
+        # One call, but each number has its own status; there are no answers if the call was
+        # refused.
         for value, answer in zip(wanted, answers, strict=False):
             if answer.nvmlReturn:
                 self._refusals.refused(value.name, answer.nvmlReturn, now_s)
             elif _wraps(value, answer):
                 self._refusals.give_up(value.name)
             else:
-                # A union of C: read by a member that its type does not name, it is another number.
+                # A union of C: reading a member that its type does not name gives another number.
                 number = getattr(answer.value, _FIELD_OF_TYPE[answer.valueType])
                 said.append((value.metric, value.labels, number / value.per_unit))
                 self._refusals.answered(value.name)
@@ -195,5 +197,5 @@ class Gpu:
 
 
 def _wraps(value: FieldValue, answer: Any) -> bool:
-    """Whether it is a count of bytes in 32 bits, which starts anew several times in a pass."""
+    """Return whether it is a count of bytes in 32 bits, which wraps several times in a pass."""
     return value.metric is names.GPU_IO and answer.valueType == _UNSIGNED_INT

@@ -27,7 +27,7 @@ class GpuProcesses:
         self._seen_us: dict[str, int] = {}
 
     def read(self, gpu: Gpu, ours: Collection[int], now_s: float) -> list[Measurement]:
-        """Of the processes ``ours``, what ``gpu`` says.
+        """Read the use of ``gpu`` by the processes ``ours``.
 
         Raises:
             NVMLError: The device has gone.
@@ -46,7 +46,7 @@ class GpuProcesses:
         }
         measured = []
         for process in gpu.ask("memory of processes", _ask_processes, gpu.handle, now_s):
-            # None: the driver does not say; as zero it would be a process without memory.
+            # None: the driver does not report it. As zero it would be a process without memory.
             if process.pid not in ours or process.usedGpuMemory is None:
                 continue
             place = places.get((process.gpuInstanceId, process.computeInstanceId))
@@ -71,7 +71,7 @@ class GpuProcesses:
 
         newest: dict[int, Any] = {}
         for sample in gpu.ask("time of processes", question, gpu.handle, now_s):
-            # Over all processes: next time what is newer than this is given, whosever it is.
+            # Over all processes: the next call returns samples newer than this, of any process.
             self._seen_us[uuid] = max(self._seen_us.get(uuid, 0), sample.timeStamp)
             before = newest.get(sample.pid)
             if sample.pid in ours and (before is None or before.timeStamp < sample.timeStamp):

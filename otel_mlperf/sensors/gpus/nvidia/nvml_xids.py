@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from otel_mlperf.sensors.gpus.nvidia.nvml_gpu import Gpu
 
 AT_MOST: Final = 1000
-"""Errors taken in one pass; a storm of them must not hold up the readings."""
+"""Maximum number of errors per pass; a storm of them must not delay the readings."""
 
 
 class Xids:
-    """Counts per GPU, kept when the library is started anew."""
+    """Error counts per GPU, preserved when the library is restarted."""
 
     def __init__(self) -> None:
         self._labels: dict[str, dict[str, str]] = {}
@@ -35,8 +35,8 @@ class Xids:
         self._uuid_at: dict[int, str] = {}
 
     def listen(self, nvml: ModuleType, gpus: Iterable[Gpu]) -> None:
-        """Asks to be told of errors from now on, where a GPU can tell; once per start of NVML."""
-        # A set belongs to one start of the library; the old one went away with it.
+        """Register for errors on every GPU that supports it; once per start of NVML."""
+        # A set belongs to one start of the library; the old one was removed with it.
         self._uuid_at = {}
         try:
             self._set = nvml.nvmlEventSetCreate()
@@ -56,7 +56,7 @@ class Xids:
             self._counts.setdefault(uuid, 0)
 
     def read(self, nvml: ModuleType) -> list[Measurement]:
-        """What was told since the last pass, counted."""
+        """Return the counts, including errors reported since the last pass."""
         self._take(nvml)
         measured = []
         for uuid, count in self._counts.items():
@@ -73,9 +73,9 @@ class Xids:
         for _ in range(AT_MOST):
             try:
                 event = nvml.nvmlEventSetWait_v2(self._set, 0)
-            except nvml.NVMLError:  # a timeout: there is nothing more to tell
+            except nvml.NVMLError:  # a timeout: there are no more errors
                 return
-            # By address: the binding makes a new object for the same handle each time.
+            # By address: the binding creates a new object for the same handle each time.
             uuid = self._uuid_at.get(_address(event.device))
             if uuid is not None:
                 self._counts[uuid] += 1
