@@ -40,7 +40,7 @@ FAILED: Final = "window_failed"
 _SUFFIX: Final = ".result"
 _TEXT_BLOCK: Final = 1 << 20
 _EVENT: Final = b'"ph": "X"'
-"""Text of each whole event in a trace."""
+"""Text that every complete event has in a trace."""
 
 
 class FoundWindow(NamedTuple):

@@ -92,7 +92,7 @@ class MlflowRun:
     def _is_makers(self) -> bool:
         return 0 in self._ranks()
 
-    # -- which one it is ---------------------------------------------------------------------------
+    # -- lookup and creation of the run ------------------------------------------------------------
 
     def _found_or_made(self) -> str:
         experiment, run_id = self._experiment(), self.facts().id
@@ -173,7 +173,7 @@ class MlflowRun:
         )
         return dict(made["run"])
 
-    # -- what it is --------------------------------------------------------------------------------
+    # -- parameters and tags -----------------------------------------------------------------------
 
     def _describe(self) -> None:
         """Log parameters and tags whenever the file that contains them has changed."""
@@ -199,7 +199,7 @@ class MlflowRun:
             part = {kind: listed[at : at + _MOST_ENTRIES]}
             self._client.post("runs/log-batch", run_id=self._id, **part)
 
-    # -- its end -----------------------------------------------------------------------------------
+    # -- end of the run ----------------------------------------------------------------------------
 
     def end(self, ended: Sequence[ScalarItem]) -> None:
         """Report that processes of this host have ended, and the end of the run once all have.

@@ -79,7 +79,7 @@ def _ends(journal: JournalState, rows: Rows, roots: NDArray[np.uint64]) -> NDArr
 
 
 def _exclude_inside(task: MarkTask, ended: EndedStepRows) -> None:
-    """Move time that is excluded from the step from the enclosing section to the step's self time.
+    """Move excluded time from the enclosing section's self time to that of the step.
 
     The step's total excludes it as a whole, although part of it was spent in a section.
     """

@@ -66,7 +66,7 @@ class Seen(msgspec.Struct, array_like=True, frozen=True):
     """State of a journal's memory at one moment."""
 
     open: bytes
-    """Open-section table (OPEN_TYPE), taken after the rows."""
+    """Open-section table (OPEN_TYPE), read after the rows."""
     cells: bytes
     words: dict[int, int]
     """Header words that are counters or times."""
