@@ -1,4 +1,4 @@
-"""``python -m otel_mlperf``: the same as the command ``otel-mlperf``."""
+"""Entry point of ``python -m otel_mlperf``, which is the same as the command ``otel-mlperf``."""
 
 from __future__ import annotations
 

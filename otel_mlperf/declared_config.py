@@ -65,7 +65,7 @@ def _is_kept(name: str) -> bool:
     return not is_standard or name in _KEPT or name.endswith(_INSECURE)
 
 
-# -- the file --------------------------------------------------------------------------------------
+# -- reading of the file ---------------------------------------------------------------------------
 
 
 def _read(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -118,8 +118,7 @@ def _value_of(reference: re.Match[str], environ: Mapping[str, str]) -> str:
     return environ.get(name, "") or default or ""
 
 
-# -- translation
-# -------------------------------------------------------------------------------------
+# -- translation -----------------------------------------------------------------------------------
 
 
 class _Part:

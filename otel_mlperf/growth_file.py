@@ -32,7 +32,7 @@ class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
     what: What
     """``type``: objects by type; ``tensor``: memory of tensors; ``site``: lines that allocated."""
     name: str = ""
-    """Name of the type; for tensors their type of number, shape and device."""
+    """Name of the type; for tensors their dtype, shape and device."""
     file: str = ""
     """File of a line."""
     line: int = 0

@@ -145,6 +145,7 @@ def _is_same_server(recorded: Mapping[str, str], caller: Mapping[str, str]) -> b
 
 def _is_destination(name: str, value: str) -> bool:
     # Protocols determine the meaning of an endpoint: one of gRPC may lack a scheme.
+    # Messages show the value: it must not command a terminal.
     is_named = _is_endpoint(name) or name in (*_EXPORTERS, *PROTOCOLS, *_PLACES)
     return is_named and value.isprintable()
 

@@ -100,10 +100,7 @@ STANDARD: Final = (
 
 
 def describe_unused(environ: Mapping[str, str]) -> str:
-    """Return a sentence that names the standard variables which are set and not used.
-
-    Else empty.
-    """
+    """Return a sentence about the standard variables that are set and not used, or empty."""
     told = [
         f"{', '.join(names)} ({variable.meaning.replace('`', '')})"
         for variable in STANDARD
