@@ -1,8 +1,11 @@
 """Recovery of what runs left behind and no agent reads any more.
 
-It covers journals of processes that were killed together with their agent, events that a killed
-agent had logged but not stored, profiler windows that were not converted, and requests that no
-server had accepted when the agent's time was over.
+It covers:
+
+- Journals of processes that were killed together with their agent.
+- Events that a killed agent had logged but not stored.
+- Profiler windows that were not converted.
+- Requests that no server had accepted when the agent's time was over.
 """
 
 from __future__ import annotations
