@@ -2,8 +2,8 @@
 
 The process is started with ``-I``: no variable and no module next to the user's script reaches it.
 Another installed copy of this package (``pip install -e``) would come first on such a process's
-path, and a copy of another version could not read what this one writes. The package is therefore
-loaded from its file.
+path. A copy of another version could not read what this one writes. The package is therefore loaded
+from its file.
 
 The public names of the package come from half of its modules, and are loaded once one of them is
 accessed. The process does not load pandas either, where that is installed. pyarrow would, to check

@@ -1,7 +1,7 @@
 """Samplers of OpenTelemetry's specification, which decide about traces by their id alone.
 
 A sampler narrows what the policy of traced steps selects. All ranks of a step share its trace id,
-so all of them decide alike, and so does the SDK of a program that takes part in the trace.
+so all of them decide alike. So does the SDK of a program that takes part in the trace.
 """
 
 from __future__ import annotations
