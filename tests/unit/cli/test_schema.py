@@ -173,7 +173,7 @@ def test_fields_say_what_they_mean():
 
     assert summary["properties"]["failure"]["anyOf"][1] == {"type": "null"}
     assert summary["properties"]["epochs"]["type"] == "array"
-    assert "null: all of them" in summary["properties"]["rank"]["description"]
+    assert "null: all ranks" in summary["properties"]["rank"]["description"]
     assert summary["required"] == list(summary["properties"])
 
 
