@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def agent(
     run: OneRunArgument = None,
     once: Annotated[
-        bool, typer.Option("--once", help="End when no journal is left instead of waiting.")
+        bool, typer.Option("--once", help="Exit when no journal is left instead of waiting.")
     ] = False,
 ) -> None:
     """Serve every run of this user on this node, as a sidecar or service.

@@ -8,7 +8,7 @@ import typer
 
 RunArgument = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="Name, beginning of the id, path, or `latest`."),
+    typer.Argument(metavar="RUN", help="Run: name, id prefix, path, or `latest`."),
 ]
 OneRunArgument = Annotated[
     str | None, typer.Argument(help="Only this run: name, id prefix or path.")

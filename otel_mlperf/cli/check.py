@@ -21,7 +21,7 @@ _Baseline = Annotated[
 _Max = Annotated[
     list[str] | None,
     typer.Option(
-        "--max", metavar="BOUND", help="Such as train.step.p95=20ms or samples_per_s>=1000."
+        "--max", metavar="BOUND", help="A bound, e.g. train.step.p95=20ms or samples_per_s>=1000."
     ),
 ]
 NOTHING_COMPARED_CODE = 3
@@ -29,7 +29,7 @@ NOTHING_COMPARED_CODE = 3
 slower."""
 _Tolerance = Annotated[
     float,
-    typer.Option(min=0.0, help="Share by which a time may be longer than the baseline's: 0.05."),
+    typer.Option(min=0.0, help="Allowed slowdown relative to the baseline (e.g. 0.05 for 5 %)."),
 ]
 _Write = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write this run as a baseline file (.json).")

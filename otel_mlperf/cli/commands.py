@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import sys
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -14,20 +15,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NAME: Final = "otel-mlperf"
-_COMMANDS: Final = (
-    "summary", "periods", "findings", "show", "compare", "check", "kernels", "hot", "query",
-    "report", "export", "import", "runs", "top", "profile", "loader", "metrics", "doctor", "schema",
-    "mcp", "send", "recover", "agent",
-)  # fmt: skip
-"""Commands in the order of ``--help``; each is a module with a function of the same name."""
 _RUN: Final = "run"
+_PANELS: Final = {
+    "Record": (_RUN, "profile"),
+    "Inspect": ("summary", "findings", "show", "kernels", "hot", "periods", "top", "runs", "query",
+                "report"),
+    "Compare": ("compare", "check", "loader"),
+    "Exchange": ("export", "import", "send"),
+    "Operate": ("doctor", "recover", "agent", "mcp", "metrics", "schema"),
+}  # fmt: skip
+"""Commands in the order of ``--help``; each but ``run`` is a module with a function of its name."""
+_COMMANDS: Final = {name: panel for panel, names in _PANELS.items() for name in names}
 
 
 class _Lazy(TyperGroup):
     """Command group that imports the module of a command on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [_RUN, *_COMMANDS]
+        return [*_COMMANDS]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in _COMMANDS and (close := get_close_matches(args[0], _COMMANDS, n=1)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name == _RUN:
@@ -87,5 +97,5 @@ def _about(
 
 def _as_command(name: str, function: Callable[..., None]) -> Any:
     app = typer.Typer(add_completion=False)
-    app.command(name)(function)
+    app.command(name, rich_help_panel=_COMMANDS[name])(function)
     return typer.main.get_command(app)

@@ -15,7 +15,7 @@ _Runs = Annotated[
     list[str],
     typer.Argument(
         metavar="BEFORE AFTER…",
-        help="Runs by name, beginning of the id, path or `latest`, or baseline files (.json).",
+        help="Runs: name, id prefix, path or `latest`; or baseline files (.json).",
     ),
 ]
 
@@ -24,7 +24,7 @@ _Windows = Annotated[
     tuple[int, int] | None,
     typer.Option(
         metavar="N M",
-        help="Of a single run: the kernels of its N-th and its M-th profiler window, from 1 on.",
+        help="Compare the kernels of two profiler windows of one run, counted from 1.",
     ),
 ]
 

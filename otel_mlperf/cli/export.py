@@ -18,19 +18,25 @@ if TYPE_CHECKING:
 def export(  # noqa: PLR0913, PLR0917 - one for each option
     run: RunArgument = "latest",
     perfetto: Annotated[
-        bool, typer.Option("--perfetto", help="A Perfetto trace, the default.")
+        bool, typer.Option("--perfetto", help="Write a Perfetto trace (default).")
     ] = False,
     chrome: Annotated[
-        bool, typer.Option("--chrome", help="A Chrome trace: JSON, for chrome://tracing too.")
+        bool,
+        typer.Option(
+            "--chrome", help="Write a Chrome trace as JSON, which chrome://tracing reads as well."
+        ),
     ] = False,
     otlp_json: Annotated[
-        bool, typer.Option("--otlp-json", help="The spans that servers get, as lines of OTLP/JSON.")
+        bool,
+        typer.Option(
+            "--otlp-json", help="Write the spans that servers receive, as lines of OTLP/JSON."
+        ),
     ] = False,
     csv: Annotated[
-        bool, typer.Option("--csv", help="A folder with each table of the run as CSV.")
+        bool, typer.Option("--csv", help="Write a folder with a CSV file for each table.")
     ] = False,
     parquet: Annotated[
-        bool, typer.Option("--parquet", help="The same as Parquet, one file for each table.")
+        bool, typer.Option("--parquet", help="Write a folder with a Parquet file for each table.")
     ] = False,
     steps: Annotated[
         str | None,
@@ -39,9 +45,11 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     out: Annotated[
         str | None,
-        typer.Option("--out", "-o", metavar="PATH", help="In the current folder by default."),
+        typer.Option(
+            "--out", "-o", metavar="PATH", help="Output path (default: in the current folder)."
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
     """Write a run into a file: its steps, sections, kernels and readings on one timeline."""
     from pathlib import Path

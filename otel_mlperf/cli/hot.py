@@ -11,10 +11,11 @@ from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - t
 
 def hot(
     run: RunArgument = "latest",
-    section: Annotated[str | None, typer.Option(help="Only the section of this name.")] = None,
+    section: Annotated[str | None, typer.Option(help="Only the section with this name.")] = None,
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     top: Annotated[
-        int | None, typer.Option(min=1, help="So many rows; 10, and all in JSON, by default.")
+        int | None,
+        typer.Option(min=1, help="Maximum number of rows (default: 10; with --json: all)."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

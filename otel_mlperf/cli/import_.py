@@ -20,35 +20,40 @@ if TYPE_CHECKING:
 
 
 _Traces = Annotated[
-    list[Path], typer.Argument(metavar="TRACE...", help="Files *.json or *.json.gz of a profiler.")
+    list[Path],
+    typer.Argument(metavar="TRACE...", help="Trace files of a profiler (*.json, *.json.gz)."),
 ]
 _Run = Annotated[
     str | None,
-    typer.Option(help="Put it into this run; where there is none of that name, make it."),
+    typer.Option(help="Import into this run; created if it does not exist."),
 ]
-_Endpoint = Annotated[str | None, typer.Option(help="Send it there, like http://localhost:4318.")]
+_Endpoint = Annotated[
+    str | None, typer.Option(help="OTLP endpoint to send to, e.g. http://localhost:4318.")
+]
 _Out = Annotated[
     Path | None,
-    typer.Option(help="Write OTLP/JSON, one request a line, to this file; - is standard output."),
+    typer.Option(help="Write OTLP/JSON to this file, one request a line; - is standard output."),
 ]
 _Budget = Annotated[
     str,
     typer.Option(
         metavar="N|BYTES|none",
-        help="Spans of one OpenTelemetry trace (a step), or bytes like 2MiB; "
+        help="Maximum number of spans in one trace (a step), or of bytes, e.g. 2MiB; "
         "the rest is rolled up.",
     ),
 ]
-_Rank = Annotated[int | None, typer.Option(help="Rank of traces that do not say it.", min=0)]
+_Rank = Annotated[
+    int | None, typer.Option(help="Rank to assume if a trace does not record one.", min=0)
+]
 _Capture = Annotated[
     Path | None,
     typer.Option(
         metavar="TRACE",
-        help="Of traces that replay CUDA or HIP graphs: a trace of their capture, which tells the "
+        help="For traces that replay CUDA or HIP graphs: a trace of their capture, which has the "
         "operators of their kernels.",
     ),
 ]
-_Force = Annotated[bool, typer.Option("--force", help="Replace the file of --out if it is there.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace the file of --out if it exists.")]
 
 
 def import_(  # noqa: PLR0913, PLR0917 - the options of the command

@@ -17,32 +17,32 @@ _Source = Annotated[
     str,
     typer.Argument(
         metavar="RUN|TRACE",
-        help="Name, beginning of the id, or path of a run, or `latest`; or a trace file.",
+        help="A run (name, id prefix, path, or `latest`) or a trace file.",
     ),
 ]
 _By = Annotated[
     str | None,
     typer.Option(
-        help="kernel, operator, annotation, stream, section, phase or step; kernel by default, "
-        "operator where no device was at work."
+        help="Group by kernel, operator, annotation, stream, section, phase or step "
+        "(default: kernel, or operator if no device was at work)."
     ),
 ]
 _Step = Annotated[
     int | None,
-    typer.Option("--step", metavar="N", help="Only the profiled step of this number."),
+    typer.Option("--step", metavar="N", help="Only the profiled step with this number."),
 ]
 _Phase = Annotated[
     str | None,
-    typer.Option(help="With --step: train, validate, test or predict; train by default."),
+    typer.Option(help="Phase of --step: train, validate, test or predict (default: train)."),
 ]
 _Top = Annotated[
-    int | None, typer.Option(min=1, help="So many rows; 15, and all in JSON, by default.")
+    int | None, typer.Option(min=1, help="Maximum number of rows (default: 15; with --json: all).")
 ]
 _Capture = Annotated[
     Path | None,
     typer.Option(
         metavar="TRACE",
-        help="Of a trace that replays CUDA or HIP graphs: a trace of their capture, which tells "
+        help="For a trace that replays CUDA or HIP graphs: a trace of their capture, which has "
         "the operators of their kernels.",
     ),
 ]

@@ -19,14 +19,14 @@ def loader(
         ),
     ],
     batches: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Batches in each of five turns.")
+        int, typer.Option(metavar="N", min=1, help="Batches in each of five rounds.")
     ] = 20,
     workers: Annotated[
         str | None,
         typer.Option(
             metavar="N,N…",
-            help="Numbers of workers to try; 0, 1, 2, 4 … up to the CPUs, and more while that is "
-            "worth it, by default.",
+            help="Numbers of workers to try (default: 0, 1, 2, 4 … up to the number of CPUs, "
+            "and more while that helps).",
         ),
     ] = None,
     as_json: JsonOption = False,

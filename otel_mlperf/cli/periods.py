@@ -12,7 +12,7 @@ from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - t
 def periods(
     run: RunArgument = "latest",
     every: Annotated[
-        str, typer.Option(metavar="TIME", help="How long a period is: 15m, 1h, 1d.")
+        str, typer.Option(metavar="TIME", help="Length of a period: 15m, 1h, 1d.")
     ] = "1h",
     phase: Annotated[
         str | None,

@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 def profile(
     run: RunArgument = "latest",
     steps: Annotated[
-        int, typer.Option("--steps", min=1, max=MOST_STEPS, help="How many steps to record.")
+        int, typer.Option("--steps", min=1, max=MOST_STEPS, help="Number of steps to record.")
     ] = 3,
     rank: Annotated[
-        list[int] | None, typer.Option("--rank", help="Only this rank; may be given again.")
+        list[int] | None, typer.Option("--rank", help="Only this rank; may be repeated.")
     ] = None,
     wait: Annotated[
         bool | None,
         typer.Option(
             "--wait/--no-wait",
-            help="Wait until the traces are read; by default where it is a terminal.",
+            help="Wait until the traces are read (default: on a terminal).",
         ),
     ] = None,
     stop: Annotated[
-        bool, typer.Option("--stop", help="End the window that was asked for, and keep it.")
+        bool, typer.Option("--stop", help="End the requested window early and keep its trace.")
     ] = False,
 ) -> None:
     """Profile the next steps of a running run.

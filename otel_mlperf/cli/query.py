@@ -9,15 +9,15 @@ import typer
 from otel_mlperf.cli.arguments import JsonOption  # noqa: TC001 - typer reads it
 
 _Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="Name, beginning of the id, path, or `latest`.")
+    str, typer.Argument(metavar="RUN", help="Run: name, id prefix, path, or `latest`.")
 ]
-_Sql = Annotated[str, typer.Argument(metavar="SQL", help="One SELECT, as DuckDB reads it.")]
+_Sql = Annotated[str, typer.Argument(metavar="SQL", help="One SELECT in the SQL of DuckDB.")]
 
 
 def query(
     run: _Run,
     sql: _Sql,
-    rows: Annotated[int, typer.Option(metavar="N", min=1, help="So many rows at most.")] = 200,
+    rows: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of rows.")] = 200,
     seconds: Annotated[
         float, typer.Option(min=0.0, max=86_400.0, help="Timeout in seconds.")
     ] = 30.0,

@@ -10,7 +10,7 @@ _Runs = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="RUN…",
-        help="Runs by name, beginning of the id, path, or `latest`: of several, the page is about "
+        help="Runs: name, id prefix, path, or `latest`. With several, the page is about "
         "the last one and compares the others with the first.",
     ),
 ]
@@ -20,11 +20,11 @@ def report(
     runs: _Runs = None,
     out: Annotated[
         str | None,
-        typer.Option("--out", "-o", metavar="FILE", help="In the current folder by default."),
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Output file (default: in the current folder)."
+        ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the file if it is there.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Write a page about a run: one HTML file that needs no server and no network.
 

@@ -21,24 +21,33 @@ _Columns = Annotated[
         "peak_gpu_memory, parameters, flops, mfu, a parameter or result of the run.",
     ),
 ]
-_Sort = Annotated[str | None, typer.Option(metavar="NAME", help="By this column, largest first.")]
+_Sort = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Sort by this column, largest first.")
+]
 _Trend = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The runs of that name, oldest first, each with the change."),
+    typer.Option(
+        metavar="NAME",
+        help="Runs of this name, oldest first, each with its change to the previous one.",
+    ),
 ]
 
 
 def runs(  # noqa: PLR0913, PLR0917 - one for each option
     as_json: JsonOption = False,
-    every: Annotated[bool, typer.Option("--all", help="Not only the newest 20.")] = False,
-    name: Annotated[str | None, typer.Option(help="Only runs of that name.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Only runs with that tag.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show all runs (default: the 20 newest).")
+    ] = False,
+    name: Annotated[str | None, typer.Option(help="Only runs with this name.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag.")] = None,
     columns: _Columns = None,
     sort: _Sort = None,
-    ascending: Annotated[bool, typer.Option("--ascending", help="Smallest first.")] = False,
+    ascending: Annotated[
+        bool, typer.Option("--ascending", help="Sort the smallest first.")
+    ] = False,
     trend: _Trend = None,
     mean: Annotated[
-        bool, typer.Option("--mean", help="Also mean and standard deviation over these runs.")
+        bool, typer.Option("--mean", help="Add mean and standard deviation over these runs.")
     ] = False,
 ) -> None:
     """List the runs, newest first; with requested columns, or the trend of a name.

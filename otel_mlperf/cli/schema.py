@@ -6,9 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-_Command = Annotated[
-    str | None, typer.Argument(help="Only the answer of this command; of all by default.")
-]
+_Command = Annotated[str | None, typer.Argument(help="Schema of this command only (default: all).")]
 
 
 def schema(command: _Command = None) -> None:

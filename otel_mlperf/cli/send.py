@@ -21,7 +21,8 @@ def send(
     endpoint: Annotated[
         str | None,
         typer.Option(
-            help="Where to, like http://localhost:4318; OTEL_EXPORTER_OTLP_ENDPOINT by default.",
+            help="OTLP endpoint, e.g. http://localhost:4318 "
+            "(default: OTEL_EXPORTER_OTLP_ENDPOINT).",
         ),
     ] = None,
 ) -> None:

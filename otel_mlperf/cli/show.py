@@ -13,12 +13,15 @@ def show(
     run: RunArgument = "latest",
     step: Annotated[
         int | None,
-        typer.Option("--step", help="The number that the program gave it; the slowest by default."),
+        typer.Option(
+            "--step", help="Step number as reported by the program (default: the slowest step)."
+        ),
     ] = None,
     phase: Annotated[
         str | None,
         typer.Option(
-            help="train, validate, test or predict; train by default. request: the slowest request."
+            help="Phase: train, validate, test or predict (default: train); "
+            "request: the slowest request."
         ),
     ] = None,
     request: Annotated[
@@ -26,14 +29,15 @@ def show(
         typer.Option(
             "--request",
             metavar="ID|N",
-            help="A request by its id, else by its number among those with spans, from 1.",
+            help="A request by its id, or by its number among those with spans, from 1.",
         ),
     ] = None,
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     operators: Annotated[
         bool,
         typer.Option(
-            "--operators/--no-operators", help="What a profiler saw under each section, by name."
+            "--operators/--no-operators",
+            help="Show what a profiler recorded under each section, by name.",
         ),
     ] = True,
     as_json: JsonOption = False,

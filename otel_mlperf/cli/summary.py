@@ -25,12 +25,13 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
         typer.Option(help="Steps of this phase: train, validate, test, predict; or request."),
     ] = None,
     calls: Annotated[
-        bool, typer.Option("--calls", help="Also how long the calls of each section took.")
+        bool,
+        typer.Option("--calls", help="Add a table with the durations of calls of each section."),
     ] = False,
-    epochs: Annotated[bool, typer.Option("--epochs", help="Also each epoch.")] = False,
+    epochs: Annotated[bool, typer.Option("--epochs", help="Add a line for each epoch.")] = False,
     as_json: JsonOption = False,
     as_html: Annotated[
-        bool, typer.Option("--html", help="Print a piece of HTML for notebooks, with charts.")
+        bool, typer.Option("--html", help="Print HTML for notebooks, with charts.")
     ] = False,
     closing: Annotated[bool, typer.Option("--closing", hidden=True)] = False,
     cell: Annotated[bool, typer.Option("--cell", hidden=True)] = False,

@@ -28,7 +28,7 @@ _EVERY_S: Final = 1.0
 
 def top(
     run: RunArgument = "latest",
-    once: Annotated[bool, typer.Option("--once", help="Print one frame and leave.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
     every: Annotated[
         float, typer.Option("--every", min=0.1, help="Seconds between two frames.")
     ] = _EVERY_S,

@@ -151,6 +151,7 @@ def test_a_run_folder_that_others_can_change_is_warned_of_once(runs, command, ar
     ("arguments", "code", "said"),
     [
         (["bogus"], 2, "No such command 'bogus'"),
+        (["sumary"], 2, "Did you mean 'summary'?"),
         (["show", "--phase", "trian"], 66, "trian step of run 3f2a: its steps are of train;"),
         (["show", "--step", "2", "--phase", "trian"], 66, "of run 3f2a: its steps are of train;"),
         (["summary", "--bogus"], 2, "No such option"),
