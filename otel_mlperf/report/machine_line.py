@@ -26,12 +26,12 @@ def machine_lines(summary: Summary, width: int) -> list[Line]:
 
 
 def _process(use: ProcessUse) -> list[str]:
-    """Return ``0.30 cpus, at most 412 MiB, its workers 1.4 GiB, 61.0 GiB of CUDA memory``."""
-    told = f"{figures(use.cpus)} cpus, at most {size(use.memory_peak_bytes, 1024)}"
+    """Return ``0.30 CPUs, peak memory 412 MiB, workers 1.4 GiB, CUDA 61.0 GiB``."""
+    told = f"{figures(use.cpus)} CPUs, peak memory {size(use.memory_peak_bytes, 1024)}"
     if use.workers_peak_bytes is not None:
-        told += f", its workers {size(use.workers_peak_bytes, 1024)}"
+        told += f", workers {size(use.workers_peak_bytes, 1024)}"
     if use.cuda_peak_bytes is not None:
-        told += f", {size(use.cuda_peak_bytes, 1024)} of CUDA memory"
+        told += f", CUDA {size(use.cuda_peak_bytes, 1024)}"
     return [told]
 
 

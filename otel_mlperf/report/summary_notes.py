@@ -81,7 +81,8 @@ def _waits(loader: LoaderUse) -> Iterator[str]:
     batches = f"{loader.batches:,} batch{'es' * (loader.batches != 1)}"
     yield f"{batches}, waited {duration(loader.wait_ns)}"
     if loader.ready is not None and loader.none_ready_share is not None:
-        yield f"{loader.ready:.1f} ready when asked, none for {percent(loader.none_ready_share)}"
+        empty = percent(loader.none_ready_share)
+        yield f"{loader.ready:.1f} queued on average, queue empty {empty} of the time"
 
 
 def _inside(loader: LoaderUse) -> Iterator[str]:

@@ -57,7 +57,7 @@ STEPS: Final = (
     Column("start_ns", "int64"),
     Column("end_ns", "int64"),
     Column("duration_ns", "int64"),  # without phases and checkpoints inside it
-    Column("self_ns", "int64"),  # not in a span
+    Column("self_ns", "int64"),  # untracked
     Column("samples", "int64", null=True),
     Column("tokens", "int64", null=True),
     # Elements of the largest tensor of each of its batches; null: the batches contain no tensor.

@@ -63,7 +63,7 @@ def test_cells_of_the_notebook_run_one_after_the_other(tmp_path):
     assert page_programs.told(summary) == {
         "head": "finished · 1 rank, 1 node",
         "steps": 50,
-        "rows": {"forward", "backward", "optimizer", "not in a span"},
+        "rows": {"forward", "backward", "optimizer", "untracked"},
         "0 lost": True,
     }
 

@@ -95,7 +95,7 @@ def test_under_run_too(told, variables):
 
     assert summary["steps"]["count"] == 32
     rows = {row["name"] for row in summary["steps"]["rows"]}
-    assert rows - {"garbage collection"} == {"data wait", "not in a span"}
+    assert rows - {"garbage collection"} == {"data wait", "untracked"}
     assert set(causes(summary)) == (set() if variables else {"storage"})
     assert summary["integrations"] == ([] if variables else ["dataloader"])
 

@@ -54,7 +54,7 @@ class SectionBuckets(msgspec.Struct, frozen=True, kw_only=True):
     """One section's own time in the steps of each bucket."""
 
     name: str
-    """Displayed name; includes ``not in a span`` and ``others``."""
+    """Displayed name; includes ``untracked`` and ``others``."""
     category: str
     mean_ns: list[float]
 

@@ -172,7 +172,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A section's own time in one step, over all steps behind the figures."""
 
     name: str
-    """Displayed name: ``data wait``, a section's name, ``not in a span``."""
+    """Displayed name: ``data wait``, a section's name, ``untracked``."""
     category: str
     mean_ns: float
     p95_ns: int | None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.own_times import OwnTimes, SectionTime
     from otel_mlperf.store.table_reader import Store
 
-NOT_IN_A_SPAN = "not in a span"
+NOT_IN_A_SPAN = "untracked"
 DATA_WAIT = "data wait"
 COLLECTION = "garbage collection"
 PROFILED = "profiled"

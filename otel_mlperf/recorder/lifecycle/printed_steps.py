@@ -67,7 +67,7 @@ class PrintedSteps:
             elif parent == root == sid and track == step.section.track:
                 name = self._recorder.registry.about(entry)[0]
                 spent[name] = spent.get(name, 0) + end - start
-        spent["not in a span"] = max(0, duration - sum(spent.values()))
+        spent["untracked"] = max(0, duration - sum(spent.values()))
         parts = ", ".join(f"{name} {ns / 1e6:.2f}" for name, ns in spent.items())
         values = "".join(f"; {name} {value:.4g}" for name, value in logged.items())
         time = f"{duration / 1e6:.2f} ms: {parts}"

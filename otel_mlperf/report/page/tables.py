@@ -126,7 +126,7 @@ def _parts(rank: RankFigures, colors: dict[str, str]) -> Iterable[tuple[str, str
         yield name, colors.get(name, "none"), spent
     rest = rank.mean_ns - sum(rank.sections.values())
     if rest > 0:
-        yield "not in a span", "none", rest
+        yield "untracked", "none", rest
 
 
 def ledger(summary: Summary) -> list[tuple[str, int, float, str]]:

@@ -103,7 +103,7 @@ def assert_recorded(found):
         ("forward", "forward"),
         ("backward", "backward"),
         ("optimizer", "optimizer"),
-        ("not in a span", ""),
+        ("untracked", ""),
     ]
     assert {row["name"]: row["count"] for row in found["outside"]}["validate"] == 2
     assert list(found["last"]) == ["weight"]

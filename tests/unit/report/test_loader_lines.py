@@ -26,7 +26,8 @@ def shown(*loaders, width=80):
 def test_wait_and_fetch():
     """What the loop waited for, and what its workers did."""
     assert shown(PIX) == [
-        "loader    Pix: 1,200 batches, waited 2.00 s, 1.3 ready when asked, none for 25 %",
+        "loader    Pix: 1,200 batches, waited 2.00 s,",
+        "          1.3 queued on average, queue empty 25 % of the time",
         "          a batch takes a worker 44.0 ms: __getitem__ 39.0 ms, collate 5.00 ms",
     ]
     assert shown() == []
@@ -38,7 +39,7 @@ def test_without_workers():
 
     assert inside.split()[:5] == ["a", "batch", "takes", "the", "program"]
     unseen = with_more(PIX, fetch_ns=None, items_ns=None, collate_ns=None)
-    assert len(shown(unseen)) == 1
+    assert len(shown(unseen)) == 2
 
 
 def test_slow_worker_is_named():

@@ -73,7 +73,7 @@ rank 0 · 50.0 ms · 64 samples
   forward                  1   11.0 ms   11.0 ms
   backward                 1   16.0 ms   16.0 ms
   optimizer                1   4.00 ms   4.00 ms
-  not in a span            1   2.00 ms   2.00 ms
+  untracked                1   2.00 ms   2.00 ms
 """
     )
 
@@ -215,5 +215,5 @@ def test_where_a_trace_had_no_room_for_sections_their_times_are_told(tmp_path):
         "forward",
         "backward",
         "optimizer",
-        "not",
+        "untracked",
     ]

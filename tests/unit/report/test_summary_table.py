@@ -27,10 +27,10 @@ digits · 3f2a · finished · 1 rank, 1 node · 3.05 s
   forward         11.0  11.0   22 %  ▇▇▇▇
   backward        16.0  16.0   31 %  ▇▇▇▇▇▇
   optimizer        4.0   4.0    8 %  ▇▇
-  not in a span    2.0   2.0    4 %  ▇
+  untracked        2.0   2.0    4 %  ▇
 warm-up   step 0: 336 ms (not in the figures above)
 outside   720 ms (24 %): load_data 250, validate 220 ×2, set-up 150,
-          checkpoint 80 ×2, not in a span 20
+          checkpoint 80 ×2, untracked 20
 goodput   53 % of 3.05 s: train 53 %, data wait 24 %, set-up 13 %,
           validation 7 %, checkpoint 3 %, other <1 %
 slowest   step 23, 128 ms: data wait 95
@@ -66,11 +66,11 @@ llama · 77aa · finished · 2 of 4 ranks, 2 nodes · 10.0 s
   data wait                 2.0    2.0    1 %  ▇
   forward                 100.0  100.0   50 %  ▇▇▇▇▇▇▇▇▇▇
   all_reduce               96.2   30.0   48 %  ▇▇▇▇▇▇▇▇▇▇
-  not in a span             1.0    1.0   <1 %  ▇
+  untracked                 1.0    1.0   <1 %  ▇
   beside the step
   prefetch                 90.0   90.0
 ranks     rank 1: all_reduce +132 ms
-outside   4.03 s (40 %): not in a span 4.0
+outside   4.03 s (40 %): untracked 4.0
 goodput   59 % of 10.0 s: train 59 %, other 40 %, data wait <1 %
 slowest   step 17 on rank 1, 4.10 s (not kept): all_reduce 4.0
 figures   incomplete: 1,000 spans lost, the journal was full
@@ -150,7 +150,7 @@ preprocess · 3f2a · finished · 1 rank, 1 node · 10.0 s
     read            1,200    4.00 s    4.00 s   40 %  ▇▇▇▇▇▇
     normalize   2,000,000    1.00 s    1.00 s   10 %  ▇
   write                 1    3.00 s    3.00 s   30 %  ▇▇▇▇
-  not in a span                        1.00 s   10 %  ▇
+  untracked                            1.00 s   10 %  ▇
 added up  normalize ×2,000,000: 1.00 s in tokenize, mean 500 ns, 200 ns–3.00 ms
 telemetry 0 lost · 0.0 % overhead · stored in otel-runs/preprocess-3f2a
 next      otel-mlperf doctor 3f2a
@@ -211,7 +211,7 @@ def test_steps_of_microseconds_have_a_unit_that_shows_them(runs, monkeypatch):
         "3 steps · mean 123.4 µs  p50 123.4  p95 123.4",
         "  one step     mean µs    p95  share",
         "  forward        120.0  120.0   97 %  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
-        "  not in a span    3.4    3.4    3 %  ▇",
+        "  untracked        3.4    3.4    3 %  ▇",
     ]
 
 
@@ -227,7 +227,7 @@ def test_many_sections_are_cut_to_those_that_matter(runs, monkeypatch):
 
     assert [line.split()[0] for line in lines[:12]] == [f"layer{i:02}" for i in range(1, 24, 2)]
     assert lines[12].split()[:3] == ["12", "others", "12.0"]
-    assert lines[13].split()[:5] == ["not", "in", "a", "span", "5.0"]
+    assert lines[13].split()[:2] == ["untracked", "5.0"]
 
 
 def test_background_work_has_a_line_of_its_own(runs, monkeypatch):
@@ -240,7 +240,7 @@ def test_background_work_has_a_line_of_its_own(runs, monkeypatch):
     assert rendered(run, monkeypatch).splitlines()[5:10] == [
         "  beside the step",
         "  bg             1,000.0     –",
-        "outside   990 ms (99 %): not in a span 990",
+        "outside   990 ms (99 %): untracked 990",
         "goodput   1 % of 1.00 s: other 99 %, train 1 %",
         "beside    bg 1.00 s ×242",
     ]
@@ -361,7 +361,7 @@ def test_parts_of_a_wait_for_data_are_below_it(runs, monkeypatch):
         "  data wait       20.0  20.0   77 %  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
         "    decode        15.0  15.0",
         "  forward          5.0   5.0   19 %  ▇▇▇▇",
-        "  not in a span    1.0   1.0    4 %  ▇",
+        "  untracked        1.0   1.0    4 %  ▇",
         "  beside the step",
         "  prefetch         9.0   9.0",
     ]

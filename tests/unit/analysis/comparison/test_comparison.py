@@ -33,7 +33,7 @@ def test_only_the_section_that_became_slower_is_called_so(made):
         "forward": "same",
         "backward": "slower",
         "optimizer": "same",
-        "not in a span": "same",
+        "untracked": "same",
     }
     backward = next(time for time in found.times if time.name == "backward")
     assert backward.mean.low < 0.05 < backward.mean.high

@@ -87,7 +87,7 @@ def test_what_is_computed_to_write_is_saved_too(tmp_path):
     one = judged(tmp_path, on_cpu=0.84, writes=10)
 
     assert (one.gain.low, one.gain.high) == pytest.approx((0.105, 0.375))
-    assert one.where.section == "not in a span"
+    assert one.where.section == "untracked"
 
 
 @pytest.mark.parametrize("writes", [{}, {"writes": 0.1}])

@@ -69,7 +69,7 @@ def test_sections_add_up_to_the_mean(tmp_path):
 
     added = [sum(means) for means in zip(*(one.mean_ns for one in found.sections), strict=True)]
     assert added == pytest.approx(found.mean_ns)
-    assert [one.name for one in found.sections][-2:] == ["others", "not in a span"]
+    assert [one.name for one in found.sections][-2:] == ["others", "untracked"]
     assert len(found.sections) == 10
 
 

@@ -67,7 +67,7 @@ def test_a_step_that_was_not_kept_has_its_measures_and_names_neighbours(tmp_path
         ("forward", 11),
         ("backward", 16),
         ("optimizer", 4),
-        ("not in a span", 2),
+        ("untracked", 2),
     ]
 
 

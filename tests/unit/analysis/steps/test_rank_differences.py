@@ -20,6 +20,6 @@ def test_a_rank_that_is_slower_in_a_section_stands_out(tmp_path):
 
     assert [(one.rank, one.more_ns) for one in steps.stand_outs] == [(1, {"forward": 10.0 * MS})]
     assert [(one.rank, one.count, one.mean_ns, one.sections) for one in steps.ranks] == [
-        (0, 4, 31.0 * MS, {"forward": 20 * MS, "backward": 10 * MS, "not in a span": MS}),
-        (1, 4, 41.0 * MS, {"forward": 30 * MS, "backward": 10 * MS, "not in a span": MS}),
+        (0, 4, 31.0 * MS, {"forward": 20 * MS, "backward": 10 * MS, "untracked": MS}),
+        (1, 4, 41.0 * MS, {"forward": 30 * MS, "backward": 10 * MS, "untracked": MS}),
     ]

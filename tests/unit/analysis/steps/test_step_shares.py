@@ -59,7 +59,7 @@ def test_steps_of_several_ranks_are_counted_once_and_timed_all(tmp_path):
 
     assert (summary.ranks, summary.nodes, summary.steps.count) == (2, 2, 20)
     assert (summary.steps.mean_ns, summary.steps.p95_ns) == (20 * MS, 30 * MS)
-    assert rows_of(summary) == [("forward", 20.0), ("not in a span", 0.0)]
+    assert rows_of(summary) == [("forward", 20.0), ("untracked", 0.0)]
     assert summary.slowest.rank == 1
 
 
@@ -77,7 +77,7 @@ def test_the_train_phase_is_what_a_run_is_about(tmp_path):
     assert summary.outside == [
         OutsideShare(name="validate", sum_ns=55 * MS, count=1),
         OutsideShare(name="set-up", sum_ns=5 * MS),
-        OutsideShare(name="not in a span", sum_ns=20 * MS),
+        OutsideShare(name="untracked", sum_ns=20 * MS),
     ]
 
 
@@ -165,7 +165,7 @@ def test_sections_of_other_threads_are_beside(tmp_path):
 
     summary = summary_of(run)
 
-    assert rows_of(summary) == [("forward", 10.0), ("not in a span", 5.0)]
+    assert rows_of(summary) == [("forward", 10.0), ("untracked", 5.0)]
     assert rows_of(summary, beside=True) == [("prefetch", 12.0)]
 
 
@@ -189,7 +189,7 @@ def test_aggregated_sections_are_rows_of_their_steps(tmp_path):
         ("forward", 5.0),
         ("hook", 2.0),
         ("attention", 5.0),
-        ("not in a span", 3.0),
+        ("untracked", 3.0),
     ]
     assert [(row.aggregate, row.p95_ns) for row in summary.steps.rows] == [
         (False, 5 * MS), (True, 2 * MS), (True, 5 * MS), (False, 3 * MS),

@@ -23,7 +23,7 @@ def test_sections_of_workers_have_rows_beside_the_step(tmp_path):
     """Their own time over all steps; those inside others, and those only added up, as well."""
     summary = summary_of(loading(tmp_path))
 
-    assert rows_of(summary) == [("data wait", 10.0), ("forward", 50.0), ("not in a span", 0.0)]
+    assert rows_of(summary) == [("data wait", 10.0), ("forward", 50.0), ("untracked", 0.0)]
     assert rows_of(summary, beside=True) == [
         ("prefetch", 5.0),
         ("decode", 70.0),

@@ -29,7 +29,7 @@ def test_background_work_takes_nothing_from_the_time_outside(tmp_path):
         OutsideShare(name="loading", sum_ns=20 * MS, count=1),
         OutsideShare(name="bg", sum_ns=10 * MS, count=2),
         OutsideShare(name="set-up", sum_ns=10 * MS),
-        OutsideShare(name="not in a span", sum_ns=10 * MS),
+        OutsideShare(name="untracked", sum_ns=10 * MS),
     ]
 
 
@@ -61,12 +61,12 @@ def test_forked_children_take_nothing_from_what_their_rank_did_itself(tmp_path):
 
     summary = summary_of(run)
 
-    assert rows_of(summary) == [("forward", 50.0), ("not in a span", 0.0)]
+    assert rows_of(summary) == [("forward", 50.0), ("untracked", 0.0)]
     assert summary.beside == [OutsideShare(name="load", sum_ns=300 * MS, count=10)]
     assert summary.outside == [
         OutsideShare(name="load", sum_ns=20 * MS, count=1),
         OutsideShare(name="set-up", sum_ns=20 * MS),
-        OutsideShare(name="not in a span", sum_ns=10 * MS),
+        OutsideShare(name="untracked", sum_ns=10 * MS),
     ]
     assert "added up  decode ×1: 40.0 ms beside forward" in closing_lines(summary)
 
@@ -106,7 +106,7 @@ def test_a_section_around_the_steps_is_looked_into(tmp_path):
     assert summary_of(run).outside == [
         OutsideShare(name="save", sum_ns=200 * MS, count=1),
         OutsideShare(name="set-up", sum_ns=100 * MS),
-        OutsideShare(name="not in a span", sum_ns=200 * MS),
+        OutsideShare(name="untracked", sum_ns=200 * MS),
     ]
 
 
@@ -122,7 +122,7 @@ def test_steps_inside_a_section_are_found_however_short_they_are(tmp_path, spent
     summary = summary_of(run)
 
     assert sum(one.sum_ns for one in summary.outside) == summary.outside_ns == S
-    assert summary.outside[-1] == OutsideShare(name="not in a span", sum_ns=600 * MS)
+    assert summary.outside[-1] == OutsideShare(name="untracked", sum_ns=600 * MS)
 
 
 def test_steps_of_another_phase_are_part_of_the_section_around_them(tmp_path):
@@ -151,7 +151,7 @@ def test_steps_of_another_phase_are_no_set_up(tmp_path):
     assert summary.outside == [
         OutsideShare(name="train steps", sum_ns=60 * MS, count=3),
         OutsideShare(name="set-up", sum_ns=20 * MS),
-        OutsideShare(name="not in a span", sum_ns=10 * MS),
+        OutsideShare(name="untracked", sum_ns=10 * MS),
     ]
 
 
@@ -215,7 +215,7 @@ def test_a_run_without_steps_is_a_tree_of_its_sections(tmp_path):
         ("decode", 1, 50, 200, 200, 0.2, False),
         ("fit", 0, 1, 400, 400, 0.4, False),
         ("watch", 0, 1, 900, 900, 0.9, True),
-        ("not in a span", 0, 0, 300, 300, 0.3, False),
+        ("untracked", 0, 0, 300, 300, 0.3, False),
     ]
 
 

@@ -80,7 +80,7 @@ def test_of_the_processes(run):
     summary = summary_of(run)
     process = summary.process
     assert (process.cpus, process.memory_peak_bytes, process.cuda_peak_bytes) == (1.0, 300, 70)
-    assert "process   1.00 cpus, at most 300 B, 70 B of CUDA memory\n" in render_summary(summary)
+    assert "process   1.00 CPUs, peak memory 300 B, CUDA 70 B\n" in render_summary(summary)
 
 
 def test_workers_of_a_rank_have_a_number_of_their_own(run):
@@ -96,7 +96,7 @@ def test_workers_of_a_rank_have_a_number_of_their_own(run):
 
     summary = summary_of(run)
     assert (summary.process.memory_peak_bytes, summary.process.workers_peak_bytes) == (300, 900)
-    assert "at most 300 B, its workers 900 B\n" in render_summary(summary)
+    assert "peak memory 300 B, workers 900 B\n" in render_summary(summary)
 
 
 def test_nothing_told(run):

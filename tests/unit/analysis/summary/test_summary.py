@@ -39,7 +39,7 @@ def test_a_run_with_steps(tmp_path):
         ("forward", 11_000_000, 11_000_000),
         ("backward", 16_000_000, 16_000_000),
         ("optimizer", 4_000_000, 4_000_000),
-        ("not in a span", 2_000_000, 2_000_000),
+        ("untracked", 2_000_000, 2_000_000),
     ]
     assert summary.warm_up == WarmUp(number=0, duration_ns=336 * MS)
     assert summary.slowest == Slowest(
@@ -57,7 +57,7 @@ def test_a_run_with_steps(tmp_path):
         OutsideShare(name="validate", sum_ns=220 * MS, count=2),
         OutsideShare(name="set-up", sum_ns=150 * MS),
         OutsideShare(name="checkpoint", sum_ns=80 * MS, count=2),
-        OutsideShare(name="not in a span", sum_ns=20 * MS),
+        OutsideShare(name="untracked", sum_ns=20 * MS),
     ]
     assert summary.result == {"accuracy": 0.9833}
     assert summary.next == "otel-mlperf show 3f2a --step 23"

@@ -141,7 +141,7 @@ def test_first_steps_are_printed(start, capsys):
     assert loss == "loss 0.25"
     whole, _, parts = spent_in.removeprefix("train step 1: ").partition(" ms: ")
     spent = {part.rpartition(" ")[0]: float(part.rpartition(" ")[2]) for part in parts.split(", ")}
-    assert list(spent) == ["data.load", "forward", "not in a span"]
+    assert list(spent) == ["data.load", "forward", "untracked"]
     step = recording.sections("train.step")[1]
     assert float(whole) == pytest.approx((step.end - step.start) / 1e6, abs=0.0051)
     assert sum(spent.values()) == pytest.approx(float(whole), abs=0.021)

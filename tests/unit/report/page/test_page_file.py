@@ -64,7 +64,7 @@ def test_names_stay_text(hostile):
     assert found.handlers == []
     assert {HOSTILE, ENDING} <= set(found.texts)
     assert {one["name"] for one in charts_of(hostile)["charts"]["sections"]["series"]} == {
-        "data wait", HOSTILE, "backward", ENDING, "not in a span"
+        "data wait", HOSTILE, "backward", ENDING, "untracked"
     }  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def test_the_step_and_its_rows_are_those_of_the_summary(tmp_path):
     texts = Elements(page_of(digits(tmp_path))).texts
 
     assert "A step takes 51.0 ms; 35 % of it is data wait." in texts
-    assert {"18.0", "35 %", "data wait", "not in a span"} <= set(texts)
+    assert {"18.0", "35 %", "data wait", "untracked"} <= set(texts)
 
 
 def test_durations_have_a_histogram(tmp_path):
