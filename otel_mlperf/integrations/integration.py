@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
-from otel_mlperf.recorder.core.faults import count_error, say_once
+from otel_mlperf.recorder.core.faults import count_error, warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,17 +64,19 @@ def harmless(function: Callable[P, T]) -> Callable[P, T | None]:
         try:
             return function(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - recording never raises
-            tell_broken(f"{function.__module__}.{function.__qualname__} failed", error)
+            report_integration_failure(
+                f"{function.__module__}.{function.__qualname__} failed", error
+            )
             return None
 
     return call
 
 
-def tell_broken(what: str, error: BaseException) -> None:
+def report_integration_failure(what: str, error: BaseException) -> None:
     """Count a failure of an integration, and log it once.
 
     Raises:
         BaseException: ``error`` itself, where a signal handler of the program raised it.
     """
     count_error(error)
-    say_once(f"{what}: %s: %s; the program goes on", type(error).__name__, error)
+    warn_once(f"{what}: %s: %s; the program goes on", type(error).__name__, error)

@@ -23,7 +23,7 @@ from otel_mlperf import ids, names
 from otel_mlperf.agent.delivery.destination import UNSELECTED
 from otel_mlperf.agent.delivery.provider_destination import Message, socket_path
 from otel_mlperf.otlp.sdk_spans import to_readable_span, to_resource
-from otel_mlperf.recorder.core.faults import callback_failed, internal_error, say_once
+from otel_mlperf.recorder.core.faults import callback_failed, internal_error, warn_once
 from otel_mlperf.recorder.core.forks import call_in_children
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def join(run: Run) -> None:
     try:
         joined = JoinedProvider(run)
     except OSError as error:
-        say_once("provider='join': no socket for spans (%s): they stay in the run folder", error)
+        warn_once("provider='join': no socket for spans (%s): they stay in the run folder", error)
         return
     joined.start()
     run.after_end.append(joined.finish)
@@ -91,8 +91,8 @@ class JoinedProvider:
         """Wait, with a timeout, until the provider has the run's last span and has flushed."""
         self._ending.set()
         if not _is_missing(self._find()) and not self._is_flushed.wait(self._patience_s):
-            say_once(f"provider='join': the last spans had not been exported {self._patience_s:g} "
-                     "s after the end of the run; the program goes on")  # fmt: skip
+            warn_once(f"provider='join': the last spans had not been exported {self._patience_s:g} "
+                      "s after the end of the run; the program goes on")  # fmt: skip
             self._listener.shutdown(socket.SHUT_RDWR)
 
     def _listen(self) -> None:
@@ -146,8 +146,9 @@ class JoinedProvider:
             reason = "no_provider"
             if provider is not None:
                 reason = "no_span_processor"
-                say_once(f"provider='join': a {type(provider).__qualname__} has no span processors "
-                         "that can be called: sections stay in the run folder")  # fmt: skip
+                warn_once(f"provider='join': a {type(provider).__qualname__} has no span "
+                          "processors that can be called: sections stay in the run "
+                          "folder")  # fmt: skip
             return {reason: count} if (count := sum(map(_is_item, items))) else {}
         resource = self._resource_of(given, provider)
         missing: Counter[str] = Counter()
@@ -162,8 +163,8 @@ class JoinedProvider:
     def _await_provider(self) -> Any:
         """Return the program's provider; None if there is none when the run has ended."""
         while _is_missing(provider := self._find()):
-            say_once("provider='join': the program has set no TracerProvider; sections wait until "
-                     "it does, and stay in the run folder")  # fmt: skip
+            warn_once("provider='join': the program has set no TracerProvider; sections wait until "
+                      "it does, and stay in the run folder")  # fmt: skip
             if self._ending.wait(_LOOK_S):
                 return None
         if self._is_late:

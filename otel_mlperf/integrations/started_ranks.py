@@ -21,7 +21,7 @@ from otel_mlperf.integrations import ray_driver
 from otel_mlperf.integrations.after_import import after_import
 from otel_mlperf.integrations.integration import harmless
 from otel_mlperf.integrations.told_start import Autostart, read_autostart
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 from otel_mlperf.recorder.core.recording import unreplaced
 from otel_mlperf.recorder.lifecycle.run_identity import Identity
 
@@ -232,4 +232,4 @@ def _weave(module: str, name: str, gate: _Gate, subject: str = "None") -> None:
         weave(inspect.unwrap(found), gate, "_otel_mlperf_started", subject=subject)  # type: ignore[arg-type]
     except Exception as error:  # noqa: BLE001 - the program starts its ranks all the same
         raise_foreign(error)
-        say_once("ranks that %s starts are not recorded: %s", module, error)
+        warn_once("ranks that %s starts are not recorded: %s", module, error)

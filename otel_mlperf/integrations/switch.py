@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.integrations.after_import import after_import
 from otel_mlperf.integrations.data_loader import DataLoaders
-from otel_mlperf.integrations.integration import tell_broken
+from otel_mlperf.integrations.integration import report_integration_failure
 from otel_mlperf.integrations.keras_fit import KerasFit
 from otel_mlperf.integrations.torch_loop import TorchLoop
 from otel_mlperf.recorder.api.start import at_begin
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.core.recording import unreplaced
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ def integrate_all(but: Set[str] = frozenset()) -> None:
             if entry.name not in but:
                 _await(entry.load()())
         except _FAILURES as error:
-            tell_broken(f"the integration {entry.name!r} ({entry.value}) cannot be loaded", error)
+            report_integration_failure(
+                f"the integration {entry.name!r} ({entry.value}) cannot be loaded", error
+            )
 
 
 def named_off(config: Config) -> set[str]:
@@ -112,7 +114,7 @@ def _tell_unknown(off: Set[str]) -> None:
         return  # without scanning installed packages
     known |= {entry.name for entry in offered_by(sys.path)}
     for name in sorted(off - known):
-        say_once(
+        warn_once(
             f"integrations_off names {name!r:.80}, which there is not; "
             f"known: {', '.join(sorted(known))}"
         )
@@ -168,7 +170,9 @@ def _drop(integration: Integration) -> None:
     try:
         integration.switch_off()
     except _FAILURES as error:
-        tell_broken(f"the integration {integration.name!r} cannot be switched off", error)
+        report_integration_failure(
+            f"the integration {integration.name!r} cannot be switched off", error
+        )
     _note()
 
 
@@ -176,7 +180,9 @@ def _switch_on_again(integration: Integration) -> None:
     try:
         integration.switch_on(sys.modules[integration.module])
     except _FAILURES as error:
-        tell_broken(f"the integration {integration.name!r} cannot be switched on", error)
+        report_integration_failure(
+            f"the integration {integration.name!r} cannot be switched on", error
+        )
 
 
 def _switch_on(integration: Integration) -> None:
@@ -187,14 +193,16 @@ def _switch_on(integration: Integration) -> None:
         framework = sys.modules[integration.module]
         missing = [name for name in integration.needs if not _has(framework, name)]
         if missing:
-            say_once(
+            warn_once(
                 f"the integration {integration.name!r} does not fit this {integration.module}, "
                 f"which has no {', '.join(missing)}: its loop is recorded as one without"
             )
             return
         integration.switch_on(framework)
     except _FAILURES as error:
-        tell_broken(f"the integration {integration.name!r} cannot be switched on", error)
+        report_integration_failure(
+            f"the integration {integration.name!r} cannot be switched on", error
+        )
         return
     _on.append(integration)
     _note()

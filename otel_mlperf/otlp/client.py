@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.exchange_words import WORDS_MOST, Words, retry_after
+from otel_mlperf.otlp.exchange_words import WORDS_MOST, ErrorDescriber, retry_after
 from otel_mlperf.otlp.transport import Reply, Transport
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Client:
         }
         if settings.gzip:
             self._headers["content-encoding"] = "gzip"
-        self._words = Words(settings)
+        self._words = ErrorDescriber(settings)
 
     def post(self, body: bytes) -> ServerAnswer:
         """Send one encoded request and return its outcome; raise nothing."""

@@ -19,7 +19,7 @@ _SECRET_LEAST: Final = 4
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\ufffd]+")
 
 
-class Words:
+class ErrorDescriber:
     """Descriptions of exchanges with one server."""
 
     def __init__(self, settings: ServerSettings) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.client import Outcome, ServerAnswer, partial_success
-from otel_mlperf.otlp.exchange_words import Words, bounded_wait
+from otel_mlperf.otlp.exchange_words import ErrorDescriber, bounded_wait
 from otel_mlperf.otlp.transport import ANSWER_MOST, tls_context
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class GrpcClient:
 
     def __init__(self, settings: SignalSettings) -> None:
         self._settings = settings
-        self._words = Words(settings)
+        self._words = ErrorDescriber(settings)
         self._channel: Any = None
 
     def post(self, body: bytes) -> ServerAnswer:

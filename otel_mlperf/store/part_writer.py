@@ -119,7 +119,9 @@ def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -
     return _merge_run(folder, table, host, _mergeable(mine, over))
 
 
-def unite(folder: Path | str, table: str, host: str, most_bytes: int = _MOST_UNITED) -> Path | None:
+def merge_all(
+    folder: Path | str, table: str, host: str, most_bytes: int = _MOST_UNITED
+) -> Path | None:
     """Merge the newest parts of ``host``, up to a size, so that an ended run has few parts.
 
     Returns and raises what ``compact`` does.

@@ -16,7 +16,7 @@ from tracked_by_hand import batch
 from wandb_server import WandbServer
 from wandb_shown import expected, of_the_program, points, rows, the_file
 
-from otel_mlperf.agent.delivery.destination import Delivered, Site
+from otel_mlperf.agent.delivery.destination import Delivered, DestinationContext
 from otel_mlperf.agent.delivery.wandb_destination import make
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.sampling import Policy
@@ -173,7 +173,7 @@ def test_run_that_goes_on_is_uploaded_again(tmp_path, server, online):
     write_run_file(str(tmp_path), {"id": "0123", "name": "d", "host": "node", "started_ns": 1})
     (tmp_path / "agent" / "node").mkdir(parents=True)
     live, options = {0: False}, Options(policy=Policy(), environ=online, drain_s=LIMIT_S)
-    destination = make(Site(tmp_path, "node", options, TableRows(), lambda: live))
+    destination = make(DestinationContext(tmp_path, "node", options, TableRows(), lambda: live))
 
     assert destination.accept(batch(1, value(1), ended("failed"))) == Delivered()
     wait_until(lambda: 1 in server.exit_codes, what="the first end")

@@ -64,7 +64,7 @@ class Accounts:
             account.created += event.events
             if event.lost:
                 _lose(account, event.lost, event.events)
-            elif taker.waits_in_log:
+            elif taker.buffered_in_wal:
                 # The process that converted the window has written the events itself.
                 account.delivered += event.events
             elif taker.form == "otlp":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.delivery.destination import Form, Instrument, Signal
     from otel_mlperf.agent.delivery.request_files import WaitingRequest
-    from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.agent.model.kept_span import SampledSpan
     from otel_mlperf.otlp.metric_encoding import ExponentialPoint, HistogramPoint, MetricData
 
 _INT64_MOST: Final = (1 << 63) - 1
@@ -27,12 +27,12 @@ _ENCODE: Final = msgspec.msgpack.Encoder(enc_hook=str).encode
 """An attribute value of a program that no format supports is sent as its text."""
 
 
-def span_items(spans: Iterable[Kept]) -> list[SpanItem]:
+def span_items(spans: Iterable[SampledSpan]) -> list[SpanItem]:
     """Convert spans to the items of destinations."""
     return [_span_item(kept) for kept in spans]
 
 
-def _span_item(kept: Kept) -> SpanItem:
+def _span_item(kept: SampledSpan) -> SpanItem:
     meta, (name, category, phase, constant) = kept.journal.meta, kept.entry
     attributes = constant | kept.attributes()
     attributes |= dict(zip(names.EXCEPTION, kept.error_words, strict=False))
@@ -86,7 +86,7 @@ def _hex(span: int) -> str:
     return f"{span:016x}" if span else ""
 
 
-def count_items(spans: Iterable[Kept | SpanItem]) -> int:
+def count_items(spans: Iterable[SampledSpan | SpanItem]) -> int:
     """Count the spans that are items of the accounts; roll-ups and segments are not."""
     return sum(span.kind == "section" for span in spans)
 

@@ -1,7 +1,7 @@
 """Interface of destinations: the batches that they receive and the verdicts that they return.
 
-A destination accepts spans and metric points: a server, the run folder, a tracker of experiments. A
-*factory* makes it from a ``Site``, and returns None where nobody configured that destination.
+A destination accepts spans and metric points: a server, the run folder, a tracker of experiments.
+A *factory* makes it from a ``DestinationContext``, and returns None if it is not configured.
 Factories are listed in ``destination_list.BUILT_IN``, or are entry points of the group
 ``otel_mlperf.destinations``.
 
@@ -155,7 +155,7 @@ class TryLater(msgspec.Struct, frozen=True):
 Verdict = Delivered | Refused | TryLater
 
 
-class Site(msgspec.Struct, frozen=True):
+class DestinationContext(msgspec.Struct, frozen=True):
     """Context from which a factory makes its destination."""
 
     run_folder: Path
@@ -184,7 +184,7 @@ class Destination(Protocol):
     signals: tuple[Signal, ...]
     form: Form = "items"
     """Whether batches contain lists or an encoded request."""
-    waits_in_log: bool = False
+    buffered_in_wal: bool = False
     """True for the run folder alone. It is offered everything since the last flush, in the agent's
     own loop. What it has not accepted waits in the log of events instead of in the outbox."""
 

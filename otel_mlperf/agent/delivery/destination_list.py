@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.metadata import EntryPoint
 
-    from otel_mlperf.agent.delivery.destination import Batch, Form, Site
+    from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Form
 
 _log = logging.getLogger("otel_mlperf.agent")
 BUILT_IN: Final = (store_destination.make, otlp_destination.make, provider_destination.make)
@@ -81,7 +81,7 @@ class Withheld(Destination):
         )
 
 
-def make_destinations(site: Site) -> list[Destination]:
+def make_destinations(site: DestinationContext) -> list[Destination]:
     """Make the configured destinations: ours, then those of entry points, sorted by name."""
     made: list[Destination] = [new for make in BUILT_IN if (new := make(site)) is not None]
     made += [
@@ -107,7 +107,9 @@ def make_destinations(site: Site) -> list[Destination]:
     return made
 
 
-def _tracker(name: str, make: Callable[[Site], Destination], site: Site) -> Destination:
+def _tracker(
+    name: str, make: Callable[[DestinationContext], Destination], site: DestinationContext
+) -> Destination:
     if account_of("scalars", name) in site.options.withheld:
         return Withheld(name, ("scalars",), "items")
     try:
@@ -119,7 +121,7 @@ def _tracker(name: str, make: Callable[[Site], Destination], site: Site) -> Dest
         return NotLoaded(name, ("scalars",))
 
 
-def _exporter(name: str, signal: Signal, site: Site) -> Destination:
+def _exporter(name: str, signal: Signal, site: DestinationContext) -> Destination:
     account = _account_name(name)
     if account_of(signal, name) in site.options.withheld:
         return Withheld(account, (signal,), FORMS[signal])
@@ -140,7 +142,7 @@ def _account_name(name: str) -> str:
     return f"sdk_{account}" if account in (STORE, *TRACKERS) else account
 
 
-def _load(point: EntryPoint, site: Site, taken: set[str]) -> Destination | None:
+def _load(point: EntryPoint, site: DestinationContext, taken: set[str]) -> Destination | None:
     try:
         destination: Destination | None = point.load()(site)
         if destination is not None:

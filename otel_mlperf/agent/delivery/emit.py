@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.agent_options import Options
     from otel_mlperf.agent.model.agent_state import AgentState, RankState
     from otel_mlperf.agent.model.events import Mark, WindowConverted
-    from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.agent.model.kept_span import SampledSpan
     from otel_mlperf.agent.model.scalar_item import ScalarItem
     from otel_mlperf.names import Metric
     from otel_mlperf.otlp.metric_encoding import Exemplar
@@ -57,7 +57,7 @@ class Emitter:
         held = {account: count_items(spans) for account, spans in self.held.items()}
         return self._outbox.waiting | held
 
-    def keep(self, rank: RankState, spans: list[Kept]) -> None:
+    def keep(self, rank: RankState, spans: list[SampledSpan]) -> None:
         """Queue spans of one rank for the next flush and for the outbox."""
         if not spans:
             return
@@ -68,7 +68,7 @@ class Emitter:
         # numbers.
         for taker in self._accounts.takers("spans"):
             account = account_of("spans", taker.name)
-            if taker.waits_in_log:
+            if taker.buffered_in_wal:
                 self.held.setdefault(account, []).extend(span_items(spans))
                 continue
             self._accounts.unselected(account, unselected, rolled_up)
@@ -81,7 +81,7 @@ class Emitter:
                     body = encode_batch(resource, spans=span_items(part))
                     self._queue(account, count_items(part), body)
 
-    def _sampled(self, spans: list[Kept]) -> list[Kept]:
+    def _sampled(self, spans: list[SampledSpan]) -> list[SampledSpan]:
         """Return the spans of traces that the sampler selects."""
         sampler = self._options.sampler
         if sampler is None:
@@ -114,7 +114,7 @@ class Emitter:
             StoreError: they were not accepted. They still wait, and the log must be kept.
         """
         for taker in self._accounts.takers("spans"):
-            if not taker.waits_in_log:
+            if not taker.buffered_in_wal:
                 continue
             account = account_of("spans", taker.name)
             spans = self.held.get(account, [])

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from otel_mlperf import names
-from otel_mlperf.otlp.exchange_words import Words, retry_after
+from otel_mlperf.otlp.exchange_words import ErrorDescriber, retry_after
 from otel_mlperf.otlp.transport import Transport
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class MlflowClient:
         self._path = urlsplit(settings.endpoint).path
         self._transport = Transport(settings, _ANSWER_MOST)
         self._headers = settings.headers | {"user-agent": f"{names.SCOPE}/{names.VERSION}"}
-        self._words = Words(settings)
+        self._words = ErrorDescriber(settings)
 
     def get(self, call: str, **asked: str) -> dict[str, Any]:
         """Return the answer to a GET call."""

@@ -22,7 +22,7 @@ from otel_mlperf.errors import StoreError
 from otel_mlperf.tracker_list import MLFLOW
 
 if TYPE_CHECKING:
-    from otel_mlperf.agent.delivery.destination import Batch, Signal, Site, Verdict
+    from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Signal, Verdict
     from otel_mlperf.agent.delivery.mlflow_settings import MlflowSettings
     from otel_mlperf.agent.model.scalar_item import ScalarItem
 
@@ -161,7 +161,7 @@ class _RunDeleted(Exception):
     """The run was deleted at the server: no point of it is accepted any more."""
 
 
-def make(site: Site) -> MlflowDestination:
+def make(site: DestinationContext) -> MlflowDestination:
     """Make the destination for the server that the agent's environment names."""
     settings = read_mlflow_settings(site.options.environ)
     if settings.is_login_readable:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from otel_mlperf.agent.delivery.tracker_rows import spoken
+from otel_mlperf.agent.delivery.tracker_rows import json_safe_number
 from otel_mlperf.agent.delivery.tracker_tags import curve_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def metric_of(key: str, scalar: ScalarItem) -> dict[str, Any]:
     """Return a metric of ``runs/log-batch``."""
     return {
         "key": key,
-        "value": spoken(scalar.value),
+        "value": json_safe_number(scalar.value),
         "timestamp": scalar.time_ns // 10**6,
         "step": scalar.number or 0,
     }

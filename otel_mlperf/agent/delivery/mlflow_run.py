@@ -19,7 +19,7 @@ from otel_mlperf.run_file import RUN_FILE, read_run_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from otel_mlperf.agent.delivery.destination import Site
+    from otel_mlperf.agent.delivery.destination import DestinationContext
     from otel_mlperf.agent.delivery.mlflow_client import MlflowClient
     from otel_mlperf.agent.delivery.mlflow_settings import MlflowSettings
     from otel_mlperf.agent.model.scalar_item import ScalarItem
@@ -39,7 +39,9 @@ _MOST_ENTRIES: Final = 100
 class MlflowRun:
     """MLflow run that corresponds to one run of ours; every call raises what the client's do."""
 
-    def __init__(self, client: MlflowClient, site: Site, settings: MlflowSettings) -> None:
+    def __init__(
+        self, client: MlflowClient, site: DestinationContext, settings: MlflowSettings
+    ) -> None:
         self._client, self._settings = client, settings
         self._folder, self._ranks = site.run_folder, site.ranks
         self._outcome = safe_key(OUTCOME_TAG + site.host)

@@ -40,8 +40,8 @@ from otel_mlperf.otlp.split import post_in_parts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from otel_mlperf.agent.delivery.destination import Batch, Signal, Site, Verdict
-    from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Signal, Verdict
+    from otel_mlperf.agent.model.kept_span import SampledSpan
     from otel_mlperf.otlp.client import ServerAnswer
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
     from otel_mlperf.otlp.metric_encoding import MetricData
@@ -101,7 +101,7 @@ class OtlpDestination(Destination):
         self._clients[signal].close()
 
 
-def make(site: Site) -> OtlpDestination | None:
+def make(site: DestinationContext) -> OtlpDestination | None:
     """Make the destination for the servers in the options; None without any."""
     given: dict[Signal, SignalSettings | None] = {
         "spans": site.options.traces,
@@ -112,7 +112,7 @@ def make(site: Site) -> OtlpDestination | None:
 
 
 def span_requests(
-    resource: Mapping[str, object], spans: Sequence[Kept]
+    resource: Mapping[str, object], spans: Sequence[SampledSpan]
 ) -> Iterator[tuple[int, bytes]]:
     """Yield requests with all spans of one rank, and the number of items in each."""
     encoded = wire.encode_resource(resource)
@@ -126,10 +126,10 @@ def span_requests(
             yield items, body
 
 
-def _by_scope(spans: Sequence[Kept]) -> dict[Scope, list[Kept]]:
+def _by_scope(spans: Sequence[SampledSpan]) -> dict[Scope, list[SampledSpan]]:
     """Group the spans by the library that made them."""
     known: dict[tuple[int, int], Scope] = {}
-    groups: dict[Scope, list[Kept]] = {}
+    groups: dict[Scope, list[SampledSpan]] = {}
     for kept in spans:
         key = (id(kept.journal), kept.name)
         if key not in known:
@@ -157,7 +157,7 @@ def metric_requests(
         yield sum(len(one.data.points) for one in of_scope), encode_metrics(encoded, *about)
 
 
-def span_columns(spans: Sequence[Kept]) -> SpanColumns:
+def span_columns(spans: Sequence[SampledSpan]) -> SpanColumns:
     """Convert spans of one rank to columns for the encoder."""
     tails: dict[tuple[int, int, int], int] = {}
     encoded: list[bytes] = []
@@ -181,7 +181,7 @@ def span_columns(spans: Sequence[Kept]) -> SpanColumns:
     )
 
 
-def _tail(kept: Kept) -> bytes:
+def _tail(kept: SampledSpan) -> bytes:
     name, category, phase, constant = kept.entry
     native, thread = kept.thread
     about = {
@@ -195,7 +195,7 @@ def _tail(kept: Kept) -> bytes:
     return span_tail(name, attributes, kind)
 
 
-def _extra(kept: Kept) -> bytes:
+def _extra(kept: SampledSpan) -> bytes:
     words = dict(zip(names.EXCEPTION, kept.error_words, strict=False))
     events = exception_events(kept.unix(kept.end), words)
     events += [SpanEvent(*event) for event in kept.events]

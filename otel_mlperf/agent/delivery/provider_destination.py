@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
-    from otel_mlperf.agent.delivery.destination import Batch, Signal, Site, Verdict
+    from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Signal, Verdict
 
 Message = tuple[int, dict[str, Any], list[SpanItem]]
 """Number, resource and spans of a batch."""
@@ -82,7 +82,7 @@ class ProviderDestination(Destination):
             self._connections.popitem()[1].close()
 
 
-def make(site: Site) -> ProviderDestination | None:
+def make(site: DestinationContext) -> ProviderDestination | None:
     """Make the destination for this node's processes; None if no provider is joined."""
     return ProviderDestination(site.run_folder) if site.options.joins_provider else None
 

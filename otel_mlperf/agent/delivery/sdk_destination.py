@@ -38,16 +38,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from otel_mlperf.agent.delivery.destination import Batch, Signal, Site, Verdict
+    from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Signal, Verdict
 
 _log = logging.getLogger("otel_mlperf.agent")
 EXPORTER_FAILED: Final = "exporter_failed"
 _DEADLINE_S: Final = 30.0
 _FAILURES_BEFORE_PROBE: Final = 3
 _FAILURES_OF_ONE_ITEM: Final = 60
-"""From this count upward, a batch of one item is lost if others were accepted: about five minutes.
-
-"""
+"""After this many, about five minutes, a batch of one item is lost if others were accepted."""
 _MOST_BYTES: Final = 64 << 20
 """Maximum size of a file of the console exporter, in bytes; one older file is kept."""
 _SUCCESS: Final = (SpanExportResult.SUCCESS, MetricExportResult.SUCCESS)
@@ -233,7 +231,9 @@ class _ConsoleFile:
             file.write(text)
 
 
-def find_exporter(site: Site, signal: Signal, name: str, account: str) -> SdkDestination:
+def find_exporter(
+    site: DestinationContext, signal: Signal, name: str, account: str
+) -> SdkDestination:
     """Return the exporter that an installed package offers by ``name``; none of its code runs yet.
 
     Raises:

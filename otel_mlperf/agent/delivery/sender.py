@@ -37,7 +37,7 @@ class Sender:
         self._channels = [
             _Channel(outbox, destination, signal)
             for destination in destinations
-            if not destination.waits_in_log
+            if not destination.buffered_in_wal
             for signal in destination.signals
         ]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, SpanItem, TryLater
 from otel_mlperf.errors import StoreError
-from otel_mlperf.store.part_writer import compact, unite, write_part, write_pieces
+from otel_mlperf.store.part_writer import compact, merge_all, write_part, write_pieces
 from otel_mlperf.store.schema import SPANS, TABLES
 from otel_mlperf.store.trim import trim
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from otel_mlperf.agent.delivery.destination import Batch, Site, Verdict
+    from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Verdict
     from otel_mlperf.agent.model.table_rows import Columns, TableRows
 
 STORE: Final = "store"
@@ -31,7 +31,7 @@ class StoreDestination(Destination):
 
     name = STORE
     signals = ("spans",)
-    waits_in_log = True
+    buffered_in_wal = True
 
     def __init__(self, folder: Path, host: str, rows: TableRows) -> None:
         self._folder, self._host, self._rows = folder, host, rows
@@ -66,10 +66,10 @@ class StoreDestination(Destination):
         for table in TABLES:
             compact(self._folder, table, self._host)
 
-    def unite(self) -> None:
+    def merge_all(self) -> None:
         """Merge the parts that ``compact`` would leave separate, now that no more follow."""
         for table in TABLES:
-            unite(self._folder, table, self._host)
+            merge_all(self._folder, table, self._host)
 
     def trim(self, most_bytes: int, windows: Sequence[str] = ()) -> int:
         """Remove the oldest rows over the limit; return the number of removed spans.
@@ -85,7 +85,7 @@ def _pieces_of(spans: Sequence[SpanItem]) -> Iterator[Columns]:
         yield span_columns_of(spans[at : at + _MOST_SPANS])
 
 
-def make(site: Site) -> StoreDestination:
+def make(site: DestinationContext) -> StoreDestination:
     """Make the destination for the run's own folder, which always exists."""
     return StoreDestination(site.run_folder, site.host, site.rows)
 

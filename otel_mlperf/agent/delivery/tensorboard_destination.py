@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from otel_mlperf.agent.delivery.destination import Batch, Site, Verdict
+    from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Verdict
     from otel_mlperf.agent.model.scalar_item import ScalarItem
 
 _VERSION: Final = "brain.Event:2"
@@ -121,7 +121,7 @@ def _encoder() -> Callable[[ScalarItem | None], bytes]:
     return encode
 
 
-def make(site: Site) -> TensorBoardDestination:
+def make(site: DestinationContext) -> TensorBoardDestination:
     """Make the destination for the event files in the run folder."""
     noted = site.run_folder / "agent" / site.host / f"{TENSORBOARD}.json"
     return TensorBoardDestination(site.run_folder / TENSORBOARD, site.host, noted)

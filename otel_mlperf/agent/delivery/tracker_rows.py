@@ -30,7 +30,7 @@ def rows_of(named: Iterable[Named]) -> list[Row]:
     return rows
 
 
-def spoken(value: float) -> float | str:
+def json_safe_number(value: float) -> float | str:
     """Return the value, or its name in Protobuf's JSON, which MLflow and trackio read."""
     if math.isfinite(value):
         return value

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
-from otel_mlperf.agent.delivery.tracker_rows import rows_of, spoken
+from otel_mlperf.agent.delivery.tracker_rows import json_safe_number, rows_of
 from otel_mlperf.agent.delivery.tracker_tags import curve_of, rank_of
 from otel_mlperf.errors import StoreError
 from otel_mlperf.findings.finding_table import RULES
@@ -29,7 +29,7 @@ from otel_mlperf.whole_file import write_whole
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from otel_mlperf.agent.delivery.destination import Batch, Site, Verdict
+    from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Verdict
     from otel_mlperf.agent.delivery.tracker_rows import Named
     from otel_mlperf.agent.model.scalar_item import ScalarItem
     from otel_mlperf.run_file import RunFile
@@ -46,7 +46,7 @@ class TrackioDestination(Destination):
 
     name = TRACKIO
 
-    def __init__(self, site: Site, folder: Path) -> None:
+    def __init__(self, site: DestinationContext, folder: Path) -> None:
         self._run_folder, self._host, self._folder = site.run_folder, site.host, folder
         self.signals = ("scalars", "reports") if site.options.tracker_report else ("scalars",)
         self._project = site.options.environ.get("TRACKIO_PROJECT", "").strip()
@@ -150,7 +150,7 @@ def _config(facts: RunFile) -> dict[str, Any]:
 
 
 def _spoken(values: Mapping[str, float]) -> dict[str, float | str]:
-    return {name: spoken(value) for name, value in values.items()}
+    return {name: json_safe_number(value) for name, value in values.items()}
 
 
 def _time(unix_ns: int) -> str:
@@ -168,6 +168,6 @@ def _put(path: Path, content: bytes) -> None:
     return None
 
 
-def make(site: Site) -> TrackioDestination:
+def make(site: DestinationContext) -> TrackioDestination:
     """Make the destination for trackio's folder, which its own variables name."""
     return TrackioDestination(site, Path(trackio_folder(site.options.environ)))

@@ -32,7 +32,7 @@ from otel_mlperf.whole_file import make_folder, read_regular, write_whole
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_mlperf.agent.delivery.destination import Batch, Signal, Site, Verdict
+    from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Signal, Verdict
     from otel_mlperf.run_file import RunFile
 
 _EXIT_CODES: Final = {"finished": 0, "failed": 1, "interrupted": 130, "killed": 137}
@@ -60,7 +60,7 @@ class WandbDestination(Destination):
 
     name = WANDB
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: DestinationContext) -> None:
         self._site = site
         self.signals = ("scalars", "reports") if site.options.tracker_report else ("scalars",)
         self._noted = site.run_folder / "agent" / site.host / f"{WANDB}.json"
@@ -220,6 +220,6 @@ def _size(path: Path) -> int:
         return 0
 
 
-def make(site: Site) -> WandbDestination:
+def make(site: DestinationContext) -> WandbDestination:
     """Make the destination for the file in the run folder."""
     return WandbDestination(site)

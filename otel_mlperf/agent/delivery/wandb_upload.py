@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _REST_S: Final = 60.0
-"""Wait between two starts if one fails; also the minimum time for the rest after the agent's end.
-
-"""
+"""Wait between two starts if one fails; also the minimum time for the rest after the agent."""
 _NICE: Final = 10
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.derivation.mark_task import MarkTask
     from otel_mlperf.agent.model.journal_state import JournalState, KeptStep, Root
-    from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.agent.model.kept_span import SampledSpan
     from otel_mlperf.journal.device_times import DeviceTimes, SectionTimes
     from otel_mlperf.journal.ring_scan import Rows
 
@@ -141,7 +141,7 @@ _PATIENCE: Final = 20
 _REMEMBERED: Final = 4096
 
 
-def will_be_told(rows: Rows, span: int) -> bool:
+def awaits_device_times(rows: Rows, span: int) -> bool:
     """Return whether the rows include the step's own row, and its GPU time is still to come."""
     own = rows["span"] == span
     return bool((rows["flags"][own] & Flag.ON_DEVICE).any())
@@ -156,7 +156,7 @@ def note_place(task: MarkTask, span: int, path: str, *, beside: bool) -> None:
 
 
 def take_gpu_times(
-    task: MarkTask, spans_of: Callable[[MarkTask, int, KeptStep], list[Kept]]
+    task: MarkTask, spans_of: Callable[[MarkTask, int, KeptStep], list[SampledSpan]]
 ) -> None:
     """Add up the reported GPU times, and release the spans that have waited for them.
 

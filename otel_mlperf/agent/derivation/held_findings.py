@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.agent.model.events import Mark, WarningHeld
     from otel_mlperf.agent.model.journal_state import JournalState
-    from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.agent.model.kept_span import SampledSpan
 
 _RULES: Final = {rule.id: rule for rule in RULES}
 _SPAN: Final = -3
@@ -28,7 +28,7 @@ _OVER_NS: Final = 30 * 10**9
 """A finding has ended this long after it was last seen to hold, as everywhere else."""
 
 
-def begin_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, Kept] | None:
+def begin_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, SampledSpan] | None:
     """Store that a finding holds; return its span if it did not hold before.
 
     A finding of the node is in the trace of the node's first rank.

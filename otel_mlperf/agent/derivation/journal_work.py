@@ -12,8 +12,8 @@ from otel_mlperf import names
 from otel_mlperf.agent.derivation.added_up import add_outside, add_rest
 from otel_mlperf.agent.derivation.gpu_times import take_gpu_times
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG, remember_ended
-from otel_mlperf.agent.derivation.outside_work import work_out_outside
-from otel_mlperf.agent.derivation.step_work import spans_of_step, work_out_steps
+from otel_mlperf.agent.derivation.outside_work import derive_outside
+from otel_mlperf.agent.derivation.step_work import derive_steps, spans_of_step
 from otel_mlperf.journal.layout import Flag, signed
 from otel_mlperf.otlp.span_content import MOST_MARKS
 
@@ -36,7 +36,7 @@ def work_out(task: MarkTask) -> MarkOutcome:
     _add_marks(task)
     _note_end(task)
     # Steps first, because they cover part of the sections around them.
-    work_out_outside(task, work_out_steps(task))
+    derive_outside(task, derive_steps(task))
     take_gpu_times(task, spans_of_step)
     if task.journal.left:
         add_rest(task)

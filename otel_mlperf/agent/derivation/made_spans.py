@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.kept_span import Kept, made_id
+from otel_mlperf.agent.model.kept_span import SampledSpan, made_id
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _TRACK: Final = 0
 _THREAD: Final = ["track", _TRACK, -1, "devices", False]
 
 
-def segment_spans(journal: JournalState, now_ns: int) -> list[Kept]:
+def segment_spans(journal: JournalState, now_ns: int) -> list[SampledSpan]:
     """Return the segments that are due at ``now_ns`` (monotonic)."""
     if journal.left:
         return []
@@ -52,8 +52,8 @@ def segment_spans(journal: JournalState, now_ns: int) -> list[Kept]:
 
 def _segment(
     journal: JournalState, span: int, start: int, k: int, root: int, name: int, track: int
-) -> Kept:
-    return Kept(
+) -> SampledSpan:
+    return SampledSpan(
         journal=journal,
         span=made_id(f"{span:x}/{k}"),
         parent=span,
@@ -69,7 +69,7 @@ def _segment(
     )
 
 
-def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Kept]]:
+def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, SampledSpan]]:
     """Return spans of devices that were lost, or answer again, since the previous reading.
 
     For a device that no rank uses they are in the trace of the node's first rank.
@@ -97,7 +97,7 @@ def first_rank(state: AgentState) -> JournalState | None:
     return min(own, key=lambda journal: journal.meta.rank, default=None)
 
 
-def _device_span(journal: JournalState, reading: SensorReading, unix_ns: int) -> Kept:
+def _device_span(journal: JournalState, reading: SensorReading, unix_ns: int) -> SampledSpan:
     number = -1 if reading.text else -2
     text = f"{reading.labels[names.HW_ID]}/{number}/{unix_ns}"
     payload: dict[str, Any] = {"a": dict(reading.labels)}
@@ -114,7 +114,7 @@ def moment_span(
     text: str,
     unix_ns: int,
     payload: dict[str, Any],
-) -> Kept:
+) -> SampledSpan:
     """Return a span without length below the run's own; ``text`` makes its id unique in the run.
 
     ``number`` is the negative number of the name.
@@ -125,7 +125,7 @@ def moment_span(
     journal.tracks[_TRACK] = _THREAD
     meta = journal.meta
     at_ns = max(meta.monotonic_ns, unix_ns - meta.shift_ns)
-    return Kept(
+    return SampledSpan(
         journal=journal,
         span=made_id(f"{meta.run_span:x}/{text}"),
         parent=meta.run_span,

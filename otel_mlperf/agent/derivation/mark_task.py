@@ -12,7 +12,7 @@ from otel_mlperf.otlp.span_limits import NO_LIMITS, SpanLimits
 if TYPE_CHECKING:
     from otel_mlperf.agent.model.agent_state import RankState
     from otel_mlperf.agent.model.journal_state import JournalState
-    from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.agent.model.kept_span import SampledSpan
     from otel_mlperf.agent.model.sampling import Policy
     from otel_mlperf.agent.model.table_rows import TableRows
 
@@ -23,7 +23,7 @@ class MarkOutcome:
     def __init__(self, created: int = 0, failed: int = 0, damaged: int = 0) -> None:
         self.created, self.failed, self.damaged = created, failed, damaged
         self.unselected = self.rolled_up = 0
-        self.kept: list[Kept] = []
+        self.kept: list[SampledSpan] = []
         self.steps: list[dict[str, Any]] = []
         """Rows that were added to table ``steps``; ``values`` has those of table ``values``."""
         self.values: list[dict[str, Any]] = []

@@ -18,7 +18,7 @@ from otel_mlperf.agent.derivation.outside_sections import OutsideSection, Outsid
 from otel_mlperf.agent.derivation.rollup import within_budget
 from otel_mlperf.agent.derivation.section_durations import CallPlace, add_calls
 from otel_mlperf.agent.derivation.section_uses import UsePlace, add_use, uses_by_row
-from otel_mlperf.agent.model.kept_span import Kept
+from otel_mlperf.agent.model.kept_span import SampledSpan
 from otel_mlperf.agent.model.sampling import INTERRUPTED, PART, reason_to_keep
 from otel_mlperf.agent.model.table_rows import SectionRow
 
@@ -104,15 +104,15 @@ def _reason(task: MarkTask, section: OutsideSection, name: str, category: str) -
     return reason or (PART if section.span in task.journal.forced else None)
 
 
-def _kept(task: MarkTask, section: OutsideSection, reason: str) -> Kept:
+def _kept(task: MarkTask, section: OutsideSection, reason: str) -> SampledSpan:
     kept = _span(task, section, reason)
     if section.span == task.journal.meta.run_span:
         kept.marks, kept.marks_left_out = sorted(task.rank.marks), task.rank.marks_left_out
     return kept
 
 
-def _span(task: MarkTask, section: OutsideSection, reason: str) -> Kept:
-    return Kept(
+def _span(task: MarkTask, section: OutsideSection, reason: str) -> SampledSpan:
+    return SampledSpan(
         journal=task.journal,
         span=section.span,
         parent=section.parent if section.parent != section.span else 0,
@@ -129,7 +129,7 @@ def _span(task: MarkTask, section: OutsideSection, reason: str) -> Kept:
     )
 
 
-def work_out_outside(task: MarkTask, steps: list[EndedStepFacts]) -> None:
+def derive_outside(task: MarkTask, steps: list[EndedStepFacts]) -> None:
     """Derive the rows of no step; ``steps`` have covered what is around them."""
     outside = OutsideSections(task.journal, task.batch.outside)
     sections = outside.sections(steps)

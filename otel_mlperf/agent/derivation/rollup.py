@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
-from otel_mlperf.agent.model.kept_span import Kept, made_id
+from otel_mlperf.agent.model.kept_span import SampledSpan, made_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def within_budget(spans: Sequence[Kept], budget: int) -> list[Kept]:
+def within_budget(spans: Sequence[SampledSpan], budget: int) -> list[SampledSpan]:
     """Return ``spans`` of one trace and rank, at most about ``budget``, roll-ups included."""
     if len(spans) <= budget:
         return list(spans)
@@ -25,7 +25,7 @@ def within_budget(spans: Sequence[Kept], budget: int) -> list[Kept]:
     kept = _longest(spans, budget)
     parents = {span.span: span.parent for span in spans if span.span not in kept}
     nearest: dict[int, int] = {}
-    groups: dict[tuple[int, int], list[Kept]] = {}
+    groups: dict[tuple[int, int], list[SampledSpan]] = {}
     for span in spans:
         if span.span not in kept:
             # The nearest kept span: a roll-up under a span that is not sent would be an orphan.
@@ -48,7 +48,7 @@ def _nearest_kept(above: int, parents: dict[int, int], nearest: dict[int, int]) 
     return found
 
 
-def _longest(spans: Sequence[Kept], budget: int) -> set[int]:
+def _longest(spans: Sequence[SampledSpan], budget: int) -> set[int]:
     """Return ids of the longest spans whose parents are kept too, within half of the budget."""
     by_id = {span.span: span for span in spans}
     kept: set[int] = set()
@@ -67,10 +67,10 @@ def _longest(spans: Sequence[Kept], budget: int) -> set[int]:
     return kept
 
 
-def _roll_up(above: int, members: list[Kept]) -> Kept:
+def _roll_up(above: int, members: list[SampledSpan]) -> SampledSpan:
     first = min(members, key=lambda m: m.start)
     spent = [m.end - m.start for m in members]
-    return Kept(
+    return SampledSpan(
         journal=first.journal,
         # Not by parent and name alone, because late rows are rolled up once more.
         span=made_id(f"{above:x}/{first.name}/{first.span:x}"),

@@ -15,14 +15,14 @@ from otel_mlperf.agent.derivation.ended_steps import (
     sections_by_name,
     step_row,
 )
-from otel_mlperf.agent.derivation.gpu_times import will_be_told
+from otel_mlperf.agent.derivation.gpu_times import awaits_device_times
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG
 from otel_mlperf.agent.derivation.pauses import rows_by_section
 from otel_mlperf.agent.derivation.rollup import within_budget
 from otel_mlperf.agent.derivation.section_durations import CallPlace, add_calls
 from otel_mlperf.agent.derivation.section_uses import UsePlace, add_use, uses_by_row
 from otel_mlperf.agent.model.journal_state import KeptStep, RecentStep
-from otel_mlperf.agent.model.kept_span import Kept
+from otel_mlperf.agent.model.kept_span import SampledSpan
 from otel_mlperf.agent.model.sampling import INTERRUPTED, reason_to_keep
 from otel_mlperf.journal.layout import Flag
 from otel_mlperf.journal.ring_scan import ROW_TYPE
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _LIMIT: Final = 1 << 63
 
 
-def work_out_steps(task: MarkTask) -> list[EndedStepFacts]:
+def derive_steps(task: MarkTask) -> list[EndedStepFacts]:
     """Derive the rows of ended steps; return the steps that ended by themselves."""
     rows, journal = task.batch.steps, task.journal
     if not len(rows):
@@ -221,13 +221,13 @@ def _keep(task: MarkTask, rows: Rows, root: Root, span: int) -> None:
         return
     told = {row: payload for row in rows["span"].tolist() if (payload := task.batch.payload(row))}
     step = KeptStep(root, reason, rows.tobytes(), told)
-    if will_be_told(rows, span):
+    if awaits_device_times(rows, span):
         task.journal.untold[span] = step
     else:
         task.outcome.kept += spans_of_step(task, span, step)
 
 
-def spans_of_step(task: MarkTask, span: int, step: KeptStep) -> list[Kept]:
+def spans_of_step(task: MarkTask, span: int, step: KeptStep) -> list[SampledSpan]:
     """Return the spans of a sampled step that are sent, within its budget; count the others."""
     root, reason, meta = step.root, step.reason, task.journal.meta
     rows = np.frombuffer(step.rows, ROW_TYPE)
@@ -246,10 +246,10 @@ def spans_of_step(task: MarkTask, span: int, step: KeptStep) -> list[Kept]:
     return final
 
 
-def _kept(task: MarkTask, row: Any, step: KeptStep) -> Kept:
+def _kept(task: MarkTask, row: Any, step: KeptStep) -> SampledSpan:
     flags, span, root = int(row["flags"]), int(row["span"]), step.root
     payload = step.payloads.get(span, {})
-    return Kept(
+    return SampledSpan(
         journal=task.journal,
         span=span,
         parent=int(row["parent"]),

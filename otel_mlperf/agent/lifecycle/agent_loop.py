@@ -217,7 +217,7 @@ class Agent:
         self._processor.settle()
         self.flush(time.time_ns())
         with contextlib.suppress(OSError, StoreError):  # readers see everything in any case
-            self._store.unite()
+            self._store.merge_all()
         self._let_go()
 
     def _stop(self) -> None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.delivery.destination import Destination
     from otel_mlperf.agent.delivery.outbox import Outbox
     from otel_mlperf.agent.model.agent_options import Options
-    from otel_mlperf.agent.model.kept_span import Kept
+    from otel_mlperf.agent.model.kept_span import SampledSpan
     from otel_mlperf.agent.model.table_rows import TableRows
 
 _log = logging.getLogger("otel_mlperf.agent")
@@ -159,7 +159,7 @@ class EventProcessor:
             journal = state.journals[name]
             journal.open, journal.cells, journal.words = seen.open, seen.cells, seen.words
             journal.alive_ns = max(journal.alive_ns, seen.alive_ns)
-        kept: dict[str, list[Kept]] = {}
+        kept: dict[str, list[SampledSpan]] = {}
         for journal in state.journals.values():
             rank = self._state.rank_of(journal)
             kept.setdefault(rank.instance, []).extend(self._work(journal, rank, mark))
@@ -175,7 +175,7 @@ class EventProcessor:
         for name in [n for n, journal in state.journals.items() if journal.left]:
             self._remove(name)
 
-    def _work(self, journal: JournalState, rank: RankState, mark: Mark) -> list[Kept]:
+    def _work(self, journal: JournalState, rank: RankState, mark: Mark) -> list[SampledSpan]:
         outcome = self._worked_out(journal, rank)
         # No word if its value is impossible. It may be less than before: the process reported the
         # number again.
@@ -242,7 +242,7 @@ class EventProcessor:
                     self._scalars.read(meta, reading, read.unix_ns)
         self._keep_moments(device_spans(state, read))
 
-    def _keep_moments(self, moments: Sequence[tuple[JournalState, Kept]]) -> None:
+    def _keep_moments(self, moments: Sequence[tuple[JournalState, SampledSpan]]) -> None:
         for journal, span in moments:
             self.accounts.measured(MarkOutcome(created=1), 0)
             self.emitter.keep(self._state.rank_of(journal), [span])

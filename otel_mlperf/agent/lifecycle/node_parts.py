@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_mlperf.agent.delivery.destination import Destination, Site
+from otel_mlperf.agent.delivery.destination import Destination, DestinationContext
 from otel_mlperf.agent.delivery.destination_list import Withheld, make_destinations
 from otel_mlperf.agent.delivery.outbox import Outbox
 from otel_mlperf.agent.delivery.sender import Sender
@@ -66,7 +66,7 @@ def make_node_parts(
     outbox = Outbox(folder / "requests", options.outbox_bytes)
     outbox.load(state.request, state.pending)
     rows = TableRows()
-    site = Site(run_folder, folder.name, options, rows, state.seen_ranks)
+    site = DestinationContext(run_folder, folder.name, options, rows, state.seen_ranks)
     destinations = make_destinations(site)
     windows = WindowQueue(run_folder, folder, options)
     processor = EventProcessor(state, rows, options, outbox, destinations, windows.results)

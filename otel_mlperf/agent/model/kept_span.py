@@ -18,7 +18,7 @@ _HAS_REMOTE: Final = 0x100
 
 
 @dataclass(slots=True)
-class Kept:
+class SampledSpan:
     """Sampled span that is sent to the store and to the server; times are monotonic."""
 
     journal: JournalState

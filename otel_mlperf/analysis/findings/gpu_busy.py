@@ -87,7 +87,7 @@ def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
     )
 
 
-def most_to_win(numbers: RunNumbers) -> float:
+def max_possible_gain(numbers: RunNumbers) -> float:
     """Return the maximum share of a step that host changes can save: the GPU's idle share.
 
     It is 1.0 if the idle share is unknown, if no GPU is used, and for several ranks: the kernel of

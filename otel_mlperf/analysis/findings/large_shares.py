@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.gpu_busy import most_to_win
+from otel_mlperf.analysis.findings.gpu_busy import max_possible_gain
 from otel_mlperf.analysis.findings.line_causes import cause_of
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.sampled_lines import find_copying_lines, find_sampled_lines
@@ -101,7 +101,7 @@ def _checkpoints(saved: float, numbers: RunNumbers) -> list[Finding]:
 
 def _beside_gpu(found: list[Finding], numbers: RunNumbers) -> list[Finding]:
     """Return the findings for which the GPU idles enough, with gains capped by its idle time."""
-    most = most_to_win(numbers)
+    most = max_possible_gain(numbers)
     return [
         replace(one, gain=one.gain and _at_most(one.gain, most))
         for one in found

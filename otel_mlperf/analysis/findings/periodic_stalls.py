@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.gpu_busy import most_to_win
+from otel_mlperf.analysis.findings.gpu_busy import max_possible_gain
 from otel_mlperf.analysis.findings.line_causes import cause_of
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
@@ -172,7 +172,7 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
     stalled_ns = float((series.durations_ns[stalls] - usual).sum())
     made_up_ns = _made_up_ns(series, comb) if numbers.uses_gpu else 0.0
     all_ns = float(series.durations_ns.sum())
-    share = min(max(0.0, stalled_ns - made_up_ns) / all_ns, most_to_win(numbers))
+    share = min(max(0.0, stalled_ns - made_up_ns) / all_ns, max_possible_gain(numbers))
     section, is_elsewhere = _longer_section(numbers, series, stalls)
     is_small = share < _GRAVE
     if stall < _LONG * usual or not row.holds(share):

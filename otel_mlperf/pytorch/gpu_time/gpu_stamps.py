@@ -28,7 +28,7 @@ from otel_mlperf.pytorch.gpu_time.device_clock import (
     Stamp,
     bounds_of,
 )
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.sections.section_context import root_of
 
@@ -307,5 +307,5 @@ class GpuStamps:
         self._open.clear()
         self._whole.clear()
         self._count("error")
-        say_once("GPU time of sections is not measured any more: %s: %s",
-                 type(error).__name__, error)  # fmt: skip
+        warn_once("GPU time of sections is not measured any more: %s: %s",
+                  type(error).__name__, error)  # fmt: skip

@@ -14,7 +14,7 @@ from otel_mlperf import names
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.pytorch.loop.weave import weave
 from otel_mlperf.recorder.api.span import active
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -100,7 +100,7 @@ def watch_compilation(dynamo: ModuleType) -> None:
             weave(dynamo.reset, _watch, _GATE)
     except Exception as error:  # noqa: BLE001 - a torch that is built otherwise compiles all the same
         raise_foreign(error)
-        say_once("compilation by this torch cannot be seen from outside: %s", error)
+        warn_once("compilation by this torch cannot be seen from outside: %s", error)
 
 
 def _attributes(about: Any = None, *_: object) -> dict[str, str]:

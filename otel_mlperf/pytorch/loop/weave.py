@@ -15,7 +15,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_mlperf.foreign_errors import raise_foreign
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,7 +93,7 @@ def see(what: str, put: Callable[[], object]) -> None:
         put()
     except Exception as error:  # noqa: BLE001 - a torch that is built otherwise trains all the same
         raise_foreign(error)
-        say_once("%s of this torch cannot be seen from outside: %s", what, error)
+        warn_once("%s of this torch cannot be seen from outside: %s", what, error)
 
 
 def _in_class(tree: ast.Module) -> ast.Module:

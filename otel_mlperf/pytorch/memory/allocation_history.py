@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.pytorch.memory.allocator import loaded_torch
 from otel_mlperf.recorder.api.start import at_begin
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,8 +53,8 @@ class AllocationHistory:
         except Exception as error:
             if is_foreign(error):
                 raise
-            say_once("the history of CUDA memory is not kept: %s: %s",
-                     type(error).__name__, error)  # fmt: skip
+            warn_once("the history of CUDA memory is not kept: %s: %s",
+                      type(error).__name__, error)  # fmt: skip
 
     def finish(self) -> None:
         """Disable the history if it was enabled here."""

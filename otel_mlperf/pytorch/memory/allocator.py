@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign, raise_foreign
 from otel_mlperf.recorder.api.start import at_begin
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 from otel_mlperf.recorder.core.used_so_far import PeakSinceStart
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ class Allocator:
             if is_foreign(error):
                 raise
             self._is_broken = True  # a version of torch that behaves differently
-            say_once("memory of the CUDA allocator is not read: %s: %s",
-                     type(error).__name__, error)  # fmt: skip
+            warn_once("memory of the CUDA allocator is not read: %s: %s",
+                      type(error).__name__, error)  # fmt: skip
 
     def finish(self) -> None:
         """Read the accounts a last time."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.recorder.api.start import at_begin
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class MpsMemory:
             if is_foreign(error):
                 raise
             self._is_broken = True  # a version of torch that behaves differently
-            say_once("memory of MPS is not read: %s: %s", type(error).__name__, error)
+            warn_once("memory of MPS is not read: %s: %s", type(error).__name__, error)
 
     def _set(self, metric: names.Metric, size: int) -> None:
         self._cells.set(metric.name, metric.unit, size)

@@ -26,7 +26,7 @@ from otel_mlperf.pytorch.operations.flop_count import (
 from otel_mlperf.pytorch.operations.module_twin import unwrapped
 from otel_mlperf.recorder.api import start
 from otel_mlperf.recorder.api.span import active
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 
 if TYPE_CHECKING:
     from otel_mlperf.pytorch.operations.flop_count import Flops, ModelCall
@@ -159,7 +159,7 @@ class ModelWork:
         recorder.stepping.busy_ns = time.monotonic_ns()
 
     def _say(self, error: UncountableError) -> None:
-        say_once("operations of %s are not known: %s", self.name, error)
+        warn_once("operations of %s are not known: %s", self.name, error)
 
     def __repr__(self) -> str:
         return f"<ModelWork {self.name} {self.parameters:,} parameters>"

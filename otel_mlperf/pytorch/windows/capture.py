@@ -19,7 +19,7 @@ from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.pytorch.windows import profiler_lock
 from otel_mlperf.pytorch.windows.process_memory import Heap, WindowGrowth, resident_bytes
 from otel_mlperf.pytorch.windows.trace_file import has_begun, has_device_events, write_trace
-from otel_mlperf.recorder.core.faults import internal_error, log, say_once
+from otel_mlperf.recorder.core.faults import internal_error, log, warn_once
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.lifecycle.clocks import read_clocks
@@ -140,8 +140,8 @@ class Capture:
         """Prepare the profiler; return the reason if that fails, else None."""
         self._thread, self._resident = get_ident(), resident_bytes()
         if WindowGrowth.bytes > _GROWTH_BYTES:
-            say_once("profiler windows have made the process grow by %d MiB: no more of them",
-                     WindowGrowth.bytes >> 20)  # fmt: skip
+            warn_once("profiler windows have made the process grow by %d MiB: no more of them",
+                      WindowGrowth.bytes >> 20)  # fmt: skip
             return "memory"
         with self._section(names.SPAN_PROFILER_START):
             try:
@@ -154,15 +154,15 @@ class Capture:
         try:
             profiler = importlib.import_module("torch.profiler")
         except ImportError as error:
-            say_once("torch cannot be imported (%s): nothing is profiled", error)
+            warn_once("torch cannot be imported (%s): nothing is profiled", error)
             return "no_torch"
         profiler_lock.install()
         if detect_crashing_graphs():
-            say_once("CUDA graphs crash under a profiler with CUDA before 12.6: nothing is "
-                     "profiled")  # fmt: skip
+            warn_once("CUDA graphs crash under a profiler with CUDA before 12.6: nothing is "
+                      "profiled")  # fmt: skip
             return "cuda_graphs"
         if not profiler_lock.claim(self):
-            say_once("another profiler is running in this process: a window is left out")
+            warn_once("another profiler is running in this process: a window is left out")
             return "busy"
         kinds, self.activities, self.problem = choose_activities(self._schedule.activities)
         if self.problem:
@@ -241,7 +241,7 @@ class Capture:
         if not was_recording:
             return None
         if self.is_lost or not has_begun(profiler.profiler.kineto_results):
-            say_once("another profiler has taken over a window: it is lost")
+            warn_once("another profiler has taken over a window: it is lost")
             return None
         path = write_trace(profiler.export_chrome_trace, folder, name)
         if len(self.activities) > 1 and not has_device_events(path):
@@ -250,7 +250,7 @@ class Capture:
 
     def _note(self, problem: str) -> None:
         self.problem = "; ".join(filter(None, (self.problem, problem)))
-        say_once(problem)
+        warn_once(problem)
 
     def _stop(self) -> None:
         profiler = self._profiler
@@ -265,7 +265,7 @@ class Capture:
         if is_foreign(error):
             self._let_go()
             raise error
-        say_once("a profiler window is lost: %s: %s", type(error).__name__, error)
+        warn_once("a profiler window is lost: %s: %s", type(error).__name__, error)
         self._let_go()
 
     @at_once

@@ -13,7 +13,7 @@ from otel_mlperf.load_config import load_config
 from otel_mlperf.profile_schedule import parse_schedule
 from otel_mlperf.pytorch.windows.run_windows import windows_of
 from otel_mlperf.recorder.api.span import active
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.core.interrupts import at_once
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class BlockProfiling(Profiling):
         from otel_mlperf.pytorch.windows.window_end import count_skipped
 
         if self._capture is not None:
-            say_once("torch_profile(): it was started before, and goes on")
+            warn_once("torch_profile(): it was started before, and goes on")
             return
         self._pid, self._recorder = os.getpid(), active()
         self._capture = capture = Capture(self._schedule, self._recorder, self.stop)
@@ -186,7 +186,7 @@ class ScheduledProfiling(Profiling):
         recorder = active()
         windows = windows_of(recorder) if recorder is not None else None
         if recorder is None or windows is None:
-            say_once(_NO_RUN)
+            warn_once(_NO_RUN)
             return
         self._pid = os.getpid()
         self._windows, self._plan = windows, WindowPlan(recorder, self._schedule)

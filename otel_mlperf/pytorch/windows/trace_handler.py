@@ -14,7 +14,7 @@ from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.load_config import load_config
 from otel_mlperf.recorder.api.span import active
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,7 +78,7 @@ def trace_handler(also: Callable[[Any], object] | None = None) -> Callable[[Any]
 def _say(what: str, error: Exception) -> None:
     if is_foreign(error):
         raise error
-    say_once(f"{what}: %s: %s", type(error).__name__, error)
+    warn_once(f"{what}: %s: %s", type(error).__name__, error)
 
 
 def _tell(is_recording: bool) -> None:

@@ -9,7 +9,7 @@ from otel_mlperf import ids, names
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
 from otel_mlperf.pytorch.windows.trace_file import folder_of, name_of, next_number
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +80,7 @@ def end_window(
             describe(recorder, trace, number, facts)
         except OSError as error:
             raise_foreign(error)
-            say_once("a profiler window stays where it is (%s): %s", trace, error)
+            warn_once("a profiler window stays where it is (%s): %s", trace, error)
     if trace is not None:
         _count(recorder, names.PROFILE_WINDOWS)
     return WindowEnd(trace, number, reason)

@@ -13,7 +13,7 @@ from otel_mlperf.journal.window_control import Answer
 from otel_mlperf.pytorch.windows.capture import Capture
 from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
 from otel_mlperf.pytorch.windows.window_end import count_skipped, drop_window, end_window
-from otel_mlperf.recorder.core.faults import log, say_once
+from otel_mlperf.recorder.core.faults import log, warn_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class WindowPlan:
 
     def _prepare(self) -> None:
         if "torch" not in sys.modules:
-            say_once("the program has not imported torch: there is nothing to profile")
+            warn_once("the program has not imported torch: there is nothing to profile")
             self._skip("no_torch")
             return
         capture = Capture(self._schedule, self._recorder, lambda: self.finish(is_cut=True))

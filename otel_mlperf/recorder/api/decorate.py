@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
-from otel_mlperf.recorder.core.faults import say_once, try_again
+from otel_mlperf.recorder.core.faults import try_again, warn_once
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.turns import MANY
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext
@@ -47,7 +47,7 @@ def decorate(handle: Recordable, function: Any, wrap_function: Callable[[Any, An
     if isinstance(function, staticmethod | classmethod):
         return type(function)(decorate(handle, function.__func__, wrap_function))
     if inspect.isclass(function) or not callable(function):
-        say_once("span() decorates functions; %r is left as it is", function)
+        warn_once("span() decorates functions; %r is left as it is", function)
         return function
     name = handle.name
     if name is None:

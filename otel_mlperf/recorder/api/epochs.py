@@ -8,7 +8,7 @@ from otel_mlperf import names
 from otel_mlperf.recorder.api.block import Invisible
 from otel_mlperf.recorder.api.span import active, is_compiling
 from otel_mlperf.recorder.core import recording
-from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
+from otel_mlperf.recorder.core.faults import internal_error, try_again, warn_once
 from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
 from otel_mlperf.recorder.core.program_callbacks import PHASE
 from otel_mlperf.recorder.sections.section_context import extra_of
@@ -313,7 +313,7 @@ class Phase(_Frame):
 
             close = difflib.get_close_matches(str(self._name), names.PHASES, 1)
             hint = f": did you mean {close[0]!r}?" if close else f"; its steps count as {phase}"
-            say_once(f"phase({self._name!r}) is none of {', '.join(names.PHASES)}{hint}")
+            warn_once(f"phase({self._name!r}) is none of {', '.join(names.PHASES)}{hint}")
         before = recorder.registry.phase
         opened = None
         try:

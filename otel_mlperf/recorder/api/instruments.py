@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from otel_mlperf import names
 from otel_mlperf.recorder.core.attribute_values import UNNAMED, safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.instruments.cells import Labels, content_of
 from otel_mlperf.recorder.instruments.instrument_series import (
     HUGE,
@@ -254,7 +254,7 @@ _instruments: dict[str, Any] = {}
 def _instrument(kind: type[_Made], name: Any, unit: Any) -> _Made:
     text = safe_name_text(name)
     if text == UNNAMED:
-        say_once(f"{kind.kind}(): a name is expected; without one it counts as '{UNNAMED}'")
+        warn_once(f"{kind.kind}(): a name is expected; without one it counts as '{UNNAMED}'")
     return one_of(_instruments, kind, text, unit)
 
 
@@ -274,18 +274,18 @@ def one_of(instruments: dict[str, Any], kind: type[Kind], text: str, unit: Any, 
     make: Any = kind
     word = safe_name_text(unit) if unit else ""
     if text not in instruments and len(instruments) >= _MOST_INSTRUMENTS:
-        say_once(_TOO_MANY, _MOST_INSTRUMENTS, names.OTHER)
+        warn_once(_TOO_MANY, _MOST_INSTRUMENTS, names.OTHER)
         text, word = names.OTHER, ""
     instrument = instruments.get(text) or instruments.setdefault(text, make(text, word, *more))
     if not isinstance(instrument, kind):
         other = f"{text}.{make.kind}"
-        say_once(
+        warn_once(
             "%s is a %s already; the %s is published as %s", text, instrument.kind, make.kind, other
         )
         again = instruments.get(other)
         instrument = again if isinstance(again, kind) else make(other, word, *more)
         instruments[other] = instrument
     if instrument.unit != word:
-        say_once(f"{text} counts in '{instrument.unit}' already; the unit '{word}' is left out")
+        warn_once(f"{text} counts in '{instrument.unit}' already; the unit '{word}' is left out")
     found: Kind = instrument
     return found

@@ -10,7 +10,7 @@ from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.layout import Flag
 from otel_mlperf.recorder.api.memory import memory
 from otel_mlperf.recorder.api.span import active, is_compiling
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.sections.section_context import extra_of
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def memory_growth(since: MemoryPoint) -> MemoryGrowth:
 def _is_point(given: Any) -> bool:
     is_one = isinstance(given, MemoryPoint)
     if not is_one:
-        say_once("memory_growth(%s): a memory_point() is expected", type(given).__name__)
+        warn_once("memory_growth(%s): a memory_point() is expected", type(given).__name__)
     return is_one
 
 
@@ -257,7 +257,7 @@ def _keep(growth: MemoryGrowth, recorder: Recorder) -> None:
     kept: dict[type, Any] = recorder.kept
     number = kept[MemoryPoint] = kept.get(MemoryPoint, 0) + 1
     if number > _MOST_KEPT:
-        say_once(
+        warn_once(
             "memory_growth(): the first %s of a process are kept in the run folder", _MOST_KEPT
         )
         return
@@ -265,4 +265,4 @@ def _keep(growth: MemoryGrowth, recorder: Recorder) -> None:
         append_growth(recorder.meta.run_folder, recorder.meta.pid, growth)
     except OSError as error:
         raise_foreign(error)
-        say_once("what memory_growth() told is not kept: %s", error)
+        warn_once("what memory_growth() told is not kept: %s", error)

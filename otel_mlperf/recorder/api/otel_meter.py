@@ -22,7 +22,7 @@ from otel_mlperf.recorder.api.otel_observed import (
     ObservedUpDownCounter,
 )
 from otel_mlperf.recorder.core.attribute_values import UNNAMED, safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.instruments.cells import content_of
 from otel_mlperf.recorder.instruments.instrument_series import LabelSets
 from otel_mlperf.recorder.instruments.series_methods import (
@@ -186,10 +186,10 @@ def _section_of(context: Any) -> Any:
 def _made(kind: type[Any], name: Any, unit: Any, scope: Labels) -> Any:
     text = safe_name_text(name)
     if text == UNNAMED:
-        say_once(f"a {kind.kind} of OpenTelemetry without a name counts as '{UNNAMED}'")
+        warn_once(f"a {kind.kind} of OpenTelemetry without a name counts as '{UNNAMED}'")
     if text in _OWN or text.startswith(_OURS):
-        say_once(f"the {kind.kind} {text} has the name of another metric here: it is published as "
-                 f"{names.user_metric(text)}")  # fmt: skip
+        warn_once(f"the {kind.kind} {text} has the name of another metric here: it is published as "
+                  f"{names.user_metric(text)}")  # fmt: skip
         text = names.user_metric(text)
     return one_of(_instruments, kind, text, unit, scope)
 

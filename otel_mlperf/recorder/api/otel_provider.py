@@ -15,7 +15,7 @@ from otel_mlperf.declared_config import PROPAGATORS, VARIABLES, declare
 from otel_mlperf.recorder.api.otel_meter import JournalMeterProvider
 from otel_mlperf.recorder.api.otel_observed import watch
 from otel_mlperf.recorder.api.otel_tracer import JournalTracerProvider
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,8 +40,8 @@ def _is_free(provider: Any, ours: type[Any], kind: str, what: str) -> bool:
     if type(provider).__name__ in _NOBODYS:
         return True
     if not isinstance(provider, ours):
-        say_once(f"provider='install': the application has a {kind} provider already; it is left "
-                 f"alone, and {what} of other libraries go there")  # fmt: skip
+        warn_once(f"provider='install': the application has a {kind} provider already; it is left "
+                  f"alone, and {what} of other libraries go there")  # fmt: skip
     return False
 
 
@@ -60,6 +60,6 @@ def _install_propagators(environ: Mapping[str, str]) -> None:
     offered = {entry.name: entry for entry in entry_points(group="opentelemetry_propagator")}
     for name in names:
         if name not in offered and name != "none":
-            say_once(f"the propagator {name!r:.40} is not installed: it is left out")
+            warn_once(f"the propagator {name!r:.40} is not installed: it is left out")
     chosen = [offered[name].load()() for name in names if name in offered]
     propagate.set_global_textmap(CompositePropagator(chosen))

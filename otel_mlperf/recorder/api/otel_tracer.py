@@ -25,7 +25,7 @@ from opentelemetry.util._decorator import _agnosticcontextmanager
 from otel_mlperf import names
 from otel_mlperf.recorder.api.span import active, is_compiling
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.sections.section_context import CURRENT, Attributes
 from otel_mlperf.recorder.sections.section_span import SectionSpan, monotonic_time
 
@@ -142,7 +142,7 @@ class JournalTracer(Tracer):
                 extra.attributes = safe_attributes(attributes)
             else:
                 what = type(attributes).__name__
-                say_once(f"the span {text!r}: attributes are a {what}, left out")
+                warn_once(f"the span {text!r}: attributes are a {what}, left out")
         return section
 
 

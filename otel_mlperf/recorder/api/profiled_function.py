@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.recorder.core import recording
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 from otel_mlperf.recorder.sections.line_profile import LineProfile, why_no_lines
 from otel_mlperf.recorder.sections.profile_kinds import PROFILES
 from otel_mlperf.recorder.sections.section import Section
@@ -21,7 +21,7 @@ def known_profile(asked: Any) -> str:
     if asked is None:
         return ""
     if asked == LineProfile.kind and (why := why_no_lines()):
-        say_once("span(profile='lines') is recorded without: %s", why)
+        warn_once("span(profile='lines') is recorded without: %s", why)
         return ""
     if asked in PROFILES:
         if asked == "memory":
@@ -30,7 +30,7 @@ def known_profile(asked: Any) -> str:
             has_memray()  # loaded now rather than within the first call
         return str(asked)
     kinds = ", ".join(PROFILES)
-    say_once("span(profile=%.40r): it is one of %s; recorded without", asked, kinds)
+    warn_once("span(profile=%.40r): it is one of %s; recorded without", asked, kinds)
     return ""
 
 
@@ -38,12 +38,12 @@ def profile_for(function: Any, profile: str) -> str:
     """Return that kind if calls of a function can be profiled so; else empty, with a warning."""
     plain = getattr(function, "__func__", function)  # of a static or class method
     if profile and (inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)):
-        say_once("span(profile=) is for blocks, functions and coroutines; %r is a generator: it is "
-                 "recorded without", function)  # fmt: skip
+        warn_once("span(profile=) is for blocks, functions and coroutines; %r is a generator: "
+                  "it is recorded without", function)  # fmt: skip
         return ""
     if has_lines(profile) and not _is_plain_python(plain):
-        say_once("span(profile='lines') is for functions written in Python; %r is none: it is "
-                 "recorded without", function)  # fmt: skip
+        warn_once("span(profile='lines') is for functions written in Python; %r is none: it is "
+                  "recorded without", function)  # fmt: skip
         return ""
     return profile
 

@@ -8,7 +8,7 @@ from otel_mlperf import names
 from otel_mlperf.recorder.api.block import Invisible
 from otel_mlperf.recorder.api.span import active, is_compiling, while_idle
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.sections.section_context import Attributes
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _kind_attribute(kind: Any) -> Mapping[str, Any]:
     if kind == "internal":
         return {}
     if kind not in _KINDS:
-        say_once("request(): kind is %r, expected one of %s; 'server' is recorded", kind, _KINDS)
+        warn_once("request(): kind is %r, expected one of %s; 'server' is recorded", kind, _KINDS)
         return {names.SPAN_KIND: "server"}
     return {names.SPAN_KIND: kind}
 
@@ -97,6 +97,6 @@ def _bound(within_s: Any) -> Mapping[str, Any]:
     if within_s is None:
         return {}
     if isinstance(within_s, bool) or not isinstance(within_s, int | float) or not within_s > 0:
-        say_once("request(): within_s is %r, expected seconds; no bound is held", within_s)
+        warn_once("request(): within_s is %r, expected seconds; no bound is held", within_s)
         return {}
     return {names.SECTION_BOUND: float(within_s)}

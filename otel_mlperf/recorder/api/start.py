@@ -13,7 +13,7 @@ from otel_mlperf.load_config import load_config
 from otel_mlperf.portability import IS_WINDOWS
 from otel_mlperf.recorder.api.unrecorded import note_left_out, note_start
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
-from otel_mlperf.recorder.core.faults import log, say_once
+from otel_mlperf.recorder.core.faults import log, warn_once
 from otel_mlperf.recorder.lifecycle.run import Run
 from otel_mlperf.recorder.lifecycle.run_identity import (
     give_identity,
@@ -115,19 +115,19 @@ def _warn_or_raise(error: ConfigError | JournalError, *, is_raised: bool) -> Non
     """Warn why nothing is recorded; a folder that the environment names never ends a job."""
     if is_raised and isinstance(error, ConfigError):
         raise error
-    say_once("%s; nothing is recorded", error)
+    warn_once("%s; nothing is recorded", error)
 
 
 def _can_record() -> bool:
     """Return whether anything can be recorded here; if not, log why."""
     if IS_WINDOWS:
-        say_once("otel_mlperf records on Linux and macOS: on Windows nothing is recorded, and runs "
-                 "of other machines can be read")  # fmt: skip
+        warn_once("otel_mlperf records on Linux and macOS: on Windows nothing is recorded, "
+                  "and runs of other machines can be read")  # fmt: skip
         return False
     if in_subinterpreter():
         # Locks belong to a process: two recorders in one would mistake each other's for their own.
-        say_once("otel_mlperf records in a process's main interpreter only: nothing is recorded in "
-                 "this one")  # fmt: skip
+        warn_once("otel_mlperf records in a process's main interpreter only: nothing is recorded in "
+                  "this one")  # fmt: skip
         return False
     return True
 
@@ -184,8 +184,8 @@ def _take_over(
     assert run._taken_over is not None
     # A schedule of profiler windows may still be set: windows are planned at steps.
     if replace(settings, profile=run._recorder.config.profile) != run._recorder.config:
-        say_once("settings given to start() come too late under 'otel-mlperf run': "
-                 "set OTEL_MLPERF_* variables")  # fmt: skip
+        warn_once("settings given to start() come too late under 'otel-mlperf run': "
+                  "set OTEL_MLPERF_* variables")  # fmt: skip
     run._recorder.stepping.set_next_number(step)
     if run._recorder.meta.rank == 0:
         add_facts(run._recorder.meta.run_folder, params, tags)

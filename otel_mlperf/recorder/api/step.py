@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from otel_mlperf import names
 from otel_mlperf.recorder.api.block import Invisible
 from otel_mlperf.recorder.api.span import active, is_compiling, note_unrecorded
-from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
+from otel_mlperf.recorder.core.faults import internal_error, try_again, warn_once
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.scrub import is_failure
 from otel_mlperf.recorder.sections.slow_path import EXPECTED
@@ -72,7 +72,7 @@ class StepBlock:
                 return Invisible()
             step = recorder.stepping.begin(self._number)
             if step is None:
-                say_once(_NESTED)
+                warn_once(_NESTED)
                 section: SectionContext = recorder.sections.enter(self._name, names.OTHER)
             else:
                 section = step.section
@@ -161,7 +161,7 @@ def step(number: Any = None, /, *, samples: int | None = None, tokens: int | Non
     global _made
     # Not in a finalizer: the interpreter would drop what a signal handler raises there.
     if _made is not None and sys.getrefcount(_made) == _ONLY_HERE:
-        say_once(_UNENTERED)
+        warn_once(_UNENTERED)
     _made = StepBlock(number, samples, tokens)
     return _made
 
@@ -175,7 +175,7 @@ def mark_step(number: int | None = None) -> None:
     try:
         recorder = None if is_compiling() else active()
         if recorder is not None and not recorder.stepping.mark(number):
-            say_once("mark_step() inside a step of the same phase does nothing")
+            warn_once("mark_step() inside a step of the same phase does nothing")
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
 
@@ -200,7 +200,9 @@ def _joined(values: dict[str, Any], more: tuple[Any, ...]) -> dict[str, Any]:
             values = {**given, **values}
         else:
             # Its type alone: printing a tensor on a GPU would wait for it.
-            say_once(f"log(): values are given by name, loss=0.1; a {type(given).__name__} is none")
+            warn_once(
+                f"log(): values are given by name, loss=0.1; a {type(given).__name__} is none"
+            )
     return values
 
 

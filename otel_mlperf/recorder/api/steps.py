@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from otel_mlperf import names
 from otel_mlperf.recorder.api.span import active, is_compiling, note_unrecorded, span
-from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
+from otel_mlperf.recorder.core.faults import internal_error, try_again, warn_once
 from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.instruments.batch_padding import look_for_padding
@@ -153,7 +153,7 @@ class _Turns:
                 self._count = 0
                 self._step = recorder.stepping.begin()
                 if self._step is None:
-                    say_once("steps() inside a step of the same phase: the outer step counts")
+                    warn_once("steps() inside a step of the same phase: the outer step counts")
             if self._of.accumulate > 1 and self._step is not None:
                 number = {names.MICRO_STEP: self._count}
                 self._micro = recorder.sections.enter(names.SPAN_MICRO_STEP, names.OTHER, number)

@@ -15,7 +15,7 @@ from otel_mlperf.recorder.api.block import Invisible
 from otel_mlperf.recorder.api.memory import Memory, memory
 from otel_mlperf.recorder.api.span import active, is_compiling, span
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,7 @@ def timed(name: Any, /) -> Any:
 
 def _wrapped(name: str, function: Any) -> Any:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        say_once("timed() is for functions and coroutines; %r is a generator: use span()", name)
+        warn_once("timed() is for functions and coroutines; %r is a generator: use span()", name)
         return function
     if inspect.iscoroutinefunction(function):
 

@@ -13,7 +13,7 @@ import sys
 
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.load_config import load_config
-from otel_mlperf.recorder.core.faults import internal_error, log, say_once
+from otel_mlperf.recorder.core.faults import internal_error, log, warn_once
 from otel_mlperf.recorder.lifecycle.run_identity import detect_identity
 
 _TEXT = (
@@ -39,7 +39,7 @@ class _Use:
 def note_use(call: str) -> None:
     """Note a use while nothing is recorded; ``call`` is the call as the program writes it."""
     if _Use.is_left_out and call.startswith("step"):  # no worker of a loader makes steps
-        say_once(_LEFT_OUT, call)
+        warn_once(_LEFT_OUT, call)
     if not _Use.call and not _Use.is_started:
         _Use.call, _Use.pid = call, os.getpid()
         atexit.register(_tell)

@@ -140,7 +140,7 @@ def _count() -> None:
         _Faults.count()
 
 
-def say_once(text: str, *values: object) -> None:
+def warn_once(text: str, *values: object) -> None:
     """Log a warning once per process; never raises by itself."""
     if text in _said or len(_said) >= _MOST_SAID:
         return
@@ -162,6 +162,6 @@ def callback_failed(of: str, callback: object, error: BaseException) -> None:
         if _Faults.count_callback is not None:
             _Faults.count_callback()
         name = getattr(callback, "__qualname__", type(callback).__qualname__)
-        say_once(f"{of}(): {name} failed: %s: %s", type(error).__name__, error)
+        warn_once(f"{of}(): {name} failed: %s: %s", type(error).__name__, error)
     except Exception as problem:  # noqa: BLE001 - a __qualname__ of the program's own making
         raise_foreign(problem)

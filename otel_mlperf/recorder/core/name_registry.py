@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from otel_mlperf import names
 from otel_mlperf.journal.layout import MAX_ENTRIES, OTHER
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 from otel_mlperf.recorder.core.section_choice import matches
 from otel_mlperf.redaction import IN_PROCESS
 from otel_mlperf.request_bounds import bound_of
@@ -112,7 +112,7 @@ class Registry:
             constant = self._bounded(text, constant)
         number = self.register(text, kind, self.phase, constant)
         if number == OTHER:
-            say_once(TOO_MANY_NAMES, MAX_ENTRIES)
+            warn_once(TOO_MANY_NAMES, MAX_ENTRIES)
             return number
         for group, is_in in (
             (self.outside, kind in OUTSIDE),

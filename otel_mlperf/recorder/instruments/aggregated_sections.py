@@ -15,7 +15,7 @@ from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import MAX_ENTRIES
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, say_once, try_again
+from otel_mlperf.recorder.core.faults import internal_error, try_again, warn_once
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import TOO_MANY_NAMES, implied_category
 from otel_mlperf.recorder.core.tracks import find_running_loop
@@ -94,7 +94,7 @@ class AggregatedSections:
     def _first_time(self, key: Any, name: Any, category: str | None) -> AggregatedName:
         self._watch_asyncio()  # as for every new name: asyncio may have been imported since
         if len(self.known) >= MAX_ENTRIES:
-            say_once(TOO_MANY_NAMES, MAX_ENTRIES)
+            warn_once(TOO_MANY_NAMES, MAX_ENTRIES)
             key = name = names.OTHER
         text = safe_name_text(name)
         kind = safe_name_text(category) if category else implied_category(text)

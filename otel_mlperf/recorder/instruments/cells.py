@@ -25,7 +25,7 @@ from otel_mlperf.journal.layout import (
     MOST_LABEL_SETS,
     HistogramCell,
 )
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 from otel_mlperf.recorder.core.interrupts import raises_afterwards
 from otel_mlperf.recorder.sections.section_context import (
     PARENTS,
@@ -143,7 +143,7 @@ class Cells:
         self._taken += 1
         word = self._journal.cell(self._entry(content))
         if not word:
-            say_once(_NO_CELL)
+            warn_once(_NO_CELL)
         elif content[1] == "aggregate":
             self.aggregates[word] = content
         return word
@@ -177,7 +177,7 @@ class Cells:
         if self._labelled < MOST_LABEL_SETS and self._taken < cells - cells // 4:
             self._labelled += 1
             return content
-        say_once(_TOO_MANY, MOST_LABEL_SETS, names.OVERFLOW)
+        warn_once(_TOO_MANY, MOST_LABEL_SETS, names.OVERFLOW)
         return (*content[:4], OVERFLOW)
 
 

@@ -24,7 +24,7 @@ from otel_mlperf.recorder.core.attribute_values import (
     safe_name_text,
     safe_value,
 )
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.core.recording import active
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.cells import OVERFLOW, Labels
@@ -94,9 +94,9 @@ class InstrumentSeries:
         try:
             number = plain_number(self.name, value)
             if number < 0 and self.low == 0:
-                say_once(f"{self.name}: a negative value is left out; {self.remedy}")
+                warn_once(f"{self.name}: a negative value is left out; {self.remedy}")
             if isinstance(value, float) and not isfinite(value):
-                say_once(f"{self.name}: {value} is left out; log() records such values")
+                warn_once(f"{self.name}: {value} is left out; log() records such values")
             recorder = active()
             if recorder is None or not self.low <= number <= MOST:
                 return
@@ -177,7 +177,7 @@ class LabelSets(Generic[S]):
         try:
             if isinstance(more, Mapping):
                 return {**more, **labels}
-            say_once(f"{self._name}: labels are given by name, lang='de'; {more!r:.40} is none")
+            warn_once(f"{self._name}: labels are given by name, lang='de'; {more!r:.40} is none")
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
         return labels
@@ -199,7 +199,7 @@ class LabelSets(Generic[S]):
         if series is not None:
             return series
         if len(self._series) > MOST_LABEL_SETS:
-            say_once(_TOO_MANY.format(MOST_LABEL_SETS, self._name, names.OVERFLOW))
+            warn_once(_TOO_MANY.format(MOST_LABEL_SETS, self._name, names.OVERFLOW))
             labels = OVERFLOW
         return self._series.setdefault(labels, self._make(labels))
 
@@ -228,9 +228,9 @@ def plain_number(name: str, value: Any) -> float:
         if not hasattr(value, "is_cuda") and hasattr(value, "item"):  # NumPy and similar libraries
             return float(value.item())
     except OverflowError:
-        say_once(f"{name} got an integer that no float can hold; left out")
+        warn_once(f"{name} got an integer that no float can hold; left out")
         return nan
     except (TypeError, ValueError):  # several numbers, or none
         pass
-    say_once(f"{name} got a {type(value).__name__}, plain numbers are expected; left out")
+    warn_once(f"{name} got a {type(value).__name__}, plain numbers are expected; left out")
     return nan

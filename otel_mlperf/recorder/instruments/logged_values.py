@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Kind, Word
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.sections.section_context import root_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Values:
 
     def __init__(self, recording: Recording, parents: Parents, stepping: Stepping) -> None:
         self._recording, self._parents, self._stepping = recording, parents, stepping
-        self._late: Late | None = None
+        self._late: DeferredTensors | None = None
 
     def log(self, values: dict[str, Any]) -> None:
         """Write one row for each value; values on a device follow later."""
@@ -65,20 +65,20 @@ class Values:
         except (TypeError, ValueError, OverflowError):  # several numbers, or none that fits a float
             number = None
         if number is None:
-            say_once(f"log(): {name} is a {type(value).__name__}, numbers are expected; left out")
+            warn_once(f"log(): {name} is a {type(value).__name__}, numbers are expected; left out")
         else:
             self.write(now, number, where)
 
     def _tensor(self, name: str, tensor: Any, now: int, where: Where) -> None:
         if tensor.numel() != 1:
-            say_once(f"log(): {name} is a tensor of {tensor.numel()} values, one is expected; "
-                     "left out")  # fmt: skip
+            warn_once(f"log(): {name} is a tensor of {tensor.numel()} values, one is expected; "
+                      "left out")  # fmt: skip
         elif tensor.device.type == "cpu":
             self.write(now, float(tensor.detach()), where)
         elif tensor.device.type != "meta":
             began_ns = time.monotonic_ns()
             if self._late is None:
-                self._late = Late()
+                self._late = DeferredTensors()
             if not self._late.copy(tensor, now, where):
                 self._recording.journal.count(Word.LOST_VALUES)
             # Calls of CUDA cost tens of microseconds, which the program has not requested.
@@ -114,7 +114,7 @@ class Values:
             self._recording.journal.count(Word.LOST_VALUES, len(self._late.waiting))
 
 
-class Late:
+class DeferredTensors:
     """Pending copies of device tensors, oldest first."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import make_private
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.portability import host_name
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.upper_parts import upper
 from otel_mlperf.whole_file import make_folder, open_private
 
@@ -96,7 +96,7 @@ class AgentWatch:
                     is_awaited=len(self._starts) == 1,
                 )
             except (OSError, subprocess.SubprocessError) as error:
-                say_once(
+                warn_once(
                     "the agent cannot be started as a process (%s): it runs in a thread", error
                 )
                 self._start_thread()
@@ -109,8 +109,8 @@ class AgentWatch:
 
     def _give_up(self, why: object) -> None:
         self.is_impossible = True
-        say_once("the agent cannot be started at all: %s; what is recorded stays in shared "
-                 "memory until 'otel-mlperf recover' reads it", why)  # fmt: skip
+        warn_once("the agent cannot be started at all: %s; what is recorded stays in shared "
+                  "memory until 'otel-mlperf recover' reads it", why)  # fmt: skip
 
     def _start_thread(self) -> None:
         if not self._has_room(room_here()):
@@ -155,12 +155,12 @@ class AgentWatch:
             if self._journal.is_removed:
                 make_private(os.path.dirname(self._journal.path))
                 self._journal.make_file_again()
-                say_once("somebody has removed %s from shared memory (logging out does it where "
-                         "RemoveIPC=yes); it is there again, nothing is lost",
-                         self._journal.path)  # fmt: skip
+                warn_once("somebody has removed %s from shared memory (logging out does it where "
+                          "RemoveIPC=yes); it is there again, nothing is lost",
+                          self._journal.path)  # fmt: skip
         except Exception as error:  # noqa: BLE001 - recording never raises
             raise_foreign(error)
-            say_once("%s; it is tried again", error)
+            warn_once("%s; it is tried again", error)
 
     def _is_silent(self, now: int, most_ns: int) -> bool:
         """Return whether the agent sends no sign of life; a new agent is given time to load."""
@@ -176,9 +176,9 @@ class AgentWatch:
             if is_served(Path(self._journal.path).parent):
                 return
             if len(self._starts) > _OFTEN:
-                say_once("the agent has died %d times within an hour; it is started again, with "
-                         "pauses of up to %d minutes; agent/*/agent.log in the run folder may say "
-                         "why", _OFTEN, LONGEST_PAUSE_NS // 60_000_000_000)  # fmt: skip
+                warn_once("the agent has died %d times within an hour; it is started again, with "
+                          "pauses of up to %d minutes; agent/*/agent.log in the run folder may say "
+                          "why", _OFTEN, LONGEST_PAUSE_NS // 60_000_000_000)  # fmt: skip
             self.start()
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)

@@ -25,7 +25,7 @@ from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.portability import host_name
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import NAME_BYTES
-from otel_mlperf.recorder.core.faults import count_in, log, say, say_once
+from otel_mlperf.recorder.core.faults import count_in, log, say, warn_once
 from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
@@ -122,8 +122,8 @@ def _join_provider(run: Run) -> None:
         module = importlib.import_module("otel_mlperf.integrations.joined_provider")
     except ImportError as error:
         raise_foreign(error)
-        say_once("provider='join' needs the SDK of OpenTelemetry (%s): sections stay in the run "
-                 "folder; pip install opentelemetry-sdk", error)  # fmt: skip
+        warn_once("provider='join' needs the SDK of OpenTelemetry (%s): sections stay in the run "
+                  "folder; pip install opentelemetry-sdk", error)  # fmt: skip
     else:
         module.join(run)
 

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.journal.meta import MAX_BACKDATE_NS
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +55,6 @@ def start_time_ns() -> int:
     now = time.time_ns()
     if now >= EARLIEST_NS:
         return now
-    say_once("the system's clock stands at 1970 or before: the run is recorded as if it had begun "
-             "at 01:00 on 1 January 1970; durations are right, set the clock")  # fmt: skip
+    warn_once("the system's clock stands at 1970 or before: the run is recorded as if it had begun "
+              "at 01:00 on 1 January 1970; durations are right, set the clock")  # fmt: skip
     return EARLIEST_NS

@@ -28,7 +28,7 @@ import msgspec
 from otel_mlperf import names
 from otel_mlperf.isolated_process import HOME
 from otel_mlperf.journal.layout import MAX_ENTRIES, OPEN, OPEN_BYTES, Flag, Kind, Word
-from otel_mlperf.recorder.core.faults import internal_error, say, say_once
+from otel_mlperf.recorder.core.faults import internal_error, say, warn_once
 from otel_mlperf.recorder.lifecycle.run_identity import is_notebook
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext, context_above
 
@@ -146,7 +146,7 @@ def close_sections(
             recorder.sections.close(current, now, words)
         current = context_above(current)
     if left_open and words is None:
-        say_once(_LEFT_OPEN, ", ".join(left_open[:_MOST_NAMES]))
+        warn_once(_LEFT_OPEN, ", ".join(left_open[:_MOST_NAMES]))
     for section in reversed(recorder.parents.outer):
         if section is not run:
             recorder.sections.close(section, now, words)

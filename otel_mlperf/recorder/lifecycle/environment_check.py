@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from otel_mlperf.config import DESTINATIONS, ENDPOINT, PREFIX, PROTOCOLS, known_variables
 from otel_mlperf.declared_config import declare
 from otel_mlperf.errors import ConfigError
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 from otel_mlperf.standard_variables import describe_unused
 from otel_mlperf.tracker_list import unusable
 
@@ -39,7 +39,7 @@ def check_environ(environ: Mapping[str, str], endpoint: str, destinations: str) 
     _check_trackers(environ, destinations)
     environ, warnings = declare(environ)
     for warning in filter(None, [*warnings, describe_unused(environ)]):
-        say_once(warning)
+        warn_once(warning)
     given = {name: environ.get(name, "").strip() for name in (ENDPOINT, *_OF_SIGNALS)}
     argument = endpoint if endpoint and endpoint != given[ENDPOINT] else None
     scheme = "https://" if _asks_for_grpc(environ) else ""
@@ -49,21 +49,21 @@ def check_environ(environ: Mapping[str, str], endpoint: str, destinations: str) 
             raise ConfigError(f"endpoint: {_no_url(argument)}")
     bad = {name: value for name, value in given.items() if value and not _is_url(value, scheme)}
     for name, value in bad.items():
-        say_once(f"{name}: {_no_url(value)}; nothing is sent there")
+        warn_once(f"{name}: {_no_url(value)}; nothing is sent there")
     if not bad and (argument or any(name.startswith(_STANDARD) for name in environ)):
         _check_standard(environ, argument)
     if any(name.endswith("_LIMIT") for name in environ):
         from otel_mlperf.otlp.span_limits import read_span_limits
 
         for warning in read_span_limits(environ)[1]:
-            say_once(warning)
+            warn_once(warning)
 
 
 def _check_trackers(environ: Mapping[str, str], destinations: str) -> None:
     for lack in unusable(destinations, environ):
         if DESTINATIONS not in environ:
             raise ConfigError(f"destinations: {lack}")
-        say_once(f"{DESTINATIONS}: {lack}; what it would get is lost")
+        warn_once(f"{DESTINATIONS}: {lack}; what it would get is lost")
 
 
 def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:
@@ -73,7 +73,7 @@ def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:
     warnings = [read_settings(environ, signal, endpoint)[1] for signal in ("traces", "metrics")]
     for warning in dict.fromkeys([*chain(*warnings), *read_metric_settings(environ)[1]]):
         if not warning.startswith(_OF_CONFIG):
-            say_once(warning)
+            warn_once(warning)
 
 
 def _check_names(environ: Mapping[str, str]) -> None:
@@ -85,7 +85,7 @@ def _check_names(environ: Mapping[str, str]) -> None:
             endings = [variable.removeprefix(PREFIX) for variable in known]
             close = difflib.get_close_matches(name.removeprefix(PREFIX), endings, 1, 0.5)
             hint = f"did you mean {PREFIX}{close[0]}?" if close else "see help(otel_mlperf.Config)"
-            say_once(f"{name} is not known and has no effect; {hint}")
+            warn_once(f"{name} is not known and has no effect; {hint}")
 
 
 def _asks_for_grpc(environ: Mapping[str, str]) -> bool:

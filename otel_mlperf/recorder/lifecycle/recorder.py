@@ -25,7 +25,7 @@ from otel_mlperf.journal.journal_folder import (
 )
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.recorder.core import recording
-from otel_mlperf.recorder.core.faults import count_in, internal_error, say_once
+from otel_mlperf.recorder.core.faults import count_in, internal_error, warn_once
 from otel_mlperf.recorder.core.forks import call_in_children
 from otel_mlperf.recorder.core.held_contexts import hold_contexts
 from otel_mlperf.recorder.core.recording import Recording
@@ -107,8 +107,8 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
     shared = journal_folder(meta.run_id, meta.run_folder, key=meta.run_key)
     on_disk = journal_folder(meta.run_id, meta.run_folder, "", meta.run_key)
     if shared == on_disk:
-        say_once("%s cannot be written: the journal goes to the run folder, where a slow disk can "
-                 "delay the program", SHARED_MEMORY)  # fmt: skip
+        warn_once("%s cannot be written: the journal goes to the run folder, where a slow disk can "
+                  "delay the program", SHARED_MEMORY)  # fmt: skip
     for folder in dict.fromkeys((shared, on_disk)):
         path = os.path.join(folder, file)
         try:
@@ -119,8 +119,8 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
                 os.rmdir(folder)
             if folder == on_disk:
                 raise
-            say_once("%s; the journal goes to the run folder, where a slow disk can delay the "
-                     "program", error)  # fmt: skip
+            warn_once("%s; the journal goes to the run folder, where a slow disk can delay the "
+                      "program", error)  # fmt: skip
     raise AssertionError  # the last folder returned or raised
 
 

@@ -18,7 +18,7 @@ from otel_mlperf.ids import hashed_name, safe_name
 from otel_mlperf.journal.journal_folder import folders_of_run, make_private
 from otel_mlperf.portability import host_name
 from otel_mlperf.recorder.core.attribute_values import safe_value
-from otel_mlperf.recorder.core.faults import say_once
+from otel_mlperf.recorder.core.faults import warn_once
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.lifecycle.clocks import start_time_ns
 from otel_mlperf.redaction import IN_PROCESS
@@ -103,7 +103,7 @@ def _path_in_utf8(folder: str) -> str:
 def warn_of_others(folder: str) -> None:
     """Warn once if other users could replace the run folder or its content."""
     if sentence := describe_sharing(folder):
-        say_once("%s", sentence)
+        warn_once("%s", sentence)
 
 
 def short_ids(run_id: str) -> list[str]:
@@ -138,9 +138,9 @@ def count_restart(folder: str, rank: int | str, known: int | None) -> int:
 
 
 def _say_refused(error: OSError) -> None:
-    say_once("writing the run folder: %s; what is recorded stays in shared memory until an agent, "
-             "or 'otel-mlperf recover', can write it; set OTEL_MLPERF_DIR to a folder that can be "
-             "written", error)  # fmt: skip
+    warn_once("writing the run folder: %s; what is recorded stays in shared memory until an agent, "
+              "or 'otel-mlperf recover', can write it; set OTEL_MLPERF_DIR to a folder that can be "
+              "written", error)  # fmt: skip
 
 
 def discard_start(folder: str, start: str = "") -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from otel_mlperf.portability import IS_PORTABLE, host_name
-from otel_mlperf.recorder.core.faults import log, say_once
+from otel_mlperf.recorder.core.faults import log, warn_once
 from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _number(environ: Mapping[str, str], *variables: str) -> int | None:
         if text.isdecimal() and len(text) <= _MOST_DIGITS:
             return int(text)
         if text not in ("", _NOT_DISTRIBUTED):
-            say_once(f"{variable}={text:.40} is no number that a launcher gives: it is ignored")
+            warn_once(f"{variable}={text:.40} is no number that a launcher gives: it is ignored")
     return None
 
 
@@ -184,7 +184,7 @@ def _short_enough(run_id: str) -> str:
 
     check = blake2b(run_id.encode("utf-8", "replace"), digest_size=8).hexdigest()
     shorter = f"{run_id[: _LONGEST_ID - len(check) - 1]}-{check}"
-    say_once(f"the run id has {len(run_id):,} characters: the run is called {shorter}")
+    warn_once(f"the run id has {len(run_id):,} characters: the run is called {shorter}")
     return shorter
 
 

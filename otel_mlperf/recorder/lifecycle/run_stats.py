@@ -18,7 +18,7 @@ from otel_mlperf.journal.layout import ROW, ROW_BYTES, START, Flag, Kind
 from otel_mlperf.journal.section_sums import Inside, ToldMark, read_mark
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.instruments.marks import Mark
 from otel_mlperf.recorder.lifecycle.section_stats import SectionStats, Stats, both
 from otel_mlperf.recorder.lifecycle.stats_source import Known, copy_known
@@ -218,7 +218,7 @@ class RunStats:
         elif isinstance(since, str) and since in named:
             mark = named[since]
         else:
-            say_once(_UNKNOWN, since)
+            warn_once(_UNKNOWN, since)
             mark, word = marks.start, "start"
         return Stats(
             work_out(known, mark, lambda number: recorder.registry.about(number)[0]),

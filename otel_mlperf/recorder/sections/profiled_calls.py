@@ -14,7 +14,7 @@ from otel_mlperf import names
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.hot_file import ProfiledCall, append_call
 from otel_mlperf.journal.layout import Flag
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.sections.line_profile import LineProfile
 from otel_mlperf.recorder.sections.profile_kinds import PROFILES
 from otel_mlperf.recorder.sections.section_context import extra_of, root_of
@@ -113,15 +113,15 @@ class ProfiledCalls:
         if not self._has_left(entry):
             return None
         if self._asked_for[entry] == LineProfile.kind and not extra_of(section).is_call:
-            say_once("span(%r, profile='lines') is for functions: a block is recorded without",
-                     self._name(entry))  # fmt: skip
+            warn_once("span(%r, profile='lines') is for functions: a block is recorded without",
+                      self._name(entry))  # fmt: skip
             return None
         if self._now is not None:
             if self._now.entry == entry:
                 return None  # recursion is part of the profiled call
             self._passed_over[entry] = self._passed_over.get(entry, 0) + 1
-            say_once("a call of %s is not profiled: another section is at the time, around it or "
-                     "in another thread; a later call will be", self._name(entry))  # fmt: skip
+            warn_once("a call of %s is not profiled: another section is at the time, around it or "
+                      "in another thread; a later call will be", self._name(entry))  # fmt: skip
             return None
         number = self._begun[entry] = self._begun.get(entry, 0) + 1
         self._room -= 1
@@ -155,7 +155,7 @@ class ProfiledCalls:
             append_call(self._recording.meta.run_folder, self._recording.meta.pid, call)
         except OSError as error:
             raise_foreign(error)
-            say_once("the profile of a section is not written: %s", error)
+            warn_once("the profile of a section is not written: %s", error)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
@@ -163,7 +163,7 @@ class ProfiledCalls:
         profile, meta = place.profile, self._recording.meta
         name, category = self._recording.registry.about(section.entry)
         if profile.left_out:
-            say_once("a call of %s is not profiled: %s", name, profile.left_out)
+            warn_once("a call of %s is not profiled: %s", name, profile.left_out)
         spots = [] if profile.left_out else profile.spots()
         return ProfiledCall(
             section=name,

@@ -21,7 +21,7 @@ from opentelemetry.trace import (
 
 from otel_mlperf import names
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error, say_once
+from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.core.scrub import (
     MESSAGE_BYTES,
     STACK_BYTES,
@@ -71,7 +71,7 @@ def span_of(section: SectionContext, trace_of: Callable[[SectionContext], TraceC
 def monotonic_time(recording: Recording, unix_ns: Any, now: int) -> int:
     """Return the monotonic time of a library's Unix time, limited to the run so far."""
     if not isinstance(unix_ns, int | float) or unix_ns != unix_ns:  # noqa: PLR0124 - nan
-        say_once(f"a span's time is a {type(unix_ns).__name__}, nanoseconds were expected")
+        warn_once(f"a span's time is a {type(unix_ns).__name__}, nanoseconds were expected")
         return now
     meta = recording.meta
     return int(max(meta.monotonic_ns, min(now, unix_ns - meta.shift_ns)))

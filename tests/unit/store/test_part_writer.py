@@ -10,7 +10,7 @@ import pytest
 
 from otel_mlperf.errors import StoreError
 from otel_mlperf.isolated_process import command
-from otel_mlperf.store.part_writer import compact, unite, write_part
+from otel_mlperf.store.part_writer import compact, merge_all, write_part
 from otel_mlperf.store.parts import live_parts, parse, part_name, table_folder
 from otel_mlperf.store.schema import TABLES
 
@@ -133,7 +133,7 @@ def test_a_run_that_is_over_leaves_few_files(tmp_path):
     small = [write_part(tmp_path, "values", "a", number, values(number)) for number in (2, 3)]
     write_part(tmp_path, "values", "b", 1, values(100))
     room = sum(path.stat().st_size for path in small)
-    merged = unite(tmp_path, "values", "a", room)
+    merged = merge_all(tmp_path, "values", "a", room)
 
     assert merged == tmp_path / "tables" / "values" / "a-000002_000003.parquet"
     assert [part.path.name for part in live_parts(merged.parent)] == [
@@ -142,7 +142,7 @@ def test_a_run_that_is_over_leaves_few_files(tmp_path):
         "b-000001.parquet",
     ]
     assert stored(tmp_path) == [*range(1000), 2, 3, 100]
-    assert unite(tmp_path, "values", "a", room) is None
+    assert merge_all(tmp_path, "values", "a", room) is None
 
 
 def test_few_parts_are_left_alone(tmp_path):

@@ -54,7 +54,7 @@ class Tracker(Destination):
 class Folder(Tracker):
     """Waits in the log, as the run folder does."""
 
-    name, signals, waits_in_log = "store", ("spans",), True
+    name, signals, buffered_in_wal = "store", ("spans",), True
 
 
 class Server(Tracker):

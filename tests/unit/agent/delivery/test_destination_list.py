@@ -31,7 +31,7 @@ from otel_mlperf.agent.delivery.destination import (
     Batch,
     Delivered,
     Destination,
-    Site,
+    DestinationContext,
     TryLater,
     Verdict,
 )
@@ -62,7 +62,7 @@ class JsonLines(Destination):
         return Delivered()
 
 
-def make(site: Site) -> JsonLines | None:
+def make(site: DestinationContext) -> JsonLines | None:
     path = site.options.environ.get("JSONLINES_FILE")
     return JsonLines(Path(path)) if path else None
 '''
@@ -272,7 +272,7 @@ def test_sender_without_destinations_has_nothing_to_wait_for(tmp_path) -> None:
     """The run folder is offered its batches by the agent itself."""
 
     class Local(Destination):
-        name, signals, waits_in_log = "store", ("spans",), True
+        name, signals, buffered_in_wal = "store", ("spans",), True
 
         def accept(self, batch: Batch) -> Delivered:
             raise AssertionError(batch)

@@ -20,8 +20,8 @@ from tracked_by_hand import batch, ended, scalar, train
 from otel_mlperf.agent.delivery.destination import (
     Batch,
     Delivered,
+    DestinationContext,
     Refused,
-    Site,
     TryLater,
 )
 from otel_mlperf.agent.delivery.mlflow_destination import make
@@ -70,7 +70,7 @@ def destination(tmp_path, environ):
         write_run_file(str(folder), FACTS | {"world_size": world})
         options = Options(policy=Policy(), environ=environ | more, tracker_report=True)
         live = dict.fromkeys(ranks, True) if not isinstance(ranks, dict) else ranks
-        made.append(make(Site(folder, host, options, TableRows(), lambda: live)))
+        made.append(make(DestinationContext(folder, host, options, TableRows(), lambda: live)))
         return made[-1]
 
     made = []
@@ -531,4 +531,6 @@ def test_page_that_the_server_cannot_take_now_waits(destination, proxy, experime
 def test_page_is_not_asked_for_where_it_is_switched_off(tmp_path, environ):
     """Then nobody makes one."""
     options = Options(policy=Policy(), environ=environ)
-    assert make(Site(tmp_path, "node", options, TableRows(), dict)).signals == ("scalars",)
+    assert make(DestinationContext(tmp_path, "node", options, TableRows(), dict)).signals == (
+        "scalars",
+    )

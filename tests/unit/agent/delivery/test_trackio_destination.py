@@ -9,7 +9,7 @@ import pytest
 from by_hand import MS
 from tracked_by_hand import batch, ended, last_acknowledged, page, scalar
 
-from otel_mlperf.agent.delivery.destination import Delivered, Site, TryLater
+from otel_mlperf.agent.delivery.destination import Delivered, DestinationContext, TryLater
 from otel_mlperf.agent.delivery.trackio_destination import make
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.sampling import Policy
@@ -42,7 +42,7 @@ def new_destination(tmp_path):
         write_run_file(str(run_folder), facts)
         given = {"TRACKIO_DIR": str(tmp_path / "trackio")} | environ
         options = Options(policy=Policy(), environ=given, tracker_report=tracker_report)
-        return make(Site(run_folder, host, options, TableRows(), dict))
+        return make(DestinationContext(run_folder, host, options, TableRows(), dict))
 
     return make_one
 

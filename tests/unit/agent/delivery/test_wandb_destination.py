@@ -24,7 +24,7 @@ from wandb_shown import (
 )
 
 from otel_mlperf import names
-from otel_mlperf.agent.delivery.destination import Delivered, Site, TryLater
+from otel_mlperf.agent.delivery.destination import Delivered, DestinationContext, TryLater
 from otel_mlperf.agent.delivery.wandb_destination import make
 from otel_mlperf.agent.delivery.wandb_file import framed
 from otel_mlperf.agent.model.agent_options import Options
@@ -65,7 +65,7 @@ def new_destination(tmp_path, live):
         (tmp_path / "agent" / host).mkdir(parents=True, exist_ok=True)
         write_run_file(str(tmp_path), FACTS | more)
         options = Options(policy=Policy(), environ=ENVIRON, tracker_report=tracker_report)
-        return make(Site(tmp_path, host, options, TableRows(), lambda: live))
+        return make(DestinationContext(tmp_path, host, options, TableRows(), lambda: live))
 
     return make_one
 

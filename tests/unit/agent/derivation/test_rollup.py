@@ -11,7 +11,7 @@ from journal_model import META
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.rollup import within_budget
 from otel_mlperf.agent.model.journal_state import JournalState
-from otel_mlperf.agent.model.kept_span import Kept
+from otel_mlperf.agent.model.kept_span import SampledSpan
 from otel_mlperf.agent.model.sampling import Policy
 
 
@@ -69,10 +69,10 @@ class Id(int):
         return super().__hash__()
 
 
-def inside(span: Id, parent: int) -> Kept:
+def inside(span: Id, parent: int) -> SampledSpan:
     """A span in another, which takes longer."""
     journal = JournalState(META)
-    return Kept(
+    return SampledSpan(
         journal=journal, span=span, parent=parent, trace=b"", start=span, end=1_000_000 - span,
         name=1, track=1, root=0, reason="",
     )  # fmt: skip

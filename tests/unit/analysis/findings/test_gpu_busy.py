@@ -6,7 +6,7 @@ import pytest
 from gpu_readings import read_gpu
 from run_folders import MS, RunFolderBuilder, S
 
-from otel_mlperf.analysis.findings.gpu_busy import most_to_win, read_gpu_busy
+from otel_mlperf.analysis.findings.gpu_busy import max_possible_gain, read_gpu_busy
 from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.store.run_folders import read_run
@@ -59,4 +59,4 @@ def test_a_gpu_of_several_ranks_may_wait_in_a_kernel(tmp_path, ranks, most):
         stepping(run, 0, 20, rank=rank, ranks=ranks)
         read_gpu(run, 0.9, range(2, 20, 3), rank=rank)
 
-    assert most_to_win(numbers_of(run)) == pytest.approx(most)
+    assert max_possible_gain(numbers_of(run)) == pytest.approx(most)

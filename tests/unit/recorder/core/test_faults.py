@@ -217,7 +217,7 @@ def test_broken_logging(start, monkeypatch):
     try:
         faults._Faults.next_log_ns = 0
         faults.internal_error(ValueError("x"))
-        faults.say_once("something")
+        faults.warn_once("something")
     finally:
         faults.log.removeHandler(handler)
 
