@@ -126,8 +126,8 @@ def _can_record() -> bool:
         return False
     if in_subinterpreter():
         # Locks belong to a process: two recorders in one would mistake each other's for their own.
-        warn_once("otel_mlperf records in a process's main interpreter only: nothing is recorded in "
-                  "this one")  # fmt: skip
+        warn_once("otel_mlperf records in a process's main interpreter only: nothing is "
+                  "recorded in this one")  # fmt: skip
         return False
     return True
 
