@@ -126,6 +126,7 @@ def __dir__() -> list[str]:
 
 
 _register_upper(
+    join="otel_mlperf.integrations.joined_provider",
     no_summary="otel_mlperf.analysis.summary.summary_shapes",
     read_hot="otel_mlperf.report.hot_table",
     render_run="otel_mlperf.report.notebook",

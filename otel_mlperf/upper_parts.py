@@ -1,7 +1,7 @@
 """Functions of upper packages that lower ones call when a program asks for them.
 
-The training process loads neither analysis nor agent by itself. ``otel_mlperf`` registers where
-each of these functions is, and ``upper`` loads it at its first call.
+The training process loads neither analysis nor agent nor the SDK by itself. ``otel_mlperf``
+registers where each of these functions is, and ``upper`` loads it at its first call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final, Literal
 
-Name = Literal["no_summary", "read_hot", "render_run", "run_in_thread"]
+Name = Literal["join", "no_summary", "read_hot", "render_run", "run_in_thread"]
 _PLACES: Final[dict[str, str]] = {}
 
 

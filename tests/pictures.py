@@ -35,6 +35,10 @@ TOOL = Path(sys.executable).with_name("otel-mlperf")
 LARGEST_BYTES = 150_000
 COLORS = 128
 WIDE, COLUMNS = 1280, 92
+TIMELINE = {"x": 230, "y": 112, "width": 1270, "height": 240}
+"""Of Perfetto's interface, in pixels."""
+LOADING_BYTES = 20_000
+"""A picture of tracks that are still loaded is smaller."""
 SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>.{unique_id}-matrix {{ font: {char_height}px monospace; line-height: {line_height}px;
 font-variant-east-asian: full-width; }}
@@ -138,13 +142,20 @@ def draw_ranks(folder: Path, out: Path) -> None:
     (folder / "shown").mkdir()
     with perfetto_ui(folder / "shown") as interface, interface.open(timeline) as shown:
         shown.expand()
-        shown.see("backward")
-        save(out / "timeline.png", shown.page.screenshot())
+        shown.see("MainThread")
+        shown.page.get_by_text("OK", exact=True).click()  # to its cookies
+        save(out / "timeline.png", wait_until(lambda: settled(shown.page)))
+
+
+def settled(page: Any) -> bytes:
+    """Return a picture of the timeline once two in a row are equal; empty before that."""
+    before, after = (page.screenshot(clip=TIMELINE) for _ in range(2))
+    return after if before == after and len(after) > LOADING_BYTES else b""
 
 
 def shows_steps(said: str) -> str:
-    """The screen, once both ranks have made steps for a while; empty before that."""
-    return said if "p95" in said else ""
+    """Return the screen of ``top`` once ranks have a rate of steps; empty before that."""
+    return said if "steps/s" in said else ""
 
 
 @contextmanager

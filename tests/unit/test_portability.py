@@ -42,8 +42,8 @@ w.become_windows()
 import importlib, pkgutil
 import otel_mlperf
 for module in pkgutil.walk_packages(otel_mlperf.__path__, "otel_mlperf."):
-    # The package of the protocol asks for console calls of Windows itself.
-    if not module.name.endswith(("__main__", "assistant.server")):
+    # The protocol's package and multiprocessing ask for modules of Windows itself.
+    if not module.name.endswith(("__main__", "assistant", "joined_provider")):
         importlib.import_module(module.name)
 """
 RECORDS = """

@@ -7,7 +7,6 @@ they need cost import time.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import itertools
 import mmap
 import os
@@ -52,6 +51,7 @@ from otel_mlperf.recorder.sections.section_context import PARENTS
 from otel_mlperf.run_file import read_key
 from otel_mlperf.run_settings import write_settings
 from otel_mlperf.sensors.gpus.visible_devices import VARIABLES
+from otel_mlperf.upper_parts import upper
 
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
@@ -118,14 +118,13 @@ def _join_provider(run: Run) -> None:
     Must run before the agent starts: it takes a missing socket for a process that has ended.
     """
     try:
-        # By name: the recorder imports neither the agent nor the SDK.
-        module = importlib.import_module("otel_mlperf.integrations.joined_provider")
+        join = upper("join")
     except ImportError as error:
         raise_foreign(error)
         warn_once("provider='join' needs the SDK of OpenTelemetry (%s): sections stay in the run "
                   "folder; pip install opentelemetry-sdk", error)  # fmt: skip
     else:
-        module.join(run)
+        join(run)
 
 
 def _watch_process(run: Run, recorder: Recorder) -> None:
