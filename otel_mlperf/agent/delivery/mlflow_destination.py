@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.scalar_item import ScalarItem
 
 
-_report_log = logging.getLogger("otel_mlperf.agent")
+_log = logging.getLogger("otel_mlperf.agent")
 FILE: Final = "report.html"
 ARTIFACT_STORE: Final = "artifact_store"
 RUN_DELETED: Final = "run_deleted"
@@ -50,7 +50,7 @@ class MlflowReport:
                 return Refused(RUN_DELETED)
             folder = self._folder(root)
             if folder is None:
-                _report_log.warning(
+                _log.warning(
                     "mlflow: %s is not kept: the run's artifacts are at %s, where MLflow's server "
                     "does not write itself (mlflow server --serve-artifacts)", FILE, _shown(root),
                 )  # fmt: skip
@@ -59,7 +59,7 @@ class MlflowReport:
         except Unavailable as error:
             return TryLater(error.reason, error.after_s)
         except Rejected as error:
-            _report_log.warning("mlflow: %s was refused: %s", FILE, error.words)
+            _log.warning("mlflow: %s was refused: %s", FILE, error.words)
             return Refused(REFUSED)
         return Delivered()
 
@@ -81,7 +81,6 @@ def _shown(root: str) -> str:
     return uri._replace(netloc=uri.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-_log = logging.getLogger("otel_mlperf.agent")
 _MOST_METRICS: Final = 1000
 """Maximum number of metrics in one call."""
 
