@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 
-_FEWEST_WINDOWS: Final = 3
+_FEWEST_STEPS: Final = 3
 """Minimum number of steps for a typical step."""
 
 
 def find_gpu_idle(numbers: RunNumbers) -> list[Finding]:
     """Return one finding if the GPUs idle for more than the row's share of a step."""
     gpu, row = numbers.summary.gpu, row_of("gpu_idle")
-    if gpu is None or gpu.steps < _FEWEST_WINDOWS or gpu.idle_ns is None:
+    if gpu is None or gpu.steps < _FEWEST_STEPS or gpu.idle_ns is None:
         return []
     share = gpu.idle_ns / gpu.gpu_ns
     if not row.holds(share):

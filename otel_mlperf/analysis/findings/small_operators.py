@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 
-_FEWEST_LAUNCHES: Final = 10
+_FEWEST_STEPS: Final = 10
 """Minimum number of steps for a typical step."""
 _COMPUTING: Final = (names.FORWARD, names.BACKWARD, names.OPTIMIZER)
 _MOST_BUSY: Final = 0.7
@@ -44,7 +44,7 @@ def find_launches(numbers: RunNumbers) -> list[Finding]:
     """Return one finding for the rank whose GPU has least work while the host launches it."""
     steps, row = numbers.summary.steps, row_of("small_operators")
     busy = read_gpu_busy(numbers)
-    if steps is None or steps.count < _FEWEST_LAUNCHES or not busy:
+    if steps is None or steps.count < _FEWEST_STEPS or not busy:
         return []
     rank = min(busy, key=lambda one: busy[one])
     sections = [
@@ -76,8 +76,6 @@ def find_launches(numbers: RunNumbers) -> list[Finding]:
     ]
 
 
-_FEWEST: Final = 10
-"""Minimum number of steps for a typical step."""
 _EACH_NS: Final = 5_000.0
 """Overhead of an operation without its computation."""
 _MANY: Final = 200
@@ -142,7 +140,7 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
     steps = summary.steps
     if numbers.uses_gpu:
         return find_launches(numbers)
-    if steps is None or steps.count < _FEWEST:
+    if steps is None or steps.count < _FEWEST_STEPS:
         return []
     computing = _share_of_passes(numbers)
     if computing < _LEAST_COMPUTING:
