@@ -6,16 +6,13 @@ from typing import Annotated
 
 import typer
 
-from otel_mlperf.cli.arguments import JsonOption  # noqa: TC001 - typer reads it
+from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 
-_Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="Run: name, id prefix, path, or `latest`.")
-]
 _Sql = Annotated[str, typer.Argument(metavar="SQL", help="One SELECT in the SQL of DuckDB.")]
 
 
 def query(
-    run: _Run,
+    run: RunArgument,
     sql: _Sql,
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of rows.")] = 200,
     seconds: Annotated[
