@@ -22,7 +22,7 @@ from otel_mlperf.agent.derivation.new_rows import NewRows
 from otel_mlperf.agent.model.journal_state import JournalState
 from otel_mlperf.analysis.comparison.comparison_shapes import RunMeasures
 from otel_mlperf.analysis.comparison.run_measures import STEP, measure_times
-from otel_mlperf.analysis.steps.step_shares import LONGER, NOT_IN_A_SPAN, shown
+from otel_mlperf.analysis.steps.step_shares import LONGER, UNTRACKED, shown
 from otel_mlperf.errors import OtelMlperfError
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Flag, Word
@@ -146,7 +146,7 @@ def _times(batch: NewRows, state: JournalState) -> tuple[str, list[TimeMeasures]
         own = [step.own_ns.get((name, category), 0) for step in steps]
         times.append(measure_times(shown(name), category, np.array(own, np.float64)))
     rest = np.array([step.rest_ns for step in steps], np.float64)
-    return phase, [*times, measure_times(NOT_IN_A_SPAN, "", rest)], rates
+    return phase, [*times, measure_times(UNTRACKED, "", rest)], rates
 
 
 @dataclass(slots=True)

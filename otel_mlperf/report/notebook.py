@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from otel_mlperf.analysis.findings.finding_sources import judge_run
 from otel_mlperf.analysis.page.run_page import read_course
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.quantities import column_unit, duration, percent
 from otel_mlperf.report.page.page_file import render_charts
 from otel_mlperf.report.summary_notes import closing_lines
@@ -92,7 +92,7 @@ def _steps(rows: list[Row], mean_ns: float, has_gpu: bool) -> Iterable[str]:
 def _tree(tree: list[Branch]) -> Iterable[str]:
     yield _head("section", "calls", "total", "self", "share")
     for branch in tree:
-        known = branch.name != NOT_IN_A_SPAN
+        known = branch.name != UNTRACKED
         figures = [
             f"{branch.count:,}" if known else "",
             duration(branch.sum_ns),

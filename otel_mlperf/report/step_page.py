@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.quantities import duration, plural
 from otel_mlperf.report.gpu_lines import step_gpu_words
 from otel_mlperf.report.span_lines import LEGEND, span_lines
@@ -74,7 +74,7 @@ def _weight(of: RankStep) -> tuple[bool, bool, bool, int, int]:
 
 def _has_only_root(rank: RankStep) -> bool:
     """Return whether a trace of very many ranks had no room for the rank's sections."""
-    return len(rank.spans) == 1 and any(one.name != NOT_IN_A_SPAN for one in rank.sections)
+    return len(rank.spans) == 1 and any(one.name != UNTRACKED for one in rank.sections)
 
 
 def render_run_trace(

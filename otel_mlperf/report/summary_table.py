@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.analysis.run.run_processes import ENDED, IMPORTED, RUNNING
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED, shown
 from otel_mlperf.quantities import (
     Unit,
     column_unit,
@@ -242,7 +242,7 @@ def _cut(rows: list[Row]) -> list[Row]:
     if len(rows) <= _MOST_ROWS:
         return rows
     # The untracked row is always retained: without it the rows would not sum to the step.
-    largest = sorted(rows, key=lambda row: (row.name == NOT_IN_A_SPAN, row.mean_ns))
+    largest = sorted(rows, key=lambda row: (row.name == UNTRACKED, row.mean_ns))
     most = {row.name for row in largest[-_MOST_ROWS + 1 :]}
     others = [row for row in rows if row.name not in most]
     kept = [row for row in rows if row.name in most]
@@ -255,7 +255,7 @@ def _cut(rows: list[Row]) -> list[Row]:
         beside=others[0].beside,
         inside=others[0].inside if others[0].beside else "",
     )
-    at = len(kept) - (kept[-1].name == NOT_IN_A_SPAN)
+    at = len(kept) - (kept[-1].name == UNTRACKED)
     return [*kept[:at], rest, *kept[at:]]
 
 
@@ -287,7 +287,7 @@ def _branch(name: str, branch: Branch, column: int, bars: int) -> Line:
     line = f"  {label}{calls:>9}{total:>10}{duration(branch.self_ns):>10}"
     if branch.beside:
         return [(line, ""), (" beside", "dim")]
-    style: Style = "dim" if branch.name == NOT_IN_A_SPAN else "cyan"
+    style: Style = "dim" if branch.name == UNTRACKED else "cyan"
     return [(f"{line}{percent(branch.share):>7}  ", ""), (bar(branch.share, bars), style)]
 
 

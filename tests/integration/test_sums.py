@@ -15,7 +15,7 @@ from sums import Node, record
 
 from otel_mlperf import names
 from otel_mlperf.analysis.steps.one_step import read_step
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.analysis.summary.outside_time import SET_UP
 from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.store.table_reader import Store
@@ -126,7 +126,7 @@ def _check_outside(store, steps, truth, summary):
     shares = {one.name: one.sum_ns for one in summary.outside}
     if summary.steps.phase == names.TRAIN and truth.is_flat:
         assert shares[SET_UP] == truth.set_up
-        assert shares[NOT_IN_A_SPAN] == truth.own[(), ()] - truth.set_up
+        assert shares[UNTRACKED] == truth.own[(), ()] - truth.set_up
 
 
 def _check_sums(store, truth, summary):

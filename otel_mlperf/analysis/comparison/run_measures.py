@@ -22,7 +22,7 @@ from otel_mlperf.analysis.comparison.comparison_shapes import (
 from otel_mlperf.analysis.comparison.kernel_measures import read_kernels
 from otel_mlperf.analysis.steps.estimates import FEWEST_BLOCKS, TRIMMED, Estimate, estimate_mean
 from otel_mlperf.analysis.steps.step_series import read_section_series, read_step_series
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED, shown
 from otel_mlperf.analysis.summary.call_durations import read_calls_by_name
 from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.errors import NoSuchWindow, StoreError
@@ -210,7 +210,7 @@ def _read_times(store: Store, summary: Summary) -> tuple[list[TimeMeasures], dic
         measure_times(shown(section.name), section.category, section.own_ns)
         for section in read_section_series(store, steps.phase, has_warm_up=has_warm_up)
     ]
-    return [*times, measure_times(NOT_IN_A_SPAN, "", series.own_ns)], told
+    return [*times, measure_times(UNTRACKED, "", series.own_ns)], told
 
 
 def measure_times(name: str, category: str, times: NDArray[np.float64]) -> TimeMeasures:

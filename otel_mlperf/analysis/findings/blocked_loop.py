@@ -14,7 +14,7 @@ from otel_mlperf.analysis.findings.contention import find_contention
 from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
 from otel_mlperf.analysis.findings.sampled_lines import find_sampled_lines
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
@@ -119,7 +119,7 @@ def _may_wait(numbers: RunNumbers) -> float:
     return sum(
         one.share
         for one in steps.rows
-        if one.category not in _COMPUTES and one.name != NOT_IN_A_SPAN and not one.beside
+        if one.category not in _COMPUTES and one.name != UNTRACKED and not one.beside
     )
 
 
@@ -146,7 +146,7 @@ def _finding(still: _Standing, numbers: RunNumbers) -> Finding:
         + (costliest.words if costliest else ""),
         action=row.action,
         evidence=evidence,
-        where=Where(section=NOT_IN_A_SPAN, rank=rank.rank),
+        where=Where(section=UNTRACKED, rank=rank.rank),
         gain=Gain(low=_LEAST_SAVED * still.share, high=min(1.0, most)),
         command=f"otel-mlperf show {numbers.summary.short_id}",
     )

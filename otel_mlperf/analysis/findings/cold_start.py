@@ -13,7 +13,7 @@ import numpy as np
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.worker_startup import STARTED, time_trained
-from otel_mlperf.analysis.steps.step_shares import DATA_WAIT, NOT_IN_A_SPAN, shown
+from otel_mlperf.analysis.steps.step_shares import DATA_WAIT, UNTRACKED, shown
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
@@ -151,7 +151,7 @@ def _longer(numbers: RunNumbers, series: StepSeries, count: int) -> str:
     if not count:
         return ""
     own = {shown(one.name): one.own_ns for one in numbers.sections}
-    own[NOT_IN_A_SPAN] = series.own_ns
+    own[UNTRACKED] = series.own_ns
     return max(own, key=lambda name: own[name][:count].mean() - np.median(own[name][count:]))
 
 

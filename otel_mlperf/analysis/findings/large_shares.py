@@ -14,7 +14,7 @@ from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.sampled_lines import find_copying_lines, find_sampled_lines
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
 from otel_mlperf.analysis.findings.step_gaps import time_around_checkpoints_ns
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
@@ -191,7 +191,7 @@ def _finding(id: str, share: float, of: Literal["step", "run"], summary: Summary
             summary=row.summary.format(value=share),
             action=row.action,
             evidence={"share": share},
-            where=Where(section=NOT_IN_A_SPAN if id == "uncovered" else id),
+            where=Where(section=UNTRACKED if id == "uncovered" else id),
             gain=gain,
             command=command if of == "step" else f"otel-mlperf summary {summary.short_id}",
         )

@@ -23,7 +23,7 @@ from otel_mlperf.analysis.findings.gpu_busy import max_possible_gain
 from otel_mlperf.analysis.findings.line_causes import cause_of
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.stack_lines import most_uncovered
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED, shown
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
@@ -179,9 +179,9 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
         return []
     if is_small and (is_elsewhere or stall - usual < _LEAST_NS):
         return []
-    costliest = most_uncovered(numbers) if section == NOT_IN_A_SPAN else None
+    costliest = most_uncovered(numbers) if section == UNTRACKED else None
     cause = cause_of(costliest.call, has_gpu=numbers.uses_gpu) if costliest else None
-    shown_as = "no section" if section == NOT_IN_A_SPAN else section
+    shown_as = "no section" if section == UNTRACKED else section
     told = stalled_ns / all_ns
     words = {"period": comb.period, "times": stall / usual, "section": shown_as, "value": told}
     lost = _LOST.format(share=share) if share < _MOST_LOST * told else ""
@@ -259,7 +259,7 @@ def _longer_section(
 ) -> tuple[str, bool]:
     """Return the section with most of the excess, and whether another finding covers its kind."""
     more = {one.name: _more_ns(one.own_ns, stalls) for one in numbers.sections}
-    more[NOT_IN_A_SPAN] = _more_ns(series.own_ns, stalls)
+    more[UNTRACKED] = _more_ns(series.own_ns, stalls)
     most = max(more, key=lambda name: more[name])
     kinds = {one.name: one.category for one in numbers.sections}
     return shown(most), kinds.get(most) in _ELSEWHERE

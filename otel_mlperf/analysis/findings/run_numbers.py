@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from otel_mlperf.analysis.steps.awaited_tasks import read_awaited_share
 from otel_mlperf.analysis.steps.step_series import read_section_series, read_step_series
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ class RunNumbers:
         steps = self.summary.steps
         if steps is None:
             return 0.0
-        share = sum(one.share for one in steps.rows if one.name == NOT_IN_A_SPAN)
+        share = sum(one.share for one in steps.rows if one.name == UNTRACKED)
         if any(one.beside and not one.inside for one in steps.rows):
             awaited = read_awaited_share(self.store, steps.phase, has_warm_up=self._has_warm_up)
             share = max(0.0, share - awaited)

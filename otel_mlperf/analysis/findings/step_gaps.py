@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.stack_lines import costliest_outside, ending_with
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
@@ -74,7 +74,7 @@ def find_between_steps(numbers: RunNumbers) -> list[Finding]:
     steps = summary.steps
     if steps is None or steps.count < _FEWEST_STEPS or not summary.duration_ns:
         return []
-    left = sum(one.sum_ns for one in summary.outside if one.name == NOT_IN_A_SPAN)
+    left = sum(one.sum_ns for one in summary.outside if one.name == UNTRACKED)
     if not row.holds(left / summary.duration_ns):
         return []
     ((count, gaps_ns),) = numbers.store.rows(
@@ -98,7 +98,7 @@ def find_between_steps(numbers: RunNumbers) -> list[Finding]:
                 "om.span(...)` around it: what is not needed each time can be done more seldom."
             ),
             evidence={"share": share, "times": float(times), "between_ns": spent},
-            where=Where(section=NOT_IN_A_SPAN),
+            where=Where(section=UNTRACKED),
             gain=Gain(low=0.0, high=share, of="run"),
             command=f"otel-mlperf summary {summary.short_id}",
         )

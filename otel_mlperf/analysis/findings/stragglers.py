@@ -15,7 +15,7 @@ from otel_mlperf import names
 from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
 from otel_mlperf.analysis.findings.run_numbers import once_a_run
 from otel_mlperf.analysis.findings.uneven_shards import find_uneven_shards
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
@@ -139,7 +139,7 @@ def _sureness(more_ns: Mapping[str, float], categories: Mapping[str, str]) -> in
     Ranks that step together take equally long, so that where one works longer another one waits.
     """
     most = _longest(more_ns)
-    if most == NOT_IN_A_SPAN:
+    if most == UNTRACKED:
         return 0
     return 1 if categories.get(most, names.OTHER) == names.OTHER else 2
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from otel_mlperf.analysis.steps.step_shares import CHOSEN, NOT_IN_A_SPAN, shown
+from otel_mlperf.analysis.steps.step_shares import CHOSEN, UNTRACKED, shown
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.step_shapes import StepFigures
@@ -106,4 +106,4 @@ def _largest(found: list[tuple[Any, ...]], own: list[float]) -> list[SectionBuck
     if rest := [means for *_, means in found[_MOST_SECTIONS:]]:
         added = [sum(column) for column in zip(*rest, strict=True)]
         kept.append(SectionBuckets(name=OTHERS, category="", mean_ns=added))
-    return [*kept, SectionBuckets(name=NOT_IN_A_SPAN, category="", mean_ns=own)]
+    return [*kept, SectionBuckets(name=UNTRACKED, category="", mean_ns=own)]

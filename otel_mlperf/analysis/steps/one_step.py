@@ -16,7 +16,7 @@ from otel_mlperf.analysis.steps.step_shapes import (
     StepSection,
 )
 from otel_mlperf.analysis.steps.step_shares import (
-    NOT_IN_A_SPAN,
+    UNTRACKED,
     main_phase,
     read_warm_up,
     shown,
@@ -166,7 +166,7 @@ def _sections(step: dict[str, Any], rows: Sequence[tuple[Any, ...]]) -> list[Ste
     ]
     own = step["self_ns"]
     if own is not None:
-        rest = StepSection(name=NOT_IN_A_SPAN, count=1, sum_ns=own, self_ns=own, beside=False)
+        rest = StepSection(name=UNTRACKED, count=1, sum_ns=own, self_ns=own, beside=False)
         # Placed after the sections that add up with it to the step, before concurrent ones.
         sections.insert(sum(not section.beside for section in sections), rest)
     return sections

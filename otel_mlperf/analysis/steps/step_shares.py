@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.own_times import OwnTimes, SectionTime
     from otel_mlperf.store.table_reader import Store
 
-NOT_IN_A_SPAN = "untracked"
+UNTRACKED = "untracked"
 DATA_WAIT = "data wait"
 COLLECTION = "garbage collection"
 PROFILED = "profiled"
@@ -125,7 +125,7 @@ def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
     )
     times = read_own_times(store, **values, chosen=chosen)
     rows = [_section_row(store, values, section, chosen, mean) for section in times.sections]
-    rows.insert(sum(not row.beside for row in rows), _row(NOT_IN_A_SPAN, "", own, own_p95, mean))
+    rows.insert(sum(not row.beside for row in rows), _row(UNTRACKED, "", own, own_p95, mean))
     return StepFigures(
         phase=phase,
         count=count_steps(store, phase),
@@ -168,7 +168,7 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
         collection=names.GARBAGE_COLLECTION,
     )
     # With equal times the first one wins: untracked time has precedence over a section.
-    name, longest = max([(NOT_IN_A_SPAN, own), *sections], key=lambda section: section[1])
+    name, longest = max([(UNTRACKED, own), *sections], key=lambda section: section[1])
     return Slowest(
         number=number,
         rank=rank,
@@ -225,7 +225,7 @@ def _read_ranks(store: Store, values: dict[str, Any], times: OwnTimes) -> list[R
                 shown(name): float(spent) / count
                 for name, spent in times.of_ranks.get(rank, {}).items()
             }
-            | {NOT_IN_A_SPAN: own},
+            | {UNTRACKED: own},
         )
         for rank, count, mean, own in steps
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from otel_mlperf import names
 from otel_mlperf.analysis.steps.step_shapes import AggregateTotal
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN, shown
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED, shown
 from otel_mlperf.analysis.summary.summary_shapes import Branch, OutsideShare
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def outside_steps(
     rest = total_ns - set_up - sum(share.sum_ns for share in shares)
     shares.append(OutsideShare(name=SET_UP, sum_ns=set_up))
     shares.sort(key=lambda share: -share.sum_ns)
-    return [*shares, OutsideShare(name=NOT_IN_A_SPAN, sum_ns=max(0.0, rest))]
+    return [*shares, OutsideShare(name=UNTRACKED, sum_ns=max(0.0, rest))]
 
 
 def outside_ns(store: Store, phase: str, processes: Processes) -> float:
@@ -288,7 +288,7 @@ def read_tree(nodes: list[Node], processes: Processes) -> list[Branch]:
         pending += [(below, depth + 1) for below in reversed(node.inside)]
         branches.append(_branch(node, depth, node.self_ns, life, ranks))
     rest = max(0, life - sum(node.total_ns for node in nodes if not node.beside))
-    left = Node("", NOT_IN_A_SPAN, count=0, sum_ns=rest, self_ns=rest)
+    left = Node("", UNTRACKED, count=0, sum_ns=rest, self_ns=rest)
     return [*branches, _branch(left, 0, rest, life, ranks)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf.analysis.run.run_processes import RUNNING
-from otel_mlperf.analysis.steps.step_shares import NOT_IN_A_SPAN
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.quantities import (
     column_unit,
     duration,
@@ -45,7 +45,7 @@ def headline(page: RunPage) -> str:
     if summary.steps is None:
         word = "for" if summary.outcome == RUNNING else "after"
         return f"{summary.outcome.capitalize()} {word} {duration(summary.duration_ns)}."
-    inside = [row for row in summary.steps.rows if not row.beside and row.name != NOT_IN_A_SPAN]
+    inside = [row for row in summary.steps.rows if not row.beside and row.name != UNTRACKED]
     said = f"A step takes {duration(summary.steps.mean_ns)}"
     if inside:
         most = max(inside, key=lambda row: row.mean_ns)

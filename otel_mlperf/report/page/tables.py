@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.analysis.summary.goodput_shapes import OTHER
 from otel_mlperf.quantities import duration, figures, percent, plural
 from otel_mlperf.report.comparison_table import NUMBERS, difference_text, measured
@@ -126,7 +127,7 @@ def _parts(rank: RankFigures, colors: dict[str, str]) -> Iterable[tuple[str, str
         yield name, colors.get(name, "none"), spent
     rest = rank.mean_ns - sum(rank.sections.values())
     if rest > 0:
-        yield "untracked", "none", rest
+        yield UNTRACKED, "none", rest
 
 
 def ledger(summary: Summary) -> list[tuple[str, int, float, str]]:
