@@ -236,10 +236,12 @@ class _SettingReader:
 
             offered = entry_points(group=EXPORTER_GROUPS[self._signal]).names
             if missing := [name for name in others if name not in offered]:
+                # The names of OpenTelemetry's own packages; those of other makers are unknown.
+                packages = [f"opentelemetry-exporter-{name.replace('_', '-')}" for name in missing]
                 self.warnings.append(
                     f"OTEL_{self._signal.upper()}_EXPORTER: no exporter {', '.join(missing)} is "
                     f"installed: {self._signal} for it are lost; there are "
-                    f"{', '.join(sorted({*offered, 'otlp'}))}"
+                    f"{', '.join(sorted({*offered, 'otlp'}))}; pip install {' '.join(packages)}"
                 )
         listed = [word.lower() for word in _listed(self._environ, self._signal)]
         return "otlp" if "otlp" in listed else "none" if listed else ""

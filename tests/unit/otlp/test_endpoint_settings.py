@@ -238,6 +238,7 @@ def test_exporter_that_is_not_installed_is_named_once():
     assert settings is None
     assert warning.startswith("OTEL_TRACES_EXPORTER: no exporter nope is installed: traces for it ")
     assert "there are console, otlp, otlp_proto_grpc" in warning
+    assert warning.endswith("; pip install opentelemetry-exporter-nope")
 
 
 def test_words_are_read_in_any_case():
