@@ -39,6 +39,7 @@ def test_flags_that_ignore_the_environment_are_named(line, flag):
         ("nice env --ignore-environment", "env --ignore-environment"),
         ("sudo -E -u trainer", "sudo"),
         ("srun --ntasks 2 --export=NONE", "srun --export=NONE"),
+        ("env A=1 PYTHONPATH=src", "env PYTHONPATH=src"),
     ],
 )
 def test_wrappers_that_clear_the_environment_are_named_with_a_command(wrapper, said):
@@ -95,3 +96,60 @@ def test_wrapper_of_a_program_of_its_own_is_named():
     assert describe_withheld(["sudo", "./train.sh", "-i"], "") == (
         "sudo withholds the environment; put otel-mlperf run behind it, before the program"
     )
+
+
+def described(tmp_path, text, first="#!/bin/bash"):
+    script = tmp_path / "job.sh"
+    script.write_text(f"{first}\n{text}\n")
+    return describe_withheld([str(script)], str(script)).removeprefix(f"{script}: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("cd x && exec env -i python x.py", f"env -i withholds the environment; put otel-mlperf "
+         f"run behind it: exec env -i {OWN} python x.py"),
+        ("PYTHONPATH=src python x.py", f"env PYTHONPATH=src withholds the environment; put "
+         f"otel-mlperf run behind it: env PYTHONPATH=src {OWN} python x.py"),
+        ("if true; then\n  python3 -I \\\n x.py\nfi",
+         "Python ignores the environment with -I; start it without"),
+        ("export PYTHONPATH=src  # ours\npython x.py", "export PYTHONPATH=src drops the folder by "
+         "which recording starts; write PYTHONPATH=src:$PYTHONPATH"),
+        ("PYTHONPATH=\npython x.py", "PYTHONPATH= drops the folder by which recording starts; "
+         "write PYTHONPATH=:$PYTHONPATH"),
+    ],
+)  # fmt: skip
+def test_commands_in_a_shell_script_count(tmp_path, line, reason):
+    """Batch jobs are scripts: what such a line withholds, the program does not get."""
+    assert described(tmp_path, line) == reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python x.py -I",
+        "sudo apt-get install -y git\npython x.py",
+        "export PYTHONPATH=src:$PYTHONPATH\npython x.py",
+        "PYTHONPATH=${PYTHONPATH:-}:src python x.py",
+        "export PYTHONPATH=src\n./tool",
+        "# env -i python x.py",
+        "echo 'unbalanced",
+        "cat <<EOF\nenv -i it's\nEOF",
+    ],
+)
+def test_shell_scripts_that_hand_the_environment_on_are_not_accused(tmp_path, text):
+    """Nor those whose commands start no Python, or cannot be parsed."""
+    assert described(tmp_path, text) == ""
+
+
+def test_scripts_of_a_named_shell_count_and_other_files_do_not(tmp_path):
+    """``bash job.sh`` needs no first line; other languages have other rules."""
+    script = tmp_path / "job.sh"
+    script.write_text("env -i python x.py\n")
+
+    assert describe_withheld(["bash", "-e", str(script), "a"], "").startswith(f"{script}: env -i ")
+    assert describe_withheld(["bash", "-c", "env -i python x.py"], "").startswith(
+        "bash -c: env -i "
+    )
+    assert described(tmp_path, "env -i python x.py", "#!/usr/bin/perl") == ""
+    assert describe_withheld(["bash", str(tmp_path / "missing.sh")], "") == ""
