@@ -26,7 +26,6 @@ from otel_mlperf.analysis.profiles.kernel_rows import (
     grouped,
     table,
 )
-from otel_mlperf.analysis.profiles.profiled_rows import count_step
 from otel_mlperf.analysis.profiles.recorded_windows import find_unread
 from otel_mlperf.analysis.profiles.window_completeness import (
     beside_other_ranks,
@@ -48,12 +47,11 @@ from otel_mlperf.store.table_reader import Store
 from otel_mlperf.store.window_facts import CapturedWork, CollectiveTotal, UnknownRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from otel_mlperf.analysis.profiles.kernel_rows import By
-    from otel_mlperf.analysis.profiles.profiled_steps import ProfiledStep, StepEvents
     from otel_mlperf.store.run_folders import RunFolder
-    from otel_mlperf.store.window_facts import WindowCompleteness
+    from otel_mlperf.store.window_facts import StepEvents, WindowCompleteness
 
 
 _PEAKS: Final = """SELECT rank, restart, device_type, device, time_ns FROM allocator
@@ -277,7 +275,7 @@ def _most(values: Iterable[int | None]) -> int | None:
 
 def find_step(
     tables: Mapping[str, Rows],
-    chosen: Sequence[ProfiledStep],
+    counted: Mapping[str, Rows],
     recorded: StepEvents,
     source: str,
     by: By | None = None,
@@ -287,27 +285,18 @@ def find_step(
 
     Args:
         tables: the rows of all windows.
-        chosen: the step on each rank.
+        counted: the step's own rows of the tables, from ``kineto.counting.stored_step``.
         recorded: its events.
         source: name of the run or trace.
         by: how rows are grouped.
         world_size: number of ranks of the run.
     """
-    counted = count_step(tables, chosen, recorded)
-    is_device = counted.busy_ns is not None
-    digests = {step_of_rank.digest for step_of_rank in chosen}
+    # Concurrent devices count as several busy devices.
+    devices = [row for row in counted["streams"] if row["stream"] is None]
+    is_device = bool(devices)
+    digests = {digest for _, digest in recorded.windows}
     windows = [window for window in find_windows(tables) if window.digest in digests]
-    step = ProfiledStepFacts(
-        name=chosen[0].name,
-        phase=chosen[0].phase,
-        number=chosen[0].number,
-        ranks=sorted({row["rank"] for row in recorded.events}),
-        events=len(recorded.events),
-        duration_ns=sum(recorded.lengths_ns.values()),
-        busy_ns=counted.busy_ns,
-        communication_ns=counted.communication_ns,
-        exposed_communication_ns=counted.exposed_communication_ns,
-    )
+    step = _step_facts(recorded, devices)
     by = by or ("kernel" if is_device else "operator")
     return Kernels(
         source=source,
@@ -317,11 +306,24 @@ def find_step(
         is_complete=is_complete(windows),
         total=None,
         devices=[],
-        rows=table(counted.rows, by, Whole(step.duration_ns, step.busy_ns), windows),
-        groups=count_groups(counted.rows, is_device=is_device),
-        collectives=find_collectives(counted.rows["totals"]),
-        copies=find_copies(counted.rows["copies"]),
+        rows=table(counted, by, Whole(step.duration_ns, step.busy_ns), windows),
+        groups=count_groups(counted, is_device=is_device),
+        collectives=find_collectives(counted["totals"]),
+        copies=find_copies(counted["copies"]),
         gaps=[],
         memory=[],
         step=step,
+    )
+
+
+def _step_facts(recorded: StepEvents, devices: Rows) -> ProfiledStepFacts:
+    measured = ("busy_ns", "communication_ns", "exposed_communication_ns")
+    return ProfiledStepFacts(
+        name=recorded.name,
+        phase=recorded.phase,
+        number=recorded.number,
+        ranks=sorted({row["rank"] for row in recorded.events}),
+        events=len(recorded.events),
+        duration_ns=sum(recorded.lengths_ns.values()),
+        **{name: sum(row[name] for row in devices) if devices else None for name in measured},
     )

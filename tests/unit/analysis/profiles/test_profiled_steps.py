@@ -12,9 +12,7 @@ from run_folders import MS, RUN_ID, START, RunFolderBuilder
 
 from otel_mlperf import ids
 from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, find_step, read_rows
-from otel_mlperf.analysis.profiles.profiled_rows import count_step
 from otel_mlperf.analysis.profiles.profiled_steps import (
-    StepEvents,
     choose_step,
     find_profiled,
     read_step_events,
@@ -23,11 +21,13 @@ from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.journal.window import Window, WindowStep
 from otel_mlperf.kineto.convert import convert, store
 from otel_mlperf.kineto.counting.attribution import find_attribution
+from otel_mlperf.kineto.counting.stored_step import count_step
 from otel_mlperf.kineto.counting.totals import self_times, totals
 from otel_mlperf.kineto.linking.sections import no_sections
 from otel_mlperf.kineto.spans.budget import Budget
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store
+from otel_mlperf.store.window_facts import StepEvents
 
 ADDED = ("count", "total_ns", "self_ns", "device_ns")
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
@@ -51,7 +51,7 @@ class Profiled:
         store = self.store if rank is None else Store(self.path, rank)
         chosen = self.chosen(number, phase)
         events = read_step_events(store, chosen)
-        return find_step(self.rows, chosen, events, "digits", by, 2)
+        return find_step(self.rows, count_step(self.rows, events), events, "digits", by, 2)
 
     def parts(self):
         """The totals of every step, and of what is in none."""
@@ -60,11 +60,11 @@ class Profiled:
             chosen = self.chosen(number, phase)
             events = read_step_events(self.store, chosen)
             inside |= {row["span_id"] for row in events.events}
-            yield count_step(self.rows, chosen, events).rows["totals"]
+            yield count_step(self.rows, events)["totals"]
         stored = self.store.records("SELECT * FROM spans WHERE kind = 'event'")
         rest = [row for row in stored if row["span_id"] not in inside]
-        nowhere = [self.known[0]._replace(name="", phase="")]
-        yield count_step(self.rows, nowhere, StepEvents(rest, {}, {})).rows["totals"]
+        nowhere = StepEvents("", "", 0, [], rest, {}, {})
+        yield count_step(self.rows, nowhere)["totals"]
 
 
 def added(totals, whats):
@@ -129,7 +129,7 @@ def test_a_step_of_a_real_trace_is_counted_alike_from_store_and_events(path, tmp
     for step in profiled.known:
         chosen = profiled.chosen(step.number, step.phase)
         events = read_step_events(profiled.store, chosen)
-        rows = count_step(profiled.rows, chosen, events).rows["totals"]
+        rows = count_step(profiled.rows, events)["totals"]
         whole = counted(found, step.name)
         by_name = [
             row
