@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.address_space import TABLES_BYTES, room_here, shortage
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.parts import live_parts, table_folder
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from otel_mlperf.otlp.histogram import ExponentialBuckets
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import TABLES
 
 if TYPE_CHECKING:
     import numpy as np

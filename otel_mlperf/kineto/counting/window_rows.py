@@ -17,7 +17,7 @@ from otel_mlperf.kineto.counting.streams import Delays, Stream
 from otel_mlperf.kineto.counting.totals import Figures
 from otel_mlperf.kineto.counting.window_totals import STEP, WindowTotal
 from otel_mlperf.kineto.trace_events import NONE
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

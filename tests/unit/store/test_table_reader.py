@@ -10,8 +10,8 @@ from run_folders import MS, START, RunFolderBuilder, digits
 
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.part_writer import compact, write_part
-from otel_mlperf.store.schema import TABLES
 from otel_mlperf.store.table_reader import Store
+from otel_mlperf.tables import TABLES
 
 
 def value(number):

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from otel_mlperf.store.part_writer import write_part
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import TABLES
 
 STORED = {
     "processes": """
