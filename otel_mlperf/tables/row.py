@@ -1,5 +1,6 @@
 """Base class of the rows of stored tables, and the columns that follow from their fields."""
 
+from collections.abc import Sequence
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 
@@ -33,6 +34,11 @@ class RankRow(Row, frozen=True, kw_only=True):
     """Rank of the process."""
     restart: Int32
     """Number of earlier starts of this rank."""
+
+
+def transposed(kind: type[Row], rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Return rows of one table as columns."""
+    return {name: [getattr(row, name) for row in rows] for name in kind.__struct_fields__}
 
 
 class Column(NamedTuple):

@@ -105,8 +105,8 @@ class SectionRow(RankRow, frozen=True, kw_only=True):
     """Start of the first call."""
 
 
-class ResourceRow(RankRow, frozen=True, kw_only=True):
-    """One row for each flush, section, place and measure: the use of all calls in that time."""
+class PlaceRow(RankRow, frozen=True, kw_only=True):
+    """Place of a section: its calls with equal values add up."""
 
     phase: Word
     name: Word
@@ -115,6 +115,11 @@ class ResourceRow(RankRow, frozen=True, kw_only=True):
     """Outside steps, names from below the run."""
     beside: bool
     in_step: bool
+
+
+class ResourceRow(PlaceRow, frozen=True, kw_only=True):
+    """One row for each flush, section, place and measure: the use of all calls in that time."""
+
     measure: Word
     """Key of one of ``names.MEASURES``."""
     count: int
@@ -125,23 +130,21 @@ class ResourceRow(RankRow, frozen=True, kw_only=True):
     """Sum of the squared distances from the mean."""
 
 
-class DurationRow(RankRow, frozen=True, kw_only=True):
+class DurationPlaceRow(PlaceRow, frozen=True, kw_only=True):
+    """Place of calls whose durations add up."""
+
+    bound_s: float | None
+    """Maximum duration; missing: not declared."""
+    minute_ns: int | None = None
+    """Start of the minute in which they ended; only for requests."""
+
+
+class DurationRow(DurationPlaceRow, frozen=True, kw_only=True):
     """One row for each flush, section and place: the durations of its calls in that time.
 
     Requests have one row for each minute in it: no other table has the time of each.
     """
 
-    phase: Word
-    name: Word
-    category: Word
-    path: Word
-    """Outside steps, names from below the run."""
-    beside: bool
-    in_step: bool
-    bound_s: float | None
-    """Maximum duration; missing: not declared."""
-    minute_ns: int | None = None
-    """Start of the minute in which they ended; only for requests."""
     count: int
     errors: int
     within: int

@@ -47,8 +47,7 @@ class StoreDestination(Destination):
         # number completes it.
         try:
             for table, columns in self._rows.columns().items():
-                if columns and any(map(len, columns.values())):
-                    write_part(self._folder, table, self._host, batch.number, columns)
+                write_part(self._folder, table, self._host, batch.number, columns)
             if batch.spans:
                 pieces = _pieces_of(batch.spans)
                 write_pieces(self._folder, "spans", self._host, batch.number, pieces)
