@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -320,24 +320,18 @@ def store(conversion: Conversion, run_folder: Path) -> None:
     from otel_mlperf.store.parts import window_host
 
     host = window_host(conversion.trace.digest)
-    numbers = tables_of(
-        conversion.trace,
-        conversion.numbers,
-        conversion.links.orphans,
-        window=conversion.window,
-        rank=conversion.rank,
-    )
     launches = find_launches(
         conversion.trace, conversion.links, conversion.sections, conversion.replayed
     )
-    common = {
-        "rank": conversion.rank,
-        "restart": conversion.restart,
-        "digest": conversion.trace.digest,
-    }
-    if rows := [common | asdict(launch) for launch in launches]:
-        numbers["launches"] = {name: [row[name] for row in rows] for name in rows[0]}
-    for table, columns in numbers.items():
+    tables = tables_of(
+        conversion.trace,
+        conversion.numbers,
+        conversion.links.orphans,
+        launches,
+        window=conversion.window,
+        rank=conversion.rank,
+    )
+    for table, columns in tables.items():
         write_part(run_folder, table, host, 1, columns)
     pieces = event_rows(conversion.spans, conversion.rank, conversion.restart, conversion.window)
     write_pieces(run_folder, "spans", host, 1, pieces)

@@ -137,7 +137,7 @@ def _kernels(converted: Conversion, busy_ns: int | None) -> list[TopKernel]:
     by_name: dict[str, tuple[int, int]] = {}
     for total in work:
         calls, spent = by_name.get(total.name, (0, 0))
-        by_name[total.name] = calls + total.figures.count, spent + total.figures.total_ns
+        by_name[total.name] = calls + total.count, spent + total.total_ns
     longest = sorted(by_name.items(), key=lambda item: (-item[1][1], item[0]))[:_MOST_KERNELS]
     return [
         TopKernel(

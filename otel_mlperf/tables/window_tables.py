@@ -3,13 +3,17 @@
 Times are Unix nanoseconds where the trace's are, durations nanoseconds.
 """
 
-from otel_mlperf.tables.row import Int32, RankRow, Word
+from otel_mlperf.tables.row import Int32, Row, Word
 
 
-class OfWindow(RankRow, frozen=True, kw_only=True):
-    """Row of a table of one window."""
+class OfWindow(Row, frozen=True, kw_only=True):
+    """Row of a table of one window; its first columns are set when all of its rows are complete."""
 
-    digest: str
+    rank: Int32 = 0
+    """Rank of the process."""
+    restart: Int32 = 0
+    """Number of earlier starts of this rank."""
+    digest: str = ""
     """Window: the SHA-256 of its trace."""
 
 

@@ -13,7 +13,6 @@ and size.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,6 +23,7 @@ from otel_mlperf.kineto.linking.device_numbers import find_device_numbers
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.reading.trace_reader import read_details
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.tables.window_tables import CopyRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,24 +164,7 @@ def _kind(name: str) -> WorkKind:
     return WorkKind.COMMUNICATION if is_communication(name) else WorkKind.COMPUTE
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """Totals of all copies or memsets of one name on one device."""
-
-    device: int
-    direction: str
-    """One of H2D, D2H, D2D, P2P, H2H, set, other."""
-    name: str
-    pageable: bool
-    count: int
-    total_ns: int
-    sized_ns: int
-    """Duration of the copies whose size is known."""
-    bytes: int | None
-    """Sum of the known sizes; None: no size is known."""
-
-
-def count_copies(trace: Trace, work: Work) -> list[Copies]:
+def count_copies(trace: Trace, work: Work) -> list[CopyRow]:
     """Return the copies and memsets by device, name and direction, longest first.
 
     Raises:
@@ -250,9 +233,9 @@ def direction(name: str) -> str:
 
 def _copies(
     device: int, word: str, name: str, length: NDArray[np.int64], size: NDArray[np.int64]
-) -> Copies:
+) -> CopyRow:
     sized = size != NONE
-    return Copies(
+    return CopyRow(
         device=device,
         direction=word,
         name=name,

@@ -38,13 +38,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.intervals import Intervals
     from otel_mlperf.journal.window import Window
-    from otel_mlperf.kineto.counting.allocator_memory import Memory
-    from otel_mlperf.kineto.counting.device_work import Copies
-    from otel_mlperf.kineto.counting.gaps import Gap
     from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
-    from otel_mlperf.kineto.counting.streams import Stream
     from otel_mlperf.kineto.counting.window_losses import Completeness
-    from otel_mlperf.kineto.counting.window_totals import WindowTotal
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
@@ -54,6 +49,13 @@ if TYPE_CHECKING:
         DevicePart,
         UnknownRows,
         WholePart,
+    )
+    from otel_mlperf.tables.window_tables import (
+        AllocatorRow,
+        CopyRow,
+        GapRow,
+        StreamRow,
+        TotalRow,
     )
 
 
@@ -65,12 +67,12 @@ class WindowNumbers:
     end_ns: int
     categories: dict[str, tuple[int, int]]
     """Number of events and sum of their durations, by category."""
-    totals: list[WindowTotal]
-    devices: list[Stream]
-    streams: list[Stream]
-    copies: list[Copies]
-    gaps: list[Gap]
-    memory: list[Memory]
+    totals: list[TotalRow]
+    devices: list[StreamRow]
+    streams: list[StreamRow]
+    copies: list[CopyRow]
+    gaps: list[GapRow]
+    memory: list[AllocatorRow]
     steps: list[str]
     completeness: Completeness
     """Completeness of the records from which all of this was counted."""
@@ -172,7 +174,7 @@ def _figure(metric: Metric, value: float, **labels: str) -> Figure:
     return Figure(metric.name, labels, value)
 
 
-def _of_device(device: Stream | DevicePart, length_ns: int) -> list[Figure]:
+def _of_device(device: StreamRow | DevicePart, length_ns: int) -> list[Figure]:
     labels = {names.DEVICE_INDEX: str(device.device)}
     times = {
         names.WINDOW_DEVICE_BUSY: device.busy_ns,

@@ -50,7 +50,7 @@ def test_a_kernel_that_ends_before_its_start_is_a_launch_without_a_record(tmp_pa
 
     assert not numbers.completeness.has_device_times
     assert (numbers.completeness.answered, numbers.completeness.launches) == (99, 100)
-    assert sum(t.figures.total_ns for t in numbers.totals if t.what == "kernel") == 99 * 40_000
+    assert sum(t.total_ns for t in numbers.totals if t.what == "kernel") == 99 * 40_000
 
 
 @pytest.mark.parametrize("lost", [{"dur": -50}, {"ts": -BASE_NS / 1_000}])
