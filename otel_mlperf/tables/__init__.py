@@ -30,6 +30,7 @@ ROWS: Final[dict[str, type[Row]]] = {
     "gaps": window_tables.GapRow,
     "allocator": window_tables.AllocatorRow,
 }
+NAMES: Final = {row: table for table, row in ROWS.items()}
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
     table: columns_of(row) for table, row in ROWS.items()
 }

@@ -232,9 +232,9 @@ class MarkRow(RankRow, frozen=True, kw_only=True):
     name: Word
     """Name that the program gave it (default: ``mark``)."""
     number: int
-    """Number of the step, outside steps of the next one."""
+    """Number of the step, within its phase, that contains or follows the mark."""
     time_ns: int
-    """Time at which it was set."""
+    """Unix time at which it was set."""
 
 
 class ReadingRow(Row, frozen=True, kw_only=True):

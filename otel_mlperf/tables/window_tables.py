@@ -167,7 +167,7 @@ class CopyRow(OfWindow, frozen=True, kw_only=True):
 
 
 class GapRow(OfWindow, frozen=True, kw_only=True):
-    """The longest gaps of each window and device: times in which the device had no work."""
+    """One row for each of the longest gaps of a window and device: it had no work then."""
 
     device: Int32
     start_ns: int

@@ -37,7 +37,6 @@ from otel_mlperf.analysis.profiles.window_shapes import (
     CollectiveFigures,
     CollectiveKernels,
     CopyFigures,
-    GapFigures,
     Kernels,
     ProfiledStepFacts,
     WindowFacts,
@@ -45,6 +44,7 @@ from otel_mlperf.analysis.profiles.window_shapes import (
 from otel_mlperf.errors import NoSuchWindow
 from otel_mlperf.store.table_reader import Store
 from otel_mlperf.store.window_facts import CapturedWork, CollectiveTotal, UnknownRows
+from otel_mlperf.tables.window_tables import GapRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -246,10 +246,9 @@ def find_copies(rows: Rows) -> list[CopyFigures]:
     return sorted(copies, key=lambda copy: (-copy.total_ns, copy.name))
 
 
-def _gaps(rows: Rows) -> list[GapFigures]:
+def _gaps(rows: Rows) -> list[GapRow]:
     longest = sorted(rows, key=lambda row: (-row["duration_ns"], row["start_ns"]))[:_GAPS]
-    names = ("rank", "device", "start_ns", "duration_ns", "cause", "operator", "thread", "next")
-    return [GapFigures(**{name: row[name] for name in names}) for row in longest]
+    return [GapRow(**row) for row in longest]
 
 
 def _memory(rows: Rows, peaks: Rows) -> list[AllocatorPeak]:
