@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.counting.captured_graphs import CapturedGraphs
     from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
-    from otel_mlperf.kineto.counting.window_losses import Completeness
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
     from otel_mlperf.kineto.linking.collectives import Collective
     from otel_mlperf.kineto.linking.linked_events import Links
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.spans.budget import SpanPlan
     from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
-    from otel_mlperf.store.window_facts import CollectiveTotal
+    from otel_mlperf.store.window_facts import CollectiveTotal, WindowCompleteness
     from otel_mlperf.trace_sampler import Sampler
 
 REQUEST_BYTES: Final = 2 << 20
@@ -87,7 +86,7 @@ class Conversion:
     window: Window | None
     rank: int
     restart: int
-    completeness: Completeness
+    completeness: WindowCompleteness
     of_collectives: list[CollectiveTotal]
     replayed: ReplayedGraphs | None = None
     """Operators of graphs from a trace of their capture; None: no such trace was given."""

@@ -116,7 +116,7 @@ def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
         kernels=_kernels(converted, busy),
         orphans=dict(converted.links.orphans),
         damage=[damage._asdict() for damage in trace.damage],
-        completeness=converted.completeness.facts(),
+        completeness=converted.completeness,
         busy_devices=len(numbers.devices),
         unknown_rows=numbers.unknown_rows,
         captured=replayed.facts if replayed else None,

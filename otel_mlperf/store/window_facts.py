@@ -80,6 +80,11 @@ class WindowCompleteness(msgspec.Struct, frozen=True, kw_only=True):
     whole: WholePart | None
     """Set where device work is missing; None: no part of any length is whole."""
 
+    @property
+    def words(self) -> str:
+        """Return all losses as one sentence; empty without any."""
+        return "; ".join(loss.words for loss in self.losses)
+
 
 class CollectiveTotal(msgspec.Struct, frozen=True, kw_only=True):
     """Total of the kernels of one collective operation in groups of one size."""

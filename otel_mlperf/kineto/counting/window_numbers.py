@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from otel_mlperf.intervals import Intervals
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
-    from otel_mlperf.kineto.counting.window_losses import Completeness
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
         DevicePart,
         UnknownRows,
         WholePart,
+        WindowCompleteness,
     )
     from otel_mlperf.tables.window_tables import (
         AllocatorRow,
@@ -74,7 +74,7 @@ class WindowNumbers:
     gaps: list[GapRow]
     memory: list[AllocatorRow]
     steps: list[str]
-    completeness: Completeness
+    completeness: WindowCompleteness
     """Completeness of the records from which all of this was counted."""
     collectives: list[CollectiveTotal]
     """Totals of the kernels of collective operations, and the bytes that they moved."""
@@ -89,7 +89,7 @@ def count(
     links: Links,
     sections: Sections | None = None,
     window: Window | None = None,
-    completeness: Completeness | None = None,
+    completeness: WindowCompleteness | None = None,
     replayed: ReplayedGraphs | None = None,
     of_collectives: list[CollectiveTotal] | None = None,
 ) -> WindowNumbers:

@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from otel_mlperf.kineto.counting.window_totals import STEP
 from otel_mlperf.tables import ROWS
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.journal.window import Window
-    from otel_mlperf.kineto.counting.window_losses import Completeness
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
     from otel_mlperf.kineto.trace_events import Trace
+    from otel_mlperf.store.window_facts import WindowCompleteness
     from otel_mlperf.tables.window_tables import LaunchRow, OfWindow
 
 
@@ -110,17 +111,9 @@ def _window(
     )
 
 
-def _completeness(completeness: Completeness) -> CompletenessRow:
-    facts = completeness.facts()
-    return CompletenessRow(
-        ratio=facts.ratio,
-        is_complete=facts.is_complete,
-        has_device_times=facts.has_device_times,
-        launches=facts.launches,
-        answered=facts.answered,
-        losses=_json(facts.losses),
-        whole=_json(facts.whole),
-    )
+def _completeness(facts: WindowCompleteness) -> CompletenessRow:
+    in_json = {"losses": _json(facts.losses), "whole": _json(facts.whole)}
+    return CompletenessRow(**(asdict(facts) | in_json))
 
 
 def _json(facts: object) -> str:
