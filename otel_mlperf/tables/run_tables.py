@@ -222,6 +222,7 @@ class ValueRow(RankRow, frozen=True, kw_only=True):
     time_ns: int
     """Time at which it was logged."""
     value: float
+    """Logged value."""
 
 
 class MarkRow(RankRow, frozen=True, kw_only=True):
