@@ -3,6 +3,8 @@
 Times are Unix nanoseconds where the trace's are, durations nanoseconds.
 """
 
+import msgspec
+
 from otel_mlperf.tables.row import Int32, Row, Word
 
 
@@ -195,3 +197,16 @@ class AllocatorRow(OfWindow, frozen=True, kw_only=True):
     """Peak of the reserved bytes since the row before."""
     change_bytes: int
     """Bytes allocated since the start of the window, less the bytes freed."""
+
+
+class WindowTables(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of windows, by table."""
+
+    windows: list[WindowRow] = []
+    completeness: list[CompletenessRow] = []
+    totals: list[TotalRow] = []
+    launches: list[LaunchRow] = []
+    streams: list[StreamRow] = []
+    copies: list[CopyRow] = []
+    gaps: list[GapRow] = []
+    allocator: list[AllocatorRow] = []

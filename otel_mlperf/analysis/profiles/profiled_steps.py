@@ -18,8 +18,8 @@ from otel_mlperf.store.window_facts import StepEvents
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_mlperf.analysis.profiles.kernel_rows import Rows
     from otel_mlperf.store.table_reader import Store
+    from otel_mlperf.tables.window_tables import WindowRow
 
 _LABEL: Final = re.compile(r"(?:(?P<phase>.+) step |ProfilerStep#)(?P<number>-?\d+)")
 _COLUMNS: Final = (
@@ -28,6 +28,9 @@ _COLUMNS: Final = (
 )
 _SAME: Final = "kind = 'event' AND phase = $phase AND number = $number AND restart = $restart"
 _NEWEST: Final = f"{_SAME} AND n = (SELECT max(n) FROM spans WHERE {_SAME})"
+
+_Rows = list[dict[str, Any]]
+"""Rows of table ``spans``."""
 
 
 class ProfiledStep(NamedTuple):
@@ -43,13 +46,13 @@ class ProfiledStep(NamedTuple):
     """Digest of the window's trace."""
 
 
-def find_profiled(windows: Rows) -> list[ProfiledStep]:
+def find_profiled(windows: Iterable[WindowRow]) -> list[ProfiledStep]:
     """Return the steps that windows name, by rank in their order."""
     profiled = []
-    for row in sorted(windows, key=lambda row: (row["rank"], row["restart"], row["start_ns"])):
-        for name in json.loads(row["steps"]):
+    for row in sorted(windows, key=lambda row: (row.rank, row.restart, row.start_ns)):
+        for name in json.loads(row.steps):
             if told := _LABEL.fullmatch(name):
-                key = (row["rank"], row["restart"], row["digest"])
+                key = (row.rank, row.restart, row.digest)
                 profiled.append(ProfiledStep(name, told["phase"] or "", int(told["number"]), *key))
     return profiled
 
@@ -141,7 +144,7 @@ def _recorded(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
 
 def _step_events(
     chosen: Sequence[ProfiledStep],
-    events: Rows,
+    events: _Rows,
     sections: dict[str, tuple[str, bool]],
     lengths_ns: dict[int, int],
 ) -> StepEvents:
@@ -166,7 +169,7 @@ def _annotated(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
     return below_annotation(events, chosen)
 
 
-def below_annotation(events: Rows, chosen: Sequence[ProfiledStep]) -> StepEvents:
+def below_annotation(events: _Rows, chosen: Sequence[ProfiledStep]) -> StepEvents:
     """Return the annotations of the step's name, and everything below them."""
     name = chosen[0].name
     by_id = {row["span_id"]: row for row in events}

@@ -181,7 +181,7 @@ def add_up_copies(
     mine: NDArray[np.intp],
     way: NDArray[np.int64],
     size: NDArray[np.signedinteger[Any]],
-) -> list[Copies]:
+) -> list[CopyRow]:
     """Return the totals of ``mine`` among the work, by device, name and direction, longest first.
 
     ``way`` is the direction of each, as an index into ``WAYS``, and ``size`` its bytes.

@@ -8,11 +8,12 @@ stored ones; nesting on a thread is derived again, from the events of the step a
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from otel_mlperf import names
 from otel_mlperf.kineto.counting.attribution import Attribution
@@ -25,7 +26,6 @@ from otel_mlperf.kineto.counting.device_work import (
 )
 from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
 from otel_mlperf.kineto.counting.streams import measure_devices, measure_streams
-from otel_mlperf.kineto.counting.window_rows import stream_row, total_row
 from otel_mlperf.kineto.counting.window_totals import PYTHON_FUNCTION, window_totals
 from otel_mlperf.kineto.linking.forest import Forest, find_parents
 from otel_mlperf.kineto.linking.linked_events import (
@@ -37,16 +37,19 @@ from otel_mlperf.kineto.linking.linked_events import (
 )
 from otel_mlperf.kineto.trace_events import NONE, Allocations, Events, Flows, Trace
 from otel_mlperf.store.window_facts import ANNOTATION, KERNEL, OPERATOR
+from otel_mlperf.tables.window_tables import WindowTables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.kineto.counting.device_work import Copies, Work
-    from otel_mlperf.kineto.counting.window_rows import Row
+    from otel_mlperf.kineto.counting.device_work import Work
     from otel_mlperf.store.window_facts import StepEvents
+    from otel_mlperf.tables.window_tables import CopyRow, StreamRow, TotalRow
 
+_Event = dict[str, Any]
+"""Row of table ``spans``."""
 _Kind = TypeVar("_Kind", Events, Flows, Allocations)
 _DEPTHS: Final = np.full(len(Role), 2, np.int64)
 """Nesting order of equal intervals by role: the lower one is outer."""
@@ -70,7 +73,7 @@ class _Known(NamedTuple):
     """Direction of copies by name."""
 
 
-def count_step(tables: Mapping[str, Sequence[Row]], step: StepEvents) -> dict[str, list[Row]]:
+def count_step(tables: WindowTables, step: StepEvents) -> WindowTables:
     """Return the rows of a step for the tables ``totals``, ``streams`` and ``copies``.
 
     Args:
@@ -78,30 +81,36 @@ def count_step(tables: Mapping[str, Sequence[Row]], step: StepEvents) -> dict[st
         step: the stored events. Its own duration is the window of its streams.
     """
     known = _Known(
-        {(row["category"], row["name"]): (row["what"], row["kind"]) for row in tables["totals"]},
-        _directions(tables["copies"]),
+        {(row.category, row.name): (row.what, row.kind) for row in tables.totals},
+        _directions(tables.copies),
     )
     digests = dict(step.windows)
-    counted: dict[str, list[Row]] = {"totals": [], "streams": [], "copies": []}
+    totals: list[TotalRow] = []
+    streams: list[StreamRow] = []
+    copies: list[CopyRow] = []
     for rank in sorted({row["rank"] for row in step.events}):
-        of_rank = [row for row in step.events if row["rank"] == rank]
-        common = {"rank": rank, "digest": digests.get(rank, "")}
-        for table, rows in _count_rank(of_rank, step, known).items():
-            counted[table] += [common | row for row in rows if row.get("stream") != NONE]
-    for row in counted["streams"]:
-        row["window_ns"] = step.lengths_ns.get(row["rank"], 0)
-    return counted
+        of_rank = _count_rank([row for row in step.events if row["rank"] == rank], step, known)
+        keys: dict[str, Any] = {"rank": rank, "digest": digests.get(rank, "")}
+        length_ns = step.lengths_ns.get(rank, 0)
+        totals += [replace(row, **keys) for row in of_rank.totals if row.stream != NONE]
+        streams += [
+            replace(row, window_ns=length_ns, **keys)
+            for row in of_rank.streams
+            if row.stream != NONE
+        ]
+        copies += [replace(row, **keys) for row in of_rank.copies]
+    return WindowTables(totals=totals, streams=streams, copies=copies)
 
 
-def _directions(copies: Sequence[Row]) -> dict[str, str]:
+def _directions(copies: Sequence[CopyRow]) -> dict[str, str]:
     """Return the direction of each name; if it occurs in several, a single event's is unknown."""
     known: dict[str, set[str]] = {}
     for row in copies:
-        known.setdefault(row["name"], set()).add(row["direction"])
+        known.setdefault(row.name, set()).add(row.direction)
     return {name: of.pop() if len(of) == 1 else OTHER for name, of in known.items()}
 
 
-def _count_rank(rows: Sequence[Row], step: StepEvents, known: _Known) -> dict[str, Iterable[Row]]:
+def _count_rank(rows: Sequence[_Event], step: StepEvents, known: _Known) -> WindowTables:
     stored = _stored(rows, known)
     trace, links = stored.trace, _links(stored)
     work = _work(stored)
@@ -111,24 +120,21 @@ def _count_rank(rows: Sequence[Row], step: StepEvents, known: _Known) -> dict[st
         *measure_devices(trace, work, links.launch),
         *measure_streams(trace, work, links.launch),
     ]
-    return {
-        "totals": map(total_row, totals),
-        "streams": map(stream_row, streams),
-        "copies": map(asdict, _copies(trace, work, known.directions)),
-    }
+    copies = _copies(trace, work, known.directions)
+    return WindowTables(totals=totals, streams=streams, copies=copies)
 
 
 class _Stored(NamedTuple):
     """Events of one rank: their rows and the columns of a trace, one item for each event."""
 
-    rows: Sequence[Row]
+    rows: Sequence[_Event]
     attributes: list[dict[str, Any]]
     kinds: list[str]
     """As in table ``totals``."""
     trace: Trace
 
 
-def _stored(rows: Sequence[Row], known: _Known) -> _Stored:
+def _stored(rows: Sequence[_Event], known: _Known) -> _Stored:
     attributes = [json.loads(row["attributes"]) for row in rows]
     keys = [
         (of_event[names.PROFILER_ACTIVITY], row["name"])
@@ -277,7 +283,7 @@ def _captured(stored: _Stored) -> ReplayedGraphs:
     return ReplayedGraphs(None, index[1:] - 1, known[1:])
 
 
-def _copies(trace: Trace, work: Work, directions: Mapping[str, str]) -> list[Copies]:
+def _copies(trace: Trace, work: Work, directions: Mapping[str, str]) -> list[CopyRow]:
     mine = np.flatnonzero(work.kind == WorkKind.COPY)
     rows = work.rows[mine]
     ways = [WAYS.index(directions.get(name, OTHER)) for name in trace.names]

@@ -10,12 +10,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from otel_mlperf.kineto.counting.window_totals import STEP
 from otel_mlperf.tables import ROWS
 from otel_mlperf.tables.row import transposed
-from otel_mlperf.tables.window_tables import CompletenessRow, WindowRow
+from otel_mlperf.tables.window_tables import CompletenessRow, WindowRow, WindowTables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,46 +36,32 @@ def tables_of(
     window: Window | None = None,
     rank: int | None = None,
 ) -> dict[str, dict[str, list[Any]]]:
-    """Return the columns of each table of a window, for ``store.part_writer.write_part``.
-
-    Rank and restart are those of the ``window``; for a trace without one, ``rank`` or else the
-    trace's own or else 0.
-    """
-    tables = _columns(trace, numbers, orphans, launches, window, rank)
-    return {table: columns for table, columns in tables.items() if columns["digest"]}
+    """Return the columns of each table of a window, for ``store.part_writer.write_part``."""
+    tables = asdict(rows_of(trace, numbers, orphans, launches, window=window, rank=rank))
+    return {table: transposed(ROWS[table], rows) for table, rows in tables.items() if rows}
 
 
 def rows_of(
     trace: Trace,
     numbers: WindowNumbers,
     orphans: dict[str, int],
+    launches: Sequence[LaunchRow] = (),
     *,
     window: Window | None = None,
     rank: int | None = None,
-) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of each table of a window, in the form of a query over the store."""
-    tables = _columns(trace, numbers, orphans, (), window, rank)
-    return {
-        table: [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        for table, columns in tables.items()
-    }
+) -> WindowTables:
+    """Return the rows of a window.
 
-
-def _columns(
-    trace: Trace,
-    numbers: WindowNumbers,
-    orphans: dict[str, int],
-    launches: Sequence[LaunchRow],
-    window: Window | None,
-    rank: int | None,
-) -> dict[str, dict[str, list[Any]]]:
+    Rank and restart are those of the ``window``; for a trace without one, ``rank`` or else the
+    trace's own or else 0.
+    """
     of_trace = trace.rank or 0 if rank is None else rank
     keys: dict[str, Any] = {
         "rank": of_trace if window is None else window.rank,
         "restart": 0 if window is None else window.restart,
         "digest": trace.digest,
     }
-    rows: dict[str, Sequence[OfWindow]] = {
+    tables: dict[str, Sequence[OfWindow]] = {
         "windows": [_window(trace, numbers, orphans, window)],
         "completeness": [_completeness(numbers.completeness)],
         "totals": numbers.totals,
@@ -85,11 +71,10 @@ def _columns(
         "gaps": numbers.gaps,
         "allocator": numbers.memory,
     }
-    return {
-        table: transposed(ROWS[table], given)
-        | {name: [key] * len(given) for name, key in keys.items()}
-        for table, given in rows.items()
+    named: dict[str, Any] = {
+        table: [replace(row, **keys) for row in rows] for table, rows in tables.items()
     }
+    return WindowTables(**named)
 
 
 def _window(
