@@ -10,7 +10,7 @@ import ctypes
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -175,9 +175,8 @@ def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
     told = window.problem if window is not None else ""
     problem = "; ".join(filter(None, (told, completeness.words)))
     known_collectives = collectives(trace, links)
-    spans = _chosen(
-        trace, links, places, budget, problem, _Known(completeness.ratio, known_collectives)
-    )
+    ratio = completeness.ratio
+    spans = _chosen(trace, links, places, budget, problem, ratio, known_collectives)
     replayed = match_replays(trace, links, captured) if captured is not None else None
     known = window.rank if window is not None else trace.rank
     return Conversion(
@@ -194,23 +193,24 @@ def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
     )
 
 
-class _Known(NamedTuple):
-    """Facts about a trace that are known when its spans are chosen."""
-
-    ratio: float
-    """Completeness of the trace."""
-    collectives: dict[int, Collective]
-
-
 def _chosen(
-    trace: Trace, links: Links, places: Assignment, budget: Budget, problem: str, of: _Known
+    trace: Trace,
+    links: Links,
+    places: Assignment,
+    budget: Budget,
+    problem: str,
+    ratio: float,
+    known_collectives: dict[int, Collective],
 ) -> Spans:
-    """Choose the spans to send, with their attributes; choose fewer while over the byte budget."""
+    """Choose the spans to send, with their attributes; choose fewer while over the byte budget.
+
+    ``ratio`` is the completeness of the trace.
+    """
     critical = critical_path(trace, links)
     room = None if budget.is_whole else budget.of(places)
     plan = choose(trace, places, room, critical)
     places.forest.forget_levels()
-    own = _own_attributes(trace, links, plan, of)
+    own = _own_attributes(trace, links, plan, ratio, known_collectives)
     spans = Spans(trace, links, places, plan, own, problem)
     if budget.bytes is None:
         return spans
@@ -228,7 +228,11 @@ def _chosen(
 
 
 def _own_attributes(
-    trace: Trace, links: Links, plan: SpanPlan, of: _Known
+    trace: Trace,
+    links: Links,
+    plan: SpanPlan,
+    ratio: float,
+    known_collectives: dict[int, Collective],
 ) -> dict[int, dict[str, Any]]:
     """Return attributes from the ``args`` of kept events, and for the profiler's window span."""
     rows = np.flatnonzero(plan.kept).tolist()
@@ -236,12 +240,12 @@ def _own_attributes(
         row: own_attributes(trace.names[trace.events.name[row]], args)
         for row, args in read_details(trace, rows).items()
     }
-    for row, collective in of.collectives.items():
+    for row, collective in known_collectives.items():
         if row in own:
             kernel_ns = int(trace.events.duration_ns[row]) if links.is_device[row] else None
             own[row] |= collective_attributes(collective, kernel_ns)
     for row in np.flatnonzero(plan.kept & (find_roles(trace) == Role.WINDOW)).tolist():
-        own[row][names.PROFILER_COMPLETENESS] = of.ratio
+        own[row][names.PROFILER_COMPLETENESS] = ratio
     return {row: attributes for row, attributes in own.items() if attributes}
 
 

@@ -14,7 +14,7 @@ missing records. If there is no such part, no figures of devices are plotted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -141,12 +141,8 @@ _ASKING: Final = ("c10d::", "_c10d_functional::", "record_param_comms")
 _OPERATOR, _COLLECTIVE = 1, 2
 
 
-class Figure(NamedTuple):
-    """One point of a metric."""
-
-    name: str
-    labels: dict[str, str]
-    value: float
+Figure = tuple[str, dict[str, str], float]
+"""Name, labels and value of one point of a metric."""
 
 
 def find_figures(trace: Trace, numbers: WindowNumbers) -> list[Figure]:
@@ -171,7 +167,7 @@ def _of_part(whole: WholePart) -> list[Figure]:
 
 
 def _figure(metric: Metric, value: float, **labels: str) -> Figure:
-    return Figure(metric.name, labels, value)
+    return metric.name, labels, value
 
 
 def _of_device(device: StreamRow | DevicePart, length_ns: int) -> list[Figure]:
@@ -182,7 +178,7 @@ def _of_device(device: StreamRow | DevicePart, length_ns: int) -> list[Figure]:
         names.WINDOW_DEVICE_COMMUNICATION: device.communication_ns,
         names.WINDOW_DEVICE_EXPOSED: device.exposed_communication_ns,
     }
-    return [Figure(metric.name, labels, ns / length_ns) for metric, ns in times.items()]
+    return [(metric.name, labels, ns / length_ns) for metric, ns in times.items()]
 
 
 def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:

@@ -29,7 +29,7 @@ def counted(tmp_path, lost):
     left = [e for e in entries() if e["cat"] != "kernel" or e["args"]["correlation"] not in lost]
     trace = read_trace(write_trace(tmp_path / "t.json", left))
     numbers = count(trace, link(trace))
-    return numbers, {figure.name: figure.value for figure in find_figures(trace, numbers)}
+    return numbers, {name: value for name, _, value in find_figures(trace, numbers)}
 
 
 def test_a_whole_window_says_that_it_is_complete(tmp_path):
