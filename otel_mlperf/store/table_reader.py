@@ -143,8 +143,8 @@ class Store:
 
     def read(self, row: type[_Row], more: str = "", **values: object) -> list[_Row]:
         """Return the rows of a table; ``more`` is SQL that follows it, e.g. ``ORDER BY rank``."""
-        columns = ", ".join(row.__struct_fields__)
-        found = self.records(f"SELECT {columns} FROM {NAMES[row]} {more}", **values)
+        # Not by name: a column may have the name of a table, which would then be read into memory.
+        found = self.records(f"SELECT * FROM {NAMES[row]} {more}", **values)
         return [row(**of_row) for of_row in found]
 
     def arrow(self, sql: str, **values: object) -> pa.Table:
