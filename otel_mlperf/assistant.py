@@ -22,7 +22,7 @@ from pydantic import Field
 
 from otel_mlperf.errors import NoSuchRun, NotAnswered, OtelMlperfError
 from otel_mlperf.store.run_folders import find_run, runs_dir
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import TABLES
 from otel_mlperf.terminal_lines import visible
 
 LIMIT_S: Final = 120.0

@@ -21,8 +21,11 @@ from otel_mlperf.findings.finding_table import RULES, TABLE
 from otel_mlperf.levels import LEVELS as LEVELS_OF
 from otel_mlperf.names.sources import levels_of
 from otel_mlperf.redaction import ENDINGS, KEY_WORDS, SHAPES, URL_PARAMETERS
+from otel_mlperf.report.answer_schema import field_meanings
 from otel_mlperf.sensors.measurement import LEVELS
 from otel_mlperf.standard_variables import STANDARD
+from otel_mlperf.tables import ROWS
+from otel_mlperf.tables import TABLES as STORED
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -233,17 +236,35 @@ def standard_variables():
     return table(*rows)
 
 
-TABLES = {
-    ("configuration.md", "settings"): settings,
-    ("configuration.md", "standard variables"): standard_variables,
-    ("configuration.md", "levels"): levels,
-    ("warnings.md", "warnings"): warnings,
-    ("warnings.md", "alerts"): alerts_alone,
-    ("warnings.md", "found"): found_afterwards,
-    ("secrets.md", "words"): words,
-    ("secrets.md", "forms"): forms,
-    ("json.md", "shapes"): shapes,
-} | {("faults.md", name): partial(fault_rows, group) for name, group in faults.GROUPS.items()}
+def stored_columns(name):
+    """Each column of a stored table."""
+    rows = [("column", "type", "may be missing", "meaning")]
+    meanings = field_meanings(ROWS[name])
+    for column in STORED[name]:
+        kind = "text" if column.type == "word" else column.type
+        missing = "yes" if column.null else ""
+        rows.append((f"`{column.name}`", kind, missing, meanings.get(column.name, "")))
+    return table(*rows)
+
+
+TABLES = (
+    {
+        ("configuration.md", "settings"): settings,
+        ("configuration.md", "standard variables"): standard_variables,
+        ("configuration.md", "levels"): levels,
+        ("warnings.md", "warnings"): warnings,
+        ("warnings.md", "alerts"): alerts_alone,
+        ("warnings.md", "found"): found_afterwards,
+        ("secrets.md", "words"): words,
+        ("secrets.md", "forms"): forms,
+        ("json.md", "shapes"): shapes,
+    }
+    | {("faults.md", name): partial(fault_rows, group) for name, group in faults.GROUPS.items()}
+    | {
+        ("reading-runs.md", f"columns of {name}"): partial(stored_columns, name)
+        for name in ("steps", "sections", "readings", "values", "marks", "totals")
+    }
+)
 """What makes a table, by the page that it is on and the name of its marks."""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf.growth_file import GrowthRow, MemoryGrowth, append_growth
 from otel_mlperf.hot_file import HotSpot, ProfiledCall, append_call
 from otel_mlperf.store.part_writer import write_part
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,6 +25,7 @@ from otel_mlperf.quantities import plural
 from otel_mlperf.report.completeness_lines import answered_text, losses_text
 from otel_mlperf.report.finding_lines import finding_text
 from otel_mlperf.report.kernel_facts import unknown_row_texts
+from otel_mlperf.tables.window_tables import CompletenessRow, WindowRow, WindowTables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,8 +94,7 @@ def check_profiler(left_out: dict[str, int]) -> list[Check]:
 
 def check_windows(store: Store) -> list[Check]:
     """Check whether stored profiler windows are complete, and report their losses."""
-    tables = ("windows", "completeness")
-    rows = {table: store.records(f"SELECT * FROM {table}") for table in tables}
+    rows = WindowTables(windows=store.read(WindowRow), completeness=store.read(CompletenessRow))
     known = [window for window in find_windows(rows) if window.completeness]
     checks = [
         Check("warn", "window", f"{window.trace} of rank {window.rank}: {words}", _remedy(window))

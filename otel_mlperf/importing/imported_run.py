@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import JournalError, NoSuchRun, StoreError
 from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX, WINDOW_SUFFIX, Window, read_window
@@ -93,6 +93,8 @@ def write_process(run: RunFolder, converted: Conversion) -> None:
     from otel_mlperf.analysis.run.run_processes import IMPORTED
     from otel_mlperf.store.part_writer import write_part
     from otel_mlperf.store.table_reader import Store
+    from otel_mlperf.tables.row import transposed
+    from otel_mlperf.tables.run_tables import ProcessRow
 
     trace, numbers = converted.trace, converted.numbers
     ((start, end),) = Store(run.path, converted.rank).rows(
@@ -100,27 +102,28 @@ def write_process(run: RunFolder, converted: Conversion) -> None:
         is_unix_time=trace.is_unix_time,
     )
     host = trace.header.get("host_name")
-    row: dict[str, Any] = {
-        "rank": converted.rank,
-        "restart": 0,
-        "local_rank": converted.rank,
-        "world_size": trace.world_size or 1,
-        "pid": 0,
-        "host": host if isinstance(host, str) else "",
-        "service": run.facts.name,
-        "start_ns": start,
-        "end_ns": end,
-        "outcome": IMPORTED,
-        "error_type": "",
-        "error_message": "",
-        "error_section": "",
-        "result": "{}",
-        "sections": 0,
-        "overhead_ns": 0,
-        "instance_id": str(uuid.uuid5(uuid.NAMESPACE_OID, trace.digest)),
-        "has_gpu": bool(numbers.devices),
-    }
-    columns = {name: [value] for name, value in row.items()}
+    row = ProcessRow(
+        rank=converted.rank,
+        restart=0,
+        local_rank=converted.rank,
+        world_size=trace.world_size or 1,
+        pid=0,
+        host=host if isinstance(host, str) else "",
+        service=run.facts.name,
+        start_ns=start,
+        end_ns=end,
+        outcome=IMPORTED,
+        error_type="",
+        error_message="",
+        error_step=None,
+        error_section="",
+        result="{}",
+        sections=0,
+        overhead_ns=0,
+        instance_id=str(uuid.uuid5(uuid.NAMESPACE_OID, trace.digest)),
+        has_gpu=bool(numbers.devices),
+    )
+    columns = transposed(ProcessRow, [row])
     write_part(run.path, "processes", f"imported-{converted.rank}", 1, columns)
 
 

@@ -63,22 +63,24 @@ def find_source(
 
 
 def _of_run(run: RunFolder, by: By | None, rank: int | None, step: _Number | None) -> Kernels:
-    from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, find_step, read_rows
+    from otel_mlperf.analysis.profiles.kernel_totals import find_step, read_kernels, read_rows
     from otel_mlperf.analysis.profiles.profiled_steps import (
         choose_step,
         find_profiled,
         read_step_events,
     )
+    from otel_mlperf.kineto.counting.stored_step import count_step
     from otel_mlperf.store.table_reader import Store
 
     name = f"{run.facts.name} · {run.short_id}"
-    rows = read_rows(run, rank)
     if step is None:
-        return find_kernels(rows, name, by, run.facts.world_size)
+        return read_kernels(run, name, by, rank)
+    rows = read_rows(run, rank)
     of_rank = "" if rank is None else f" on rank {rank}"
-    chosen = choose_step(find_profiled(rows["windows"]), *step, f"run {run.short_id}{of_rank}")
+    chosen = choose_step(find_profiled(rows.windows), *step, f"run {run.short_id}{of_rank}")
     events = read_step_events(Store(run.path, rank), chosen)
-    return find_step(rows, chosen, events, name, by, run.facts.world_size)
+    counted = count_step(rows, events)
+    return find_step(rows, counted, events, name, by, run.facts.world_size)
 
 
 def _of_trace(path: Path, by: By | None, capture: Path | None) -> Kernels:
@@ -107,12 +109,14 @@ def _of_trace_step(path: Path, by: By | None, step: _Number, capture: Path | Non
     )
     from otel_mlperf.kineto.convert import convert, stored_rows
     from otel_mlperf.kineto.counting.captured_graphs import read_captures
+    from otel_mlperf.kineto.counting.stored_step import count_step
     from otel_mlperf.kineto.counting.window_rows import rows_of
 
     captured = read_captures(capture) if capture is not None else None
     converted = convert(path, captured=captured)
     rows = rows_of(converted.trace, converted.numbers, converted.links.orphans)
-    chosen = choose_step(find_profiled(rows["windows"]), *step, path.name)
+    chosen = choose_step(find_profiled(rows.windows), *step, path.name)
     events = [row for row in stored_rows(converted) if row["kind"] == "event"]
-    inside = below_annotation(events, chosen[0].name)
-    return find_step(rows, chosen, inside, path.name, by, converted.trace.world_size)
+    inside = below_annotation(events, chosen)
+    counted = count_step(rows, inside)
+    return find_step(rows, counted, inside, path.name, by, converted.trace.world_size)

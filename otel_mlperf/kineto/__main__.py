@@ -60,7 +60,7 @@ def _convert(job: Job) -> None:
         rolled_up=sent.rolled_up,
         requests=[(items, len(body)) for items, body in made],
         end_ns=window.end[0],
-        figures=list(find_figures(conversion.trace, conversion.numbers)),
+        figures=find_figures(conversion.trace, conversion.numbers),
     )
     write_result(Path(job.result), result, (body for _, body in made))
 

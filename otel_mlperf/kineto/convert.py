@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.window import Window
     from otel_mlperf.kineto.counting.captured_graphs import CapturedGraphs
     from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
-    from otel_mlperf.kineto.counting.window_losses import Completeness
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
     from otel_mlperf.kineto.linking.collectives import Collective
     from otel_mlperf.kineto.linking.linked_events import Links
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.spans.budget import SpanPlan
     from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
-    from otel_mlperf.store.window_facts import CollectiveTotal
+    from otel_mlperf.store.window_facts import CollectiveTotal, WindowCompleteness
     from otel_mlperf.trace_sampler import Sampler
 
 REQUEST_BYTES: Final = 2 << 20
@@ -87,7 +86,7 @@ class Conversion:
     window: Window | None
     rank: int
     restart: int
-    completeness: Completeness
+    completeness: WindowCompleteness
     of_collectives: list[CollectiveTotal]
     replayed: ReplayedGraphs | None = None
     """Operators of graphs from a trace of their capture; None: no such trace was given."""
@@ -176,9 +175,8 @@ def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
     told = window.problem if window is not None else ""
     problem = "; ".join(filter(None, (told, completeness.words)))
     known_collectives = collectives(trace, links)
-    spans = _chosen(
-        trace, links, places, budget, problem, _Known(completeness.ratio, known_collectives)
-    )
+    ratio = completeness.ratio
+    spans = _chosen(trace, links, places, budget, problem, ratio, known_collectives)
     replayed = match_replays(trace, links, captured) if captured is not None else None
     known = window.rank if window is not None else trace.rank
     return Conversion(
@@ -195,23 +193,24 @@ def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
     )
 
 
-class _Known(NamedTuple):
-    """Facts about a trace that are known when its spans are chosen."""
-
-    ratio: float
-    """Completeness of the trace."""
-    collectives: dict[int, Collective]
-
-
 def _chosen(
-    trace: Trace, links: Links, places: Assignment, budget: Budget, problem: str, of: _Known
+    trace: Trace,
+    links: Links,
+    places: Assignment,
+    budget: Budget,
+    problem: str,
+    ratio: float,
+    known_collectives: dict[int, Collective],
 ) -> Spans:
-    """Choose the spans to send, with their attributes; choose fewer while over the byte budget."""
+    """Choose the spans to send, with their attributes; choose fewer while over the byte budget.
+
+    ``ratio`` is the completeness of the trace.
+    """
     critical = critical_path(trace, links)
     room = None if budget.is_whole else budget.of(places)
     plan = choose(trace, places, room, critical)
     places.forest.forget_levels()
-    own = _own_attributes(trace, links, plan, of)
+    own = _own_attributes(trace, links, plan, ratio, known_collectives)
     spans = Spans(trace, links, places, plan, own, problem)
     if budget.bytes is None:
         return spans
@@ -229,7 +228,11 @@ def _chosen(
 
 
 def _own_attributes(
-    trace: Trace, links: Links, plan: SpanPlan, of: _Known
+    trace: Trace,
+    links: Links,
+    plan: SpanPlan,
+    ratio: float,
+    known_collectives: dict[int, Collective],
 ) -> dict[int, dict[str, Any]]:
     """Return attributes from the ``args`` of kept events, and for the profiler's window span."""
     rows = np.flatnonzero(plan.kept).tolist()
@@ -237,12 +240,12 @@ def _own_attributes(
         row: own_attributes(trace.names[trace.events.name[row]], args)
         for row, args in read_details(trace, rows).items()
     }
-    for row, collective in of.collectives.items():
+    for row, collective in known_collectives.items():
         if row in own:
             kernel_ns = int(trace.events.duration_ns[row]) if links.is_device[row] else None
             own[row] |= collective_attributes(collective, kernel_ns)
     for row in np.flatnonzero(plan.kept & (find_roles(trace) == Role.WINDOW)).tolist():
-        own[row][names.PROFILER_COMPLETENESS] = of.ratio
+        own[row][names.PROFILER_COMPLETENESS] = ratio
     return {row: attributes for row, attributes in own.items() if attributes}
 
 
@@ -320,24 +323,18 @@ def store(conversion: Conversion, run_folder: Path) -> None:
     from otel_mlperf.store.parts import window_host
 
     host = window_host(conversion.trace.digest)
-    numbers = tables_of(
-        conversion.trace,
-        conversion.numbers,
-        conversion.links.orphans,
-        window=conversion.window,
-        rank=conversion.rank,
-    )
     launches = find_launches(
         conversion.trace, conversion.links, conversion.sections, conversion.replayed
     )
-    common = {
-        "rank": conversion.rank,
-        "restart": conversion.restart,
-        "digest": conversion.trace.digest,
-    }
-    if rows := [common | asdict(launch) for launch in launches]:
-        numbers["launches"] = {name: [row[name] for row in rows] for name in rows[0]}
-    for table, columns in numbers.items():
+    tables = tables_of(
+        conversion.trace,
+        conversion.numbers,
+        conversion.links.orphans,
+        launches,
+        window=conversion.window,
+        rank=conversion.rank,
+    )
+    for table, columns in tables.items():
         write_part(run_folder, table, host, 1, columns)
     pieces = event_rows(conversion.spans, conversion.rank, conversion.restart, conversion.window)
     write_pieces(run_folder, "spans", host, 1, pieces)

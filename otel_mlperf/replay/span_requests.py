@@ -23,6 +23,7 @@ from otel_mlperf.otlp.span_content import (
 )
 from otel_mlperf.otlp.span_encoding import cut, encode_spans
 from otel_mlperf.store.table_reader import time_ranges
+from otel_mlperf.tables.run_tables import ProcessRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -92,11 +93,8 @@ def _add_marks(store: Store, rows: list[_Row]) -> None:
 
 def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[str, Any]:
     """Return the resource attributes of a rank, as far as the run folder contains them."""
-    processes = store.records(
-        "SELECT * FROM processes WHERE rank = $rank AND restart = $restart ORDER BY start_ns",
-        rank=rank,
-        restart=restart,
-    )
+    of_rank = "WHERE rank = $rank AND restart = $restart ORDER BY start_ns LIMIT 1"
+    processes = store.read(ProcessRow, of_rank, rank=rank, restart=restart)
     attributes = names.SDK | {
         names.OS_TYPE: run.facts.os,
         names.SERVICE_NAME: run.facts.name,
@@ -105,14 +103,14 @@ def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[s
         names.RANK: rank,
         names.RESTART: restart,
     }
-    for process in processes[:1]:
+    for process in processes:
         attributes |= {
-            names.SERVICE_NAME: process["service"],
-            names.SERVICE_INSTANCE_ID: process["instance_id"],
-            names.HOST_NAME: process["host"],
-            names.PROCESS_PID: process["pid"],
-            names.LOCAL_RANK: process["local_rank"],
-            names.WORLD_SIZE: process["world_size"],
+            names.SERVICE_NAME: process.service,
+            names.SERVICE_INSTANCE_ID: process.instance_id,
+            names.HOST_NAME: process.host,
+            names.PROCESS_PID: process.pid,
+            names.LOCAL_RANK: process.local_rank,
+            names.WORLD_SIZE: process.world_size,
         }
     return attributes
 

@@ -40,7 +40,7 @@ def _explain(shape: dict[str, Any], kind: type) -> None:
     shape["required"] = list(fields)
     for field in fields.values():
         field.pop("default", None)
-    for name, meaning in _meanings(kind).items():
+    for name, meaning in field_meanings(kind).items():
         fields[name]["description"] = meaning
 
 
@@ -62,7 +62,7 @@ def _structs(kinds: Sequence[Any]) -> Iterator[type]:
     return iter(seen)
 
 
-def _meanings(kind: type) -> dict[str, str]:
+def field_meanings(kind: type) -> dict[str, str]:
     """Return the docstrings below the fields of a class, which Python itself does not keep."""
     meanings = {}
     for base in reversed(kind.__mro__[:-1]):

@@ -116,7 +116,7 @@ def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
         kernels=_kernels(converted, busy),
         orphans=dict(converted.links.orphans),
         damage=[damage._asdict() for damage in trace.damage],
-        completeness=converted.completeness.facts(),
+        completeness=converted.completeness,
         busy_devices=len(numbers.devices),
         unknown_rows=numbers.unknown_rows,
         captured=replayed.facts if replayed else None,
@@ -137,7 +137,7 @@ def _kernels(converted: Conversion, busy_ns: int | None) -> list[TopKernel]:
     by_name: dict[str, tuple[int, int]] = {}
     for total in work:
         calls, spent = by_name.get(total.name, (0, 0))
-        by_name[total.name] = calls + total.figures.count, spent + total.figures.total_ns
+        by_name[total.name] = calls + total.count, spent + total.total_ns
     longest = sorted(by_name.items(), key=lambda item: (-item[1][1], item[0]))[:_MOST_KERNELS]
     return [
         TopKernel(

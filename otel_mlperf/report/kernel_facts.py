@@ -18,11 +18,11 @@ if TYPE_CHECKING:
         CollectiveKernels,
         CopyFigures,
         DeviceFigures,
-        GapFigures,
         Kernels,
         WindowFacts,
     )
     from otel_mlperf.store.window_facts import CapturedWork, UnknownRows
+    from otel_mlperf.tables.window_tables import GapRow
     from otel_mlperf.terminal_lines import Line, Style
 
 _GAPS: Final = 3
@@ -98,7 +98,7 @@ def _overlap(total: DeviceFigures) -> Iterable[tuple[str, str]]:
         yield "overlap", words
 
 
-def _idle(total: DeviceFigures, gaps: list[GapFigures], devices: int) -> Iterable[tuple[str, str]]:
+def _idle(total: DeviceFigures, gaps: list[GapRow], devices: int) -> Iterable[tuple[str, str]]:
     if total.gaps:
         other = total.idle_ns != total.gap_ns
         before = f"{duration(total.idle_ns)}, of which " if other else ""

@@ -29,11 +29,13 @@ from otel_mlperf.store.parts import (
     part_name,
     table_folder,
 )
-from otel_mlperf.store.schema import TABLES, Column
+from otel_mlperf.tables import TABLES
 from otel_mlperf.whole_file import make_folder, replacing
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    from otel_mlperf.tables.row import Column
 
 MERGE_OVER = 8
 """Maximum number of adjacent parts of one size class before they are merged.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from otel_mlperf.errors import NothingToExport, OutputError
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import TABLES
 from otel_mlperf.terminal_lines import CONTROLS
 from otel_mlperf.whole_file import replacing
 

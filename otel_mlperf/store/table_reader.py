@@ -14,12 +14,13 @@ import sys
 from itertools import chain, groupby, pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from otel_mlperf.address_space import TABLES_BYTES, room_here, shortage
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.parts import live_parts, table_folder
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import NAMES, TABLES
+from otel_mlperf.tables.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.store.parts import TablePart
 
-
+_Row = TypeVar("_Row", bound=Row)
 MANY: Final = 32
 """Number of parts from which upward a table is read once."""
 _SMALL_BYTES: Final = 1 << 20
@@ -139,6 +140,12 @@ class Store:
         """Return the rows of a query as dictionaries by column name."""
         columns, rows = self._answer(sql, values)
         return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def read(self, row: type[_Row], more: str = "", **values: object) -> list[_Row]:
+        """Return the rows of a table; ``more`` is SQL that follows it, e.g. ``ORDER BY rank``."""
+        # Not by name: a column may have the name of a table, which would then be read into memory.
+        found = self.records(f"SELECT * FROM {NAMES[row]} {more}", **values)
+        return [row(**of_row) for of_row in found]
 
     def arrow(self, sql: str, **values: object) -> pa.Table:
         """Return the rows of a query as an Arrow table; ``values`` as in ``rows``.

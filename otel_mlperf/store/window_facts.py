@@ -6,7 +6,7 @@ has the same shapes. Times are Unix nanoseconds where the trace's are.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -80,6 +80,11 @@ class WindowCompleteness(msgspec.Struct, frozen=True, kw_only=True):
     whole: WholePart | None
     """Set where device work is missing; None: no part of any length is whole."""
 
+    @property
+    def words(self) -> str:
+        """Return all losses as one sentence; empty without any."""
+        return "; ".join(loss.words for loss in self.losses)
+
 
 class CollectiveTotal(msgspec.Struct, frozen=True, kw_only=True):
     """Total of the kernels of one collective operation in groups of one size."""
@@ -120,3 +125,20 @@ class CapturedWork(msgspec.Struct, frozen=True, kw_only=True):
     """Of these, those whose operator is known."""
     unmatched: dict[str, int]
     """Of these, those whose operator is unknown, by the reason."""
+
+
+class StepEvents(NamedTuple):
+    """Stored events and sections of one profiled step, on all ranks."""
+
+    name: str
+    phase: str
+    """Empty: only an annotation shows the step."""
+    number: int
+    windows: list[tuple[int, str]]
+    """Rank and digest of the windows that recorded it."""
+    events: list[dict[str, Any]]
+    """Rows of table ``spans``, of the kind *event*."""
+    sections: dict[str, tuple[str, bool]]
+    """Name of each recorded section above them, and whether it is the step itself, by id."""
+    lengths_ns: dict[int, int]
+    """Own duration of the step by rank, without other work inside it."""

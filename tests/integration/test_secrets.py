@@ -9,7 +9,7 @@ import pytest
 from runs import LOUD, run_program
 
 from otel_mlperf.redaction import HIDDEN
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import TABLES
 
 
 @pytest.mark.fault("S8", "S9")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, SpanItem, TryLater
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.part_writer import compact, merge_all, write_part, write_pieces
-from otel_mlperf.store.schema import SPANS, TABLES
 from otel_mlperf.store.trim import trim
+from otel_mlperf.tables import TABLES
+from otel_mlperf.tables.run_tables import SpanRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,8 +47,7 @@ class StoreDestination(Destination):
         # number completes it.
         try:
             for table, columns in self._rows.columns().items():
-                if columns and any(map(len, columns.values())):
-                    write_part(self._folder, table, self._host, batch.number, columns)
+                write_part(self._folder, table, self._host, batch.number, columns)
             if batch.spans:
                 pieces = _pieces_of(batch.spans)
                 write_pieces(self._folder, "spans", self._host, batch.number, pieces)
@@ -92,7 +92,7 @@ def make(site: DestinationContext) -> StoreDestination:
 
 def span_columns_of(spans: Sequence[SpanItem]) -> Columns:
     """Return the columns of table ``spans``, which are the fields of a span."""
-    return {column.name: [_cell(span, column.name) for span in spans] for column in SPANS}
+    return {name: [_cell(span, name) for span in spans] for name in SpanRow.__struct_fields__}
 
 
 def _cell(span: SpanItem, name: str) -> Any:

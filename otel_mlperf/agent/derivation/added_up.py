@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.cell_values import cells_by_entry
-from otel_mlperf.agent.model.table_rows import SectionRow
 from otel_mlperf.journal.layout import Flag
+from otel_mlperf.tables.run_tables import SectionRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,7 +72,7 @@ def add_outside(task: MarkTask) -> None:
         row = _row(task.journal, aggregate, grown, _since(task.journal, aggregate))
         task.tables.add_outside(row, aggregate.since_ns)
         if aggregate.section:
-            key = _debt_key(aggregate.path, beside=row["beside"])
+            key = _debt_key(aggregate.path, beside=row.beside)
             task.journal.debts_ns[key] = task.journal.debts_ns.get(key, 0) + grown.self_ns
         _measure(task, aggregate, grown.self_ns)
 
@@ -83,7 +84,7 @@ def add_rest(task: MarkTask) -> None:
     """
     for aggregate, grown in _grown(task.journal, of_step=True):
         row = _row(task.journal, aggregate, grown, _since(task.journal, aggregate))
-        task.tables.add("sections", row | {"path": ""})
+        task.tables.add(replace(row, path=""))
         _measure(task, aggregate, grown.self_ns)
 
 
@@ -133,10 +134,10 @@ def take_from_steps(task: MarkTask, ended: EndedStepRows, roots: Sequence[Root])
         grown = _Growth(item.calls, item.sum_ns, own, item.min_ns, item.max_ns)
         row = _row(task.journal, aggregate, grown, begin + item.after_ns)
         root = roots[step]
-        row |= {"phase": root.phase, "n": root.n, "number": root.number, "path": ""}
+        row = replace(row, phase=root.phase, n=root.n, number=root.number, path="")
         if wait:
-            row |= {"parent": wait, "path": f"{wait}//{aggregate.name}", "beside": True}
-        task.tables.add("sections", row)
+            row = replace(row, parent=wait, path=f"{wait}//{aggregate.name}", beside=True)
+        task.tables.add(row)
         _measure(task, aggregate, 0 if wait else own)
 
 
@@ -206,15 +207,15 @@ def _store(journal: JournalState, number: int, count: int, sum_ns: int, covered_
     stored[:] = stored[0] + count, stored[1] + sum_ns, stored[2] + covered_ns
 
 
-def _row(
-    journal: JournalState, aggregate: Aggregate, grown: _Growth, start_ns: int
-) -> dict[str, Any]:
+def _row(journal: JournalState, aggregate: Aggregate, grown: _Growth, start_ns: int) -> SectionRow:
     meta = journal.meta
     sums = "/".join(filter(None, (aggregate.inside, aggregate.name)))
     return SectionRow(
         rank=meta.rank,
         restart=meta.restart,
         phase=aggregate.phase,
+        n=None,
+        number=None,
         name=aggregate.name,
         category=aggregate.category,
         parent=aggregate.enclosing,
@@ -227,7 +228,7 @@ def _row(
         min_ns=grown.min_ns,
         max_ns=grown.max_ns,
         start_ns=start_ns + meta.shift_ns,
-    ).as_row()
+    )
 
 
 def _measure(task: MarkTask, aggregate: Aggregate, self_ns: int) -> None:

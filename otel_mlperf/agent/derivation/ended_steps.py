@@ -12,6 +12,7 @@ import numpy as np
 
 from otel_mlperf.intervals import inner_ns, latest_ns, sums
 from otel_mlperf.journal.layout import Flag
+from otel_mlperf.tables.run_tables import StepRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -216,25 +217,25 @@ def sections_by_name(
     }
 
 
-def step_row(facts: EndedStepFacts, journal: JournalState, kept: str | None) -> dict[str, Any]:
+def step_row(facts: EndedStepFacts, journal: JournalState, kept: str | None) -> StepRow:
     """Return the row of table ``steps``."""
     meta, root = journal.meta, facts.root
-    return {
-        "rank": meta.rank,
-        "restart": meta.restart,
-        "phase": root.phase,
-        "n": root.n,
-        "number": root.number,
-        "epoch": facts.epoch,
-        "start_ns": facts.start + meta.shift_ns,
-        "end_ns": facts.end + meta.shift_ns,
-        "duration_ns": facts.duration_ns,
-        "self_ns": facts.self_ns,
-        "samples": facts.samples,
-        "tokens": facts.tokens,
-        "elements": facts.elements,
-        "flops": facts.flops,
-        "error": facts.error,
-        "kept": kept,
-        "trace_id": root.trace.hex(),
-    }
+    return StepRow(
+        rank=meta.rank,
+        restart=meta.restart,
+        phase=root.phase,
+        n=root.n,
+        number=root.number,
+        epoch=facts.epoch,
+        start_ns=facts.start + meta.shift_ns,
+        end_ns=facts.end + meta.shift_ns,
+        duration_ns=facts.duration_ns,
+        self_ns=facts.self_ns,
+        samples=facts.samples,
+        tokens=facts.tokens,
+        elements=facts.elements,
+        flops=facts.flops,
+        error=facts.error,
+        kept=kept,
+        trace_id=root.trace.hex(),
+    )

@@ -26,6 +26,7 @@ from otel_mlperf.agent.derivation.section_uses import UsePlace, add_use
 from otel_mlperf.intervals import CoveredTime
 from otel_mlperf.journal.layout import Flag
 from otel_mlperf.journal.ring_scan import ROW_TYPE
+from otel_mlperf.tables.run_tables import GpuStepRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -226,18 +227,18 @@ def _add_step(task: MarkTask, times: DeviceTimes, found: dict[int, dict[str, Any
     working = [entry for entry in entries if task.entry(entry)[2] in WORK]
     step = step_on_device(times, working, low, high)
     meta = task.journal.meta
-    task.tables.add("gpu_steps", {
-        "rank": meta.rank,
-        "restart": meta.restart,
-        "phase": root.phase,
-        "n": root.n,
-        "number": root.number,
-        "device": times.device,
-        "gpu_ns": step.gpu_ns,
-        "idle_ns": step.idle_ns,
-        "host_paced_ns": step.pace.host_ns,
-        "device_paced_ns": step.pace.device_ns,
-    })  # fmt: skip
+    task.tables.add(GpuStepRow(
+        rank=meta.rank,
+        restart=meta.restart,
+        phase=root.phase,
+        n=root.n,
+        number=root.number,
+        device=times.device,
+        gpu_ns=step.gpu_ns,
+        idle_ns=step.idle_ns,
+        host_paced_ns=step.pace.host_ns,
+        device_paced_ns=step.pace.device_ns,
+    ))  # fmt: skip
     _measure(task, root, step)
     own = found[times.root]
     if step.idle_ns is not None:

@@ -16,6 +16,7 @@ from otel_mlperf.agent.derivation.outside_work import derive_outside
 from otel_mlperf.agent.derivation.step_work import derive_steps, spans_of_step
 from otel_mlperf.journal.layout import Flag, signed
 from otel_mlperf.otlp.span_content import MOST_MARKS
+from otel_mlperf.tables.run_tables import MarkRow, ProcessRow, ValueRow
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.derivation.mark_task import MarkOutcome, MarkTask
@@ -99,16 +100,16 @@ def _add_values(task: MarkTask) -> None:
     for row, value in zip(values.tolist(), numbers.tolist(), strict=True):
         time, _, _, number, _, _, entry = row[:7]
         _, name, _, phase, _ = task.entry(entry)
-        logged = {
-            "rank": meta.rank,
-            "restart": meta.restart,
-            "phase": phase,
-            "name": name,
-            "number": signed(number),
-            "time_ns": time + task.journal.meta.shift_ns,
-            "value": value,
-        }
-        task.tables.add("values", logged)
+        logged = ValueRow(
+            rank=meta.rank,
+            restart=meta.restart,
+            phase=phase,
+            name=name,
+            number=signed(number),
+            time_ns=time + task.journal.meta.shift_ns,
+            value=value,
+        )
+        task.tables.add(logged)
         task.outcome.values.append(logged)
         metric = names.LOGGED.get(name)
         labels = {names.ML_PHASE: phase} if phase else {}
@@ -121,15 +122,14 @@ def _add_marks(task: MarkTask) -> None:
         time, _, _, number, _, _, entry = row[:7]
         _, name, _, phase, _ = task.entry(entry)
         task.tables.add(
-            "marks",
-            {
-                "rank": meta.rank,
-                "restart": meta.restart,
-                "phase": phase,
-                "name": name,
-                "number": signed(number),
-                "time_ns": time + meta.shift_ns,
-            },
+            MarkRow(
+                rank=meta.rank,
+                restart=meta.restart,
+                phase=phase,
+                name=name,
+                number=signed(number),
+                time_ns=time + meta.shift_ns,
+            )
         )
         if len(task.rank.marks) < MOST_MARKS:
             task.rank.marks.append((time + meta.shift_ns, name, phase, signed(number)))
@@ -137,28 +137,28 @@ def _add_marks(task: MarkTask) -> None:
             task.rank.marks_left_out += 1
 
 
-def process_row(journal: JournalState) -> dict[str, Any]:
+def process_row(journal: JournalState) -> ProcessRow:
     """Return the row of table ``processes``."""
     meta = journal.meta
     error_type, error_message = [*journal.error, "", ""][:2]
-    return {
-        "rank": meta.rank,
-        "restart": meta.restart,
-        "local_rank": meta.local_rank,
-        "world_size": meta.world_size,
-        "pid": meta.pid,
-        "host": meta.host,
-        "service": meta.service,
-        "start_ns": meta.unix_ns,
-        "end_ns": journal.ended_ns + meta.shift_ns if journal.ended_ns else 0,
-        "outcome": journal.outcome,
-        "error_type": error_type,
-        "error_message": error_message,
-        "error_step": journal.error_step,
-        "error_section": journal.error_section,
-        "result": json.dumps(journal.result, default=str, ensure_ascii=False),
-        "sections": journal.sections,
-        "overhead_ns": journal.overhead_ns,
-        "instance_id": journal.instance,
-        "has_gpu": any(map(os.path.exists, _GPU_DEVICES)),
-    }
+    return ProcessRow(
+        rank=meta.rank,
+        restart=meta.restart,
+        local_rank=meta.local_rank,
+        world_size=meta.world_size,
+        pid=meta.pid,
+        host=meta.host,
+        service=meta.service,
+        start_ns=meta.unix_ns,
+        end_ns=journal.ended_ns + meta.shift_ns if journal.ended_ns else 0,
+        outcome=journal.outcome,
+        error_type=error_type,
+        error_message=error_message,
+        error_step=journal.error_step,
+        error_section=journal.error_section,
+        result=json.dumps(journal.result, default=str, ensure_ascii=False),
+        sections=journal.sections,
+        overhead_ns=journal.overhead_ns,
+        instance_id=journal.instance,
+        has_gpu=any(map(os.path.exists, _GPU_DEVICES)),
+    )

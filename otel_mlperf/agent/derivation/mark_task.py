@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.kept_span import SampledSpan
     from otel_mlperf.agent.model.sampling import Policy
     from otel_mlperf.agent.model.table_rows import TableRows
+    from otel_mlperf.tables.run_tables import StepRow, ValueRow
 
 
 class MarkOutcome:
@@ -24,9 +25,9 @@ class MarkOutcome:
         self.created, self.failed, self.damaged = created, failed, damaged
         self.unselected = self.rolled_up = 0
         self.kept: list[SampledSpan] = []
-        self.steps: list[dict[str, Any]] = []
+        self.steps: list[StepRow] = []
         """Rows that were added to table ``steps``; ``values`` has those of table ``values``."""
-        self.values: list[dict[str, Any]] = []
+        self.values: list[ValueRow] = []
 
 
 class MarkTask:

@@ -7,7 +7,7 @@ have ended. A gauge has the value of the process that is read last.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from otel_mlperf.agent.model.distribution import SeriesTotal
 from otel_mlperf.agent.model.events import SensorReading
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import MOST_LABEL_SETS, Word
+from otel_mlperf.tables.run_tables import InstrumentRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.events import Mark
     from otel_mlperf.agent.model.journal_state import JournalState
     from otel_mlperf.agent.model.table_rows import TableRows
-    from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.journal.ring_scan import Rows
     from otel_mlperf.names import Metric
 
@@ -83,7 +83,15 @@ class MarkTotals:
         about = [metric.unit, metric.instrument, *scope]
         if rank.user.get(metric.name) != about:
             rank.user[metric.name] = about
-            self._rows.add("instruments", _instrument_row(rank.meta, metric))
+            self._rows.add(
+                InstrumentRow(
+                    rank=rank.meta.rank,
+                    restart=rank.meta.restart,
+                    name=metric.name,
+                    unit=metric.unit,
+                    kind=metric.instrument,
+                )
+            )
 
     def _tell_counted(self) -> None:
         """Set the counts of losses and redactions, over living and ended processes."""
@@ -191,17 +199,6 @@ def _place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
             return _series_key(name, labels), labels
         rank.places.add(key)
     return key, labels
-
-
-def _instrument_row(meta: JournalMeta, metric: Metric) -> dict[str, Any]:
-    """Return the row of table ``instruments``."""
-    return {
-        "rank": meta.rank,
-        "restart": meta.restart,
-        "name": metric.name,
-        "unit": metric.unit,
-        "kind": metric.instrument,
-    }
 
 
 def _series_key(name: str, labels: dict[str, str]) -> str:

@@ -7,7 +7,7 @@ trace of its own. It is sampled with everything inside it, or not at all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from otel_mlperf.agent.derivation.section_durations import CallPlace, add_calls
 from otel_mlperf.agent.derivation.section_uses import UsePlace, add_use, uses_by_row
 from otel_mlperf.agent.model.kept_span import SampledSpan
 from otel_mlperf.agent.model.sampling import INTERRUPTED, PART, reason_to_keep
-from otel_mlperf.agent.model.table_rows import SectionRow
+from otel_mlperf.tables.run_tables import SectionRow
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.derivation.ended_steps import EndedStepFacts
@@ -160,19 +160,19 @@ def _measure(task: MarkTask, sections: list[OutsideSection]) -> None:
             by_name.setdefault(section.name, []).append(section)
     for (era, name, *_), same in by_path.items():
         row = _section_row(same, task.journal)
-        place = CallPlace(name, row["path"], row["beside"], in_step=False)
+        place = CallPlace(name, row.path, row.beside, in_step=False)
         took = np.array([section.duration_ns for section in same], np.int64)
         failed = np.array([section.error for section in same])
         ends = np.array([section.end for section in same], np.int64)
         add_calls(task, place, took, failed, ends)
         task.tables.add_outside(row, era)
-        task.self_time(task.labels(name, phase=""), row["self_ns"])
+        task.self_time(task.labels(name, phase=""), row.self_ns)
     for name, same in by_name.items():
         labels = task.labels(name, phase="")
         task.meter.record(names.SECTION_DURATION, labels, np.array([s.duration_ns for s in same]))
 
 
-def _section_row(sections: list[OutsideSection], journal: JournalState) -> dict[str, Any]:
+def _section_row(sections: list[OutsideSection], journal: JournalState) -> SectionRow:
     """Return the row of table ``sections`` for sections of one name, path and *beside*."""
     meta, first = journal.meta, sections[0]
     _, name, category, phase, _ = journal.section(first.name)
@@ -181,6 +181,8 @@ def _section_row(sections: list[OutsideSection], journal: JournalState) -> dict[
         rank=meta.rank,
         restart=meta.restart,
         phase=phase,
+        n=None,
+        number=None,
         name=name,
         category=category,
         parent=first.path[-2] if len(first.path) > 1 else "",
@@ -194,4 +196,4 @@ def _section_row(sections: list[OutsideSection], journal: JournalState) -> dict[
         min_ns=min(durations),
         max_ns=max(durations),
         start_ns=min(section.start for section in sections) + meta.shift_ns,
-    ).as_row()
+    )

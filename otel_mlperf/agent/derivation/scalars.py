@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.agent.model.events import Mark, SensorReading, WarningHeld
     from otel_mlperf.agent.model.journal_state import JournalState
+    from otel_mlperf.agent.model.scalar_item import ScalarKind
     from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.tables.run_tables import StepRow, ValueRow
 
 STEP_DURATION_S: Final = "step_duration_s"
 _RULES: Final = {rule.id: rule for rule in RULES}
@@ -55,19 +57,19 @@ class Scalars:
         self._put("finding", held.id, meta, held.end_unix_ns, held.value,
                   labels=held.labels, text=text)  # fmt: skip
 
-    def add_steps(self, rows: Iterable[dict[str, Any]]) -> None:
+    def add_steps(self, rows: Iterable[StepRow]) -> None:
         """Add rows of table ``steps``."""
         for row in rows:
-            scalar = _of_row(row, "step", STEP_DURATION_S, row["end_ns"], row["duration_ns"] / 1e9)
+            scalar = _of_row(row, "step", STEP_DURATION_S, row.end_ns, row.duration_ns / 1e9)
             self._state.scalars.append(scalar)
-            if row["phase"] in _ON_AXIS:
-                for whose in (row["rank"], _NODE):
-                    self._ended.setdefault(whose, []).append((row["end_ns"], row["number"]))
+            if row.phase in _ON_AXIS:
+                for whose in (row.rank, _NODE):
+                    self._ended.setdefault(whose, []).append((row.end_ns, row.number))
 
-    def add_values(self, rows: Iterable[dict[str, Any]]) -> None:
+    def add_values(self, rows: Iterable[ValueRow]) -> None:
         """Add rows of table ``values``."""
         self._state.scalars += [
-            _of_row(row, "value", row["name"], row["time_ns"], row["value"]) for row in rows
+            _of_row(row, "value", row.name, row.time_ns, row.value) for row in rows
         ]
 
     def end(self, journal: JournalState) -> None:
@@ -120,14 +122,16 @@ class Scalars:
         self._ended = {}
 
 
-def _of_row(row: dict[str, Any], kind: Any, name: str, time_ns: int, value: float) -> ScalarItem:
+def _of_row(
+    row: StepRow | ValueRow, kind: ScalarKind, name: str, time_ns: int, value: float
+) -> ScalarItem:
     return ScalarItem(
         kind=kind,
         name=name,
-        rank=row["rank"],
-        restart=row["restart"],
-        phase=row["phase"],
-        number=row["number"],
+        rank=row.rank,
+        restart=row.restart,
+        phase=row.phase,
+        number=row.number,
         time_ns=time_ns,
         value=value,
     )

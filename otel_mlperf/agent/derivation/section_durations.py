@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from otel_mlperf import names
+from otel_mlperf.tables.run_tables import DurationPlaceRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,17 +45,17 @@ def add_calls(
     meta = task.journal.meta
     _, name, category, phase, constant = task.entry(place.name)
     bound_s = _bound_s(constant)
-    row = {
-        "rank": meta.rank,
-        "restart": meta.restart,
-        "phase": phase if place.in_step else "",
-        "name": name,
-        "category": category,
-        "path": place.path,
-        "beside": place.beside,
-        "in_step": place.in_step,
-        "bound_s": bound_s,
-    }
+    row = DurationPlaceRow(
+        rank=meta.rank,
+        restart=meta.restart,
+        phase=phase if place.in_step else "",
+        name=name,
+        category=category,
+        path=place.path,
+        beside=place.beside,
+        in_step=place.in_step,
+        bound_s=bound_s,
+    )
     is_within = np.zeros(len(failed), np.bool_)
     if bound_s is not None:
         is_within = (durations_ns <= round(bound_s * 1e9)) & ~failed
@@ -63,7 +65,7 @@ def add_calls(
     minutes = _minutes(ends + meta.shift_ns) if category == names.REQUEST else {None: ...}
     for minute_ns, mine in minutes.items():
         task.tables.durations.add(
-            row | {"minute_ns": minute_ns},
+            replace(row, minute_ns=minute_ns),
             durations_ns[mine],
             int(failed[mine].sum()),
             int(is_within[mine].sum()),

@@ -11,6 +11,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Flag
+from otel_mlperf.tables.run_tables import PlaceRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,16 +46,16 @@ def add_use(task: MarkTask, place: UsePlace, use: dict[str, int]) -> None:
     """Add one call to the tables and to the series of its section."""
     meta = task.journal.meta
     _, name, category, phase, _ = task.entry(place.name)
-    row = {
-        "rank": meta.rank,
-        "restart": meta.restart,
-        "phase": phase,
-        "name": name,
-        "category": category,
-        "path": place.path,
-        "beside": place.beside,
-        "in_step": place.in_step,
-    }
+    row = PlaceRow(
+        rank=meta.rank,
+        restart=meta.restart,
+        phase=phase,
+        name=name,
+        category=category,
+        path=place.path,
+        beside=place.beside,
+        in_step=place.in_step,
+    )
     task.tables.uses.add(row, use)
     _measure(task, task.labels(place.name, phase=None if place.in_step else ""), use)
 

@@ -139,7 +139,7 @@ def _end(task: MarkTask, step: EndedStepFacts) -> None:
         task.meter.exemplar(names.STEP_DURATION, labels, step.duration_ns, mark)
     _count(task, step, labels)
     row = step_row(step, journal, kept)
-    task.tables.add("steps", row)
+    task.tables.add(row)
     task.outcome.steps.append(row)
     journal.ended[step.span] = RecentStep(root, kept, step.end)
 

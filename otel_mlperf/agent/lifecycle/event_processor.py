@@ -117,7 +117,7 @@ class EventProcessor:
             rank.live = True
         if not meta.is_child:
             self._state.page_due = True
-            self._tables.add("processes", process_row(journal))
+            self._tables.add(process_row(journal))
 
     def _name(self, event: Named) -> None:
         journal = self._state.journals[event.journal]
@@ -190,7 +190,7 @@ class EventProcessor:
                 journal.outcome = _outcome(journal)
             if journal.outcome == "killed" and not journal.is_whole:
                 journal.error = ["", _UNREAD]
-            self._tables.add("processes", process_row(journal))
+            self._tables.add(process_row(journal))
             rank.live = False
             if self._scalars:
                 self._scalars.end(journal)

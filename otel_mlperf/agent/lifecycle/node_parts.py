@@ -17,7 +17,7 @@ from otel_mlperf.agent.model.table_rows import TableRows
 from otel_mlperf.agent.window_conversion import WindowQueue
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.parts import last_number
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path

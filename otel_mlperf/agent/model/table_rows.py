@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
+from msgspec.structs import asdict, replace
 
 from otel_mlperf.otlp.histogram import ExponentialBuckets
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import ROWS
+from otel_mlperf.tables.row import transposed
+from otel_mlperf.tables.run_tables import (
+    DurationRow,
+    ReadingRow,
+    ResourceRow,
+    SectionRow,
+    WarningRow,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +24,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.model.events import SensorReading, WarningHeld
     from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.tables.row import Row
+    from otel_mlperf.tables.run_tables import DurationPlaceRow, PlaceRow
 
 
 class Calls:
@@ -46,45 +56,45 @@ class Calls:
         self.within += within
         self.buckets.record(durations_ns / 1e9)
 
-    def as_row(self) -> dict[str, Any]:
-        """Return the columns of table ``durations`` besides the place."""
+    def as_row(self, place: DurationPlaceRow) -> DurationRow:
+        """Return the row of these calls."""
         buckets = self.buckets
-        return {
-            "count": buckets.count,
-            "errors": self.errors,
-            "within": self.within,
-            "sum_ns": self.total,
-            "min_ns": self.least,
-            "max_ns": self.most,
-            "spread": self.spread,
-            "scale": buckets.scale,
-            "zeros": buckets.zero_count,
-            "first_bucket": buckets.offset,
-            "counts": json.dumps(buckets.counts, separators=(",", ":")),
-        }
+        return DurationRow(
+            **asdict(place),
+            count=buckets.count,
+            errors=self.errors,
+            within=self.within,
+            sum_ns=self.total,
+            min_ns=self.least,
+            max_ns=self.most,
+            spread=self.spread,
+            scale=buckets.scale,
+            zeros=buckets.zero_count,
+            first_bucket=buckets.offset,
+            counts=json.dumps(buckets.counts, separators=(",", ":")),
+        )
 
 
 class DurationRows:
     """Rows of table ``durations``: one for each section and place."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[Any, ...], tuple[dict[str, Any], Calls]] = {}
+        self._calls: dict[DurationPlaceRow, Calls] = {}
 
     @property
     def waiting(self) -> int:
         """Return the number of waiting rows."""
-        return len(self._rows)
+        return len(self._calls)
 
     def add(
-        self, place: dict[str, Any], durations_ns: NDArray[np.int64], errors: int, within: int
+        self, place: DurationPlaceRow, durations_ns: NDArray[np.int64], errors: int, within: int
     ) -> None:
         """Add calls that ended: their place, their durations, and the number that failed."""
-        _, calls = self._rows.setdefault(tuple(place.values()), (place, Calls()))
-        calls.add(durations_ns, errors, within)
+        self._calls.setdefault(place, Calls()).add(durations_ns, errors, within)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """Return all rows."""
-        return [place | calls.as_row() for place, calls in self._rows.values()]
+        return [calls.as_row(place) for place, calls in self._calls.items()]
 
 
 _MOST: Final = (1 << 63) - 1
@@ -105,43 +115,45 @@ class _Sums:
         self.squares += value * value
         self.least, self.most = min(self.least, value), max(self.most, value)
 
-    def as_row(self) -> dict[str, Any]:
+    def as_row(self, place: PlaceRow, measure: str) -> ResourceRow:
         # About the mean, so that parts can be merged without losing the differences.
         spread = (self.squares * self.count - self.total * self.total) / self.count
-        return {
-            "count": self.count,
-            "total": max(-_MOST, min(_MOST, self.total)),
-            "least": self.least,
-            "most": self.most,
-            "spread": spread,
-        }
+        return ResourceRow(
+            **asdict(place),
+            measure=measure,
+            count=self.count,
+            total=max(-_MOST, min(_MOST, self.total)),
+            least=self.least,
+            most=self.most,
+            spread=spread,
+        )
 
 
 class UseRows:
     """Rows of table ``resources``: one for each section, place and measure."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, _Sums]]] = {}
+        self._measures: dict[PlaceRow, dict[str, _Sums]] = {}
 
     @property
     def waiting(self) -> int:
         """Return the number of waiting rows."""
-        return sum(len(measures) for _, measures in self._rows.values())
+        return sum(map(len, self._measures.values()))
 
-    def add(self, place: dict[str, Any], use: dict[str, int]) -> None:
+    def add(self, place: PlaceRow, use: dict[str, int]) -> None:
         """Add one call: its place, and its known figures by measure."""
-        _, measures = self._rows.setdefault(tuple(place.values()), (place, {}))
+        measures = self._measures.setdefault(place, {})
         for measure, value in use.items():
             sums = measures.get(measure)
             if sums is None:
                 sums = measures[measure] = _Sums(value)
             sums.add(value)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """Return all rows."""
         return [
-            place | {"measure": measure} | sums.as_row()
-            for place, measures in self._rows.values()
+            sums.as_row(place, measure)
+            for place, measures in self._measures.items()
             for measure, sums in measures.items()
         ]
 
@@ -153,10 +165,10 @@ class TableRows:
     """Rows since the last flush. The event log contains them until then, so a crash loses none."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, list[dict[str, Any]]] = {}
-        self._sections: Columns = {column.name: [] for column in TABLES["sections"]}
-        self._outside: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self._warnings: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self._rows: dict[type[Row], list[Row]] = {}
+        self._sections = transposed(SectionRow, ())
+        self._outside: dict[tuple[Any, ...], SectionRow] = {}
+        self._warnings: dict[tuple[Any, ...], WarningRow] = {}
         self.uses = UseRows()
         """Resource use of measured sections."""
         self.durations = DurationRows()
@@ -165,112 +177,84 @@ class TableRows:
     @property
     def waiting(self) -> int:
         """Return the number of waiting rows."""
-        rows = sum(map(len, self.rows.values()))
+        rows = sum(map(len, self._rows.values()))
         held = len(self._sections["name"]) + len(self._outside) + len(self._warnings)
         return rows + held + self.uses.waiting + self.durations.waiting
 
-    def add(self, table: str, row: dict[str, Any]) -> None:
+    def add(self, row: Row) -> None:
         """Add one row."""
-        self.rows.setdefault(table, []).append(row)
+        self._rows.setdefault(type(row), []).append(row)
 
     def add_step_sections(self, columns: Columns) -> None:
         """Add rows of table ``sections`` as whole columns."""
-        # A mark may add thousands of these rows: no dictionary is made for any of them.
+        # A mark may add thousands of these rows: no object is made for any of them.
         for name, values in columns.items():
             self._sections[name].extend(values)
 
-    def add_outside(self, row: dict[str, Any], era: int) -> None:
+    def add_outside(self, row: SectionRow, era: int) -> None:
         """Add a section outside steps to those of the same path and ``era``.
 
         A new era starts with the first step of a phase, which separates set-up from the rest.
         """
         # Summed here and not by the reader: otherwise a service without steps would write a row per
         # call.
-        same = ("rank", "restart", "phase", "path", "name", "beside", "aggregate")
-        key = (era, *(row[field] for field in same))
-        held = self._outside.setdefault(key, row)
-        if held is not row:
-            for field in ("count", "sum_ns", "self_ns"):
-                held[field] += row[field]
-            held["min_ns"] = min(held["min_ns"], row["min_ns"])
-            held["max_ns"] = max(held["max_ns"], row["max_ns"])
+        same = (row.rank, row.restart, row.phase, row.path, row.name, row.beside, row.aggregate)
+        held = self._outside.get((era, *same))
+        if held is not None:
+            row = replace(
+                held,
+                count=held.count + row.count,
+                sum_ns=held.sum_ns + row.sum_ns,
+                self_ns=held.self_ns + row.self_ns,
+                min_ns=min(held.min_ns, row.min_ns),
+                max_ns=max(held.max_ns, row.max_ns),
+            )
+        self._outside[era, *same] = row
 
     def add_reading(self, meta: JournalMeta | None, reading: SensorReading, time_ns: int) -> None:
         """Add a reading of a rank; of the node if there is no ``meta``."""
         self.add(
-            "readings",
-            {
-                "rank": meta.rank if meta else None,
-                "restart": meta.restart if meta else 0,
-                "name": reading.name,
-                "labels": json.dumps(reading.labels),
-                "time_ns": time_ns,
-                "value": reading.value,
-            },
+            ReadingRow(
+                rank=meta.rank if meta else None,
+                restart=meta.restart if meta else 0,
+                name=reading.name,
+                labels=json.dumps(reading.labels),
+                time_ns=time_ns,
+                value=reading.value,
+            )
         )
 
     def add_warning(self, meta: JournalMeta | None, held: WarningHeld) -> None:
         """Add a warning of a rank, or of the node without ``meta``, for as long as it held."""
-        row = {
-            "rank": meta.rank if meta else None,
-            "restart": meta.restart if meta else 0,
-            "id": held.id,
-            "labels": json.dumps(held.labels),
-            "start_ns": held.start_unix_ns,
-            "end_ns": held.end_unix_ns,
-            "value": held.value,
-            "threshold": held.threshold,
-        }
+        row = WarningRow(
+            rank=meta.rank if meta else None,
+            restart=meta.restart if meta else 0,
+            id=held.id,
+            labels=json.dumps(held.labels),
+            start_ns=held.start_unix_ns,
+            end_ns=held.end_unix_ns,
+            value=held.value,
+            threshold=held.threshold,
+        )
         # The last row contains everything of the earlier ones.
-        self._warnings[tuple(row.values())[:5]] = row
+        self._warnings[row.rank, row.restart, row.id, row.labels, row.start_ns] = row
 
     def clear(self) -> None:
         """Remove all rows after they were written."""
-        self.rows, self._outside, self._warnings = {}, {}, {}
+        self._rows, self._outside, self._warnings = {}, {}, {}
         self.uses, self.durations = UseRows(), DurationRows()
-        self._sections = {column.name: [] for column in TABLES["sections"]}
+        self._sections = transposed(SectionRow, ())
 
     def columns(self) -> dict[str, Columns]:
         """Return all rows as columns, by table."""
-        columns = {table: _transposed(rows) for table, rows in self.rows.items()}
-        if self._warnings:
-            columns["warnings"] = _transposed([*self._warnings.values()])
-        if uses := self.uses.rows():
-            columns["resources"] = _transposed(uses)
-        if calls := self.durations.rows():
-            columns["durations"] = _transposed(calls)
-        outside = _transposed([*self._outside.values(), *self.rows.get("sections", ())])
-        columns["sections"] = {
-            name: values + outside.get(name, []) for name, values in self._sections.items()
+        sections = [*self._outside.values(), *self._rows.get(SectionRow, ())]
+        rows = self._rows | {
+            WarningRow: [*self._warnings.values()],
+            ResourceRow: self.uses.rows(),
+            DurationRow: self.durations.rows(),
+            SectionRow: sections,
         }
-        return columns
-
-
-def _transposed(rows: list[dict[str, Any]]) -> Columns:
-    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
-
-
-class SectionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Row of table ``sections`` outside steps; those of steps come as columns."""
-
-    rank: int
-    restart: int
-    phase: str
-    name: str
-    category: str
-    count: int
-    sum_ns: int
-    self_ns: int
-    min_ns: int
-    max_ns: int
-    start_ns: int
-    parent: str = ""
-    path: str = ""
-    beside: bool = False
-    aggregate: bool = False
-    n: None = None
-    number: None = None
-
-    def as_row(self) -> dict[str, Any]:
-        """Return the row by column."""
-        return msgspec.structs.asdict(self)
+        columns = {name: transposed(kind, rows.get(kind, ())) for name, kind in ROWS.items()}
+        for name, values in self._sections.items():
+            columns["sections"][name] = values + columns["sections"][name]
+        return {table: of_table for table, of_table in columns.items() if of_table["rank"]}

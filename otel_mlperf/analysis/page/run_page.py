@@ -23,7 +23,7 @@ from otel_mlperf.analysis.page.line_buckets import (
 from otel_mlperf.analysis.page.rank_map import RankMap, read_rank_map
 from otel_mlperf.analysis.page.step_buckets import StepBuckets, read_step_buckets
 from otel_mlperf.analysis.profiles.hot_spots import HotSection, find_hot
-from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, read_rows
+from otel_mlperf.analysis.profiles.kernel_totals import read_kernels
 from otel_mlperf.analysis.profiles.window_shapes import Kernels  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.marks import of_first_rank
 from otel_mlperf.analysis.summary.summary_shapes import Summary  # noqa: TC001 - msgspec reads it
@@ -203,6 +203,6 @@ def _compare(runs: Sequence[RunFolder]) -> list[Comparison]:
 
 def _read_kernels(run: RunFolder) -> Kernels | None:
     try:
-        return find_kernels(read_rows(run), run.facts.name, world_size=run.facts.world_size)
+        return read_kernels(run, run.facts.name)
     except NoSuchWindow:
         return None

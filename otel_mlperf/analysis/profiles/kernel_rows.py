@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from otel_mlperf.analysis.profiles.window_shapes import DeviceFigures, KernelRow, RowsTogether
 from otel_mlperf.store.window_facts import ON_DEVICE, ON_HOST
+from otel_mlperf.tables.row import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from otel_mlperf.analysis.profiles.window_shapes import Kernels, WindowFacts
+    from otel_mlperf.tables.window_tables import StreamRow, TotalRow, WindowTables
 
 By = Literal["kernel", "operator", "annotation", "stream", "section", "phase", "step"]
 BY: Final[tuple[By, ...]] = (
@@ -28,8 +30,7 @@ BY: Final[tuple[By, ...]] = (
 _PLACES: Final = ("section", "phase", "step")
 _OVERLAPPING: Final = ("annotation", "stream")
 
-Rows = list[dict[str, Any]]
-"""Rows of a table."""
+_Row = TypeVar("_Row", bound=Row)
 
 
 class Whole(NamedTuple):
@@ -41,22 +42,20 @@ class Whole(NamedTuple):
     """Busy time of the devices; None: no device worked."""
 
 
-def table(
-    rows: Mapping[str, Rows], by: By, of: Whole, windows: Sequence[WindowFacts]
-) -> list[KernelRow]:
+def table(rows: WindowTables, by: By, of: Whole, windows: Sequence[WindowFacts]) -> list[KernelRow]:
     """Return the rows of the table, longest first; streams by busy time."""
     if by == "stream":
         return _streams(rows, windows)
     is_device = of.busy_ns is not None
     mine = rows_of(rows, by, is_device=is_device)
-    if not any(row["name"] for row in mine):
+    if not any(row.name for row in mine):
         return []  # only work without any such group is known
     measured = "total_ns"
     whole = of.window_ns if of.busy_ns is None or by == "annotation" else of.busy_ns
     if by == "operator":
         measured = "device_ns" if is_device else "self_ns"
         # Threads run concurrently, so operators do not add up to the duration of the window.
-        whole = whole if is_device else sum(row["self_ns"] for row in mine)
+        whole = whole if is_device else sum(row.self_ns for row in mine)
     if by == "step":
         # Each window may have a ProfilerStep#5: different steps, which must not be summed.
         mine = _told_apart(mine, windows)
@@ -89,100 +88,100 @@ def _add_up(rows: Sequence[KernelRow], by: str) -> RowsTogether:
     )
 
 
-def rows_of(rows: Mapping[str, Rows], by: By, *, is_device: bool) -> Rows:
+def rows_of(rows: WindowTables, by: By, *, is_device: bool) -> list[TotalRow]:
     """Return the totals of that grouping; for places the device's totals, if a device worked."""
-    mine = [row for row in rows["totals"] if row["what"] == by]
+    mine = [row for row in rows.totals if row.what == by]
     if by in _PLACES:
-        mine = [row for row in mine if row["category"] == (ON_DEVICE if is_device else ON_HOST)]
+        mine = [row for row in mine if row.category == (ON_DEVICE if is_device else ON_HOST)]
     return mine
 
 
-def count_groups(rows: Mapping[str, Rows], *, is_device: bool) -> dict[str, int]:
+def count_groups(rows: WindowTables, *, is_device: bool) -> dict[str, int]:
     """Return the number of rows of each grouping."""
     return {
-        what: len({row["name"] for row in rows_of(rows, what, is_device=is_device)} - {""})
+        what: len({row.name for row in rows_of(rows, what, is_device=is_device)} - {""})
         for what in BY
     }
 
 
-def _told_apart(steps: Rows, windows: Sequence[WindowFacts]) -> Rows:
+def _told_apart(steps: list[TotalRow], windows: Sequence[WindowFacts]) -> list[TotalRow]:
     """Add rank or trace to the names of equally named steps of several windows."""
     traces = {window.digest: window.trace for window in windows}
     of_name = grouped(steps, ("name",))
     of_rank = grouped(steps, ("name", "rank"))
     named = []
     for row in steps:
-        name, rank = row["name"], row["rank"]
+        name, rank = row.name, row.rank
         if not name:
             named.append(row)
             continue
-        more = f" · rank {rank}" if len({other["rank"] for other in of_name[name,]}) > 1 else ""
-        more += f" · {traces[row['digest']]}" if len(of_rank[name, rank]) > 1 else ""
-        named.append(row | {"name": name + more})
+        more = f" · rank {rank}" if len({other.rank for other in of_name[name,]}) > 1 else ""
+        more += f" · {traces[row.digest]}" if len(of_rank[name, rank]) > 1 else ""
+        named.append(replace(row, name=name + more))
     return named
 
 
-def _row(rows: Rows, measured: str, whole: int, nameless: str) -> KernelRow:
+def _row(rows: list[TotalRow], measured: str, whole: int, nameless: str) -> KernelRow:
     """Return the row of one name, with the section that has most of its time in all windows."""
     first = rows[0]
     # Quantiles of several windows cannot be merged: only a single window has them.
-    single = first if len(rows) == 1 else {}
-    count, total = sum(row["count"] for row in rows), sum(row["total_ns"] for row in rows)
+    single = first if len(rows) == 1 else None
+    count, total = sum(row.count for row in rows), sum(row.total_ns for row in rows)
     in_section: dict[str, int] = defaultdict(int)
     for row in rows:
-        in_section[row["section"]] += row["section_ns"]
-    spent = sum(row[measured] for row in rows)
+        in_section[row.section] += row.section_ns
+    spent = sum(getattr(row, measured) for row in rows)
     return KernelRow(
-        name=first["name"] or nameless,
-        category=first["category"],
-        kind=first["kind"],
+        name=first.name or nameless,
+        category=first.category,
+        kind=first.kind,
         section=max(in_section, key=lambda name: (in_section[name], name)),
         calls=count,
         total_ns=total,
-        self_ns=sum(row["self_ns"] for row in rows),
-        device_ns=sum(row["device_ns"] for row in rows),
+        self_ns=sum(row.self_ns for row in rows),
+        device_ns=sum(row.device_ns for row in rows),
         measured_ns=spent,
         share=spent / whole if whole else 0.0,
         mean_ns=total / count,
-        min_ns=min(row["min_ns"] for row in rows),
-        max_ns=max(row["max_ns"] for row in rows),
-        p50_ns=single.get("p50_ns"),
-        p95_ns=single.get("p95_ns"),
+        min_ns=min(row.min_ns for row in rows),
+        max_ns=max(row.max_ns for row in rows),
+        p50_ns=single and single.p50_ns,
+        p95_ns=single and single.p95_ns,
     )
 
 
-def device_figures(rows: Rows, keys: tuple[str, ...]) -> list[DeviceFigures]:
+def device_figures(rows: list[StreamRow], keys: tuple[str, ...]) -> list[DeviceFigures]:
     """Return the figures of each device or stream, grouped by ``keys``."""
     parts = grouped(rows, keys)
     return [added(parts[key], parts[key][0]) for key in sorted(parts)]
 
 
-def added(rows: Rows, only: dict[str, Any] | None) -> DeviceFigures:
+def added(rows: list[StreamRow], only: StreamRow | None) -> DeviceFigures:
     """Sum figures of several windows, devices or streams; ``only`` if all are of one of these."""
-    single = rows[0] if len(rows) == 1 else {}
-    delays = [row["delay_max_ns"] for row in rows if row["delay_max_ns"] is not None]
+    single = rows[0] if len(rows) == 1 else None
+    delays = [row.delay_max_ns for row in rows if row.delay_max_ns is not None]
     # Windows counted by an earlier version have no overlap figure.
-    sums = {name: sum(row[name] or 0 for row in rows) for name in DeviceFigures.ADDED}
+    sums = {name: sum(getattr(row, name) or 0 for row in rows) for name in DeviceFigures.ADDED}
     return DeviceFigures(
-        rank=only["rank"] if only else None,
-        device=only["device"] if only else None,
-        stream=only["stream"] if only else None,
-        delay_p50_ns=single.get("delay_p50_ns"),
-        delay_p95_ns=single.get("delay_p95_ns"),
+        rank=only.rank if only else None,
+        device=only.device if only else None,
+        stream=only.stream if only else None,
+        delay_p50_ns=single and single.delay_p50_ns,
+        delay_p95_ns=single and single.delay_p95_ns,
         delay_max_ns=max(delays, default=None),
         **sums,
     )
 
 
-def _streams(rows: Mapping[str, Rows], windows: Sequence[WindowFacts]) -> list[KernelRow]:
+def _streams(rows: WindowTables, windows: Sequence[WindowFacts]) -> list[KernelRow]:
     """Return the streams by busy time; ``share`` is relative to their windows."""
     keys = ("rank", "device", "stream")
-    streams = grouped([row for row in rows["streams"] if row["stream"] is not None], keys)
-    totals = grouped([row for row in rows["totals"] if row["what"] == "stream"], keys)
+    streams = grouped([row for row in rows.streams if row.stream is not None], keys)
+    totals = grouped([row for row in rows.totals if row.what == "stream"], keys)
     several = len({facts.rank for facts in windows}) > 1
     kernel_rows = []
     for key, part in streams.items():
-        busy, window = (sum(row[name] for row in part) for name in ("busy_ns", "window_ns"))
+        busy, window = sum(row.busy_ns for row in part), sum(row.window_ns for row in part)
         spent = _row(totals[key], "total_ns", window, "")
         rank = f"rank {key[0]} " if several else ""
         kernel_rows.append(
@@ -202,9 +201,9 @@ def busy_of(devices: Iterable[DeviceFigures]) -> int | None:
     return sum(times) if times else None
 
 
-def grouped(rows: Rows, keys: tuple[str, ...]) -> dict[tuple[Any, ...], Rows]:
+def grouped(rows: Iterable[_Row], keys: tuple[str, ...]) -> dict[tuple[Any, ...], list[_Row]]:
     """Group rows by their values in the columns ``keys``."""
-    groups: dict[tuple[Any, ...], Rows] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[_Row]] = defaultdict(list)
     for row in rows:
-        groups[tuple(row[key] for key in keys)].append(row)
+        groups[tuple(getattr(row, key) for key in keys)].append(row)
     return groups

@@ -11,13 +11,13 @@ last and had not ended.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from otel_mlperf.analysis.profiles.kernel_rows import (
     BY,
-    Rows,
     Whole,
     added,
     busy_of,
@@ -26,7 +26,6 @@ from otel_mlperf.analysis.profiles.kernel_rows import (
     grouped,
     table,
 )
-from otel_mlperf.analysis.profiles.profiled_rows import count_step
 from otel_mlperf.analysis.profiles.recorded_windows import find_unread
 from otel_mlperf.analysis.profiles.window_completeness import (
     beside_other_ranks,
@@ -38,7 +37,6 @@ from otel_mlperf.analysis.profiles.window_shapes import (
     CollectiveFigures,
     CollectiveKernels,
     CopyFigures,
-    GapFigures,
     Kernels,
     ProfiledStepFacts,
     WindowFacts,
@@ -46,14 +44,23 @@ from otel_mlperf.analysis.profiles.window_shapes import (
 from otel_mlperf.errors import NoSuchWindow
 from otel_mlperf.store.table_reader import Store
 from otel_mlperf.store.window_facts import CapturedWork, CollectiveTotal, UnknownRows
+from otel_mlperf.tables.window_tables import (
+    AllocatorRow,
+    CompletenessRow,
+    CopyRow,
+    GapRow,
+    StreamRow,
+    TotalRow,
+    WindowRow,
+    WindowTables,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from otel_mlperf.analysis.profiles.kernel_rows import By
-    from otel_mlperf.analysis.profiles.profiled_steps import ProfiledStep, StepEvents
     from otel_mlperf.store.run_folders import RunFolder
-    from otel_mlperf.store.window_facts import WindowCompleteness
+    from otel_mlperf.store.window_facts import StepEvents, WindowCompleteness
 
 
 _PEAKS: Final = """SELECT rank, restart, device_type, device, time_ns FROM allocator
@@ -65,46 +72,78 @@ AND start_ns <= $at AND end_ns >= $at ORDER BY start_ns DESC, end_ns LIMIT 1"""
 _WHAT: Final = {"operator": ("event", "operator"), "section": ("section", "")}
 
 
-def read_peaks(store: Store) -> list[dict[str, Any]]:
-    """Return each device's memory peak by rank: its time, operator and section; empty: in none."""
-    peaks = store.records(_PEAKS)
-    for peak in peaks:
-        about = {"rank": peak["rank"], "restart": peak["restart"], "at": peak["time_ns"]}
+_Device = tuple[int, int, int]
+"""Rank, device type and device."""
+
+
+def read_peaks(store: Store) -> dict[_Device, dict[str, str]]:
+    """Return the operator and section of each device's memory peak; empty: in none."""
+    peaks: dict[_Device, dict[str, str]] = {}
+    for rank, restart, device_type, device, time_ns in store.rows(_PEAKS):
+        peaks[rank, device_type, device] = about = {}
         for what, (kind, category) in _WHAT.items():
-            found = store.rows(_RAN, **about, kind=kind, category=category)
-            peak[what] = found[0][0] if found else ""
+            found = store.rows(
+                _RAN, rank=rank, restart=restart, at=time_ns, kind=kind, category=category
+            )
+            about[what] = found[0][0] if found else ""
     return peaks
 
 
-_TABLES: Final = ("windows", "completeness", "streams", "copies", "gaps", "allocator")
 _GAPS: Final = 20
 
 
-def read_rows(run: RunFolder, rank: int | None = None) -> dict[str, Rows]:
+def read_rows(run: RunFolder, rank: int | None = None) -> WindowTables:
     """Return the rows of all windows of a run, or only of one ``rank``.
 
     Raises:
         NoSuchWindow: the run, or that rank, has no windows.
         StoreError: a file of the run cannot be read.
     """
-    store = Store(run.path, rank)
-    rows = {table: store.records(f"SELECT * FROM {table}") for table in _TABLES}
-    if not rows["windows"]:
+    return _read_rows(run, Store(run.path, rank), rank)
+
+
+def _read_rows(run: RunFolder, store: Store, rank: int | None) -> WindowTables:
+    windows = store.read(WindowRow)
+    if not windows:
         raise NoSuchWindow(_no_window(run, store, rank))
     shown = ", ".join(f"'{what}'" for what in BY)
-    # Parts contain more kinds of totals than commands show: the remaining kinds are never read.
-    rows["totals"] = store.records(f"SELECT * FROM totals WHERE what IN ({shown})")
-    rows["peaks"] = read_peaks(store)
-    return rows
+    return WindowTables(
+        windows=windows,
+        completeness=store.read(CompletenessRow),
+        # Parts contain more kinds of totals than commands show: the other kinds are never read.
+        totals=store.read(TotalRow, f"WHERE what IN ({shown})"),
+        streams=store.read(StreamRow),
+        copies=store.read(CopyRow),
+        gaps=store.read(GapRow),
+        allocator=store.read(AllocatorRow),
+    )
+
+
+def read_kernels(
+    run: RunFolder, source: str, by: By | None = None, rank: int | None = None
+) -> Kernels:
+    """Return the totals of all windows of a run, or only of one ``rank``.
+
+    Raises:
+        NoSuchWindow: the run, or that rank, has no windows.
+        StoreError: a file of the run cannot be read.
+    """
+    store = Store(run.path, rank)
+    rows = _read_rows(run, store, rank)
+    return find_kernels(rows, source, by, run.facts.world_size, read_peaks(store))
 
 
 def find_kernels(
-    rows: Mapping[str, Rows], source: str, by: By | None = None, world_size: int | None = None
+    rows: WindowTables,
+    source: str,
+    by: By | None = None,
+    world_size: int | None = None,
+    peaks: Mapping[_Device, dict[str, str]] = MappingProxyType({}),
 ) -> Kernels:
     """Return the windows' totals, by kernel, or by operator if no device worked."""
     windows = find_windows(rows)
     # A row without a stream is the whole device: overlapping streams would sum to more.
-    whole = [row for row in rows["streams"] if row["stream"] is None]
+    whole = [row for row in rows.streams if row.stream is None]
     devices = device_figures(whole, ("rank", "device"))
     chosen: By = by or ("kernel" if devices else "operator")
     of = Whole(sum(window.duration_ns for window in windows), busy_of(devices))
@@ -118,19 +157,19 @@ def find_kernels(
         devices=devices,
         rows=table(rows, chosen, of, windows),
         groups=count_groups(rows, is_device=bool(devices)),
-        collectives=find_collectives(rows["totals"]),
-        collective_kernels=find_collective_kernels(rows["windows"]),
-        copies=find_copies(rows["copies"]),
-        gaps=_gaps(rows["gaps"]),
-        memory=_memory(rows["allocator"], rows.get("peaks", [])),
+        collectives=find_collectives(rows.totals),
+        collective_kernels=find_collective_kernels(rows.windows),
+        copies=find_copies(rows.copies),
+        gaps=_gaps(rows.gaps),
+        memory=_memory(rows.allocator, peaks),
     )
 
 
-def find_windows(rows: Mapping[str, Rows]) -> list[WindowFacts]:
+def find_windows(rows: WindowTables) -> list[WindowFacts]:
     """Return the windows by rank, in time order."""
-    known = read_completeness(rows["completeness"])
-    windows = [_window(row, known) for row in rows["windows"]]
-    numbers = [row["number"] for row in rows["windows"]]
+    known = read_completeness(rows.completeness)
+    windows = [_window(row, known) for row in rows.windows]
+    numbers = [row.number for row in rows.windows]
     windows = beside_other_ranks(windows, numbers)
     return sorted(windows, key=lambda window: (window.rank, window.restart, window.start_ns))
 
@@ -154,27 +193,27 @@ def _no_window(run: RunFolder, store: Store, rank: int | None) -> str:
     )
 
 
-def _window(row: dict[str, Any], known: Mapping[str, WindowCompleteness]) -> WindowFacts:
-    categories = json.loads(row["categories"])
+def _window(row: WindowRow, known: Mapping[str, WindowCompleteness]) -> WindowFacts:
+    categories = json.loads(row.categories)
     return WindowFacts(
-        rank=row["rank"],
-        restart=row["restart"],
-        trace=row["trace"],
-        digest=row["digest"],
-        start_ns=row["start_ns"],
-        duration_ns=row["end_ns"] - row["start_ns"],
-        is_unix_time=row["is_unix_time"],
-        steps=json.loads(row["steps"]),
+        rank=row.rank,
+        restart=row.restart,
+        trace=row.trace,
+        digest=row.digest,
+        start_ns=row.start_ns,
+        duration_ns=row.end_ns - row.start_ns,
+        is_unix_time=row.is_unix_time,
+        steps=json.loads(row.steps),
         events=sum(count for count, _ in categories.values()),
         categories={name: count for name, (count, _) in categories.items()},
-        orphans=json.loads(row["orphans"]),
+        orphans=json.loads(row.orphans),
         damage=[
             {"kind": kind, "occurrences": count, "offset": offset, "example": example}
-            for kind, count, offset, example in json.loads(row["damage"])
+            for kind, count, offset, example in json.loads(row.damage)
         ],
-        completeness=known.get(row["digest"]),
-        unknown_rows=_unknown_rows(row["unknown_rows"]),
-        captured=_captured(row["captured"]),
+        completeness=known.get(row.digest),
+        unknown_rows=_unknown_rows(row.unknown_rows),
+        captured=_captured(row.captured),
     )
 
 
@@ -186,27 +225,27 @@ def _captured(text: str | None) -> CapturedWork | None:
     return msgspec.json.decode(text, type=CapturedWork) if text else None
 
 
-def find_collectives(rows: Rows) -> list[CollectiveFigures]:
+def find_collectives(rows: list[TotalRow]) -> list[CollectiveFigures]:
     """Return collectives, longest first; their copies on a device's rows are the kernels."""
-    mine = [row for row in rows if row["what"] == "annotation" and row["kind"]]
+    mine = [row for row in rows if row.what == "annotation" and row.kind]
     # The device has a copy of each annotation: including both would count everything twice.
-    mine = [row for row in mine if not row["category"].startswith("gpu_")]
+    mine = [row for row in mine if not row.category.startswith("gpu_")]
     collectives = [
         CollectiveFigures(
             name=name,
-            calls=sum(row["count"] for row in part),
-            total_ns=sum(row["total_ns"] for row in part),
+            calls=sum(row.count for row in part),
+            total_ns=sum(row.total_ns for row in part),
         )
         for (name,), part in grouped(mine, ("name",)).items()
     ]
     return sorted(collectives, key=lambda collective: (-collective.total_ns, collective.name))
 
 
-def find_collective_kernels(windows: Rows) -> list[CollectiveKernels]:
+def find_collective_kernels(windows: list[WindowRow]) -> list[CollectiveKernels]:
     """Return the collective kernels of all windows, longest first."""
     parts: dict[tuple[str, int | None], list[CollectiveTotal]] = {}
     for window in windows:
-        text = window["collectives"]
+        text = window.collectives
         for total in msgspec.json.decode(text, type=list[CollectiveTotal]) if text else []:
             parts.setdefault((total.operation, total.group_size), []).append(total)
     found = [_collective_kernels(*key, totals) for key, totals in parts.items()]
@@ -227,20 +266,20 @@ def _collective_kernels(
     )
 
 
-def find_copies(rows: Rows) -> list[CopyFigures]:
+def find_copies(rows: list[CopyRow]) -> list[CopyFigures]:
     """Return the copies by direction, name and pageable memory, longest first."""
     copies = []
     for part in grouped(rows, ("direction", "name", "pageable")).values():
-        sizes = [row["bytes"] for row in part if row["bytes"] is not None]
+        sizes = [row.bytes for row in part if row.bytes is not None]
         # Only copies of known size contribute to the rate.
-        sized = sum(row["sized_ns"] for row in part)
+        sized = sum(row.sized_ns for row in part)
         copies.append(
             CopyFigures(
-                direction=part[0]["direction"],
-                name=part[0]["name"],
-                pageable=part[0]["pageable"],
-                calls=sum(row["count"] for row in part),
-                total_ns=sum(row["total_ns"] for row in part),
+                direction=part[0].direction,
+                name=part[0].name,
+                pageable=part[0].pageable,
+                calls=sum(row.count for row in part),
+                total_ns=sum(row.total_ns for row in part),
                 bytes=sum(sizes) if sizes else None,
                 bytes_per_s=sum(sizes) * 1e9 / sized if sizes and sized else None,
             )
@@ -248,24 +287,23 @@ def find_copies(rows: Rows) -> list[CopyFigures]:
     return sorted(copies, key=lambda copy: (-copy.total_ns, copy.name))
 
 
-def _gaps(rows: Rows) -> list[GapFigures]:
-    longest = sorted(rows, key=lambda row: (-row["duration_ns"], row["start_ns"]))[:_GAPS]
-    names = ("rank", "device", "start_ns", "duration_ns", "cause", "operator", "thread", "next")
-    return [GapFigures(**{name: row[name] for name in names}) for row in longest]
+def _gaps(rows: list[GapRow]) -> list[GapRow]:
+    return sorted(rows, key=lambda row: (-row.duration_ns, row.start_ns))[:_GAPS]
 
 
-def _memory(rows: Rows, peaks: Rows) -> list[AllocatorPeak]:
+def _memory(
+    rows: list[AllocatorRow], peaks: Mapping[_Device, dict[str, str]]
+) -> list[AllocatorPeak]:
     """Return the peak of each device's allocator over all windows."""
     parts = grouped(rows, ("rank", "device_type", "device"))
-    at = {(peak["rank"], peak["device_type"], peak["device"]): peak for peak in peaks}
     return [
         AllocatorPeak(
             rank=rank,
             device_type=kind,
             device=device,
-            allocated_bytes=_most(row["peak_bytes"] for row in parts[rank, kind, device]),
-            reserved_bytes=_most(row["reserved_bytes"] for row in parts[rank, kind, device]),
-            **{of: at.get((rank, kind, device), {}).get(of) for of in ("section", "operator")},
+            allocated_bytes=_most(row.peak_bytes for row in parts[rank, kind, device]),
+            reserved_bytes=_most(row.reserved_bytes for row in parts[rank, kind, device]),
+            **{of: peaks.get((rank, kind, device), {}).get(of) for of in ("section", "operator")},
         )
         for rank, kind, device in sorted(parts)
     ]
@@ -276,8 +314,8 @@ def _most(values: Iterable[int | None]) -> int | None:
 
 
 def find_step(
-    tables: Mapping[str, Rows],
-    chosen: Sequence[ProfiledStep],
+    tables: WindowTables,
+    counted: WindowTables,
     recorded: StepEvents,
     source: str,
     by: By | None = None,
@@ -287,27 +325,18 @@ def find_step(
 
     Args:
         tables: the rows of all windows.
-        chosen: the step on each rank.
+        counted: the step's own rows of the tables, from ``kineto.counting.stored_step``.
         recorded: its events.
         source: name of the run or trace.
         by: how rows are grouped.
         world_size: number of ranks of the run.
     """
-    counted = count_step(tables, chosen, recorded)
-    is_device = counted.busy_ns is not None
-    digests = {step_of_rank.digest for step_of_rank in chosen}
+    # Concurrent devices count as several busy devices.
+    devices = [row for row in counted.streams if row.stream is None]
+    is_device = bool(devices)
+    digests = {digest for _, digest in recorded.windows}
     windows = [window for window in find_windows(tables) if window.digest in digests]
-    step = ProfiledStepFacts(
-        name=chosen[0].name,
-        phase=chosen[0].phase,
-        number=chosen[0].number,
-        ranks=sorted({row["rank"] for row in recorded.events}),
-        events=len(recorded.events),
-        duration_ns=sum(recorded.lengths_ns.values()),
-        busy_ns=counted.busy_ns,
-        communication_ns=counted.communication_ns,
-        exposed_communication_ns=counted.exposed_communication_ns,
-    )
+    step = _step_facts(recorded, devices)
     by = by or ("kernel" if is_device else "operator")
     return Kernels(
         source=source,
@@ -317,11 +346,27 @@ def find_step(
         is_complete=is_complete(windows),
         total=None,
         devices=[],
-        rows=table(counted.rows, by, Whole(step.duration_ns, step.busy_ns), windows),
-        groups=count_groups(counted.rows, is_device=is_device),
-        collectives=find_collectives(counted.rows["totals"]),
-        copies=find_copies(counted.rows["copies"]),
+        rows=table(counted, by, Whole(step.duration_ns, step.busy_ns), windows),
+        groups=count_groups(counted, is_device=is_device),
+        collectives=find_collectives(counted.totals),
+        copies=find_copies(counted.copies),
         gaps=[],
         memory=[],
         step=step,
+    )
+
+
+def _step_facts(recorded: StepEvents, devices: list[StreamRow]) -> ProfiledStepFacts:
+    measured = ("busy_ns", "communication_ns", "exposed_communication_ns")
+    return ProfiledStepFacts(
+        name=recorded.name,
+        phase=recorded.phase,
+        number=recorded.number,
+        ranks=sorted({row["rank"] for row in recorded.events}),
+        events=len(recorded.events),
+        duration_ns=sum(recorded.lengths_ns.values()),
+        **{
+            name: sum(getattr(row, name) for row in devices) if devices else None
+            for name in measured
+        },
     )

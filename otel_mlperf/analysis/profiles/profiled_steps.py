@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.errors import NoSuchStep
+from otel_mlperf.store.window_facts import StepEvents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_mlperf.analysis.profiles.kernel_rows import Rows
     from otel_mlperf.store.table_reader import Store
+    from otel_mlperf.tables.window_tables import WindowRow
 
 _LABEL: Final = re.compile(r"(?:(?P<phase>.+) step |ProfilerStep#)(?P<number>-?\d+)")
 _COLUMNS: Final = (
@@ -27,6 +28,9 @@ _COLUMNS: Final = (
 )
 _SAME: Final = "kind = 'event' AND phase = $phase AND number = $number AND restart = $restart"
 _NEWEST: Final = f"{_SAME} AND n = (SELECT max(n) FROM spans WHERE {_SAME})"
+
+_Rows = list[dict[str, Any]]
+"""Rows of table ``spans``."""
 
 
 class ProfiledStep(NamedTuple):
@@ -42,24 +46,13 @@ class ProfiledStep(NamedTuple):
     """Digest of the window's trace."""
 
 
-class StepEvents(NamedTuple):
-    """Events and sections of a step, on all ranks."""
-
-    events: Rows
-    """Rows of table ``spans``, of the kind *event*."""
-    sections: dict[str, tuple[str, bool]]
-    """Name of each recorded section above them, and whether it is the step itself, by id."""
-    lengths_ns: dict[int, int]
-    """Own duration of the step by rank, without other work inside it."""
-
-
-def find_profiled(windows: Rows) -> list[ProfiledStep]:
+def find_profiled(windows: Iterable[WindowRow]) -> list[ProfiledStep]:
     """Return the steps that windows name, by rank in their order."""
     profiled = []
-    for row in sorted(windows, key=lambda row: (row["rank"], row["restart"], row["start_ns"])):
-        for name in json.loads(row["steps"]):
+    for row in sorted(windows, key=lambda row: (row.rank, row.restart, row.start_ns)):
+        for name in json.loads(row.steps):
             if told := _LABEL.fullmatch(name):
-                key = (row["rank"], row["restart"], row["digest"])
+                key = (row.rank, row.restart, row.digest)
                 profiled.append(ProfiledStep(name, told["phase"] or "", int(told["number"]), *key))
     return profiled
 
@@ -115,7 +108,7 @@ def read_step_events(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents
         StoreError: a file of the run cannot be read.
     """
     first = chosen[0]
-    events = _recorded(store, first) if first.phase else _annotated(store, first.name)
+    events = _recorded(store, chosen) if first.phase else _annotated(store, chosen)
     if not events.events:
         raise NoSuchStep(
             f"looking for the events of {first.name}: they had to make room for newer ones when "
@@ -124,7 +117,8 @@ def read_step_events(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents
     return events
 
 
-def _recorded(store: Store, step: ProfiledStep) -> StepEvents:
+def _recorded(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
+    step = chosen[0]
     values = {"phase": step.phase, "number": step.number, "restart": step.restart}
     events = store.records(f"SELECT {_COLUMNS} FROM spans WHERE {_NEWEST}", **values)
     above = store.records(
@@ -140,24 +134,44 @@ def _recorded(store: Store, step: ProfiledStep) -> StepEvents:
         "AND number = $number AND restart = $restart GROUP BY rank",
         **values,
     )
-    return StepEvents(
+    return _step_events(
+        chosen,
         events,
         {row["span_id"]: (row["name"], row["is_step"]) for row in above},
         {row["rank"]: row["length_ns"] for row in above if row["is_step"]} | dict(measured),
     )
 
 
-def _annotated(store: Store, name: str) -> StepEvents:
+def _step_events(
+    chosen: Sequence[ProfiledStep],
+    events: _Rows,
+    sections: dict[str, tuple[str, bool]],
+    lengths_ns: dict[int, int],
+) -> StepEvents:
+    first = chosen[0]
+    return StepEvents(
+        name=first.name,
+        phase=first.phase,
+        number=first.number,
+        windows=[(step.rank, step.digest) for step in chosen],
+        events=events,
+        sections=sections,
+        lengths_ns=lengths_ns,
+    )
+
+
+def _annotated(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
     of_name = "SELECT rank, trace_id FROM spans WHERE kind = 'event' AND name = $name"
     events = store.records(
         f"SELECT {_COLUMNS} FROM spans WHERE kind = 'event' AND (rank, trace_id) IN ({of_name})",
-        name=name,
+        name=chosen[0].name,
     )
-    return below_annotation(events, name)
+    return below_annotation(events, chosen)
 
 
-def below_annotation(events: Rows, name: str) -> StepEvents:
-    """Return the annotations of that name, and everything below them."""
+def below_annotation(events: _Rows, chosen: Sequence[ProfiledStep]) -> StepEvents:
+    """Return the annotations of the step's name, and everything below them."""
+    name = chosen[0].name
     by_id = {row["span_id"]: row for row in events}
     inside: dict[str, bool] = {}
     for row in events:
@@ -177,4 +191,5 @@ def below_annotation(events: Rows, name: str) -> StepEvents:
         if row["name"] == name and not inside.get(row["parent_id"]):
             length = row["end_ns"] - row["start_ns"]
             lengths[row["rank"]] = max(length, lengths.get(row["rank"], 0))
-    return StepEvents([row for row in events if inside[row["span_id"]]], {}, lengths)
+    below = [row for row in events if inside[row["span_id"]]]
+    return _step_events(chosen, below, {}, lengths)

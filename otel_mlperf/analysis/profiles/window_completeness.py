@@ -12,25 +12,26 @@ import json
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from otel_mlperf.store.window_facts import Loss, WindowCompleteness
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from otel_mlperf.analysis.profiles.kernel_rows import Rows
     from otel_mlperf.analysis.profiles.window_shapes import WindowFacts
+    from otel_mlperf.tables.window_tables import CompletenessRow
 
 RANK_STEP: Final = "rank_step"
 _MOST_NAMES: Final = 3
 
 
-def read_completeness(rows: Rows) -> dict[str, WindowCompleteness]:
+def read_completeness(rows: Iterable[CompletenessRow]) -> dict[str, WindowCompleteness]:
     """Return the completeness of each window, by the digest of its trace."""
     return {
-        row["digest"]: msgspec.convert(
-            row | {name: json.loads(row[name]) for name in ("losses", "whole")}, WindowCompleteness
+        row.digest: msgspec.convert(
+            asdict(row) | {"losses": json.loads(row.losses), "whole": json.loads(row.whole)},
+            WindowCompleteness,
         )
         for row in rows
     }

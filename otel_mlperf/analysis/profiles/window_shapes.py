@@ -14,6 +14,7 @@ from otel_mlperf.store.window_facts import (  # noqa: TC001
     UnknownRows,
     WindowCompleteness,
 )
+from otel_mlperf.tables.window_tables import GapRow  # noqa: TC001
 
 
 class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,19 +173,6 @@ class CopyFigures(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: float | None
 
 
-class GapFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A gap in which a device had no work."""
-
-    rank: int
-    device: int
-    start_ns: int
-    duration_ns: int
-    cause: str
-    operator: str
-    thread: str
-    next: str
-
-
 class AllocatorPeak(msgspec.Struct, frozen=True, kw_only=True):
     """Peak memory that one device's allocator had allocated, and reserved."""
 
@@ -241,7 +229,7 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     collective_kernels: list[CollectiveKernels] = []
     """Collectives of whole windows; not counted for a single step."""
     copies: list[CopyFigures]
-    gaps: list[GapFigures]
+    gaps: list[GapRow]
     """Longest gaps."""
     memory: list[AllocatorPeak]
     more: RowsTogether | None = None

@@ -9,6 +9,7 @@ import msgspec
 
 from otel_mlperf.errors import NoSuchRun
 from otel_mlperf.store.table_reader import Store
+from otel_mlperf.tables.run_tables import ProcessRow
 
 if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
@@ -21,26 +22,6 @@ IMPORTED = "imported"
 """Outcome of a process known only from imported traces: its end was not observed."""
 _RANKS_TOLD = 16
 _WORST_FIRST = ("failed", "killed", "interrupted", RUNNING, FINISHED, IMPORTED)
-
-
-class RunProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of table ``processes``."""
-
-    rank: int
-    restart: int
-    world_size: int
-    pid: int
-    host: str
-    start_ns: int
-    end_ns: int
-    outcome: str
-    error_type: str
-    error_message: str
-    error_step: int | None
-    error_section: str
-    result: str
-    overhead_ns: int
-    has_gpu: bool
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,11 +37,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 class Processes(msgspec.Struct, frozen=True):
     """All processes of a run, and the time of its last record."""
 
-    all: list[RunProcess]
+    all: list[ProcessRow]
     last_ns: int
 
     @property
-    def last_of_rank(self) -> list[RunProcess]:
+    def last_of_rank(self) -> list[ProcessRow]:
         """Return the newest process of each rank, by rank: earlier ones were restarted."""
         newest = {
             process.rank: process
@@ -69,7 +50,7 @@ class Processes(msgspec.Struct, frozen=True):
         return [newest[rank] for rank in sorted(newest)]
 
     @property
-    def decisive(self) -> list[RunProcess]:
+    def decisive(self) -> list[ProcessRow]:
         """Return the processes that determine the outcome: the newest of each rank and its parent.
 
         A program that starts its ranks itself has the number of the first rank, and existed when
@@ -114,7 +95,7 @@ class Processes(msgspec.Struct, frozen=True):
         """Return the sum of all processes' lifetimes."""
         return sum(self.end_of(process) - process.start_ns for process in self.all)
 
-    def end_of(self, process: RunProcess) -> int:
+    def end_of(self, process: ProcessRow) -> int:
         """Return when the process ended, or its last sign of life."""
         return max(process.end_ns or self.last_ns, process.start_ns)
 
@@ -144,15 +125,14 @@ class Processes(msgspec.Struct, frozen=True):
 
 def read_processes(store: Store) -> Processes:
     """Return the processes of a run, and the time of its last record."""
-    columns = ", ".join(RunProcess.__struct_fields__)
-    rows = store.records(f"SELECT {columns} FROM processes ORDER BY restart, rank, start_ns")
+    processes = store.read(ProcessRow, "ORDER BY restart, rank, start_ns")
     # A running process has no end yet: its newest record shows how long it has lived.
     last = store.rows(
         "SELECT max(t) FROM (SELECT max(end_ns) t FROM processes UNION ALL "
         "SELECT max(start_ns) FROM processes UNION ALL SELECT max(end_ns) FROM steps UNION ALL "
         "SELECT max(start_ns) FROM sections UNION ALL SELECT max(time_ns) FROM readings)"
     )
-    return Processes([RunProcess(**row) for row in rows], last[0][0] or 0)
+    return Processes(processes, last[0][0] or 0)
 
 
 def no_such_rank(run: RunFolder, rank: int) -> NoSuchRun:

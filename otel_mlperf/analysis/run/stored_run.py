@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import MissingPackage, NoSuchTable
 from otel_mlperf.store.run_folders import LATEST, find_run
-from otel_mlperf.store.schema import TABLES
 from otel_mlperf.store.table_reader import Store
+from otel_mlperf.tables import TABLES
 from otel_mlperf.upper_parts import upper
 
 if TYPE_CHECKING:

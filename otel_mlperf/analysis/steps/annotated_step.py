@@ -19,6 +19,7 @@ from otel_mlperf.analysis.profiles.section_operators import roll_up_operators
 from otel_mlperf.analysis.steps.span_tree import draw_tree
 from otel_mlperf.analysis.steps.step_shapes import RankStep, StepFindings
 from otel_mlperf.store.table_reader import Store
+from otel_mlperf.tables.window_tables import WindowRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +50,7 @@ def read_annotated(
         StoreError: a file of the run cannot be read.
     """
     store = Store(run.path, rank)
-    windows = store.records("SELECT rank, restart, digest, start_ns, steps FROM windows")
-    known = [step for step in find_profiled(windows) if not step.phase]
+    known = [step for step in find_profiled(store.read(WindowRow)) if not step.phase]
     if not known:
         return None
     wanted = _longest(store, known) if number is None else number

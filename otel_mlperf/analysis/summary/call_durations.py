@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -12,9 +12,10 @@ from otel_mlperf.analysis.steps.step_shares import shown
 from otel_mlperf.analysis.summary.call_shapes import CallFigures
 from otel_mlperf.otlp.histogram import ExponentialBuckets
 from otel_mlperf.otlp.quantiles import error_ratio, merged, quantile
+from otel_mlperf.tables.run_tables import DurationRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from otel_mlperf.store.table_reader import Store
 
@@ -22,45 +23,15 @@ _COUNTS: Final = msgspec.json.Decoder(list[int])
 _PLACE: Final = ("name", "category", "phase", "path", "in_step", "beside", "bound_s")
 
 
-class _Part(NamedTuple):
-    """One row of table ``durations``, without its place."""
-
-    calls: int
-    errors: int
-    within: int
-    sum_ns: int
-    min_ns: int
-    max_ns: int
-    spread: float
-    scale: int
-    zeros: int
-    first_bucket: int
-    counts: str
-
-    def buckets(self) -> ExponentialBuckets:
-        """Return its histogram, in seconds."""
-        return ExponentialBuckets(
-            count=self.calls,
-            sum=self.sum_ns / 1e9,
-            min=self.min_ns / 1e9,
-            max=self.max_ns / 1e9,
-            scale=self.scale,
-            zero_count=self.zeros,
-            offset=self.first_bucket,
-            counts=_COUNTS.decode(self.counts),
-        )
-
-
 def read_calls(store: Store) -> list[CallFigures]:
     """Return the figures of each section and place: requests first, then by total time."""
-    return _read(store, "category <> $category", names.RUN, "0").get(0, [])
+    return _sorted(_rows_by_place(store, "category <> $category", names.RUN).get(0, {}))
 
 
 def read_call_buckets(store: Store) -> list[tuple[CallFigures, ExponentialBuckets]]:
     """Return figures and histogram, in seconds, of each section and place, most time first."""
-    found = _parts_by_place(store, "category <> $category", names.RUN, "0").get(0, {})
-    calls = [(_figures_at(place, of), merged(one.buckets() for one in of))
-             for place, of in found.items()]  # fmt: skip
+    found = _rows_by_place(store, "category <> $category", names.RUN).get(0, {})
+    calls = [(_figures_at(place, of), merged(map(_buckets, of))) for place, of in found.items()]
     return sorted(calls, key=lambda call: -call[0].sum_ns)
 
 
@@ -71,18 +42,14 @@ def read_calls_by_name(store: Store, left_out: Sequence[str]) -> dict[str, CallF
         store: of the run.
         left_out: excluded categories.
     """
-    columns = ", ".join(("name", "category", "count", *_Part._fields[1:]))
-    found: dict[str, tuple[str, list[_Part]]] = {}
-    for name, category, *row in store.rows(
-        f"SELECT {columns} FROM durations WHERE NOT in_step "
-        "AND NOT list_contains($left_out, category)",
-        left_out=left_out,
-    ):
-        found.setdefault(name, (category, []))[1].append(_Part(*row))
-    anywhere: dict[str, Any] = {"phase": "", "path": "", "in_step": False, "beside": False}
+    where = "WHERE NOT in_step AND NOT list_contains($left_out, category)"
+    found: dict[str, list[DurationRow]] = {}
+    for row in store.read(DurationRow, where, left_out=left_out):
+        found.setdefault(row.name, []).append(row)
+    anywhere = {"phase": "", "path": "", "in_step": False, "beside": False, "bound_s": None}
     calls = {
-        name: _figures(anywhere | {"name": name, "category": category, "bound_s": None}, parts)
-        for name, (category, parts) in found.items()
+        name: _figures({"name": name, "category": rows[0].category, **anywhere}, rows)
+        for name, rows in found.items()
     }
     return dict(sorted(calls.items(), key=lambda item: -item[1].sum_ns))
 
@@ -94,68 +61,84 @@ def read_requests_by_period(
 
     The key None contains parts written by an earlier version. Periods are whole minutes.
     """
-    period = f"(minute_ns - {origin_ns:d}) // {every_ns:d}"
-    return _read(store, "category = $category", names.REQUEST, period)
 
+    def period(row: DurationRow) -> int | None:
+        return None if row.minute_ns is None else (row.minute_ns - origin_ns) // every_ns
 
-def _read(
-    store: Store, where: str, category: str, period: str
-) -> dict[int | None, list[CallFigures]]:
-    found = _parts_by_place(store, where, category, period)
+    found = _rows_by_place(store, "category = $category", names.REQUEST, period)
     return {of_period: _sorted(of_place) for of_period, of_place in found.items()}
 
 
-def _parts_by_place(
-    store: Store, where: str, category: str, period: str
-) -> dict[int | None, dict[tuple[Any, ...], list[_Part]]]:
-    columns = ", ".join((*_PLACE, "count", *_Part._fields[1:]))
-    found: dict[int | None, dict[tuple[Any, ...], list[_Part]]] = {}
-    for of_period, *row in store.rows(
-        f"SELECT {period}, {columns} FROM durations WHERE {where}", category=category
-    ):
-        place = dict(zip(_PLACE, row, strict=False))
-        if place["category"] == names.REQUEST and not place["in_step"]:
+def _rows_by_place(
+    store: Store,
+    where: str,
+    category: str,
+    period: Callable[[DurationRow], int | None] = lambda _: 0,
+) -> dict[int | None, dict[tuple[Any, ...], list[DurationRow]]]:
+    found: dict[int | None, dict[tuple[Any, ...], list[DurationRow]]] = {}
+    for row in store.read(DurationRow, f"WHERE {where}", category=category):
+        place = {name: getattr(row, name) for name in _PLACE}
+        if row.category == names.REQUEST and not row.in_step:
             place["path"] = ""  # requests of one name are merged, whatever encloses them
-        place["beside"] &= place["in_step"]  # outside steps threads are not distinguished
-        of_place = found.setdefault(of_period, {})
-        of_place.setdefault(tuple(place.values()), []).append(_Part(*row[len(_PLACE) :]))
+        place["beside"] &= row.in_step  # outside steps threads are not distinguished
+        of_place = found.setdefault(period(row), {})
+        of_place.setdefault(tuple(place.values()), []).append(row)
     return found
 
 
-def _sorted(found: dict[tuple[Any, ...], list[_Part]]) -> list[CallFigures]:
+def _sorted(found: dict[tuple[Any, ...], list[DurationRow]]) -> list[CallFigures]:
     calls = [_figures_at(place, of) for place, of in found.items()]
     return sorted(calls, key=lambda one: (one.category != names.REQUEST, -one.sum_ns))
 
 
-def _figures_at(place: tuple[Any, ...], parts: list[_Part]) -> CallFigures:
-    return _figures(dict(zip(_PLACE, place, strict=True)), parts)
+def _figures_at(place: tuple[Any, ...], rows: list[DurationRow]) -> CallFigures:
+    return _figures(dict(zip(_PLACE, place, strict=True)), rows)
 
 
-def _figures(place: dict[str, Any], parts: list[_Part]) -> CallFigures:
-    """Merge all parts: each part has its spread about its own mean."""
-    count, total = sum(part.calls for part in parts), sum(part.sum_ns for part in parts)
-    mean = total / count
-    spread = sum(
-        part.spread + part.calls * (part.sum_ns / part.calls - mean) ** 2 for part in parts
-    )
-    buckets = merged(part.buckets() for part in parts)
-    within = None if place["bound_s"] is None else sum(part.within for part in parts)
+def _figures(place: dict[str, Any], rows: list[DurationRow]) -> CallFigures:
+    count, total, spread = merge_spreads([(row.count, row.sum_ns, row.spread) for row in rows])
+    buckets = merged(map(_buckets, rows))
+    within = None if place["bound_s"] is None else sum(row.within for row in rows)
     place["name"] = shown(place["name"])
     return CallFigures(
         **place,
         count=count,
-        errors=sum(part.errors for part in parts),
+        errors=sum(row.errors for row in rows),
         sum_ns=total,
-        mean_ns=mean,
+        mean_ns=total / count,
         deviation_ns=math.sqrt(spread / count),
-        min_ns=min(part.min_ns for part in parts),
+        min_ns=min(row.min_ns for row in rows),
         p50_ns=_quantile_ns(buckets, 0.5),
         p95_ns=_quantile_ns(buckets, 0.95),
         p99_ns=_quantile_ns(buckets, 0.99),
-        max_ns=max(part.max_ns for part in parts),
+        max_ns=max(row.max_ns for row in rows),
         error_ratio=error_ratio(buckets),
         within=within,
         within_share=None if within is None else within / count,
+    )
+
+
+def merge_spreads(parts: Sequence[tuple[int, int, float]]) -> tuple[int, int, float]:
+    """Merge count, total and spread of several parts.
+
+    Spread is the sum of the squared distances from the mean: each part has its own mean.
+    """
+    count, total = sum(part[0] for part in parts), sum(part[1] for part in parts)
+    mean = total / count
+    return count, total, sum(spread + n * (of / n - mean) ** 2 for n, of, spread in parts)
+
+
+def _buckets(row: DurationRow) -> ExponentialBuckets:
+    """Return the histogram of a row, in seconds."""
+    return ExponentialBuckets(
+        count=row.count,
+        sum=row.sum_ns / 1e9,
+        min=row.min_ns / 1e9,
+        max=row.max_ns / 1e9,
+        scale=row.scale,
+        zero_count=row.zeros,
+        offset=row.first_bucket,
+        counts=_COUNTS.decode(row.counts),
     )
 
 

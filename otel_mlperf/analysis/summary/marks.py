@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
+from msgspec.structs import asdict
+
+from otel_mlperf.tables.run_tables import MarkRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,32 +14,21 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 
-class MarkedPoint(msgspec.Struct, frozen=True, kw_only=True):
+class MarkedPoint(MarkRow, frozen=True, kw_only=True):
     """One call of ``run.mark()`` on one rank."""
 
-    rank: int
-    restart: int
-    phase: str
-    name: str
-    """Name given by the program; ``mark`` by default."""
-    number: int
-    """Number of the step, within its phase, that contains or follows the mark."""
-    time_ns: int
-    """Unix time."""
     after_ns: int
     """Time since the start of the run."""
 
 
 MOST: Final = 1000
-_MARKS: Final = """SELECT rank, restart, phase, name, number, time_ns, time_ns - $started FROM marks
-ORDER BY time_ns, rank LIMIT $most"""
 
 
 def read_marks(store: Store, started_ns: int) -> list[MarkedPoint]:
     """Return the first marks, in time order."""
-    rows = store.rows(_MARKS, started=started_ns, most=MOST)
     return [
-        MarkedPoint(**dict(zip(MarkedPoint.__struct_fields__, row, strict=True))) for row in rows
+        MarkedPoint(**asdict(mark), after_ns=mark.time_ns - started_ns)
+        for mark in store.read(MarkRow, "ORDER BY time_ns, rank LIMIT $most", most=MOST)
     ]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.analysis.steps.step_shares import shown
+from otel_mlperf.analysis.summary.call_durations import merge_spreads
 from otel_mlperf.analysis.summary.use_shapes import ProcessUse, SectionUse, UseFigures
+from otel_mlperf.tables.run_tables import ResourceRow
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.run.run_processes import Processes
@@ -16,27 +18,12 @@ if TYPE_CHECKING:
 _PLACE = ("name", "category", "phase", "path", "in_step", "beside")
 
 
-class _Part(NamedTuple):
-    """One row of table ``resources``, without its place."""
-
-    measure: str
-    calls: int
-    total: int
-    least: int
-    most: int
-    spread: float
-
-
 def read_section_uses(store: Store) -> list[SectionUse]:
     """Return the use of each measured section and place; most CPU time first."""
-    rows = store.rows(
-        f"SELECT {', '.join(_PLACE)}, measure, count, total, least, most, spread FROM resources"
-    )
-    found: dict[tuple[Any, ...], dict[str, list[_Part]]] = {}
-    for row in rows:
-        part = _Part(*row[len(_PLACE) :])
-        of_place = found.setdefault(row[: len(_PLACE)], {})
-        of_place.setdefault(part.measure, []).append(part)
+    found: dict[tuple[Any, ...], dict[str, list[ResourceRow]]] = {}
+    for row in store.read(ResourceRow):
+        of_place = found.setdefault(tuple(getattr(row, name) for name in _PLACE), {})
+        of_place.setdefault(row.measure, []).append(row)
     uses = [_use(dict(zip(_PLACE, place, strict=True)), of) for place, of in found.items()]
     return sorted(uses, key=_cpu_ns, reverse=True)
 
@@ -46,28 +33,25 @@ def _cpu_ns(use: SectionUse) -> int:
     return cpu.total if cpu else -1
 
 
-def _use(place: dict[str, Any], parts: dict[str, list[_Part]]) -> SectionUse:
+def _use(place: dict[str, Any], rows: dict[str, list[ResourceRow]]) -> SectionUse:
     figures = {
-        measure.key: _figures(parts[measure.key])
+        measure.key: _figures(rows[measure.key])
         for measure in (*names.MEASURES, names.GPU_NS)
-        if measure.key in parts
+        if measure.key in rows
     }
     calls = max(of.count for of in figures.values()) if figures else 0
     place["name"] = shown(place["name"])
     return SectionUse(**place, calls=calls, figures=figures)
 
 
-def _figures(parts: list[_Part]) -> UseFigures:
-    """Merge all parts: each part has its spread about its own mean."""
-    count, total = sum(part.calls for part in parts), sum(part.total for part in parts)
-    mean = total / count
-    spread = sum(part.spread + part.calls * (part.total / part.calls - mean) ** 2 for part in parts)
+def _figures(rows: list[ResourceRow]) -> UseFigures:
+    count, total, spread = merge_spreads([(row.count, row.total, row.spread) for row in rows])
     return UseFigures(
         count=count,
         total=total,
-        mean=mean,
-        least=min(part.least for part in parts),
-        most=max(part.most for part in parts),
+        mean=total / count,
+        least=min(row.least for row in rows),
+        most=max(row.most for row in rows),
         variance=spread / count,
     )
 

@@ -8,13 +8,16 @@ before the window and freed inside it counts as freed, so a change may be negati
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.tables.window_tables import AllocatorRow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.trace_events import Trace
@@ -22,70 +25,46 @@ if TYPE_CHECKING:
 MOST_POINTS: Final = 512
 
 
-class Memory(NamedTuple):
-    """Changes of one device's allocator; the arrays are its timeline, one item for each part."""
-
-    device_type: int
-    """Device type as ``c10::DeviceType``: 0 CPU, 1 CUDA."""
-    device: int
-    allocations: int
-    frees: int
-    allocated_bytes: int
-    """Sum over the allocations of the window."""
-    freed_bytes: int
-    peak_allocated_bytes: int | None
-    peak_reserved_bytes: int | None
-    peak_change_bytes: int
-    """Maximum of the bytes allocated since the window started, less the bytes freed."""
-    peak_ns: int
-    """Time at which the most was allocated, by the allocator's own total or else by the change."""
-    time_ns: NDArray[np.int64]
-    """Time of the last change in each part of the timeline."""
-    allocated: NDArray[np.int64]
-    """Allocated bytes after that change; NONE if the trace does not record them."""
-    peak: NDArray[np.int64]
-    """Peak of the allocated bytes in that part; NONE if the trace does not record them."""
-    reserved: NDArray[np.int64]
-    """Peak of the reserved bytes in that part; NONE if the trace does not record them."""
-    change: NDArray[np.int64]
-
-
-def follow_memory(trace: Trace) -> list[Memory]:
-    """Return the allocators of a trace, by device; empty if memory was not profiled."""
+def follow_memory(trace: Trace) -> list[AllocatorRow]:
+    """Return the timeline of each allocator of a trace; empty if memory was not profiled."""
     made = trace.allocations
     keys = np.unique(np.stack([made.device_type, made.device]), axis=1).T.tolist()
     return [
-        _follow(trace, kind, device, (made.device_type == kind) & (made.device == device))
+        row
         for kind, device in keys
+        for row in _follow(
+            trace, kind, device, (made.device_type == kind) & (made.device == device)
+        )
     ]
 
 
-def _follow(trace: Trace, device_type: int, device: int, mine: NDArray[np.bool_]) -> Memory:
+def _follow(
+    trace: Trace, device_type: int, device: int, mine: NDArray[np.bool_]
+) -> Iterator[AllocatorRow]:
     made = trace.allocations
     rows = np.flatnonzero(mine)
     rows = rows[np.argsort(made.time_ns[rows], kind="stable")]
-    time_ns, size = made.time_ns[rows], made.size[rows]
-    allocated, reserved = made.allocated[rows], made.reserved[rows]
-    change = np.cumsum(size)
+    time_ns, allocated = made.time_ns[rows], made.allocated[rows]
     first, last = _parts(time_ns)
-    said = bool((allocated != NONE).any())
-    return Memory(
-        device_type=device_type,
-        device=device,
-        allocations=int((size > 0).sum()),
-        frees=int((size < 0).sum()),
-        allocated_bytes=int(size[size > 0].sum()),
-        freed_bytes=-int(size[size < 0].sum()),
-        peak_allocated_bytes=int(allocated.max()) if said else None,
-        peak_reserved_bytes=int(reserved.max()) if (reserved != NONE).any() else None,
-        peak_change_bytes=max(int(change.max()), 0),
-        peak_ns=int(time_ns[(allocated if said else change).argmax()]),
-        time_ns=time_ns[last],
-        allocated=allocated[last],
-        peak=np.maximum.reduceat(allocated, first),
-        reserved=np.maximum.reduceat(reserved, first),
-        change=change[last],
+    columns = (
+        time_ns[last],
+        allocated[last],
+        np.maximum.reduceat(allocated, first),
+        np.maximum.reduceat(made.reserved[rows], first),
+        np.cumsum(made.size[rows])[last],
     )
+    for at_ns, now, peak, reserved, change in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        yield AllocatorRow(
+            device_type=device_type,
+            device=device,
+            time_ns=at_ns,
+            allocated_bytes=None if now == NONE else now,
+            peak_bytes=None if peak == NONE else peak,
+            reserved_bytes=None if reserved == NONE else reserved,
+            change_bytes=change,
+        )
 
 
 def _parts(time_ns: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -34,8 +34,8 @@ from otel_mlperf.kineto.counting.window_losses import (
     OPERATOR,
     RANKS,
     TIMELESS,
-    Completeness,
     device_loss,
+    judge_window,
 )
 from otel_mlperf.kineto.linking.linked_events import find_roles
 from otel_mlperf.kineto.linking.merged_ranks import are_mixed
@@ -47,12 +47,13 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.counting.unanswered_launches import Launches
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.trace_events import Trace
+    from otel_mlperf.store.window_facts import WindowCompleteness
 
 _LEAST_PART: Final = 10
 """Reciprocal share: a part of the window needs at least a tenth of it to be measured."""
 
 
-def find_completeness(trace: Trace, links: Links) -> Completeness:
+def find_completeness(trace: Trace, links: Links) -> WindowCompleteness:
     """Return the records known to be missing in a window, those of device work first."""
     work = find_work(trace)
     window = window_of(trace, work)
@@ -75,12 +76,12 @@ def find_completeness(trace: Trace, links: Links) -> Completeness:
     losses += _of_timeless(trace, work, losses, window)
     part = _find_whole(trace, work, launches, window) if is_lost else None
     renumbered = 0 if is_lost else min(unanswered, int(doubtful.foreign.sum()))
-    return Completeness(
-        launches=len(launches.rows),
-        answered=len(launches.rows) - unanswered + renumbered,
-        losses=losses,
-        start_ns=window[0],
-        whole=WholePart(*part, _measure(work, *part)) if part else None,
+    return judge_window(
+        len(launches.rows),
+        len(launches.rows) - unanswered + renumbered,
+        losses,
+        window[0],
+        WholePart(*part, _measure(work, *part)) if part else None,
     )
 
 

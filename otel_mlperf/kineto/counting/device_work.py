@@ -13,7 +13,6 @@ and size.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,6 +23,7 @@ from otel_mlperf.kineto.linking.device_numbers import find_device_numbers
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.reading.trace_reader import read_details
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.tables.window_tables import CopyRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,19 +98,28 @@ def find_work(trace: Trace) -> Work:
     Device and stream are those of their ``args``; if these lack them, they are derived from the
     numbers of their track.
     """
-    events = trace.events
     rows = np.flatnonzero((find_roles(trace) == Role.DEVICE) & ~is_of(trace, _WAITS))
     device, stream = find_device_numbers(trace, rows)
+    return numbered_work(trace, rows, _kinds(trace, rows), device, stream)
+
+
+def numbered_work(
+    trace: Trace,
+    rows: NDArray[np.intp],
+    kind: NDArray[np.uint8],
+    device: NDArray[np.signedinteger[Any]],
+    stream: NDArray[np.signedinteger[Any]],
+) -> Work:
+    """Return the work of these rows, whose kinds, devices and streams are given."""
     devices, of_device = np.unique(device, return_inverse=True)
     numbers, number = np.unique(stream, return_inverse=True)
-    del device, stream
     pairs, of_stream = np.unique(of_device * len(numbers) + number, return_inverse=True)
-    start = events.start_ns[rows]
+    start = trace.events.start_ns[rows]
     return Work(
         rows=rows,
         start_ns=start,
-        end_ns=start + np.maximum(events.duration_ns[rows], 0),
-        kind=_kinds(trace, rows),
+        end_ns=start + np.maximum(trace.events.duration_ns[rows], 0),
+        kind=kind,
         device=of_device,
         stream=of_stream,
         devices=devices.tolist(),
@@ -155,53 +164,50 @@ def _kind(name: str) -> WorkKind:
     return WorkKind.COMMUNICATION if is_communication(name) else WorkKind.COMPUTE
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """Totals of all copies or memsets of one name on one device."""
-
-    device: int
-    direction: str
-    """One of H2D, D2H, D2D, P2P, H2H, set, other."""
-    name: str
-    pageable: bool
-    count: int
-    total_ns: int
-    sized_ns: int
-    """Duration of the copies whose size is known."""
-    bytes: int | None
-    """Sum of the known sizes; None: no size is known."""
-
-
-def count_copies(trace: Trace, work: Work) -> list[Copies]:
+def count_copies(trace: Trace, work: Work) -> list[CopyRow]:
     """Return the copies and memsets by device, name and direction, longest first.
 
     Raises:
         TraceError: the trace file cannot be read again.
     """
     mine = np.flatnonzero(work.kind == WorkKind.COPY)
-    name = trace.events.name[work.rows[mine]]
     way, size = _describe(trace, work.rows[mine])
+    return add_up_copies(trace, work, mine, way, size)
+
+
+def add_up_copies(
+    trace: Trace,
+    work: Work,
+    mine: NDArray[np.intp],
+    way: NDArray[np.int64],
+    size: NDArray[np.signedinteger[Any]],
+) -> list[CopyRow]:
+    """Return the totals of ``mine`` among the work, by device, name and direction, longest first.
+
+    ``way`` is the direction of each, as an index into ``WAYS``, and ``size`` its bytes.
+    """
+    name = trace.events.name[work.rows[mine]]
     length = (work.end_ns - work.start_ns)[mine]
     copies = []
     for key in np.unique(np.stack([work.device[mine], name, way]), axis=1).T.tolist():
         same = (work.device[mine] == key[0]) & (name == key[1]) & (way == key[2])
-        device, word = work.devices[key[0]], _WAYS[key[2]]
+        device, word = work.devices[key[0]], WAYS[key[2]]
         copies.append(_copies(device, word, trace.names[key[1]], length[same], size[same]))
     return sorted(copies, key=lambda of_name: (of_name.device, -of_name.total_ns, of_name.name))
 
 
 def _describe(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the direction of each copy, as an index into ``_WAYS``, and its size in bytes."""
+    """Return the direction of each copy, as an index into ``WAYS``, and its size in bytes."""
     size = trace.events.bytes[rows].astype(np.int64)
     names, inverse = np.unique(trace.events.name[rows], return_inverse=True)
     named = [trace.names[name] for name in names]
-    way = np.array([_WAYS.index(direction(name)) for name in named], np.int64)[inverse]
+    way = np.array([WAYS.index(direction(name)) for name in named], np.int64)[inverse]
     is_request = np.array([name == REQUEST for name in named], np.bool_)[inverse]
     at = np.flatnonzero(is_request)
     told = read_details(trace, rows[at].tolist()) if len(at) else {}
     for place in at.tolist():
         word, its_bytes = describe_request(told[int(rows[place])])
-        way[place] = _WAYS.index(word)
+        way[place] = WAYS.index(word)
         size[place] = size[place] if its_bytes is None else its_bytes
     return way, size
 
@@ -214,7 +220,7 @@ def describe_request(args: Mapping[str, Any]) -> tuple[str, int | None]:
     return word, next((size for size in sizes if type(size) is int and size >= 0), None)
 
 
-_WAYS: Final = (*(word for word, _ in _DIRECTIONS), OTHER)
+WAYS: Final = (*(word for word, _ in _DIRECTIONS), OTHER)
 
 
 def direction(name: str) -> str:
@@ -227,9 +233,9 @@ def direction(name: str) -> str:
 
 def _copies(
     device: int, word: str, name: str, length: NDArray[np.int64], size: NDArray[np.int64]
-) -> Copies:
+) -> CopyRow:
     sized = size != NONE
-    return Copies(
+    return CopyRow(
         device=device,
         direction=word,
         name=name,

@@ -15,6 +15,7 @@ import numpy as np
 
 from otel_mlperf.kineto.counting.streams import find_waits, window_of
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.tables.window_tables import GapRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,21 +33,6 @@ UNKNOWN_WAIT: Final = "unknown_wait"
 END: Final = "end"
 
 
-class Gap(NamedTuple):
-    """A time in which a device had no work."""
-
-    device: int
-    start_ns: int
-    duration_ns: int
-    cause: str
-    """One of host_wait, device_wait, unknown_wait; start and end: before all work and after it."""
-    operator: str
-    """Name of the event on the host; empty: none is long enough."""
-    thread: str
-    next: str
-    """Name of the work that ran next; empty after the last work."""
-
-
 class _Found(NamedTuple):
     start_ns: int
     end_ns: int
@@ -55,7 +41,7 @@ class _Found(NamedTuple):
     """Row of the work after the gap; NONE after the last work."""
 
 
-def find_gaps(trace: Trace, work: Work, links: Links) -> list[Gap]:
+def find_gaps(trace: Trace, work: Work, links: Links) -> list[GapRow]:
     """Return the longest gaps of each device, longest first."""
     gaps = _between(trace, work, links.launch)
     shown = ~(links.is_device | _outlives_caller(trace, links))
@@ -120,11 +106,11 @@ def _thread(trace: Trace, work: Work, launch: NDArray[np.int32], device: int, ro
     return int(trace.events.track[launch[work.rows[last]]])
 
 
-def _told(trace: Trace, gap: _Found, device: int, track: int, shown: NDArray[np.bool_]) -> Gap:
+def _told(trace: Trace, gap: _Found, device: int, track: int, shown: NDArray[np.bool_]) -> GapRow:
     row = _innermost(trace, gap, track, shown) if track != NONE else NONE
     names, events = trace.names, trace.events
     thread = trace.tracks[track] if track != NONE else None
-    return Gap(
+    return GapRow(
         device=device,
         start_ns=gap.start_ns,
         duration_ns=gap.end_ns - gap.start_ns,

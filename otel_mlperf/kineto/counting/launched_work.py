@@ -8,7 +8,6 @@ launch itself records.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,6 +21,7 @@ from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.linking.sections import no_sections
 from otel_mlperf.kineto.reading.trace_reader import each_detail
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.tables.window_tables import LaunchRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,25 +39,12 @@ MOST_WORK: Final = 200_000
 _LONGEST: Final = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Launches:
-    """A group of indistinguishable launches; unknown values are empty."""
-
-    name: str
-    section: str
-    operator: str
-    inputs: str
-    launch: str
-    count: int
-    total_ns: int
-
-
 def find_launches(
     trace: Trace,
     links: Links,
     sections: Sections | None = None,
     replayed: ReplayedGraphs | None = None,
-) -> list[Launches]:
+) -> list[LaunchRow]:
     """Return all work of devices in a window, grouped by its distinguishing values.
 
     Raises:
@@ -95,7 +82,17 @@ def find_launches(
     for key, calls, spent in zip(keys.tolist(), count.tolist(), total.tolist(), strict=True):
         said = ("" if at == NONE else known[at] for at, known in zip(key, words, strict=True))
         name, section, by, given, launch = said
-        found.append(Launches(name, section, by, given, launch, calls, spent))
+        found.append(
+            LaunchRow(
+                name=name,
+                section=section,
+                operator=by,
+                inputs=given,
+                launch=launch,
+                count=calls,
+                total_ns=spent,
+            )
+        )
     return found
 
 

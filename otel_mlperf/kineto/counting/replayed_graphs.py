@@ -43,7 +43,8 @@ _Pieces = tuple[tuple[bool, str], ...]
 class ReplayedGraphs(NamedTuple):
     """Operators from a capture for the graphs that a trace replays."""
 
-    facts: CapturedWork
+    facts: CapturedWork | None
+    """None: only the operators are known, as stored with the events."""
     operator: NDArray[np.int32]
     """For each event of the trace: index into ``operators``; NONE: not known, or not of a graph."""
     operators: list[str]

@@ -24,8 +24,7 @@ delay depend on it. Work of other processes on the device is not in the trace an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from otel_mlperf.intervals import gaps, nearest_rank, shared, sums, union
 from otel_mlperf.kineto.counting.device_work import WorkKind
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
+from otel_mlperf.tables.window_tables import StreamRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,49 +42,6 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Events, Trace
 
 _COMPUTE, _TALK, _COPY = (1 << kind for kind in WorkKind)
-
-
-class Delays(NamedTuple):
-    """Launch delays: how long work waited after the call that launched it had returned."""
-
-    launches: int
-    """Number of pieces of work whose call is in the trace."""
-    early: int
-    """Number of these that started before the call returned."""
-    p50_ns: int | None
-    p95_ns: int | None
-    max_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Utilisation figures of one stream, or of a whole device."""
-
-    device: int
-    stream: int | None
-    """Stream number; None: the whole device."""
-    window_ns: int
-    first_ns: int
-    last_ns: int
-    count: int
-    busy_ns: int
-    overlap_ns: int
-    """Excess of the sum of durations over busy, computed stream by stream."""
-    idle_ns: int
-    gap_ns: int
-    gaps: int
-    host_wait_ns: int
-    device_wait_ns: int
-    unknown_wait_ns: int
-    compute_ns: int
-    communication_ns: int
-    copy_ns: int
-    compute_communication_ns: int
-    compute_copy_ns: int
-    communication_copy_ns: int
-    exposed_communication_ns: int
-    exposed_copy_ns: int
-    delays: Delays
 
 
 def window_of(trace: Trace, work: Work) -> tuple[int, int]:
@@ -109,13 +66,13 @@ def _extent(events: Events, rows: NDArray[np.intp]) -> tuple[int, int] | None:
     return (int(start.min()), int(end.max())) if len(rows) else None
 
 
-def measure_devices(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[Stream]:
+def measure_devices(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[StreamRow]:
     """Return the figures of each device."""
     keys: list[tuple[int, int | None]] = [(device, None) for device in work.devices]
     return _measure(trace, work, launch, work.device, keys)
 
 
-def measure_streams(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[Stream]:
+def measure_streams(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[StreamRow]:
     """Return the figures of each stream."""
     return _measure(trace, work, launch, work.stream, list(work.streams))
 
@@ -149,20 +106,20 @@ def _measure(
     launch: NDArray[np.int32],
     group: NDArray[np.int64],
     keys: list[tuple[int, int | None]],
-) -> list[Stream]:
+) -> list[StreamRow]:
     n = len(keys)
     begin, end = window_of(trace, work)
     on = shared([work.of(kind, group) for kind in WorkKind], n)
     columns = _busy(work, group, n) | _waited(find_waits(trace, work, launch, group), n)
     columns["overlap_ns"] = _overlap(work, group, n)
     return [
-        Stream(
+        StreamRow(
             device=device,
             stream=stream,
             window_ns=end - begin,
             idle_ns=end - begin - int(columns["busy_ns"][i]),
-            delays=_delays(trace, work.rows[group == i], launch),
-            **{name: int(column[i]) for name, column in columns.items()},
+            **_delays(trace, work.rows[group == i], launch),
+            **dict[str, Any]((name, int(column[i])) for name, column in columns.items()),
             **_kinds(on[i]),
         )
         for i, (device, stream) in enumerate(keys)
@@ -204,7 +161,7 @@ def _waited(waits: Waits, n: int) -> dict[str, NDArray[np.int64]]:
     }
 
 
-def _kinds(on: NDArray[np.int64]) -> dict[str, int]:
+def _kinds(on: NDArray[np.int64]) -> dict[str, Any]:
     return {
         "compute_ns": _time(on, _COMPUTE),
         "communication_ns": _time(on, _TALK),
@@ -224,7 +181,8 @@ def _time(on: NDArray[np.int64], kinds: int, without: int = 0) -> int:
     )
 
 
-def _delays(trace: Trace, rows: NDArray[np.intp], launch: NDArray[np.int32]) -> Delays:
+def _delays(trace: Trace, rows: NDArray[np.intp], launch: NDArray[np.int32]) -> dict[str, Any]:
+    """Return how long work waited after the call that launched it had returned."""
     rows = rows[launch[rows] != NONE]
     call, events = launch[rows], trace.events
     # Delays count from the end of the call: before that, the work was not requested. Work of a
@@ -232,7 +190,15 @@ def _delays(trace: Trace, rows: NDArray[np.intp], launch: NDArray[np.int32]) -> 
     delay = events.start_ns[rows] - events.start_ns[call] - events.duration_ns[call]
     early = int((delay < 0).sum())
     delay = np.sort(np.maximum(delay, 0))
-    if not len(delay):
-        return Delays(0, 0, None, None, None)
-    p50, p95 = (int(delay[nearest_rank(len(delay), part)]) for part in (50, 95))
-    return Delays(len(delay), early, p50, p95, int(delay[-1]))
+    p50, p95, most = (
+        (int(delay[nearest_rank(len(delay), part)]) for part in (50, 95, 100))
+        if len(delay)
+        else (None, None, None)
+    )
+    return {
+        "launches": len(delay),
+        "early": early,
+        "delay_p50_ns": p50,
+        "delay_p95_ns": p95,
+        "delay_max_ns": most,
+    }

@@ -6,7 +6,6 @@ its events do not exceed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,41 +25,13 @@ if TYPE_CHECKING:
     Integers = NDArray[np.integer[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Totals of the events of one group."""
+def totals(
+    group: Integers, duration_ns: Integers, self_ns: Integers
+) -> Iterator[tuple[int, dict[str, int]]]:
+    """Yield the number and the figures of each group, by the columns of table ``totals``.
 
-    count: int
-    total_ns: int
-    self_ns: int
-    min_ns: int
-    max_ns: int
-    p50_ns: int
-    p95_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupTotals:
-    """Totals of all groups with an event, one item for each, in the order of their numbers."""
-
-    group: NDArray[np.int64]
-    count: NDArray[np.int64]
-    total_ns: NDArray[np.int64]
-    self_ns: NDArray[np.int64]
-    min_ns: NDArray[np.int64]
-    max_ns: NDArray[np.int64]
-    p50_ns: NDArray[np.int64]
-    p95_ns: NDArray[np.int64]
-
-    def each(self) -> Iterator[tuple[int, Figures]]:
-        """Yield the number and the figures of each group."""
-        columns = (getattr(self, field.name).tolist() for field in fields(Figures))
-        for group, *row in zip(self.group.tolist(), *columns, strict=True):
-            yield group, Figures(*row)
-
-
-def totals(group: Integers, duration_ns: Integers, self_ns: Integers) -> GroupTotals:
-    """Return the totals of each group; all three have one item for each event."""
+    All three have one item for each event; groups come in the order of their numbers.
+    """
     # Sorted by duration within each group, minimum, maximum and quantiles are positions in it.
     order = np.lexsort((duration_ns, group))
     inside, duration = group[order], duration_ns[order].astype(np.int64, copy=False)
@@ -69,16 +40,18 @@ def totals(group: Integers, duration_ns: Integers, self_ns: Integers) -> GroupTo
     first = np.flatnonzero(begins)
     count = np.diff(first, append=len(order)).astype(np.int64)
     own = self_ns[order].astype(np.int64, copy=False)
-    return GroupTotals(
-        group=inside[first].astype(np.int64),
-        count=count,
-        total_ns=np.add.reduceat(duration, first) if len(first) else duration,
-        self_ns=np.add.reduceat(own, first) if len(first) else own,
-        min_ns=duration[first],
-        max_ns=duration[first + count - 1],
-        p50_ns=duration[first + nearest_rank(count, 50)],
-        p95_ns=duration[first + nearest_rank(count, 95)],
-    )
+    columns = {
+        "count": count,
+        "total_ns": np.add.reduceat(duration, first) if len(first) else duration,
+        "self_ns": np.add.reduceat(own, first) if len(first) else own,
+        "min_ns": duration[first],
+        "max_ns": duration[first + count - 1],
+        "p50_ns": duration[first + nearest_rank(count, 50)],
+        "p95_ns": duration[first + nearest_rank(count, 95)],
+    }
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    for number, row in zip(inside[first].tolist(), rows, strict=True):
+        yield number, dict(zip(columns, row, strict=True))
 
 
 def self_times(trace: Trace, around: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -6,18 +6,18 @@ range. The verdict on the window follows from all losses together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from msgspec.structs import replace
 
-from otel_mlperf.store.window_facts import Loss, WholePart, WindowCompleteness
+from otel_mlperf.store.window_facts import Loss, WindowCompleteness
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.counting.device_work import Work
+    from otel_mlperf.store.window_facts import WholePart
 
 LEAST_SHARE: Final = 0.001
 """Maximum share of a kind of record that may be missing in a window without real losses."""
@@ -105,54 +105,20 @@ def device_loss(
     return [Loss(kind, count, len(lost), begin, end, there, device, stream, what)]
 
 
-@dataclass(frozen=True, slots=True)
-class Completeness:
-    """Completeness of a window."""
-
-    launches: int
-    """Number of calls that put work on a device."""
-    answered: int
-    """Number of these calls whose work has a record."""
-    losses: list[Loss]
-    start_ns: int
-    """Start of the window: times in messages count from here."""
-    whole: WholePart | None = None
-    """If device work is missing: the part that is still reliable; None: no part is long enough."""
-
-    @property
-    def ratio(self) -> float:
-        """Smallest recorded share of any kind of record; 1.0: nothing is missing.
-
-        Arrows are not records: no number depends on them. Mixed ranks lack no records.
-        """
-        counted = [loss for loss in self.losses if loss.kind not in (ARROW, RANKS)]
-        shares = [1 - loss.missing / loss.of for loss in counted if loss.of]
-        shares += [self.answered / self.launches] if self.launches else []
-        return max(0.0, min(shares, default=1.0))
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether there is no loss to report."""
-        return not self.losses
-
-    @property
-    def has_device_times(self) -> bool:
-        """Return whether no loss makes device times wrong; otherwise devices were busier."""
-        return not any(loss.kind in TOUCHES_DEVICE for loss in self.losses)
-
-    @property
-    def words(self) -> str:
-        """All losses as one sentence; empty without any."""
-        return "; ".join(loss_words(loss, self.start_ns) for loss in self.losses)
-
-    def facts(self) -> WindowCompleteness:
-        """Return all of it for the table ``completeness``."""
-        return WindowCompleteness(
-            ratio=self.ratio,
-            is_complete=self.is_complete,
-            has_device_times=self.has_device_times,
-            launches=self.launches,
-            answered=self.answered,
-            losses=[replace(loss, words=loss_words(loss, self.start_ns)) for loss in self.losses],
-            whole=self.whole,
-        )
+def judge_window(
+    launches: int, answered: int, losses: list[Loss], begin_ns: int, whole: WholePart | None
+) -> WindowCompleteness:
+    """Return the completeness of a window that begins at ``begin_ns``, from all its losses."""
+    # Arrows are not records: no number depends on them. Mixed ranks lack no records.
+    counted = [loss for loss in losses if loss.kind not in (ARROW, RANKS)]
+    shares = [1 - loss.missing / loss.of for loss in counted if loss.of]
+    shares += [answered / launches] if launches else []
+    return WindowCompleteness(
+        ratio=max(0.0, min(shares, default=1.0)),
+        is_complete=not losses,
+        has_device_times=not any(loss.kind in TOUCHES_DEVICE for loss in losses),
+        launches=launches,
+        answered=answered,
+        losses=[replace(loss, words=loss_words(loss, begin_ns)) for loss in losses],
+        whole=whole,
+    )

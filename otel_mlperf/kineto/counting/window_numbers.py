@@ -14,7 +14,7 @@ missing records. If there is no such part, no figures of devices are plotted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -38,13 +38,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.intervals import Intervals
     from otel_mlperf.journal.window import Window
-    from otel_mlperf.kineto.counting.allocator_memory import Memory
-    from otel_mlperf.kineto.counting.device_work import Copies
-    from otel_mlperf.kineto.counting.gaps import Gap
     from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
-    from otel_mlperf.kineto.counting.streams import Stream
-    from otel_mlperf.kineto.counting.window_losses import Completeness
-    from otel_mlperf.kineto.counting.window_totals import WindowTotal
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
@@ -54,6 +48,14 @@ if TYPE_CHECKING:
         DevicePart,
         UnknownRows,
         WholePart,
+        WindowCompleteness,
+    )
+    from otel_mlperf.tables.window_tables import (
+        AllocatorRow,
+        CopyRow,
+        GapRow,
+        StreamRow,
+        TotalRow,
     )
 
 
@@ -65,14 +67,14 @@ class WindowNumbers:
     end_ns: int
     categories: dict[str, tuple[int, int]]
     """Number of events and sum of their durations, by category."""
-    totals: list[WindowTotal]
-    devices: list[Stream]
-    streams: list[Stream]
-    copies: list[Copies]
-    gaps: list[Gap]
-    memory: list[Memory]
+    totals: list[TotalRow]
+    devices: list[StreamRow]
+    streams: list[StreamRow]
+    copies: list[CopyRow]
+    gaps: list[GapRow]
+    memory: list[AllocatorRow]
     steps: list[str]
-    completeness: Completeness
+    completeness: WindowCompleteness
     """Completeness of the records from which all of this was counted."""
     collectives: list[CollectiveTotal]
     """Totals of the kernels of collective operations, and the bytes that they moved."""
@@ -87,7 +89,7 @@ def count(
     links: Links,
     sections: Sections | None = None,
     window: Window | None = None,
-    completeness: Completeness | None = None,
+    completeness: WindowCompleteness | None = None,
     replayed: ReplayedGraphs | None = None,
     of_collectives: list[CollectiveTotal] | None = None,
 ) -> WindowNumbers:
@@ -139,12 +141,8 @@ _ASKING: Final = ("c10d::", "_c10d_functional::", "record_param_comms")
 _OPERATOR, _COLLECTIVE = 1, 2
 
 
-class Figure(NamedTuple):
-    """One point of a metric."""
-
-    name: str
-    labels: dict[str, str]
-    value: float
+Figure = tuple[str, dict[str, str], float]
+"""Name, labels and value of one point of a metric."""
 
 
 def find_figures(trace: Trace, numbers: WindowNumbers) -> list[Figure]:
@@ -169,10 +167,10 @@ def _of_part(whole: WholePart) -> list[Figure]:
 
 
 def _figure(metric: Metric, value: float, **labels: str) -> Figure:
-    return Figure(metric.name, labels, value)
+    return metric.name, labels, value
 
 
-def _of_device(device: Stream | DevicePart, length_ns: int) -> list[Figure]:
+def _of_device(device: StreamRow | DevicePart, length_ns: int) -> list[Figure]:
     labels = {names.DEVICE_INDEX: str(device.device)}
     times = {
         names.WINDOW_DEVICE_BUSY: device.busy_ns,
@@ -180,7 +178,7 @@ def _of_device(device: Stream | DevicePart, length_ns: int) -> list[Figure]:
         names.WINDOW_DEVICE_COMMUNICATION: device.communication_ns,
         names.WINDOW_DEVICE_EXPOSED: device.exposed_communication_ns,
     }
-    return [Figure(metric.name, labels, ns / length_ns) for metric, ns in times.items()]
+    return [(metric.name, labels, ns / length_ns) for metric, ns in times.items()]
 
 
 def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:

@@ -12,7 +12,6 @@ a name. The operators also include
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -34,16 +33,16 @@ from otel_mlperf.store.window_facts import (
     ON_HOST,
     OPERATOR,
 )
+from otel_mlperf.tables.window_tables import TotalRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from otel_mlperf.kineto.counting.attribution import Attribution
     from otel_mlperf.kineto.counting.device_work import Work
     from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
-    from otel_mlperf.kineto.counting.totals import Figures, GroupTotals
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.trace_events import Trace
 
@@ -62,36 +61,13 @@ _WHAT: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowTotal:
-    """Totals of all events of one name, stream, section, step or phase."""
-
-    what: str
-    category: str
-    """Category as the trace writes it; for stream, section, step and phase: device or host."""
-    name: str
-    """Name; empty: events without section, step or phase."""
-    device: int | None = None
-    stream: int | None = None
-    kind: str = ""
-    """For device work: compute, communication or copy; also communication for a collective's
-    annotation.
-    """
-    section: str = ""
-    """For a name: the section with most of its time; empty if none is known."""
-    section_ns: int = 0
-    device_ns: int = 0
-    """For an operator: device work launched by it, not by operators inside it."""
-    figures: Figures
-
-
 def window_totals(
     trace: Trace,
     links: Links,
     work: Work,
     where: Attribution,
     replayed: ReplayedGraphs | None = None,
-) -> list[WindowTotal]:
+) -> list[TotalRow]:
     """Return the totals of every name, then of streams, sections, steps and phases."""
     own = self_times(trace, links.around)
     is_operator = find_roles(trace) == Role.OPERATOR
@@ -118,7 +94,7 @@ def _by_name(
     launched_by: NDArray[np.int32],
     where: Attribution,
     own: NDArray[np.int64],
-) -> list[WindowTotal]:
+) -> list[TotalRow]:
     events, names = trace.events, len(trace.names)
     group = narrowed(events.category.astype(np.int64) * names + events.name)
     of_names = totals(group, events.duration_ns, own)
@@ -128,7 +104,7 @@ def _by_name(
     whats = {key: _WHAT.get(Role(role), OTHER) for key, role in _one_each(group, find_roles(trace))}
     main = main_sections(events.duration_ns, group, where.section)
     return [
-        WindowTotal(
+        _total(
             what=KERNEL if key in kinds else whats[key],
             category=trace.categories[key // names],
             name=trace.names[key % names],
@@ -138,7 +114,7 @@ def _by_name(
             device_ns=launched.get(key, 0),
             figures=figures,
         )
-        for key, figures in of_names.each()
+        for key, figures in of_names
     ]
 
 
@@ -147,7 +123,7 @@ def _captured(
     of_capture: NDArray[np.int32],
     operators: list[str],
     where: Attribution,
-) -> list[WindowTotal]:
+) -> list[TotalRow]:
     """Return the work of graphs by the operator that launched it in their capture."""
     known = np.flatnonzero(of_capture != NONE)
     group, rows, length_ns = of_capture[known], work.rows[known], _length_ns(work)[known]
@@ -163,7 +139,7 @@ def _in_no_operator(
     alone: NDArray[np.intp],
     where: Attribution,
     own: NDArray[np.int64],
-) -> list[WindowTotal]:
+) -> list[TotalRow]:
     """Return device work without an operator, by its call; if unknown, the work itself."""
     rows, length_ns = work.rows[alone], _length_ns(work)[alone]
     call = links.launch[rows]
@@ -180,7 +156,7 @@ def _in_no_operator(
 
 def _annotations_inside(
     trace: Trace, is_inside: NDArray[np.bool_], where: Attribution, own: NDArray[np.int64]
-) -> list[WindowTotal]:
+) -> list[TotalRow]:
     rows = np.flatnonzero(is_inside & (find_roles(trace) == Role.ANNOTATION))
     name, duration_ns = trace.events.name[rows], trace.events.duration_ns[rows]
     main = main_sections(duration_ns, name, where.section[rows])
@@ -190,15 +166,15 @@ def _annotations_inside(
 
 def _operators(
     names: Sequence[str],
-    of_names: GroupTotals,
+    of_names: Iterable[tuple[int, dict[str, int]]],
     category: str,
     where: Attribution,
     main: dict[int, tuple[int, int]],
     launched: dict[int, int],
-) -> list[WindowTotal]:
+) -> list[TotalRow]:
     """Return rows among the operators for names that are not operators."""
     return [
-        WindowTotal(
+        _total(
             what=OPERATOR,
             category=category,
             name=names[key] if key != NONE else "",
@@ -207,8 +183,20 @@ def _operators(
             device_ns=launched.get(key, 0),
             figures=figures,
         )
-        for key, figures in of_names.each()
+        for key, figures in of_names
     ]
+
+
+def _total(
+    what: str,
+    category: str,
+    name: str,
+    figures: dict[str, int],
+    **more: Any,
+) -> TotalRow:
+    empty = {"device": None, "stream": None, "kind": "", "section": "", "section_ns": 0}
+    about: dict[str, Any] = {**empty, "device_ns": 0, **more, **figures}
+    return TotalRow(what=what, category=category, name=name, **about)
 
 
 def _kind(of_work: int | None, what: str, name: str) -> str:
@@ -237,11 +225,11 @@ def _length_ns(work: Work) -> NDArray[np.int64]:
     return work.end_ns - work.start_ns
 
 
-def _by_stream(trace: Trace, work: Work) -> list[WindowTotal]:
+def _by_stream(trace: Trace, work: Work) -> list[TotalRow]:
     length = _length_ns(work)
     of_streams = totals(work.stream, length, length)
     return [
-        WindowTotal(
+        _total(
             what=STREAM,
             category=ON_DEVICE,
             name=f"device {work.streams[key][0]} stream {work.streams[key][1]}",
@@ -249,7 +237,7 @@ def _by_stream(trace: Trace, work: Work) -> list[WindowTotal]:
             stream=work.streams[key][1],
             figures=figures,
         )
-        for key, figures in of_streams.each()
+        for key, figures in of_streams
     ]
 
 
@@ -259,10 +247,10 @@ def _by_place(
     outermost: NDArray[np.intp],
     where: Attribution,
     own: NDArray[np.int64],
-) -> list[WindowTotal]:
+) -> list[TotalRow]:
     """Return totals of device work and of the outermost operators, which include inner ones."""
     duration = trace.events.duration_ns
-    of_places: list[WindowTotal] = []
+    of_places: list[TotalRow] = []
     for what, place, names in (
         (SECTION, where.section, where.sections),
         (STEP, where.step, where.steps),
@@ -271,12 +259,12 @@ def _by_place(
         for category, rows in ((ON_DEVICE, work.rows), (ON_HOST, outermost)):
             of_names = totals(place[rows], duration[rows], own[rows])
             of_places += [
-                WindowTotal(
+                _total(
                     what=what,
                     category=category,
                     name=names[key] if key != NONE else "",
                     figures=figures,
                 )
-                for key, figures in of_names.each()
+                for key, figures in of_names
             ]
     return of_places

@@ -94,17 +94,17 @@ def collectives(trace: Trace, links: Links) -> dict[int, Collective]:
     Raises:
         TraceError: the trace file cannot be read again.
     """
-    parts = _find_parts(trace, links)
-    asked = {*parts.rows, *parts.operator.values()} - {NONE}
+    rows, operators, annotations = _find_parts(trace, links)
+    asked = {*rows, *operators.values()} - {NONE}
     details = read_details(trace, sorted(asked)) if asked else {}
     known = {}
-    for row in parts.rows:
-        operator = parts.operator[row]
+    for row in rows:
+        operator = operators[row]
         # The event's own arguments take precedence; its operator supplies missing ones.
         args = details.get(operator, {}) | details[row]
         words = [trace.names[trace.events.name[row]]]
-        if operator in parts.annotation:
-            words.insert(0, trace.names[trace.events.name[parts.annotation[operator]]])
+        if operator in annotations:
+            words.insert(0, trace.names[trace.events.name[annotations[operator]]])
         if (collective := _describe(args, words)) is not None:
             known[row] = collective
     return known
@@ -115,16 +115,12 @@ def is_collective(annotation: str) -> bool:
     return _ANNOTATION.fullmatch(annotation) is not None
 
 
-class _Parts(NamedTuple):
-    rows: list[int]
-    """Every event that may be part of a collective."""
-    operator: dict[int, int]
-    """The operator that requested it; NONE without one."""
-    annotation: dict[int, int]
-    """For each operator the first annotation of a backend inside it."""
+def _find_parts(trace: Trace, links: Links) -> tuple[list[int], dict[int, int], dict[int, int]]:
+    """Return every event that may be part of a collective, its operator, and annotations.
 
-
-def _find_parts(trace: Trace, links: Links) -> _Parts:
+    The operator is the one that requested the event, NONE without one. Annotations are the first
+    one of a backend inside each operator.
+    """
     name, roles = trace.events.name, find_roles(trace)
     is_operator = (roles == Role.OPERATOR) & _named(trace, _OPERATOR.__eq__)[name]
     is_annotated = _named(trace, _ANNOTATION.fullmatch)[name]
@@ -138,7 +134,7 @@ def _find_parts(trace: Trace, links: Links) -> _Parts:
     rows = np.flatnonzero(is_operator | is_annotation | is_kernel | is_copy).tolist()
     # Reverse order, so that of several annotations the first one stays in the dictionary.
     annotations = np.flatnonzero(is_annotation)[::-1].tolist()
-    return _Parts(
+    return (
         rows,
         {row: int(operator[row]) for row in rows},
         {int(operator[row]): row for row in annotations if operator[row] != NONE},

@@ -7,7 +7,7 @@ import re
 import pytest
 from pages import DOCS
 
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import TABLES
 
 TABLE_OF = {"steps": "steps", "sections": "sections", "readings": "readings", "values": "values",
             "marks": "marks", "kernels": "totals"}  # fmt: skip

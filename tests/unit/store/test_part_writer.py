@@ -12,7 +12,7 @@ from otel_mlperf.errors import StoreError
 from otel_mlperf.isolated_process import command
 from otel_mlperf.store.part_writer import compact, merge_all, write_part
 from otel_mlperf.store.parts import live_parts, parse, part_name, table_folder
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import TABLES
 
 
 def values(*numbers):

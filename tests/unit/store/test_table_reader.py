@@ -10,8 +10,10 @@ from run_folders import MS, START, RunFolderBuilder, digits
 
 from otel_mlperf.errors import StoreError
 from otel_mlperf.store.part_writer import compact, write_part
-from otel_mlperf.store.schema import TABLES
 from otel_mlperf.store.table_reader import Store
+from otel_mlperf.tables import TABLES
+from otel_mlperf.tables.row import transposed
+from otel_mlperf.tables.run_tables import MarkRow, StepRow
 
 
 def value(number):
@@ -40,6 +42,16 @@ def test_rows_and_records_come_with_values_put_in(tmp_path):
     ]
 
 
+def test_rows_of_a_table_come_back_as_they_were_written(tmp_path):
+    """Rows of the declared class become columns, and rows of that class again."""
+    where = {"rank": 0, "restart": 0, "phase": "train", "name": "epoch"}
+    rows = [MarkRow(**where, number=number, time_ns=10 * number) for number in range(3)]
+    write_part(tmp_path, "marks", "node1", 1, transposed(MarkRow, rows))
+
+    found = Store(tmp_path).read(MarkRow, "WHERE number > $least ORDER BY number", least=0)
+    assert found == rows[1:]
+
+
 def test_the_last_written_row_of_a_process_counts(tmp_path):
     """What a process was before is history: also after merging, and past a million parts."""
     run = RunFolderBuilder(tmp_path)
@@ -65,6 +77,7 @@ def test_parts_of_an_earlier_version_are_read_and_merged(tmp_path):
     table = pq.read_table(part)
     pq.write_table(table.drop_columns(["flops"]), part)
     alone = Store(path).rows("SELECT n, flops FROM steps")
+    (row,) = Store(path).read(StepRow)
     values = {name: [row] for name, row in table.to_pylist()[0].items()}
     for n in (1, 2):
         write_part(path, "steps", "node1", n + 1, values | {"n": [n], "flops": [7]})
@@ -72,6 +85,7 @@ def test_parts_of_an_earlier_version_are_read_and_merged(tmp_path):
     compact(path, "steps", "node1", over=2)
 
     assert alone == [(0, None)]
+    assert (row.n, row.flops) == (0, None)
     assert both == [(0, None), (1, 7), (2, 7)]
     assert len([*(path / "tables" / "steps").rglob("*.parquet")]) == 1
     assert Store(path).rows("SELECT n, flops FROM steps ORDER BY n") == both

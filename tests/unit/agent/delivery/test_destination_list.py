@@ -15,7 +15,7 @@ from otel_mlperf.agent.delivery.sender import Sender
 from otel_mlperf.agent.delivery.store_destination import span_columns_of
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.cli import main
-from otel_mlperf.store.schema import SPANS
+from otel_mlperf.tables.run_tables import SpanRow
 
 FOR_EVER_S = 900
 
@@ -264,7 +264,7 @@ def test_large_marks_come_in_several_batches(
 def test_fields_of_a_span_are_the_columns_of_its_table() -> None:
     """The run folder writes a batch's spans as they are; marks have a table of their own."""
     fields = [name for name in SpanItem.__struct_fields__ if not name.startswith("marks")]
-    assert fields == [column.name for column in SPANS]
+    assert fields == [*SpanRow.__struct_fields__]
     assert set(span_columns_of([])) == set(fields)
 
 

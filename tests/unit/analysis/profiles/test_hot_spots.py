@@ -14,7 +14,7 @@ from otel_mlperf.hot_file import HotSpot, ProfiledCall, append_call
 from otel_mlperf.report.hot_table import render_hot
 from otel_mlperf.run_file import RunFile
 from otel_mlperf.store.run_folders import RunFolder
-from otel_mlperf.store.schema import TABLES
+from otel_mlperf.tables import TABLES
 
 MS = 1_000_000
 

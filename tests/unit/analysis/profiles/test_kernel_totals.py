@@ -8,7 +8,7 @@ import pytest
 from run_folders import START, RunFolderBuilder
 
 from otel_mlperf.analysis.profiles.kernel_rows import BY
-from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, read_rows
+from otel_mlperf.analysis.profiles.kernel_totals import read_kernels
 from otel_mlperf.errors import NoSuchWindow
 from otel_mlperf.store.run_folders import read_run
 
@@ -80,7 +80,7 @@ class Windows:
         if not self.run.path.exists():
             self.run.write()
         run = read_run(self.run.path)
-        return find_kernels(read_rows(run, rank), run.facts.name, by, run.facts.world_size)
+        return read_kernels(run, run.facts.name, by, rank)
 
 
 @pytest.fixture

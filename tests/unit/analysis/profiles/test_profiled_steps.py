@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -12,9 +11,7 @@ from run_folders import MS, RUN_ID, START, RunFolderBuilder
 
 from otel_mlperf import ids
 from otel_mlperf.analysis.profiles.kernel_totals import find_kernels, find_step, read_rows
-from otel_mlperf.analysis.profiles.profiled_rows import count_step
 from otel_mlperf.analysis.profiles.profiled_steps import (
-    StepEvents,
     choose_step,
     find_profiled,
     read_step_events,
@@ -23,11 +20,13 @@ from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.journal.window import Window, WindowStep
 from otel_mlperf.kineto.convert import convert, store
 from otel_mlperf.kineto.counting.attribution import find_attribution
+from otel_mlperf.kineto.counting.stored_step import count_step
 from otel_mlperf.kineto.counting.totals import self_times, totals
 from otel_mlperf.kineto.linking.sections import no_sections
 from otel_mlperf.kineto.spans.budget import Budget
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store
+from otel_mlperf.store.window_facts import StepEvents
 
 ADDED = ("count", "total_ns", "self_ns", "device_ns")
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
@@ -40,7 +39,7 @@ class Profiled:
         self.path = folder
         self.rows = read_rows(read_run(folder))
         self.store = Store(folder)
-        self.known = find_profiled(self.rows["windows"])
+        self.known = find_profiled(self.rows.windows)
 
     def chosen(self, number, phase=None):
         """A step on every rank."""
@@ -51,7 +50,7 @@ class Profiled:
         store = self.store if rank is None else Store(self.path, rank)
         chosen = self.chosen(number, phase)
         events = read_step_events(store, chosen)
-        return find_step(self.rows, chosen, events, "digits", by, 2)
+        return find_step(self.rows, count_step(self.rows, events), events, "digits", by, 2)
 
     def parts(self):
         """The totals of every step, and of what is in none."""
@@ -60,20 +59,20 @@ class Profiled:
             chosen = self.chosen(number, phase)
             events = read_step_events(self.store, chosen)
             inside |= {row["span_id"] for row in events.events}
-            yield count_step(self.rows, chosen, events).rows["totals"]
+            yield count_step(self.rows, events).totals
         stored = self.store.records("SELECT * FROM spans WHERE kind = 'event'")
         rest = [row for row in stored if row["span_id"] not in inside]
-        nowhere = [self.known[0]._replace(name="", phase="")]
-        yield count_step(self.rows, nowhere, StepEvents(rest, {}, {})).rows["totals"]
+        nowhere = StepEvents("", "", 0, [], rest, {}, {})
+        yield count_step(self.rows, nowhere).totals
 
 
 def added(totals, whats):
     """The figures of all rows, by what they are of."""
     found = Counter()
     for row in totals:
-        if row["what"] in whats:
+        if row.what in whats:
             for figure in ADDED:
-                found[row["what"], row["category"], row["name"], figure] += row[figure]
+                found[row.what, row.category, row.name, figure] += getattr(row, figure)
     return found
 
 
@@ -91,7 +90,7 @@ def test_steps_of_a_real_trace_add_up_to_its_totals(path, tmp_path):
 
     of_steps = added([row for part in profiled.parts() for row in part], whats)
 
-    assert of_steps == added(profiled.rows["totals"], whats)
+    assert of_steps == added(profiled.rows.totals, whats)
     for one in profiled.known:
         (row,) = profiled.step(one.number, by="step").rows
         figures = find_kernels(profiled.rows, "", "step").rows
@@ -109,8 +108,8 @@ def counted(found, step):
     own = self_times(trace, links.around)
     figures = totals(group[mine], events.duration_ns[mine], own[mine])
     return {
-        (trace.categories[key // many], trace.names[key % many]): asdict(of_name)
-        for key, of_name in figures.each()
+        (trace.categories[key // many], trace.names[key % many]): of_name
+        for key, of_name in figures
     }
 
 
@@ -129,19 +128,19 @@ def test_a_step_of_a_real_trace_is_counted_alike_from_store_and_events(path, tmp
     for step in profiled.known:
         chosen = profiled.chosen(step.number, step.phase)
         events = read_step_events(profiled.store, chosen)
-        rows = count_step(profiled.rows, chosen, events).rows["totals"]
+        rows = count_step(profiled.rows, events).totals
         whole = counted(found, step.name)
         by_name = [
             row
             for row in rows
-            if row["what"] in ("kernel", "operator", "annotation")
+            if row.what in ("kernel", "operator", "annotation")
             # Rows among the operators that are none are in the test above.
-            and row["category"] not in ("device", "annotation")
+            and row.category not in ("device", "annotation")
         ]
         assert by_name
         for row in by_name:
-            expected = whole[row["category"], row["name"]]
-            assert {figure: row[figure] for figure in expected} == expected, row["name"]
+            expected = whole[row.category, row.name]
+            assert {figure: getattr(row, figure) for figure in expected} == expected, row.name
 
 
 class Recorded:
@@ -215,7 +214,7 @@ def test_recorded_steps_add_up_to_their_windows(tmp_path):
 
     found = added([row for part in profiled.parts() for row in part], whats)
 
-    assert found == added(profiled.rows["totals"], whats)
+    assert found == added(profiled.rows.totals, whats)
     assert found["kernel", "kernel", "gemm", "total_ns"] == (400 + 800 + 150 + 150) * 1000
 
 

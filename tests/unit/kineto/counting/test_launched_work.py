@@ -87,8 +87,8 @@ def test_launches_come_to_what_kernels_and_sections_do(path):
 
     totals = [total for total in count(trace, links).totals if total.what == KERNEL]
 
-    assert {total.name: total.figures.count for total in totals} == calls
-    assert {total.name: total.figures.total_ns for total in totals} == spent
+    assert {total.name: total.count for total in totals} == calls
+    assert {total.name: total.total_ns for total in totals} == spent
     for total in totals:
         if total.section:
             assert in_section[total.name, total.section] == total.section_ns

@@ -76,12 +76,11 @@ def test_numbers_hold_together(tmp_path, events):
         for total in numbers.totals
         if total.what not in {"stream", *BY[4:]} and total.category not in added
     ]
-    assert sum(total.figures.count for total in names) == len(trace.events)
+    assert sum(total.count for total in names) == len(trace.events)
     for total in names:
-        figures = total.figures
-        assert figures.min_ns <= figures.p50_ns <= figures.p95_ns <= figures.max_ns
-        assert figures.self_ns <= figures.total_ns
-        assert 0 <= total.section_ns <= max(0, figures.total_ns) or figures.min_ns < 0
+        assert total.min_ns <= total.p50_ns <= total.p95_ns <= total.max_ns
+        assert total.self_ns <= total.total_ns
+        assert 0 <= total.section_ns <= max(0, total.total_ns) or total.min_ns < 0
     rows = rows_of(trace, numbers, links.orphans)
     for by in BY:
         shown = render_kernels(find_kernels(rows, "any.json", by))

@@ -90,7 +90,7 @@ def test_totals_are_the_plain_sums_of_the_file(recorded):
         lengths[entry["cat"].lower(), entry["name"]].append(end - start)
     numbers = recorded.numbers
     found = {
-        (one.category, one.name): one.figures
+        (one.category, one.name): one
         for one in numbers.totals
         if one.what in {"kernel", "operator", "annotation", "call", "python", "other"}
         and one.category not in ADDED
@@ -151,7 +151,7 @@ def test_self_times_of_the_host_cover_each_thread_once(recorded):
     covered = sum(spent for pieces in threads.values() for on, spent in swept(pieces).items() if on)
     host = {"operator", "annotation", "call"}
     totals = [one for one in recorded.numbers.totals if one.category not in ADDED]
-    found = sum(one.figures.self_ns for one in totals if one.what in host)
+    found = sum(one.self_ns for one in totals if one.what in host)
 
     assert covered <= found <= covered + sum(map(crossed, threads.values()))
 
@@ -160,8 +160,8 @@ def test_device_time_of_operators_adds_up(recorded):
     """What operators launched, and what no operator is known to have launched, is all of it."""
     numbers = recorded.numbers
     launched = sum(one.device_ns for one in numbers.totals if one.what == "operator")
-    total = sum(one.figures.total_ns for one in numbers.totals if one.what == "kernel")
-    by_stream = sum(one.figures.total_ns for one in numbers.totals if one.what == "stream")
+    total = sum(one.total_ns for one in numbers.totals if one.what == "kernel")
+    by_stream = sum(one.total_ns for one in numbers.totals if one.what == "stream")
 
     assert total == by_stream == sum(end - start for start, end, *_ in recorded.work())
     assert launched == total
@@ -183,11 +183,11 @@ def test_launch_delays_are_those_of_equal_correlations(recorded):
             and entry["args"]["device"] == one.device
             and entry["args"]["correlation"] in calls
         )
-        assert one.delays.launches == len(delays)
-        assert one.delays.early == sum(delay < 0 for delay in delays)
+        assert one.launches == len(delays)
+        assert one.early == sum(delay < 0 for delay in delays)
         if delays:
-            assert one.delays.p95_ns == max(0, delays[math.ceil(len(delays) * 19 / 20) - 1])
-            assert one.delays.max_ns == max(0, delays[-1])
+            assert one.delay_p95_ns == max(0, delays[math.ceil(len(delays) * 19 / 20) - 1])
+            assert one.delay_max_ns == max(0, delays[-1])
 
 
 def test_waits_are_told_apart_by_when_the_call_began(recorded):
@@ -222,10 +222,14 @@ def test_the_allocator_is_as_its_instants_say(recorded):
             args = entry["args"]
             made[args["Device Type"], args["Device Id"]].append(args)
 
-    assert {(one.device_type, one.device) for one in numbers.memory} == set(made)
+    rows = defaultdict(list)
     for one in numbers.memory:
-        mine = made[one.device_type, one.device]
-        assert one.allocated_bytes == sum(max(0, args["Bytes"]) for args in mine)
-        assert one.freed_bytes == -sum(min(0, args["Bytes"]) for args in mine)
-        assert one.peak_allocated_bytes == max(args["Total Allocated"] for args in mine)
-        assert one.peak_reserved_bytes == max(args["Total Reserved"] for args in mine)
+        rows[one.device_type, one.device].append(one)
+    assert set(rows) == set(made)
+    for key, of_device in rows.items():
+        mine = made[key]
+        assert of_device[-1].change_bytes == sum(args["Bytes"] for args in mine)
+        assert max(one.peak_bytes for one in of_device) == max(a["Total Allocated"] for a in mine)
+        assert max(one.reserved_bytes for one in of_device) == max(
+            a["Total Reserved"] for a in mine
+        )

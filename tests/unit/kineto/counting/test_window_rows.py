@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from kineto_traces import BASE_NS, PID, allocation, real_traces, training_step, write_trace
+from msgspec.structs import asdict
 
 from otel_mlperf.journal.window import Window, WindowStep
 from otel_mlperf.kineto.counting.window_numbers import count
@@ -16,6 +17,7 @@ from otel_mlperf.kineto.linking.sections import Sections, no_sections
 from otel_mlperf.kineto.reading.trace_reader import read_trace
 from otel_mlperf.store.part_writer import write_part
 from otel_mlperf.store.table_reader import Store
+from otel_mlperf.tables import ROWS
 
 US = 1000
 
@@ -76,8 +78,8 @@ def test_rows_come_back_from_the_store_as_they_were(tmp_path):
     write(tmp_path, tables_of(trace, numbers, links.orphans), trace.digest)
     store = Store(tmp_path)
 
-    for table, rows in rows_of(trace, numbers, links.orphans).items():
-        assert store.records(f"SELECT * FROM {table}") == rows, table
+    for table, rows in asdict(rows_of(trace, numbers, links.orphans)).items():
+        assert store.read(ROWS[table]) == rows, table
 
 
 def test_a_window_that_is_written_twice_is_there_once(tmp_path):
@@ -101,9 +103,9 @@ def test_recorded_sections_steps_and_phases_are_named_as_in_the_run(tmp_path):
     rows = rows_of(trace, numbers, links.orphans, window=window())
 
     on_device = {
-        (row["what"], row["name"]): row["total_ns"]
-        for row in rows["totals"]
-        if row["category"] == "device" and row["what"] != "stream"
+        (row.what, row.name): row.total_ns
+        for row in rows.totals
+        if row.category == "device" and row.what != "stream"
     }
     assert on_device == {
         ("section", "forward"): 60_500,
@@ -111,11 +113,11 @@ def test_recorded_sections_steps_and_phases_are_named_as_in_the_run(tmp_path):
         ("step", "train step 70"): 66_250,
         ("phase", "train"): 66_250,
     }
-    kernels = {row["name"]: row["section"] for row in rows["totals"] if row["what"] == "kernel"}
+    kernels = {row.name: row.section for row in rows.totals if row.what == "kernel"}
     assert kernels == {"sgemm_128x64": "forward", "relu_kernel<float>": "loss"}
-    (about,) = rows["windows"]
-    assert (about["rank"], about["restart"], about["number"]) == (3, 2, 4)
-    assert json.loads(about["steps"]) == ["train step 70"]
+    (about,) = rows.windows
+    assert (about.rank, about.restart, about.number) == (3, 2, 4)
+    assert json.loads(about.steps) == ["train step 70"]
 
 
 def test_steps_in_which_nothing_was_recorded_are_none_of_the_window(tmp_path):
@@ -126,10 +128,10 @@ def test_steps_in_which_nothing_was_recorded_are_none_of_the_window(tmp_path):
     recorded.is_step[:] = True
     links = link(trace, recorded)
     numbers = count(trace, links, recorded, None)
-    (about,) = rows_of(trace, numbers, links.orphans)["windows"]
+    (about,) = rows_of(trace, numbers, links.orphans).windows
 
     assert len(numbers.steps) == 2
-    assert json.loads(about["steps"]) == [numbers.steps[1]]
+    assert json.loads(about.steps) == [numbers.steps[1]]
 
 
 def test_a_trace_of_no_run_has_the_rank_that_it_says(tmp_path):
@@ -139,8 +141,8 @@ def test_a_trace_of_no_run_has_the_rank_that_it_says(tmp_path):
     links = link(trace)
     numbers = count(trace, links)
 
-    assert rows_of(trace, numbers, {})["windows"][0]["rank"] == 5
-    assert rows_of(trace, numbers, {}, rank=2)["windows"][0]["rank"] == 2
+    assert rows_of(trace, numbers, {}).windows[0].rank == 5
+    assert rows_of(trace, numbers, {}, rank=2).windows[0].rank == 2
 
 
 @pytest.mark.parametrize("path", real_traces())

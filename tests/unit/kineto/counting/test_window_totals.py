@@ -54,7 +54,7 @@ def test_a_frame_around_operators_keeps_what_is_its_own(tmp_path):
     """The totals of frames are as they were: without all that is inside them."""
     rows = written(tmp_path, frame("fit", 0, 100), frame("step", 10, 50), operator("mm", 20, 30))
 
-    own = {row["name"]: row["self_ns"] for row in rows["totals"] if row["what"] == "python"}
+    own = {row.name: row.self_ns for row in rows.totals if row.what == "python"}
     assert own == {"fit": 50_000, "step": 20_000}
 
 
@@ -140,14 +140,12 @@ def test_every_table_of_a_real_trace_adds_up(path, by):
     """To the device's work; without a device to the time of the outermost operators."""
     rows = counted(path)
     found = find_kernels(rows, "t", by)
-    totals = rows["totals"]
+    totals = rows.totals
     if found.is_device:
-        whole = sum(row["total_ns"] for row in totals if row["what"] == "kernel")
+        whole = sum(row.total_ns for row in totals if row.what == "kernel")
     else:
         whole = sum(
-            row["total_ns"]
-            for row in totals
-            if row["what"] == "section" and row["category"] == "host"
+            row.total_ns for row in totals if row.what == "section" and row.category == "host"
         )
 
     if found.rows:
@@ -168,9 +166,9 @@ def test_stacks_change_no_operator_of_a_real_trace(path, tmp_path):
 
     with_stacks, without = (
         {
-            (row["category"], row["name"]): (row["count"], row["total_ns"], row["self_ns"])
-            for row in counted(one)["totals"]
-            if row["what"] == "operator"
+            (row.category, row.name): (row.count, row.total_ns, row.self_ns)
+            for row in counted(one).totals
+            if row.what == "operator"
         }
         for one in (path, bare)
     )

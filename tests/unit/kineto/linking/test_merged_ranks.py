@@ -110,4 +110,4 @@ def test_a_second_process_with_calls_of_its_own_is_no_second_rank(tmp_path):
     _, numbers = numbers_of(tmp_path, [*counters, *others, *rank_entries(0)])
 
     assert [(device.device, device.count) for device in numbers.devices] == [(0, 5)]
-    assert numbers.devices[0].delays.launches == 5
+    assert numbers.devices[0].launches == 5
