@@ -249,7 +249,7 @@ def test_sources_are_those_that_can_be_switched_off():
 def test_what_no_source_reads_is_of_the_run():
     """Every metric of host, hardware and processes has its source."""
     read = {metric for levels in SOURCES.values() for found in levels.values() for metric in found}
-    for module in (names.host, names.device, names.process, names.runtime):
+    for module in (names.host_and_process, names.device, names.runtime):
         assert {m for m in vars(module).values() if isinstance(m, names.Metric)} <= read
 
 
