@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
-from otel_mlperf.sensors.cgroups.cgroup_limits import (
+from otel_mlperf.sensors.cgroups.cgroup_files import (
     CpuGroup,
     CpuReading,
+    Membership,
     MemoryGroup,
     MemoryReading,
     parse_cpu_list,
 )
-from otel_mlperf.sensors.cgroups.membership import Membership
 from otel_mlperf.sensors.kernel_files import KeptFile, kibibytes, read_once, word
 from otel_mlperf.sensors.measurement import Level, Measurement, includes
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.names import Metric
-    from otel_mlperf.sensors.cgroups.membership import Chain
+    from otel_mlperf.sensors.cgroups.cgroup_files import Chain
 
 
 class CgroupSensor:

@@ -12,8 +12,7 @@ from otel_mlperf import names
 from otel_mlperf.sensors.cgroups.cgroup import CgroupSensor
 from otel_mlperf.sensors.kernel_files import PROC, SYS, has_proc
 from otel_mlperf.sensors.measurement import Measurement
-from otel_mlperf.sensors.processes.children import ChildFinder
-from otel_mlperf.sensors.processes.ended_children import EndedChildren
+from otel_mlperf.sensors.processes.children import ChildFinder, EndedChildren
 from otel_mlperf.sensors.processes.psutil_process import PsutilChildFinder, PsutilProcess
 from otel_mlperf.sensors.processes.usage import Figures, ProcessFiles
 from otel_mlperf.sensors.psutil_calls import read_psutil

@@ -25,7 +25,7 @@ from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.names.sources import SOURCES
 from otel_mlperf.pytorch.memory.allocator import Allocator
 from otel_mlperf.pytorch.memory.mps_memory import MpsMemory
-from otel_mlperf.sensors.gpus.amd.amd_gpus import AMD
+from otel_mlperf.sensors.gpus.amd_gpus import AMD
 from otel_mlperf.sensors.gpus.vendors import DetectedVendor
 from otel_mlperf.sensors.host.filesystem import FilesystemSensor
 from otel_mlperf.sensors.measurement import LEVELS

@@ -13,7 +13,7 @@ from open_files import open_files
 
 from otel_mlperf import names
 from otel_mlperf.sensors.cgroups.cgroup import CgroupSensor
-from otel_mlperf.sensors.cgroups.cgroup_limits import (
+from otel_mlperf.sensors.cgroups.cgroup_files import (
     parse_cpu_list,
     parse_limit,
     parse_quota,
