@@ -30,9 +30,8 @@ def send(
 
     Sending them repeatedly is harmless: they keep their ids.
     """
-    from otel_mlperf.otlp.open_client import open_client
-    from otel_mlperf.replay.span_delivery import deliver, traces_settings
-    from otel_mlperf.replay.span_requests import count_spans, requests
+    from otel_mlperf.otlp.grpc_client import open_client
+    from otel_mlperf.replay.span_requests import count_spans, deliver, requests, traces_settings
     from otel_mlperf.run_settings import read_stored
     from otel_mlperf.store.run_folders import find_run
     from otel_mlperf.store.table_reader import Store

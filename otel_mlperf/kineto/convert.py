@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.journal.window import Window
+    from otel_mlperf.journal.profiler_windows import Window
     from otel_mlperf.kineto.counting.captured_graphs import CapturedGraphs
     from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
     from otel_mlperf.kineto.counting.window_losses import Completeness

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_mlperf.intervals import Intervals
-    from otel_mlperf.journal.window import Window
+    from otel_mlperf.journal.profiler_windows import Window
     from otel_mlperf.kineto.counting.allocator_memory import Memory
     from otel_mlperf.kineto.counting.device_work import Copies
     from otel_mlperf.kineto.counting.gaps import Gap

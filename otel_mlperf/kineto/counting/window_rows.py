@@ -22,7 +22,7 @@ from otel_mlperf.store.schema import TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_mlperf.journal.window import Window
+    from otel_mlperf.journal.profiler_windows import Window
     from otel_mlperf.kineto.counting.allocator_memory import Memory
     from otel_mlperf.kineto.counting.window_losses import Completeness
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers

@@ -18,7 +18,7 @@ from otel_mlperf.recorder.core.faults import internal_error
 
 if TYPE_CHECKING:
     from otel_mlperf.config import Config
-    from otel_mlperf.journal.window_control import Answer
+    from otel_mlperf.journal.profiler_windows import Answer
     from otel_mlperf.pytorch.windows.window_plan import WindowPlan
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.lifecycle.run import Run
@@ -107,7 +107,7 @@ class RunWindows:
 
     def _take(self, request: int) -> None:
         """Accept a request for a window that starts with the next step, or for the end of that."""
-        from otel_mlperf.journal.window_control import answer_word, is_stop, steps_of
+        from otel_mlperf.journal.profiler_windows import answer_word, is_stop, steps_of
         from otel_mlperf.pytorch.windows.window_plan import WindowPlan
 
         if is_stop(request):

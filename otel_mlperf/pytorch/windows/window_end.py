@@ -99,7 +99,7 @@ def describe(recorder: Recorder, trace: Path, number: int, facts: Facts) -> Path
     Raises:
         OSError: it cannot be written.
     """
-    from otel_mlperf.journal.window import Window, WindowStep, write_window
+    from otel_mlperf.journal.profiler_windows import Window, WindowStep, write_window
 
     meta = recorder.meta
     steps = [

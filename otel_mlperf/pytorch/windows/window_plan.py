@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.journal.window_control import Answer
+from otel_mlperf.journal.profiler_windows import Answer
 from otel_mlperf.pytorch.windows.capture import Capture
 from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
 from otel_mlperf.pytorch.windows.window_end import count_skipped, drop_window, end_window

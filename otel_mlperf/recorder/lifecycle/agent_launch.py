@@ -21,8 +21,7 @@ from otel_mlperf.declared_config import declare
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.ids import safe_name
 from otel_mlperf.isolated_process import command
-from otel_mlperf.journal.folder_lock import is_served
-from otel_mlperf.journal.journal_folder import make_private
+from otel_mlperf.journal.journal_folder import is_served, make_private
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.portability import host_name
 from otel_mlperf.recorder.core.faults import internal_error, warn_once

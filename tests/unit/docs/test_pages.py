@@ -23,7 +23,7 @@ from otel_mlperf.recorder.api import readings as recorded
 from otel_mlperf.recorder.api.readings import GpuReadings, HostReadings, ProcessReadings, Readings
 from otel_mlperf.sensors.gpus.nvidia import nvml_gpu
 from otel_mlperf.sensors.processes import usage
-from otel_mlperf.store import trim
+from otel_mlperf.store import part_writer
 
 PAGES = sorted(pages.DOCS.glob("*.md"))
 UNITS = {
@@ -223,4 +223,5 @@ def test_settings_that_limit_traces_are_settings():
 
 def test_what_goes_first_from_a_run_folder():
     """In the order in which it is removed."""
-    assert f"then the oldest {', '.join(trim._ORDER)}, in this order" in flat("traces.md")
+    order = ", ".join(part_writer._REMOVAL_ORDER)
+    assert f"then the oldest {order}, in this order" in flat("traces.md")

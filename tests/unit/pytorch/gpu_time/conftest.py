@@ -24,7 +24,7 @@ from otel_mlperf.recorder.core import faults
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_mlperf.journal.device_times import DeviceTimes
+    from otel_mlperf.journal.contents import DeviceTimes
 
 
 @dataclass

@@ -1,4 +1,7 @@
-"""Control of profiler windows in a running process, through words of its journal's header.
+"""Profiler windows: their descriptions next to each trace, and their control from other processes.
+
+Next to the Chrome trace ``<name>.pt.trace.json``, ``<name>.window.json`` is stored, written last
+and as a whole. If it exists, the trace is complete and any process that finds it can convert it.
 
 A command stores a request in the header word CONTROL of the journal: the number of steps, and a
 random number that makes the request unique. The process checks the word before each step. It
@@ -16,11 +19,91 @@ from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import rank_of
 from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, WORD, Word, is_closed
 from otel_mlperf.journal.meta import has_owner
 from otel_mlperf.portability import CLOEXEC, IS_PORTABLE, NOFOLLOW
+from otel_mlperf.whole_file import read_regular, write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+TRACE_SUFFIX = ".pt.trace.json"
+WINDOW_SUFFIX = ".window.json"
+FOLDER = "profiles"
+"""Folder of profiler windows, inside a run folder."""
+
+
+class WindowStep(msgspec.Struct, frozen=True):
+    """One profiled step."""
+
+    phase: str
+    n: int
+    number: int
+    span: str
+    """Its span id, 16 hexadecimal digits."""
+    trace: str
+    """Its trace id, 32 hexadecimal digits."""
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """One profiler window of one process."""
+
+    run_id: str
+    restart: int
+    rank: int
+    world_size: int
+    pid: int
+    number: int
+    """Number of the window in its process, from 0."""
+    trace: str
+    """Name of the trace file next to it."""
+    parent: str
+    """Span id of the run-trace section that exported it: for events outside any step."""
+    anchor: tuple[int, int] = (0, 0)
+    """Unix and monotonic ns of the recorder's one anchor, on which its sections' times are based.
+    """
+    steps: list[WindowStep]
+    start: tuple[int, int]
+    """Unix and monotonic ns, read together, at its start."""
+    end: tuple[int, int]
+    activities: list[str]
+    """Recorded activities: ``cpu``, ``cuda``, …"""
+    is_cut: bool = False
+    """Whether it ended early: at the limit of events, say, or at a profiler of the program's own.
+    """
+    problem: str = ""
+    """Why events are missing; empty: none are."""
+
+
+def write_window(folder: Path, window: Window) -> Path:
+    """Write the description of a finished window, whole or not at all."""
+    place = folder / (window.trace.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
+    write_whole(place, msgspec.json.encode(window))
+    return place
+
+
+def read_window(path: Path) -> Window:
+    """Read a window's description.
+
+    Raises:
+        JournalError: the file cannot be read or is no such description.
+    """
+    try:
+        window = msgspec.json.decode(read_regular(path), type=Window)
+        # A path could lead out of the run folder, which may be another user's.
+        if window.trace != os.path.basename(window.trace) or window.trace in ("", ".", ".."):
+            raise ValueError(f"{window.trace!r} is no name of a file beside it")
+        return window
+    except (OSError, ValueError) as error:  # no JSON, no such shape, or no text
+        raise JournalError(
+            f"reading the profiler window {path}: {error}; delete it to leave that window out"
+        ) from error
+
 
 with suppress(ImportError):  # Windows, where nothing is recorded
     import fcntl
