@@ -31,7 +31,6 @@ from otel_mlperf.whole_file import read_regular, write_whole
 if TYPE_CHECKING:
     from pathlib import Path
 
-
 TRACE_SUFFIX = ".pt.trace.json"
 WINDOW_SUFFIX = ".window.json"
 FOLDER = "profiles"

@@ -34,7 +34,6 @@ from otel_mlperf.portability import IS_PORTABLE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
 _SHAPE_WORDS: Final = struct.Struct("<5Q")
 
 

@@ -194,7 +194,6 @@ PSI_AVERAGE: Final = Metric(
     (PSI_RESOURCE, PSI_KIND),
 )
 
-
 PROCESS_CPU_TIME: Final = Metric(
     "process.cpu.time",
     "s",

@@ -148,7 +148,6 @@ SECTION_CUDA_PEAK: Final = Metric(
     _LABELS,
 )
 
-
 GPU_NS: Final = Measure(
     "gpu_ns", "ml.section.gpu.time", "time on the GPU from its begin to its end, ns"
 )

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.client import OtlpClient
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
 
-
 _METHODS: Final = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
     "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",

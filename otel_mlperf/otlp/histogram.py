@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
 MAX_SCALE = 20
 MAX_BUCKETS = 160
 FINEST_SENT = 8

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
 _SPAN_ID = b"\x12\x08"
 _PARENT_ID = b"\x22\x08"
 _PREFIX = 4

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from otel_mlperf.otlp.endpoint_settings import ServerSettings
 
-
 WORDS_MOST: Final = 200
 _WAIT_MOST_S: Final = 60.0
 _SECRET_LEAST: Final = 4

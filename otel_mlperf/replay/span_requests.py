@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
     from otel_mlperf.store.table_reader import Store
 
-
 REQUEST_BYTES: Final = 1 << 20
 SENT: Final = "(kind <> 'event' OR kept <> '')"
 """SQL condition: all events of a profiler window are stored, but only those within its budget are

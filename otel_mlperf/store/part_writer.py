@@ -39,7 +39,6 @@ from otel_mlperf.whole_file import make_folder, replacing
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-
 MERGE_OVER = 8
 """Maximum number of adjacent parts of one size class before they are merged.
 

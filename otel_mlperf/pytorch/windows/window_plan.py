@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.sections.parents import OpenStep
 
-
 _NO_EPOCH_YET = object()
 
 

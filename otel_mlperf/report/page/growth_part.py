@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.growth_file import KINDS, head_text, numbers, rows_of, titles
-from otel_mlperf.report.page.file_place import file_place
+from otel_mlperf.report.page.tables import file_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,6 @@ from otel_mlperf.sensors.kernel_files import KeptFile, field, number, read_once
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
 Controller = Literal["memory", "cpu", "cpuacct"]
 _UNIFIED: Final = ""
 _MOUNT_FIELDS: Final = 10

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from otel_mlperf.names import Metric
 
-
 _VIRTUAL: Final = (
     "lo", "veth", "docker", "br-", "virbr", "cni", "cali", "flannel", "ifb", "dummy", "tunl",
     "sit", "ip6tnl", "gre", "erspan", "tap", "vnet", "utun", "awdl", "llw", "gif", "stf", "bridge",

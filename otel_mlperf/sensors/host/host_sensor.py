@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-
 _MODES: Final = {
     "user": ("user",),
     "nice": ("nice",),

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from otel_mlperf.sensors.processes.usage import Stat
 
-
 Role = Literal["worker", "other"]
 _TORCH_WORKER: Final = b"pt_data_worker"
 _SPAWNED: Final = b"--multiprocessing-fork"

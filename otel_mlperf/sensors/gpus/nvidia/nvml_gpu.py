@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from otel_mlperf.sensors.gpus.nvidia.nvml_fields import FieldValue
     from otel_mlperf.sensors.measurement import Level
 
-
 _log = logging.getLogger("otel_mlperf.sensors")
 
 UNKNOWN_S: Final = 300.0

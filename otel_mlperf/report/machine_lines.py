@@ -1,4 +1,4 @@
-"""Lines about a run's machines and lost devices."""
+"""Summary lines about the use of machines, the GPU time of steps and the work of models."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from otel_mlperf.terminal_lines import LABEL, Line, labelled_lines, short, wrapp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from otel_mlperf.analysis.steps.step_shapes import StepOnGpu
+    from otel_mlperf.analysis.summary.gpu_use import StepsOnGpu
     from otel_mlperf.analysis.summary.summary_shapes import GpuUse, MachineUse, Summary
     from otel_mlperf.analysis.summary.use_shapes import ProcessUse
+    from otel_mlperf.analysis.summary.work_figures import WorkFigures
 
 _GIB: Final = 2**30
 _MOST_LOSSES: Final = 3
@@ -87,3 +90,78 @@ def _gpus(gpus: list[GpuUse]) -> str:
 
 def _known(gpus: list[GpuUse], value: Callable[[GpuUse], float | None]) -> list[float]:
     return sorted(known for gpu in gpus if (known := value(gpu)) is not None)
+
+
+_BOUND: Final = {"host": "host-bound", "device": "device-bound"}
+
+
+def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
+    """Return the GPU time of a step, its idle part, and which side set the pace."""
+    if gpu is None:
+        return []
+    said = [f"{duration(gpu.gpu_ns)} a step"]
+    if gpu.idle_ns is not None and gpu.idle_share is not None:
+        said.append(f"idle {duration(gpu.idle_ns)} ({percent(gpu.idle_share).strip()})")
+    said.append(_BOUND.get(gpu.paced_by, "neither host nor device set the pace"))
+    shares = (("device", gpu.device_share), ("host", gpu.host_share))
+    pace = ", ".join(f"{percent(share).strip()} by the {who}" for who, share in shares)
+    said.append(f"paced {pace}")
+    return labelled_lines("gpu time", wrapped("", said, width - LABEL))
+
+
+def step_gpu_words(gpu: StepOnGpu | None) -> list[str]:
+    """Return the text for one step: ``GPU 80.1 ms, idle 12.3 ms, device-bound``."""
+    if gpu is None:
+        return []
+    said = [f"GPU {duration(gpu.gpu_ns)}"]
+    said += [f"idle {duration(gpu.idle_ns)}"] if gpu.idle_ns is not None else []
+    said += [_BOUND[gpu.paced_by]] if gpu.paced_by else []
+    return [", ".join(said)]
+
+
+_LETTERS: Final = ("", "k", "M", "G", "T", "P", "E")
+
+
+def amount(count: float, unit: str) -> str:
+    """Format a number by thousands: ``1.23 GFLOP``, ``9,610 parameters``."""
+    if count < 10_000:
+        return f"{count:,.0f} {unit}"
+    letters = iter(_LETTERS)
+    letter = next(letters)
+    while count >= 999.5 and letter != _LETTERS[-1]:
+        count, letter = count / 1000, next(letters)
+    gap = "" if unit.startswith("FLOP") else " "
+    return f"{figures(count)} {letter}{gap}{unit}"
+
+
+def work_lines(work: WorkFigures | None, width: int) -> list[Line]:
+    """Return model size, operations per step and per second, and utilization."""
+    if work is None:
+        return []
+    size = amount(work.parameters, "parameters")
+    if work.trainable != work.parameters:
+        size += f" ({amount(work.trainable, 'trainable')})"
+    told = [size, *_counted(work), *_six_nd(work)]
+    return labelled_lines("work", wrapped("", told, width - LABEL, " · "))
+
+
+def _counted(work: WorkFigures) -> list[str]:
+    if work.flops_per_step is None or work.flops_per_parameter is None:
+        return []
+    told = [
+        f"{amount(work.flops_per_step, 'FLOP')} a step",
+        f"{amount(work.flops_per_parameter, 'a parameter')}",
+    ]
+    if work.flops_per_s is not None:
+        told.append(amount(work.flops_per_s, "FLOP/s"))
+    if work.mfu is not None and work.peak_flops_per_s is not None:
+        of = f"{amount(work.peak_flops_per_s, 'FLOP/s')} ({work.peak_type}, {work.peak_source})"
+        told.append(f"MFU {percent(work.mfu)} of {of}")
+    return told
+
+
+def _six_nd(work: WorkFigures) -> list[str]:
+    if work.six_nd_flops_per_step is None:
+        return []
+    share = f", MFU {percent(work.six_nd_mfu)}" if work.six_nd_mfu is not None else ""
+    return [f"6ND {amount(work.six_nd_flops_per_step, 'FLOP')} a step{share}"]
