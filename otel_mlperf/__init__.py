@@ -20,16 +20,14 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunActive
-from otel_mlperf.integrations import backward_pass as _backward_pass  # noqa: F401 - looks at each run
-from otel_mlperf.integrations import torch_compiler as _torch_compiler  # noqa: F401 - looks at each run
+from otel_mlperf.integrations import torch_watches as _torch_watches  # noqa: F401 - looks at each run
 from otel_mlperf.integrations.switch import integrate
 from otel_mlperf.names import VERSION as _VERSION
-from otel_mlperf.pytorch.gpu_time import switch as _gpu_time  # noqa: F401 - looks at each run
+from otel_mlperf.pytorch.gpu_time import stamp_switch as _gpu_time  # noqa: F401 - looks at each run
 from otel_mlperf.pytorch.loop import collective_count as _collectives  # noqa: F401 - looks at each run
 from otel_mlperf.pytorch.memory import mps_memory as _mps_memory  # noqa: F401 - looks at each run
-from otel_mlperf.pytorch.memory import out_of_memory as _out_of_memory  # noqa: F401 - looks at each run
+from otel_mlperf.pytorch.memory.allocator_snapshot import memory_snapshot
 from otel_mlperf.pytorch.memory.cuda_memory import cuda_memory
-from otel_mlperf.pytorch.memory.memory_snapshot import memory_snapshot
 from otel_mlperf.pytorch.operations.batch_size_search import find_batch_size
 from otel_mlperf.pytorch.operations.model_work import model_work
 from otel_mlperf.pytorch.windows.profile_call import torch_profile

@@ -20,18 +20,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from otel_mlperf.integrations.started_program import detect_program, is_typed
+from otel_mlperf.integrations.start_request import (
+    detect_program,
+    is_typed,
+    read_autostart,
+    short_words,
+)
 from otel_mlperf.integrations.started_ranks import (
     join_with_group,
     leave_starts,
     script_rank,
     watch_starts,
 )
-from otel_mlperf.integrations.told_start import read_autostart, short_words
 
 if TYPE_CHECKING:
-    from otel_mlperf.integrations.started_program import Program
-    from otel_mlperf.integrations.told_start import Autostart
+    from otel_mlperf.integrations.start_request import Autostart, Program
     from otel_mlperf.recorder.lifecycle.run import Run
     from otel_mlperf.recorder.lifecycle.run_identity import Identity
 

@@ -186,7 +186,6 @@ GPU_TIME_MISSED: Final = Metric(
     (ERROR_TYPE,),
 )
 
-
 DATASET: Final = "ml.dataset.name"
 """The class of a loader's dataset; a second one of it at a time has a number behind."""
 LOADER_WORKER: Final = "ml.dataloader.worker.id"
@@ -294,7 +293,6 @@ LOADER_PIN: Final = Metric(
     "histogram",
     "Time to copy a batch into pinned memory, in the thread that does it.",
 )
-
 
 SPAN_FILE_READ: Final = "file.read"
 SPAN_FILE_WRITE: Final = "file.write"

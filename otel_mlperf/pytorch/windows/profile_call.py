@@ -105,8 +105,7 @@ class BlockProfiling(Profiling):
 
     def _start(self) -> None:
         from otel_mlperf.pytorch.windows.capture import Capture
-        from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
-        from otel_mlperf.pytorch.windows.window_end import count_skipped
+        from otel_mlperf.pytorch.windows.window_end import count_skipped, seen_steps_of
 
         if self._capture is not None:
             warn_once("torch_profile(): it was started before, and goes on")

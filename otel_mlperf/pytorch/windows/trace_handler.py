@@ -86,7 +86,7 @@ def _tell(is_recording: bool) -> None:
     recorder = active()
     if recorder is None:
         return
-    from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
+    from otel_mlperf.pytorch.windows.window_end import seen_steps_of
 
     profiled = seen_steps_of(recorder)
     if is_recording:

@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.journal.profiler_windows import Answer
 from otel_mlperf.pytorch.windows.capture import Capture
-from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
-from otel_mlperf.pytorch.windows.window_end import count_skipped, drop_window, end_window
+from otel_mlperf.pytorch.windows.window_end import (
+    count_skipped,
+    drop_window,
+    end_window,
+    seen_steps_of,
+)
 from otel_mlperf.recorder.core.faults import log, warn_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from otel_mlperf.integrations.withheld_environment import describe_withheld
+from otel_mlperf.integrations.program_start import describe_withheld
 
 OWN = f"{sys.executable} -m otel_mlperf run --"
 

@@ -18,7 +18,7 @@ from otel_mlperf.journal.ring_scan import PayloadParts, rows_of_kind
 from otel_mlperf.levels import LEVELS
 from otel_mlperf.pytorch.gpu_time.device_clock import MOST_EVENTS
 from otel_mlperf.pytorch.gpu_time.gpu_stamps import GpuStamps
-from otel_mlperf.pytorch.gpu_time.switch import Switch
+from otel_mlperf.pytorch.gpu_time.stamp_switch import Switch
 from otel_mlperf.recorder.core import faults
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import os
 from interrupted_calls import interruptions
 
 from otel_mlperf.pytorch import loading
-from otel_mlperf.pytorch.loading.gates import LoaderGates
-from otel_mlperf.pytorch.loading.worker_counts import WorkerCounts
+from otel_mlperf.pytorch.loading.loader_figures import WorkerCounts
+from otel_mlperf.pytorch.loading.loader_gates import LoaderGates
 
 
 def test_a_worker_that_is_interrupted_as_it_begins_counts_where_its_parent_reads():

@@ -12,15 +12,18 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import weakref
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from otel_mlperf import names
-from otel_mlperf.pytorch.loading.loader_figures import LoaderFigures, Loaders, clock, record_pinned
-from otel_mlperf.pytorch.loading.thread_use import ThreadUse
-from otel_mlperf.pytorch.loading.worker_counts import Fetched
-from otel_mlperf.recorder.core.attribute_values import safe_name_text
+from otel_mlperf.pytorch.loading.loader_figures import (
+    Fetched,
+    LoaderFigures,
+    LoaderLabels,
+    Loaders,
+    ThreadUse,
+    clock,
+    record_pinned,
+)
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.stepping.batch_size import count_elements
 
@@ -28,9 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from otel_mlperf.pytorch.loading.thread_use import Used
-    from otel_mlperf.pytorch.loading.worker_counts import WorkerCounts
-
+    from otel_mlperf.pytorch.loading.loader_figures import Used, WorkerCounts
 
 _UNSEEN = nullcontext()
 
@@ -110,43 +111,6 @@ class Call:
 
     def _leave(self, kind: type[BaseException] | None) -> None:
         raise NotImplementedError
-
-
-_MOST_CLASSES: Final = 16
-_MOST_OF_CLASS: Final = 4
-"""Further data sets, beyond either limit, share one label."""
-
-
-class LoaderLabels:
-    """Labels of the data sets of this process."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, list[Any]] = {}
-
-    def of(self, dataset: object) -> str:
-        """Return a label: ``CIFAR10``; ``CIFAR10 2`` for a second one at the same time."""
-        text = safe_name_text(type(dataset).__name__)
-        if text not in self._known and len(self._known) >= _MOST_CLASSES:
-            return names.OTHER
-        places = self._known.setdefault(text, [])
-        number = _number(places, dataset)
-        return text if number == 1 else f"{text} {number}"
-
-
-def _number(places: list[Any], dataset: object) -> int:
-    """Return its position among the data sets of its class, counted from one."""
-    there = [place() for place in places]
-    for at, known in enumerate(there):
-        if known is dataset:
-            return at + 1
-    free = next((at for at, known in enumerate(there) if known is None), len(places))
-    if free >= _MOST_OF_CLASS:
-        return _MOST_OF_CLASS
-    try:
-        places[free : free + 1] = [weakref.ref(dataset)]
-    except TypeError:  # A list, for example: it cannot be known whether it still exists.
-        return 1
-    return free + 1
 
 
 _FIRST: Final = 16

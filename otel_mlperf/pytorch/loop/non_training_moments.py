@@ -32,7 +32,6 @@ from otel_mlperf.recorder.api.start import current
 if TYPE_CHECKING:
     from otel_mlperf.pytorch.loop.loop_finder import Loop
 
-
 _ROUNDING: Final = 1e-6
 """Tolerance: transformers sums the shares of steps up to its epoch."""
 

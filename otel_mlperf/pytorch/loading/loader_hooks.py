@@ -12,7 +12,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.pytorch.loading.gates import CollateMoment, LoaderGates
+from otel_mlperf.pytorch.loading.loader_gates import CollateMoment, LoaderGates
 from otel_mlperf.pytorch.loop.weave import see, weave
 from otel_mlperf.recorder.api import start
 from otel_mlperf.recorder.core.forks import call_in_children

@@ -1,22 +1,34 @@
-"""Files with the state of PyTorch's CUDA allocator in the run folder, with each block's section.
+"""Snapshots of PyTorch's CUDA allocator in the run folder, on request and when memory runs out.
 
 ``memory/<rank>-<n>.pickle`` for pytorch.org/memory_viz (with its history, if the setting or the
 program has that recorded), ``.txt`` for people, ``.json`` for programs. Missing parts are left
 out. The section of a block is derived from the time of its allocation in the allocator's history,
 and from the journal: ended sections as far back as its ring reaches, and open ones.
+
+When the exception of missing GPU memory leaves its first section, a snapshot is written and the
+section names its file. The exception is passed on unchanged.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from otel_mlperf import names
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.layout import ROW, ROW_BYTES, Kind
-from otel_mlperf.pytorch.memory.allocation_history import blocks_in_use, bytes_by, bytes_by_line
-from otel_mlperf.recorder.core.faults import log
+from otel_mlperf.pytorch.memory.allocator import (
+    blocks_in_use,
+    bytes_by,
+    bytes_by_line,
+    loaded_torch,
+)
+from otel_mlperf.recorder.api.span import active, is_compiling
+from otel_mlperf.recorder.api.start import at_begin
+from otel_mlperf.recorder.core.faults import internal_error, log
 from otel_mlperf.recorder.sections.section_context import CURRENT, sections_above
 from otel_mlperf.whole_file import make_folder, write_whole
 
@@ -25,7 +37,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
-
+    from otel_mlperf.recorder.lifecycle.run import Run
+    from otel_mlperf.recorder.sections.section_context import SectionContext
 
 _SECTION: Final = int(Kind.SECTION)
 _NOT_KNOWN: Final = "not known"
@@ -197,3 +210,76 @@ def _write_piece(name: str, make: Callable[[], bytes]) -> Path | None:
         log.warning("the allocator's state: %s is not written: %s", path.name, problem)
         return None
     return path
+
+
+def memory_snapshot(why: str = "asked for") -> Path | None:
+    """Write the state of PyTorch's CUDA allocator into the run folder, now.
+
+    The files are the same as when GPU memory runs out: a pickle for pytorch.org/memory_viz, a text
+    and a JSON. With the setting ``cuda_memory_history``, or if the program has PyTorch keep it,
+    the pickle contains the history of allocations, and the text the sections and lines with the
+    most memory in use.
+
+    Args:
+        why: reason for writing it, stored in the text and in the JSON.
+
+    Returns:
+        The pickle; None if no run is active, the program uses no CUDA, or nothing can be written.
+    """
+    try:
+        recorder = active()
+        torch = None if recorder is None or is_compiling() else loaded_torch()
+        if recorder is None or torch is None:
+            return None
+        return write_allocator(recorder, torch, str(why))
+    except Exception as error:  # noqa: BLE001 - recording never raises
+        internal_error(error)
+        return None
+
+
+_MOST_SNAPSHOTS: Final = 8
+"""Maximum number in one process: a program may run out of memory repeatedly, and continue."""
+_SEEN: Final = "_otel_mlperf_seen"
+
+
+class OutOfMemory:
+    """Writer of the allocator's state when one of a run's sections runs out of GPU memory.
+
+    Args:
+        recorder: recorder of the run.
+        find_torch: finds torch, if it is there.
+    """
+
+    def __init__(
+        self, recorder: Recorder, find_torch: Callable[[], Any] = lambda: sys.modules.get("torch")
+    ) -> None:
+        self._recorder, self._find_torch = recorder, find_torch
+        self._written = 0
+
+    def failed(self, section: SectionContext, error: BaseException) -> None:
+        """Handle any exception that leaves a section; never raises."""
+        # By name first: every exception that leaves a section comes here.
+        if type(error).__name__ != "OutOfMemoryError":
+            return
+        try:
+            torch = self._find_torch()
+            is_ours = torch is not None and isinstance(error, torch.cuda.OutOfMemoryError)
+            if not is_ours or getattr(error, _SEEN, False) or self._written >= _MOST_SNAPSHOTS:
+                return
+            # Before anything is written: the same exception leaves the sections around this one.
+            setattr(error, _SEEN, True)
+            self._written += 1
+            path = write_allocator(self._recorder, torch, str(error))
+            if path is not None:
+                section.set(**{names.CUDA_MEMORY_SNAPSHOT: f"{FOLDER}/{path.name}"})
+                log.warning("out of GPU memory: the allocator's state is in %s", path)
+        except Exception as problem:  # noqa: BLE001 - the program's exception goes on
+            internal_error(problem)
+
+
+def _begin(run: Run) -> None:
+    if run._recorder is not None:
+        run._recorder.sections.at_failure.append(OutOfMemory(run._recorder).failed)
+
+
+at_begin.append(_begin)
