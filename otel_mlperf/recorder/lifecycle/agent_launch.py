@@ -15,14 +15,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from otel_mlperf.address_space import AGENT_BYTES, room_here, room_of_next, shortage
 from otel_mlperf.config import LEVEL
 from otel_mlperf.declared_config import declare
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.ids import safe_name
-from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.journal_folder import is_served, make_private
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.own_processes import AGENT_BYTES, command, room_here, room_of_next, shortage
 from otel_mlperf.portability import host_name
 from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.upper_parts import upper

@@ -61,7 +61,7 @@ def test_it_needs_the_standard_library_alone():
         "print(*{name.partition('.')[0] for name in sys.modules} & "
         "{'numpy', 'msgspec', 'pyarrow', 'opentelemetry', 'logging'})"
     )
-    from otel_mlperf.isolated_process import command
+    from otel_mlperf.own_processes import command
 
     line = command("otel_mlperf.agent.__main__", "")
     place = line.index("-c") + 1
