@@ -18,7 +18,6 @@ The training process only writes to shared memory; an agent beside it does every
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunActive
 from otel_mlperf.integrations import torch_watches as _torch_watches  # noqa: F401 - looks at each run
 from otel_mlperf.integrations.switch import integrate
@@ -54,13 +53,14 @@ from otel_mlperf.recorder.api.step import log, mark_step, step
 from otel_mlperf.recorder.api.steps import steps
 from otel_mlperf.recorder.api.timed import timed
 from otel_mlperf.recorder.lifecycle.run import Run
+from otel_mlperf.settings.config import Config
 from otel_mlperf.upper_parts import register_upper as _register_upper
 
 if _TYPE_CHECKING:
     from otel_mlperf.analysis.run.stored_run import RunTable, StoredRun, read_run
-    from otel_mlperf.growth_file import GrowthRow, MemoryGrowth
     from otel_mlperf.journal.bulletin import RunWarning
     from otel_mlperf.recorder.lifecycle.section_stats import SectionStats, Stats
+    from otel_mlperf.run_files.growth_file import GrowthRow, MemoryGrowth
 
 __all__ = [
     "Config",
@@ -132,8 +132,8 @@ _register_upper(
 )
 
 _LATER = {
-    "GrowthRow": "otel_mlperf.growth_file",
-    "MemoryGrowth": "otel_mlperf.growth_file",
+    "GrowthRow": "otel_mlperf.run_files.growth_file",
+    "MemoryGrowth": "otel_mlperf.run_files.growth_file",
     "RunTable": "otel_mlperf.analysis.run.stored_run",
     "RunWarning": "otel_mlperf.journal.bulletin",
     "SectionStats": "otel_mlperf.recorder.lifecycle.section_stats",

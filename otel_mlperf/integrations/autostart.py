@@ -97,7 +97,7 @@ def _follow(told: Autostart, run: Run, *, is_starter: bool) -> None:
 
 
 def _mark_wrapper(folder: str, *, is_wrapper: bool) -> None:
-    from otel_mlperf.run_file import write_wrapper
+    from otel_mlperf.run_files.run_file import write_wrapper
 
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         write_wrapper(folder, is_wrapper=is_wrapper)
@@ -106,7 +106,7 @@ def _mark_wrapper(folder: str, *, is_wrapper: bool) -> None:
 def _hide_wrapper(run: Run) -> None:
     """Hide a run that has only started another one."""
     from otel_mlperf.errors import StoreError
-    from otel_mlperf.run_file import read_run_file
+    from otel_mlperf.run_files.run_file import read_run_file
 
     recorder = run._recorder
     assert recorder is not None

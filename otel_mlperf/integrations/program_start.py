@@ -17,10 +17,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from otel_mlperf.config import LEVEL, PROFILE
 from otel_mlperf.errors import NoSuchProgram, UsageError
 from otel_mlperf.integrations.start_request import Autostart, Program
-from otel_mlperf.load_config import load_config
+from otel_mlperf.settings.config import LEVEL, PROFILE
+from otel_mlperf.settings.load_config import load_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

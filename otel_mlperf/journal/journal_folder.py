@@ -68,7 +68,7 @@ def folders_of_run(
     They belong to ``user`` (default: the owner of the run folder).
     """
     # Imported here: it loads msgspec, and the agent's first look must not wait for that.
-    from otel_mlperf.run_file import read_key
+    from otel_mlperf.run_files.run_file import read_key
 
     owner = os.stat(run_folder).st_uid if user is None else user
     name = run_id if safe_name(run_id, 128) == run_id else hashed_name(run_id)

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.spans.budget import SpanPlan
     from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
+    from otel_mlperf.settings.trace_sampler import Sampler
     from otel_mlperf.store.window_facts import CollectiveTotal
-    from otel_mlperf.trace_sampler import Sampler
 
 REQUEST_BYTES: Final = 2 << 20
 _ROUNDS: Final = 8

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import LoaderError, NoSuchLoader, UsageError
-from otel_mlperf.loader_trial.settings import Setting
+from otel_mlperf.loader_trial.loader_settings import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,15 +10,7 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.loader_trial.loaders import (
-    count_ahead,
-    is_iterable_dataset,
-    is_torch_loader,
-    made_again,
-    many_workers,
-    setting_of,
-)
-from otel_mlperf.loader_trial.settings import (
+from otel_mlperf.loader_trial.loader_settings import (
     Inside,
     LoaderAnswer,
     Setting,
@@ -28,6 +20,14 @@ from otel_mlperf.loader_trial.settings import (
     is_as_fast,
     pasted,
     try_settings,
+)
+from otel_mlperf.loader_trial.loaders import (
+    count_ahead,
+    is_iterable_dataset,
+    is_torch_loader,
+    made_again,
+    many_workers,
+    setting_of,
 )
 from otel_mlperf.loader_trial.timing import Pace, time_batches, time_pass, timed_transforms
 from otel_mlperf.recorder.stepping.batch_size import count_samples

@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from otel_mlperf.config import Config
-from otel_mlperf.declared_config import declare
 from otel_mlperf.errors import ConfigError
-from otel_mlperf.load_config import load_config
+from otel_mlperf.settings.config import Config
+from otel_mlperf.settings.declared_config import declare
+from otel_mlperf.settings.load_config import load_config
 
 
 def test_defaults():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.declared_config import declare
-from otel_mlperf.load_config import load_config
 from otel_mlperf.otlp.endpoint_settings import read_metric_settings, read_settings
 from otel_mlperf.recorder.lifecycle.run_identity import parse_resource
+from otel_mlperf.settings.declared_config import declare
+from otel_mlperf.settings.load_config import load_config
 
 WHOLE = """
 file_format: "1.0"

@@ -6,10 +6,9 @@ from dataclasses import fields
 
 import pytest
 
-from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError
-from otel_mlperf.levels import LEVELS
-from otel_mlperf.load_config import load_config
+from otel_mlperf.settings.config import LEVELS, Config
+from otel_mlperf.settings.load_config import load_config
 
 KNOWN = {item.name for item in fields(Config)}
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import otel_mlperf as om
 from otel_mlperf.errors import ConfigError
-from otel_mlperf.load_config import load_config
-from otel_mlperf.profile_schedule import Schedule, parse_schedule, schedule_text
+from otel_mlperf.settings.load_config import load_config
+from otel_mlperf.settings.profile_schedule import Schedule, parse_schedule, schedule_text
 
 
 def actions(schedule, steps):

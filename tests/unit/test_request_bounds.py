@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError
-from otel_mlperf.request_bounds import bound_of, parse_bounds
+from otel_mlperf.settings.config import Config
+from otel_mlperf.settings.setting_values import bound_of, parse_bounds
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from otel_mlperf.errors import StoreError
-from otel_mlperf.run_file import (
+from otel_mlperf.run_files.run_file import (
     FORMAT,
     RUN_FILE,
     RunFile,

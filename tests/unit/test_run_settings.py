@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from otel_mlperf.run_settings import FILE, read_stored, with_endpoint, write_settings
+from otel_mlperf.settings.run_settings import FILE, read_stored, with_endpoint, write_settings
 
 SERVER = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 QUIET = {

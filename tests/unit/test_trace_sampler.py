@@ -9,7 +9,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import sampling
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from otel_mlperf.trace_sampler import SAMPLERS, make_sampler
+from otel_mlperf.settings.trace_sampler import SAMPLERS, make_sampler
 
 RATIOS = (0.0, 1e-19, 0.1, 1 / 3, 0.5, 0.999, 1.0)
 

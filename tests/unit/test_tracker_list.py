@@ -9,8 +9,8 @@ import warm_python
 from runs import environment
 
 import otel_mlperf as om
-from otel_mlperf.config import Config
-from otel_mlperf.tracker_list import unusable
+from otel_mlperf.settings.config import Config
+from otel_mlperf.settings.tracker_list import unusable
 
 
 @pytest.mark.parametrize("given", [" tensorboard,, tensorboard", ["tensorboard"]])

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from otel_mlperf.agent.model.sampling import Policy
-from otel_mlperf.config import READING_SOURCES
-from otel_mlperf.load_config import load_config
 from otel_mlperf.otlp.endpoint_settings import (
     SignalSettings,
     Temporality,
@@ -17,16 +15,24 @@ from otel_mlperf.otlp.endpoint_settings import (
     read_settings,
 )
 from otel_mlperf.otlp.span_limits import NO_LIMITS, SpanLimits, read_span_limits
-from otel_mlperf.run_settings import read_stored
-from otel_mlperf.trace_sampler import Sampler, make_sampler
-from otel_mlperf.tracker_list import MLFLOW, MLFLOW_URI, TRACKIO, TRACKIO_DIR, trackio_folder
+from otel_mlperf.settings.config import READING_SOURCES
+from otel_mlperf.settings.load_config import load_config
+from otel_mlperf.settings.run_settings import read_stored
+from otel_mlperf.settings.trace_sampler import Sampler, make_sampler
+from otel_mlperf.settings.tracker_list import (
+    MLFLOW,
+    MLFLOW_URI,
+    TRACKIO,
+    TRACKIO_DIR,
+    trackio_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from otel_mlperf.config import Config
     from otel_mlperf.sensors.measurement import Level
+    from otel_mlperf.settings.config import Config
 
 _log = logging.getLogger("otel_mlperf.agent")
 _OFTEN_NS = 5 * 10**9

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from otel_mlperf.profile_schedule import Schedule
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.settings.profile_schedule import Schedule
 
 _FIELDS: Final = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
                   "uordblks", "fordblks", "keepcost")  # fmt: skip

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from otel_mlperf.profile_schedule import Action, Schedule
     from otel_mlperf.pytorch.windows.capture import Skipped
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.sections.parents import OpenStep
+    from otel_mlperf.settings.profile_schedule import Action, Schedule
 
 _NO_EPOCH_YET = object()
 

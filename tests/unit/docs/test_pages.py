@@ -12,17 +12,17 @@ import pytest
 from otel_mlperf.agent.derivation import rule_evaluator
 from otel_mlperf.agent.model import sampling
 from otel_mlperf.agent.model.sampling import Policy
-from otel_mlperf.config import READING_SOURCES, Config, known_variables
 from otel_mlperf.doctor.check_endpoint import JAEGER_VARIABLE, PROMETHEUS_VARIABLE
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.journal.bulletin import RunWarning
-from otel_mlperf.load_config import load_config
 from otel_mlperf.otlp.endpoint_settings import read_metric_settings, read_settings
 from otel_mlperf.otlp.span_limits import read_span_limits
 from otel_mlperf.recorder.api import readings as recorded
 from otel_mlperf.recorder.api.readings import GpuReadings, HostReadings, ProcessReadings, Readings
 from otel_mlperf.sensors.gpus.nvidia import nvml_gpu
 from otel_mlperf.sensors.processes import usage
+from otel_mlperf.settings.config import READING_SOURCES, Config, known_variables
+from otel_mlperf.settings.load_config import load_config
 from otel_mlperf.store import part_writer
 
 PAGES = sorted(pages.DOCS.glob("*.md"))

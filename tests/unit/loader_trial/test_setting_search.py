@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_mlperf.errors import UsageError
-from otel_mlperf.loader_trial.settings import (
+from otel_mlperf.loader_trial.loader_settings import (
     Setting,
     Trial,
     find_best,

@@ -7,8 +7,8 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
 
 from otel_mlperf.errors import LoaderError
+from otel_mlperf.loader_trial.loader_settings import Setting, Trial
 from otel_mlperf.loader_trial.loaders import made_again
-from otel_mlperf.loader_trial.settings import Setting, Trial
 from otel_mlperf.loader_trial.trial import (
     count_bytes,
     look_inside,

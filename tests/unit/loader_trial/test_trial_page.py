@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_mlperf.loader_trial.settings import (
+from otel_mlperf.loader_trial.loader_settings import (
     Inside,
     LoaderAnswer,
     Setting,

@@ -20,7 +20,6 @@ from otel_mlperf import names
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.agent.readings.sensor_set import this_machine
-from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.names.sources import SOURCES
 from otel_mlperf.pytorch.memory.allocator import Allocator
@@ -31,6 +30,7 @@ from otel_mlperf.sensors.host.filesystem import FilesystemSensor
 from otel_mlperf.sensors.measurement import LEVELS
 from otel_mlperf.sensors.sensor_kind import Surroundings
 from otel_mlperf.sensors.timed_sensor import TimedSensor
+from otel_mlperf.settings.config import READING_SOURCES
 
 PID = 4711
 PROCESS = f"proc/{PID}/"

@@ -13,7 +13,7 @@ from otel_mlperf.pytorch.windows.capture import Heap
 _WINDOWS = """
 import json, sys, torch
 from otel_mlperf.pytorch.windows.capture import Heap
-from otel_mlperf.profile_schedule import Schedule
+from otel_mlperf.settings.profile_schedule import Schedule
 
 model, data = torch.nn.Linear(16, 16), torch.randn(4, 16)
 for what in json.loads(sys.argv[1]):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from otel_mlperf.process_lines import append_process_line, read_process_lines
+from otel_mlperf.run_files.process_lines import append_process_line, read_process_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from otel_mlperf.process_lines import append_process_line, read_process_lines
 from otel_mlperf.quantities import duration, plural, signed_size
+from otel_mlperf.run_files.process_lines import append_process_line, read_process_lines
 from otel_mlperf.terminal_lines import WIDTH, Line, broken, place_text, short, text
 
 if TYPE_CHECKING:

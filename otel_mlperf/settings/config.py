@@ -1,16 +1,46 @@
-"""Settings of a run, with the meaning of each."""
+"""Settings of a run, with the meaning of each, and the levels that set several at once.
+
+A level is a named set of settings for spans, resource use, readings and the profiler. A single
+setting that is given, wherever, overrides its level's.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from otel_mlperf.config_field import checked, set_by, some_of
-from otel_mlperf.levels import LEVELS
-from otel_mlperf.profile_schedule import schedule_text
-from otel_mlperf.request_bounds import bounds_text
-from otel_mlperf.trace_sampler import SAMPLERS, parse_ratio, parse_sampler
-from otel_mlperf.tracker_list import TRACKERS
+from otel_mlperf.settings.profile_schedule import schedule_text
+from otel_mlperf.settings.setting_values import bounds_text, checked, set_by, some_of
+from otel_mlperf.settings.trace_sampler import SAMPLERS, parse_ratio, parse_sampler
+from otel_mlperf.settings.tracker_list import TRACKERS
+
+LEVELS: Final[dict[str, dict[str, Any]]] = {
+    "off": {"disabled": True},
+    "light": {
+        "first_steps": 1,
+        "keep_every": 1000,
+        "readings_interval_ms": 15_000,
+        "integrations_off": "dataloader",  # some 3 % of a step of 4 ms
+    },
+    "basic": {},
+    "detailed": {
+        "first_steps": 10,
+        "keep_every": 50,
+        "resources_of": "step,data_loading,checkpoint",
+        "gpu_time_of": "transfer,forward,backward,optimizer,communication",
+        "readings": "detailed",
+    },
+    "comprehensive": {
+        "first_steps": 20,
+        "keep_every": 10,
+        "resources_of": "all",
+        "gpu_time_of": "all",
+        "readings": "comprehensive",
+        "profile": "on",
+    },
+}
+"""By level, the settings that differ from their defaults; ``basic`` is the defaults."""
+
 
 PREFIX = "OTEL_MLPERF_"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"

@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from otel_mlperf.config import Config
-from otel_mlperf.config_field import checked
-from otel_mlperf.declared_config import MOST_FILE_BYTES, declare
 from otel_mlperf.errors import ConfigError
-from otel_mlperf.levels import LEVELS
+from otel_mlperf.settings.config import LEVELS, Config
+from otel_mlperf.settings.declared_config import MOST_FILE_BYTES, declare
+from otel_mlperf.settings.setting_values import checked
 from otel_mlperf.whole_file import read_regular
 
 _log = logging.getLogger("otel_mlperf")

@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 # Not the standard library's: a ``json.py`` next to the program would be imported in its place.
 import msgspec
 
-from otel_mlperf.config import DESTINATIONS, ENDPOINT, PROTOCOLS, Config
-from otel_mlperf.declared_config import declare
 from otel_mlperf.redaction import is_secret_key
-from otel_mlperf.tracker_list import HF_HOME, MLFLOW_URI, OFFLINE, TRACKIO_DIR, WANDB, WANDB_MODE
+from otel_mlperf.settings.config import DESTINATIONS, ENDPOINT, PROTOCOLS, Config
+from otel_mlperf.settings.declared_config import declare
+from otel_mlperf.settings.tracker_list import (
+    HF_HOME,
+    MLFLOW_URI,
+    OFFLINE,
+    TRACKIO_DIR,
+    WANDB,
+    WANDB_MODE,
+)
 from otel_mlperf.whole_file import read_regular, write_whole
 
 if TYPE_CHECKING:
