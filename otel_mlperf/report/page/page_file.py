@@ -20,8 +20,7 @@ from otel_mlperf.analysis.run.run_processes import RUNNING
 from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.quantities import column_unit, duration, figures, percent, plural, rate, size
 from otel_mlperf.report.finding_lines import finding_text
-from otel_mlperf.report.page import growth_part, histogram_part, hot_part, tables
-from otel_mlperf.report.page.chart_data import chart_data, course_data, points_text
+from otel_mlperf.report.page import chart_data, growth_part, hot_part, tables
 from otel_mlperf.report.page.chart_library import ASSETS, FOLDER, SCRIPT, STYLE
 from otel_mlperf.report.summary_table import failure_text, heading_text
 from otel_mlperf.terminal_lines import uncontrolled
@@ -115,13 +114,13 @@ def render_page(page: RunPage) -> str:
     return _rendered(
         "page.html.jinja",
         page,
-        chart_data(page),
+        chart_data.chart_data(page),
         heading=heading_text(page.summary),
         failure=failure_text(page.summary),
         headline=headline(page),
         tiles=tiles(page),
         tables=tables,
-        histogram=histogram_part,
+        charts=chart_data,
         hot=hot_part,
         growth=growth_part,
         unit=column_unit(page.summary.steps.mean_ns) if page.summary.steps else None,
@@ -132,7 +131,7 @@ def render_charts(course: RunCourse) -> str:
     """Return a file with only the charts over time; empty if the run has none."""
     if not (course.steps or course.charts):
         return ""
-    return _rendered("charts.html.jinja", course, course_data(course))
+    return _rendered("charts.html.jinja", course, chart_data.course_data(course))
 
 
 def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: Any) -> str:
@@ -145,7 +144,7 @@ def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: An
         .render(
             page=course,
             summary=course.summary,
-            points=course.steps and points_text(course.steps),
+            points=course.steps and chart_data.points_text(course.steps),
             # Markup is safe here: own files, and JSON that cannot close its enclosing element.
             styles=[Markup(_read(FOLDER / STYLE)), Markup(_read(ASSETS / "page.css"))],
             scripts=[Markup(script) for script in scripts],

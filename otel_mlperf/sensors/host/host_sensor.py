@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.sensors.cgroups.cgroup_files import parse_cpu_list
+from otel_mlperf.sensors.cgroup_files import parse_cpu_list
 from otel_mlperf.sensors.host.devices import DISKS, INTERFACES, DeviceSensor, HardwareSensor
 from otel_mlperf.sensors.kernel_files import PROC, SYS, KeptFile, field, has_proc, read_once
 from otel_mlperf.sensors.measurement import Level, Measurement, includes

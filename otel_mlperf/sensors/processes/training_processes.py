@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from psutil import LINUX
 
 from otel_mlperf import names
-from otel_mlperf.sensors.cgroups.cgroup import CgroupSensor
+from otel_mlperf.sensors.cgroup import CgroupSensor
 from otel_mlperf.sensors.kernel_files import PROC, SYS, has_proc
 from otel_mlperf.sensors.measurement import Measurement
 from otel_mlperf.sensors.processes.children import ChildFinder, EndedChildren

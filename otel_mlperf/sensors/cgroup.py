@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_mlperf import names
-from otel_mlperf.sensors.cgroups.cgroup_files import (
+from otel_mlperf.sensors.cgroup_files import (
     CpuGroup,
     CpuReading,
     Membership,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.names import Metric
-    from otel_mlperf.sensors.cgroups.cgroup_files import Chain
+    from otel_mlperf.sensors.cgroup_files import Chain
 
 
 class CgroupSensor:

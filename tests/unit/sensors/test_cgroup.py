@@ -12,8 +12,8 @@ from kernel_files import of, values, write_files
 from open_files import open_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.cgroups.cgroup import CgroupSensor
-from otel_mlperf.sensors.cgroups.cgroup_files import (
+from otel_mlperf.sensors.cgroup import CgroupSensor
+from otel_mlperf.sensors.cgroup_files import (
     parse_cpu_list,
     parse_limit,
     parse_quota,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_files import write_files
 
-from otel_mlperf.sensors.cgroups.cgroup_files import (
+from otel_mlperf.sensors.cgroup_files import (
     Chain,
     Membership,
     find_chain,
