@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_mlperf.names import device, health, host_and_process, runtime, sections, training
+from otel_mlperf.names import device, health, host_and_process, runtime, section_metrics, training
 from otel_mlperf.names.attributes import *  # noqa: F403
 from otel_mlperf.names.device import *  # noqa: F403
 from otel_mlperf.names.health import *  # noqa: F403
@@ -18,12 +18,12 @@ from otel_mlperf.names.host_and_process import *  # noqa: F403
 from otel_mlperf.names.metric import *  # noqa: F403
 from otel_mlperf.names.metric import Metric
 from otel_mlperf.names.runtime import *  # noqa: F403
-from otel_mlperf.names.sections import *  # noqa: F403
+from otel_mlperf.names.section_metrics import *  # noqa: F403
 from otel_mlperf.names.training import *  # noqa: F403
 
 METRICS: Final[tuple[Metric, ...]] = tuple(
     value
-    for module in (training, sections, host_and_process, runtime, device, health)
+    for module in (training, section_metrics, host_and_process, runtime, device, health)
     for value in vars(module).values()
     if isinstance(value, Metric)
 )

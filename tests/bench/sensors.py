@@ -27,9 +27,9 @@ from otel_mlperf.sensors.host.filesystem import FilesystemSensor
 from otel_mlperf.sensors.host.host_sensor import CpuSensor, HostSensor, PressureSensor, read_memory
 from otel_mlperf.sensors.kernel_files import PROC, SYS
 from otel_mlperf.sensors.processes.children import ChildFinder
+from otel_mlperf.sensors.processes.process_usage import ProcessFiles, read_pss_bytes
 from otel_mlperf.sensors.processes.psutil_process import PsutilChildFinder, PsutilProcess
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
-from otel_mlperf.sensors.processes.usage import ProcessFiles, read_pss_bytes
 
 HOST_HZ = 10
 DEFAULT_S = 5.0

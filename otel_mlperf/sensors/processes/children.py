@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
-    from otel_mlperf.sensors.processes.usage import Stat
+    from otel_mlperf.sensors.processes.process_usage import Stat
 
 Role = Literal["worker", "other"]
 _TORCH_WORKER: Final = b"pt_data_worker"

@@ -14,7 +14,7 @@ import psutil
 from otel_mlperf import names
 from otel_mlperf.sensors.measurement import Level, includes
 from otel_mlperf.sensors.processes.children import ChildFinder
-from otel_mlperf.sensors.processes.usage import Figures, Stat, figures_of
+from otel_mlperf.sensors.processes.process_usage import Figures, Stat, figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection

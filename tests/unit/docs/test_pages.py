@@ -20,7 +20,7 @@ from otel_mlperf.otlp.span_limits import read_span_limits
 from otel_mlperf.recorder.api import readings as recorded
 from otel_mlperf.recorder.api.readings import GpuReadings, HostReadings, ProcessReadings, Readings
 from otel_mlperf.sensors.gpus.nvidia import nvml_gpu
-from otel_mlperf.sensors.processes import usage
+from otel_mlperf.sensors.processes import process_usage
 from otel_mlperf.settings.config import READING_SOURCES, Config, known_variables
 from otel_mlperf.settings.load_config import load_config
 from otel_mlperf.store import part_writer
@@ -170,7 +170,8 @@ def test_sources_and_seldom_readings_are_those_of_the_sensors():
     ]
 
     assert [name for name in sources if name != "none"] == list(READING_SOURCES)
-    assert f"`ml.process.memory.pss` at every {usage._PSS_EVERY}th reading" in flat("readings.md")
+    every = process_usage._PSS_EVERY
+    assert f"`ml.process.memory.pss` at every {every}th reading" in flat("readings.md")
     assert f"limits of GPUs every {nvml_gpu.SELDOM_S:.0f} s" in flat("readings.md")
 
 

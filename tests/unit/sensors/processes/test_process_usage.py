@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_files import write_files
 
-from otel_mlperf.sensors.processes.usage import (
+from otel_mlperf.sensors.processes.process_usage import (
     Scheduled,
     Stat,
     ThreadSums,
