@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.journal.journal_folder import OnlyOne
+    from otel_mlperf.journal.folder_lock import OnlyOne
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # read when numpy is loaded
@@ -25,7 +25,8 @@ def main(argv: list[str]) -> int:
     Where another agent serves it, read the GPUs that the other agent cannot see.
     """
     from otel_mlperf.agent.intake.first_look import FirstLook
-    from otel_mlperf.journal.journal_folder import OnlyOne, is_own, is_served
+    from otel_mlperf.journal.folder_lock import OnlyOne, is_served
+    from otel_mlperf.journal.journal_folder import is_own
     from otel_mlperf.own_processes import lift_limit
 
     lift_limit()  # before numpy is loaded, which ends a process that may not map enough

@@ -30,7 +30,7 @@ def agent(
     from otel_mlperf.agent.lifecycle.agent_process import serve
     from otel_mlperf.agent.lifecycle.run_recovery import folders_to_read
     from otel_mlperf.agent.model.agent_options import read_options
-    from otel_mlperf.journal.journal_folder import is_served
+    from otel_mlperf.journal.folder_lock import is_served
     from otel_mlperf.store.run_folders import find_run
 
     options = replace(read_options(os.environ), prints=True)

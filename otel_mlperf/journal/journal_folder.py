@@ -1,4 +1,4 @@
-"""Folders of a run's journals: names, size limits, rows that were moved out, and the agent's lock.
+"""Folders of a run's journals: names, size limits, and rows that were moved out of a ring.
 
 Journals are stored in shared memory: a store into a file on a disk was measured at up to 9 ms while
 another process wrote to it; tmpfs stayed below 1 ms.
@@ -6,28 +6,22 @@ another process wrote to it; tmpfs stayed below 1 ms.
 Rows that had to leave a journal's ring before an agent could read them are in ``<journal>.moved``,
 next to the journal. The file contains the rows of the first slots, all of them and in order. The
 ring continues behind them.
-
-The lock ensures that one agent serves a folder.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.ids import hashed_name, safe_name
 from otel_mlperf.journal.layout import ROW_BYTES, Shape
 from otel_mlperf.portability import CLOEXEC, NOFOLLOW, user_id
 from otel_mlperf.portability import shared_memory as find_shared_memory
-from otel_mlperf.whole_file import open_at_once
 
-with suppress(ImportError):  # Windows, where nothing is recorded
-    import fcntl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -215,67 +209,3 @@ def drop_moved(journal: str) -> None:
     """Remove the file, if there is one."""
     with suppress(OSError):
         os.unlink(moved_path(journal))
-
-
-LOCK: Final = "agent.lock"
-_LOCK_WAIT_S: Final = 3.0
-
-
-def is_served(folder: Path) -> bool:
-    """Return whether an agent has the folder's lock."""
-    # It may be another user's pipe: opening it must not wait for its other end.
-    with suppress(OSError), open(folder / LOCK, "rb", opener=open_at_once) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
-
-
-class OnlyOne:
-    """Exclusive lock on a folder, which may be entered again; False if another agent has it."""
-
-    def __init__(self, folder: Path, lock: str = LOCK) -> None:
-        self._path = folder / lock
-        self._fd = -1
-
-    def __enter__(self) -> bool:
-        if self._fd >= 0:
-            return self.keeps()
-        until = time.monotonic() + _LOCK_WAIT_S
-        while not self._locks():
-            if self._fd < 0 or time.monotonic() > until:
-                return False
-            time.sleep(0.1)
-        return True
-
-    def keeps(self) -> bool:
-        """Return whether the folder is still served from here; re-create a removed lock file.
-
-        False once another process has the lock on the current file.
-        """
-        with suppress(OSError):
-            if os.path.samestat(os.fstat(self._fd), os.stat(self._path)):
-                return True
-        with suppress(JournalError):
-            make_private(str(self._path.parent))
-        # If no lock file can be made, no other process has one.
-        return self._locks() or not self._path.exists()
-
-    def _locks(self) -> bool:
-        """Return whether the lock is acquired; not on a file that its last owner has removed."""
-        self.__exit__()
-        try:
-            flags = os.O_RDWR | os.O_CREAT | CLOEXEC | NOFOLLOW
-            self._fd = os.open(self._path, flags, 0o600)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Between the two calls its owner may have removed the file and ended. The lock is then
-            # on a file without a name, and the next process would lock a new file concurrently.
-            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
-        except OSError:
-            return False
-
-    def __exit__(self, *error: object) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1

@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from otel_mlperf.errors import JournalError, UsageError
-from otel_mlperf.journal.journal_folder import ROOM, folders_of_run, is_served, journals_in, rank_of
+from otel_mlperf.journal.folder_lock import is_served
+from otel_mlperf.journal.journal_folder import ROOM, folders_of_run, journals_in, rank_of
 from otel_mlperf.journal.layout import WORD, Word
 from otel_mlperf.portability import CLOEXEC, NOFOLLOW
 

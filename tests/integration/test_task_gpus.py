@@ -20,7 +20,8 @@ from servers.running import wait_until
 
 from otel_mlperf import names
 from otel_mlperf.journal.bulletin import read_readings
-from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX, is_served
+from otel_mlperf.journal.folder_lock import is_served
+from otel_mlperf.journal.journal_folder import SHARED_MEMORY, SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,8 @@ from otel_mlperf.agent.model.agent_options import read_options
 from otel_mlperf.agent.readings.gpu_visibility import drop_views
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.bulletin import drop_readings
-from otel_mlperf.journal.journal_folder import LOCK, OnlyOne, is_own, journals_in
+from otel_mlperf.journal.folder_lock import LOCK, OnlyOne
+from otel_mlperf.journal.journal_folder import is_own, journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.portability import IS_PORTABLE
 from otel_mlperf.run_files.run_file import RUN_FILE, write_run_file

@@ -27,11 +27,11 @@ from otel_mlperf.agent.model.agent_options import Options, read_options, read_st
 from otel_mlperf.agent.model.agent_state import AgentState, write_state
 from otel_mlperf.agent.readings.sensor_set import SensorSet
 from otel_mlperf.errors import JournalError, RunServed, StoreError
+from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import (
     folders_of_run,
     folders_with_journals,
     is_own,
-    is_served,
     journal_folder,
     journals_in,
 )

@@ -27,7 +27,7 @@ from otel_mlperf.agent.readings.gpu_visibility import (
     write_view,
 )
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.journal_folder import OnlyOne
+from otel_mlperf.journal.folder_lock import OnlyOne
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.sensors.gpus.vendors import Gpus
 from otel_mlperf.sensors.kernel_files import PROC

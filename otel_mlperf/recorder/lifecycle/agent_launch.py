@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.ids import safe_name
-from otel_mlperf.journal.journal_folder import is_served, make_private
+from otel_mlperf.journal.folder_lock import is_served
+from otel_mlperf.journal.journal_folder import make_private
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.own_processes import AGENT_BYTES, command, room_here, room_of_next, shortage
 from otel_mlperf.portability import host_name

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import (
     SHARED_MEMORY,
     fitting_rows,
-    is_served,
     journal_folder,
     make_private,
     new_journal_name,

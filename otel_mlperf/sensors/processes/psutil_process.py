@@ -1,7 +1,7 @@
 """Processes where there is no ``/proc``, from psutil.
 
 Faults, run delay, context switches, proportional set size, the loop's thread and calls to write are
-absent. On Linux own code reads processes: see ``usage`` and ``children``.
+absent. On Linux own code reads processes: see ``process_usage`` and ``children``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_mlperf.journal.journal_folder import OnlyOne, is_served
+from otel_mlperf.journal.folder_lock import OnlyOne, is_served
 
 
 def test_a_lock_that_is_held_is_not_let_go_in_between(tmp_path):

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 
-from otel_mlperf.journal.journal_folder import OnlyOne
+from otel_mlperf.journal.folder_lock import OnlyOne
 from otel_mlperf.journal.layout import HEADER_BYTES, WORD, Word
 from otel_mlperf.journal.stored_wait import (
     ask_for_tables,

@@ -18,7 +18,7 @@ from otel_mlperf.agent.lifecycle.run_recovery import deliver_rest, folders_to_re
 from otel_mlperf.agent.model.agent_options import read_options, read_stored_options
 from otel_mlperf.errors import RunServed, StoreError
 from otel_mlperf.journal.bulletin import FILE, read_readings
-from otel_mlperf.journal.journal_folder import LOCK, OnlyOne, is_served
+from otel_mlperf.journal.folder_lock import LOCK, OnlyOne, is_served
 from otel_mlperf.journal.layout import META_AT
 from otel_mlperf.recorder.lifecycle.agent_launch import agent_environ
 from otel_mlperf.run_files.run_file import RunFile

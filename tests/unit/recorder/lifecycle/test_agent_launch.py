@@ -20,7 +20,7 @@ from runs import LIMIT_S
 from servers.running import wait_until
 
 import otel_mlperf as om
-from otel_mlperf.journal.journal_folder import OnlyOne, is_served
+from otel_mlperf.journal.folder_lock import OnlyOne, is_served
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.lifecycle import agent_launch, closing

@@ -1,0 +1,81 @@
+"""The lock by which one agent serves a folder of journals."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.journal_folder import make_private
+from otel_mlperf.portability import CLOEXEC, NOFOLLOW
+from otel_mlperf.whole_file import open_at_once
+
+with suppress(ImportError):  # Windows, where nothing is recorded
+    import fcntl
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOCK: Final = "agent.lock"
+_LOCK_WAIT_S: Final = 3.0
+
+
+def is_served(folder: Path) -> bool:
+    """Return whether an agent has the folder's lock."""
+    # It may be another user's pipe: opening it must not wait for its other end.
+    with suppress(OSError), open(folder / LOCK, "rb", opener=open_at_once) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+class OnlyOne:
+    """Exclusive lock on a folder, which may be entered again; False if another agent has it."""
+
+    def __init__(self, folder: Path, lock: str = LOCK) -> None:
+        self._path = folder / lock
+        self._fd = -1
+
+    def __enter__(self) -> bool:
+        if self._fd >= 0:
+            return self.keeps()
+        until = time.monotonic() + _LOCK_WAIT_S
+        while not self._locks():
+            if self._fd < 0 or time.monotonic() > until:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def keeps(self) -> bool:
+        """Return whether the folder is still served from here; re-create a removed lock file.
+
+        False once another process has the lock on the current file.
+        """
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._fd), os.stat(self._path)):
+                return True
+        with suppress(JournalError):
+            make_private(str(self._path.parent))
+        # If no lock file can be made, no other process has one.
+        return self._locks() or not self._path.exists()
+
+    def _locks(self) -> bool:
+        """Return whether the lock is acquired; not on a file that its last owner has removed."""
+        self.__exit__()
+        try:
+            flags = os.O_RDWR | os.O_CREAT | CLOEXEC | NOFOLLOW
+            self._fd = os.open(self._path, flags, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Between the two calls its owner may have removed the file and ended. The lock is then
+            # on a file without a name, and the next process would lock a new file concurrently.
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except OSError:
+            return False
+
+    def __exit__(self, *error: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
