@@ -15,10 +15,10 @@ from run_folders import MS, RunFolderBuilder, S, digits
 from otel_mlperf.analysis.page.run_page import read_page
 from otel_mlperf.analysis.profiles.hot_spots import find_hot
 from otel_mlperf.analysis.profiles.window_shapes import KernelRow, Kernels
-from otel_mlperf.hot_file import HotSpot
 from otel_mlperf.report.page import hot_part
 from otel_mlperf.report.page.hot_part import MOST_PARTS
 from otel_mlperf.report.page.page_file import render_page
+from otel_mlperf.run_files.hot_file import HotSpot
 from otel_mlperf.store.run_folders import read_run
 
 
