@@ -10,24 +10,24 @@ from typing import Any, Final
 LEVELS: Final[dict[str, dict[str, Any]]] = {
     "off": {"disabled": True},
     "light": {
-        "first_steps": 1,
-        "keep_every": 1000,
+        "trace_first": 1,
+        "trace_every": 1000,
         "readings_interval_ms": 15_000,
-        "integrations_off": "dataloader",  # some 3 % of a step of 4 ms
+        "disabled_integrations": "dataloader",  # some 3 % of a step of 4 ms
     },
     "basic": {},
     "detailed": {
-        "first_steps": 10,
-        "keep_every": 50,
-        "resources_of": "step,data_loading,checkpoint",
-        "gpu_time_of": "transfer,forward,backward,optimizer,communication",
+        "trace_first": 10,
+        "trace_every": 50,
+        "resource_categories": "step,data_loading,checkpoint",
+        "gpu_time_categories": "transfer,forward,backward,optimizer,communication",
         "readings": "detailed",
     },
     "comprehensive": {
-        "first_steps": 20,
-        "keep_every": 10,
-        "resources_of": "all",
-        "gpu_time_of": "all",
+        "trace_first": 20,
+        "trace_every": 10,
+        "resource_categories": "all",
+        "gpu_time_categories": "all",
         "readings": "comprehensive",
         "profile": "on",
     },

@@ -50,7 +50,7 @@ STANDARD: Final = (
           "names are installed exporters of the OpenTelemetry SDK (opentelemetry.md).",
           "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
     _used("`always_on`, `always_off`, `traceidratio` or one of these after `parentbased_`: which "
-          "traces are sent, of those that `first_steps`, `keep_every` and the like select. Unset: "
+          "traces are sent, of those that `trace_first`, `trace_every` and the like select. Unset: "
           "all of these.", "OTEL_TRACES_SAMPLER"),
     _used("The ratio of `traceidratio`, from 0 to 1 (default: 1).", "OTEL_TRACES_SAMPLER_ARG"),
     _used("Limits of what a program or library gives a span, up to the fixed ones: 64 attributes "

@@ -99,7 +99,7 @@ def test_killed_parts_lose_nothing(chain, told, killed):
 
 def test_what_waits_for_a_gateway_is_kept(chain, told):
     """A listed gateway is gone for longer than an agent waits: the run's folder keeps the rest."""
-    with sent.training(chain.node.otlp_http, SECONDS, OTEL_MLPERF_DRAIN_S="5") as one:
+    with sent.training(chain.node.otlp_http, SECONDS, OTEL_MLPERF_DRAIN_TIMEOUT_S="5") as one:
         wait_for_load(one)
         chain.gateways[0].kill()
         recorded = settled(one)

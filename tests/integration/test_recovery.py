@@ -58,14 +58,14 @@ def test_a_run_is_recovered_with_the_settings_that_it_had(tmp_path) -> None:
     runs = tmp_path / "runs"
     with FaultServer(tmp_path) as server:
         of_run = {
-            "OTEL_MLPERF_KEEP_EVERY": "1",
+            "OTEL_MLPERF_TRACE_EVERY": "1",
             "OTEL_RESOURCE_ATTRIBUTES": "team=vision",
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
         }
         ended = run_program(runs, "--end", "kill", OTEL_MLPERF_AGENT="none", **of_run)
         of_shell = {
-            "OTEL_MLPERF_KEEP_EVERY": "1000",
-            "OTEL_MLPERF_FIRST_STEPS": "0",
+            "OTEL_MLPERF_TRACE_EVERY": "1000",
+            "OTEL_MLPERF_TRACE_FIRST": "0",
             "OTEL_RESOURCE_ATTRIBUTES": "team=somebody",
             "OTEL_EXPORTER_OTLP_ENDPOINT": server.url,
         }
@@ -103,7 +103,7 @@ def test_recovery_sends_nothing_to_a_server_that_only_the_run_folder_names(tmp_p
     """All is stored and counted, the rest waits, and the command that sends it is shown."""
     runs = tmp_path / "runs"
     with FaultServer(tmp_path) as server:
-        where = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_MLPERF_KEEP_EVERY": "1"}
+        where = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_MLPERF_TRACE_EVERY": "1"}
         ended = run_program(runs, "--end", "kill", OTEL_MLPERF_AGENT="none", **where)
         done = command(runs, "recover", "latest")
         before = ended.accounts()["spans"]
@@ -128,7 +128,7 @@ def test_what_no_server_took_is_delivered_later(tmp_path) -> None:
     runs = tmp_path / "runs"
     with FaultServer(tmp_path) as server:
         server.kill()
-        where = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_MLPERF_DRAIN_S": "0"}
+        where = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_MLPERF_DRAIN_TIMEOUT_S": "0"}
         ended = run_program(runs, **where).settled()
         waiting = ended.accounts()["spans"]["otlp"]["pending"]
         refused = command(runs, "recover", "latest", **where)

@@ -116,7 +116,7 @@ def test_a_clock_before_1970_costs_no_duration(tmp_path):
     """Spans last as long as they did, in the first hours of 1970."""
     runs = tmp_path / "runs"
     done = subprocess.run(
-        [sys.executable, "-c", EARLY], env=environment(runs, OTEL_MLPERF_KEEP_EVERY="1", **QUIET),
+        [sys.executable, "-c", EARLY], env=environment(runs, OTEL_MLPERF_TRACE_EVERY="1", **QUIET),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     ended = Ended(0, done.stdout, done.stderr, runs, runs).settled()

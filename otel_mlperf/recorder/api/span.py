@@ -368,7 +368,9 @@ def _instead(recorder: Recorder, name: Any, category: str | None) -> Any:
     choice = recorder.choice.of(text, kind)
     if choice == "record":
         return None
-    return recorder.aggregated.make(text, kind) if choice == "sum_up" else LeftOut(name, category)
+    return (
+        recorder.aggregated.make(text, kind) if choice == "aggregate" else LeftOut(name, category)
+    )
 
 
 def _with_more(

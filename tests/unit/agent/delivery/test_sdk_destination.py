@@ -15,7 +15,7 @@ from otel_mlperf.agent.delivery.sdk_destination import EXPORTER_FAILED, SdkDesti
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.otlp.endpoint_settings import read_settings
 
-ALL = Policy(keep_every=1)
+ALL = Policy(trace_every=1)
 SPANS, METRICS = "opentelemetry_traces_exporter", "opentelemetry_metrics_exporter"
 REMOTE = 0x300
 
@@ -206,7 +206,7 @@ def test_bad_exporters_cost_no_other(program, agent_of, run_folder, install, ser
     listed = [*waiting, "unmade", "missing", "console", "store"]
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_TRACES_EXPORTER": "missing"}
     traces = read_settings(environ, "traces")[0]
-    agent = agent_of(program, traces=traces, exporters={"spans": listed}, drain_s=0.0)
+    agent = agent_of(program, traces=traces, exporters={"spans": listed}, drain_timeout_s=0.0)
     agent.tick()
     agent.mark()
     settled = ["spans/console", "spans/unmade", "spans/missing", "spans/sdk_store"]
@@ -233,7 +233,7 @@ def test_exporter_that_only_the_run_folder_names_gets_nothing(program, agent_of,
     program.stop(20)
     exporters = {"spans": ["console"], "metrics": ["console"]}
     withheld = frozenset({"spans/console", "metrics/console"})
-    agent_of(program, exporters=exporters, withheld=withheld, drain_s=0.0).run()
+    agent_of(program, exporters=exporters, withheld=withheld, drain_timeout_s=0.0).run()
 
     for signal in exporters:
         account = accounts(run_folder)[signal]["console"]
