@@ -102,7 +102,7 @@ class Config:
     agent: Literal["process", "thread", "none"] = set_by(
         "OTEL_MLPERF_AGENT",
         "process",
-        "Where the agent runs; ``none``: journals stay unread until ``otel-mlperf recover``.",
+        "Where the agent runs; ``none``: journals wait for ``otel-mlperf doctor --recover``.",
         "process",
         "thread",
         "none",

@@ -1,4 +1,4 @@
-"""``otel-mlperf export``: export of a run to timeline viewers, OTLP/JSON, CSV or Parquet."""
+"""``otel-mlperf export``: export of a run to timeline viewers, OTLP, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -32,6 +32,16 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
             "--otlp-json", help="Write the spans that servers receive, as lines of OTLP/JSON."
         ),
     ] = False,
+    otlp: Annotated[
+        bool, typer.Option("--otlp", help="Send the sampled spans to an OTLP server.")
+    ] = False,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="OTLP endpoint to send to, e.g. http://localhost:4318; implies --otlp (default: "
+            "OTEL_EXPORTER_OTLP_ENDPOINT).",
+        ),
+    ] = None,
     csv: Annotated[
         bool, typer.Option("--csv", help="Write a folder with a CSV file for each table.")
     ] = False,
@@ -51,7 +61,11 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
-    """Write a run into a file: its steps, sections, kernels and readings on one timeline."""
+    """Write a run into a file, or send its spans to a server.
+
+    The file contains steps, sections, kernels and readings on one timeline, or the tables. Sending
+    spans repeatedly is harmless: they keep their ids.
+    """
     from pathlib import Path
 
     from otel_mlperf.analysis.steps.step_selection import select
@@ -60,10 +74,14 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     from otel_mlperf.store.run_folders import find_run
     from otel_mlperf.whole_file import new_file
 
-    if perfetto + chrome + otlp_json + csv + parquet > 1:
+    is_sent = otlp or endpoint is not None
+    if perfetto + chrome + otlp_json + is_sent + csv + parquet > 1:
         raise UsageError(
-            "exporting: give one of --perfetto, --chrome, --otlp-json, --csv and --parquet"
+            "exporting: give one of --perfetto, --chrome, --otlp-json, --otlp, --csv and --parquet"
         )
+    if is_sent:
+        _send(run, endpoint, is_limited=(steps, rank, out, force) != (None, None, None, False))
+        return
     if csv or parquet:
         if steps is not None:
             raise UsageError(f"--steps {steps}: tables are written whole; filter what is read")
@@ -76,6 +94,14 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     with new_file(path, is_replaced=force) as file:
         content = form.write(selected, file)
     say(f"{path}: {size(path.stat().st_size)}, {content}\n{form.reader}")
+
+
+def _send(run: str, endpoint: str | None, *, is_limited: bool) -> None:
+    from otel_mlperf.cli.send import send
+
+    if is_limited:
+        raise UsageError("--otlp sends all sampled spans: leave --steps, --rank and --out out")
+    send(run, endpoint)
 
 
 def _export_tables(

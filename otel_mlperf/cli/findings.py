@@ -14,9 +14,10 @@ def findings(
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the findings of a run, worst first, with their evidence and the possible saving.
+    """Show what is worth changing in a run, worst first.
 
-    A message reports if nothing was found, and which data could not be evaluated.
+    Each finding has its evidence, the possible saving and advice. A message reports if nothing was
+    found, and which data could not be evaluated.
     """
     from functools import partial
 

@@ -26,11 +26,11 @@ def report(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Write a page about a run: one HTML file that needs no server and no network.
+    """Write a page about a run: one HTML file.
 
-    It contains headline, findings, time breakdown, steps, memory and devices over time, calls of
-    sections, ranks, kernels, and the environment. With a second run it also shows what is slower or
-    faster.
+    The page needs no server and no network. It contains headline, findings, time breakdown, steps,
+    memory and devices over time, calls of sections, ranks, kernels, and the environment. With a
+    second run it also shows what is slower or faster.
     """
     from pathlib import Path
 

@@ -50,9 +50,10 @@ def runs(  # noqa: PLR0913, PLR0917 - one for each option
         bool, typer.Option("--mean", help="Add mean and standard deviation over these runs.")
     ] = False,
 ) -> None:
-    """List the runs, newest first; with requested columns, or the trend of a name.
+    """List the runs, newest first.
 
-    Step counts are training steps; for a run without training, those of its first phase.
+    With --columns it shows these figures, and with --trend how the runs of a name developed. Step
+    counts are training steps; for a run without training, those of its first phase.
     """
     from functools import partial
 

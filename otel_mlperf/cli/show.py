@@ -44,9 +44,9 @@ def show(
 ) -> None:
     """Show one step: its spans, or else its measured sections.
 
-    Without --step it is the slowest step with sampled spans. A profiled step includes its operators
-    and kernels. For a run without steps it shows the run itself with its sections. With --request,
-    or --phase request for the slowest, it shows a request.
+    Without --step it shows the slowest step with sampled spans. A profiled step includes its
+    operators and kernels. For a run without steps it shows the run itself with its sections. With
+    --request, or --phase request for the slowest, it shows a request.
     """
     from functools import partial
 

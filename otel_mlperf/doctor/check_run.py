@@ -77,7 +77,7 @@ def check_run(
                 "warn",
                 "accounting",
                 "no agent has counted yet",
-                f"otel-mlperf recover {run.short_id}",
+                f"otel-mlperf doctor {run.short_id} --recover",
             )
         )
     return checks
@@ -165,10 +165,10 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
         checks.append(Check("warn", "callbacks", found, _CALLBACK))
     if not reader.is_owned:
         found = f"{path.name} is of a process that has ended"
-        checks.append(Check("warn", what, found, f"otel-mlperf recover {short_id}"))
+        checks.append(Check("warn", what, found, f"otel-mlperf doctor {short_id} --recover"))
     # A live process without a reader loses its newest records when the ring is full.
     elif not reader.word(Word.BEAT):
-        checks.append(Check("FAIL", what, "nobody has read its journal", "otel-mlperf agent"))
+        checks.append(Check("FAIL", what, "nobody has read its journal", "otel-mlperf serve agent"))
     elif silent_s > _SILENT_S:
         found = f"its journal was read last {silent_s:.0f} s ago"
         checks.append(Check("FAIL", what, found, "see agent/*/agent.log in the run folder"))
@@ -198,5 +198,5 @@ def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -
     if sum(account.lost.values()):
         return Check("warn", what, sum_of, "see agent/*/agent.log in the run folder")
     if account.pending and outcome != RUNNING:
-        return Check("warn", what, sum_of, f"otel-mlperf recover {short_id}")
+        return Check("warn", what, sum_of, f"otel-mlperf doctor {short_id} --recover")
     return Check("ok", what, sum_of)

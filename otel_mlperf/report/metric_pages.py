@@ -35,12 +35,12 @@ _PAGE_WIDTH: Final = 100
 _HEAD: Final = """\
 # Metrics
 
-Every metric that the package makes, generated from `otel_mlperf/names/` by
-`otel-mlperf metrics --markdown > docs/metrics.md`. Names with a convention follow the OpenTelemetry
-semantic conventions 1.44; `ml.*`, `linux.*` and `otel_mlperf.*` are ours. Rank, run and host are
-attributes of the resource. Labels are attributes of the points; in Prometheus their dots are
-underscores, and a histogram has three series: `_bucket`, `_sum`, `_count` (one where it is native).
-What a machine cannot give is absent, never zero.
+Every metric that the package makes, generated from `otel_mlperf/names/` by `otel-mlperf reference
+metrics --markdown > docs/metrics.md`. Names with a convention follow the OpenTelemetry semantic
+conventions 1.44; `ml.*`, `linux.*` and `otel_mlperf.*` are ours. Rank, run and host are attributes
+of the resource. Labels are attributes of the points; in Prometheus their dots are underscores, and
+a histogram has three series: `_bucket`, `_sum`, `_count` (one where it is native). What a machine
+cannot give is absent, never zero.
 
 **Read by** says which source reads a metric, and from which level of `readings` on: `basic`, the
 default, `detailed` or `comprehensive`; *more at* a level are further series of it. Readings are

@@ -229,7 +229,7 @@ def _profiled(summary: Summary, width: int) -> list[Line]:
         told.append(f"{windows}{steps} · otel-mlperf kernels {summary.short_id}")
     elif summary.profiled_steps:
         steps = plural(summary.profiled_steps, "step")
-        told.append(f"{steps} of the above · otel-mlperf hot {summary.short_id}")
+        told.append(f"{steps} of the above · otel-mlperf summary {summary.short_id} --functions")
     for reason, count in summary.windows_left_out.items():
         told.append(f"{plural(count, 'window')} left out: {reason}")
     lines = [short(line, width - LABEL) for line in told]
@@ -315,7 +315,8 @@ def telemetry_lines(summary: Summary, width: int) -> list[Line]:
     stored: Line = [(place, "")]
     if facts.pending and summary.outcome != RUNNING:
         # While the run goes on, the agent delivers them; afterwards the user has to act.
-        remedy = f"{facts.pending:,} still to be sent: otel-mlperf recover {summary.short_id}"
+        command = f"otel-mlperf doctor {summary.short_id} --recover"
+        remedy = f"{facts.pending:,} still to be sent: {command}"
         notes = [remedy, *notes]
     taken = LABEL + sum(columns(part) + len(_BETWEEN) for part, _ in told)
     if not told or taken + columns(place) <= width:

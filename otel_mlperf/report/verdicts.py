@@ -47,7 +47,7 @@ def context_of(comparison: Comparison, baseline: str) -> list[str]:
     ]
     accept = baseline if baseline.endswith(".json") else "FILE.json"
     told.append(f"all of it: otel-mlperf compare {baseline} {after.short_id}")
-    told.append(f"if it is meant: otel-mlperf check {after.short_id} --write-baseline {accept}")
+    told.append(f"if it is meant: otel-mlperf compare {after.short_id} --write-baseline {accept}")
     return told
 
 
@@ -109,7 +109,7 @@ def github_annotations(verdicts: Sequence[Verdict], context: Sequence[str] = ())
             more = rest if verdict.level == "breach" else []
             rest = [] if more else rest
             said = "%0A".join(map(_escaped, (verdict.said, *more)))
-            title = f"otel-mlperf check {_property(verdict.name)}"
+            title = f"otel-mlperf compare {_property(verdict.name)}"
             shown += f"::{kinds[verdict.level]} title={title}::{said}\n"
     return shown
 

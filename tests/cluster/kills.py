@@ -46,7 +46,7 @@ def wait_for_load(one) -> None:
 
 
 def recovered(runs, endpoint: str) -> bool:
-    """Whether ``otel-mlperf recover`` has delivered all."""
+    """Whether ``otel-mlperf doctor --recover`` has delivered all."""
     recover = [sys.executable, "-m", "otel_mlperf", "recover", "latest", "--endpoint", endpoint]
     done = subprocess.run(recover, env=environment(runs), capture_output=True, check=False)
     return done.returncode == 0

@@ -87,7 +87,7 @@ def test_nothing_is_lost_while_the_server_is_away(tmp_path) -> None:
         }
         ended.settled()
         subprocess.run(
-            [sys.executable, "-m", "otel_mlperf", "recover", str(ended.folder)],
+            [sys.executable, "-m", "otel_mlperf", "doctor", "--recover", str(ended.folder)],
             env=os.environ | environment(ended.runs, **variables),
             check=True,
             capture_output=True,

@@ -178,7 +178,7 @@ def comparable(span):
 
 
 def replayed(folder):
-    """What ``otel-mlperf send`` would send."""
+    """What ``otel-mlperf export --otlp`` would send."""
     found = read_run(folder)
     spans = [span for _, body in requests(found, Store(found.path)) for span in plain_spans(body)]
     return json.loads(json.dumps(spans))

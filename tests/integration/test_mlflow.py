@@ -166,7 +166,7 @@ def test_what_the_server_did_not_take_is_delivered_by_hand(tmp_path, chosen):
 
 
 def recovered(folder, **variables):
-    command = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
+    command = [sys.executable, "-m", "otel_mlperf", "doctor", "--recover", "latest"]
     return warm_python.run(
         command, env=environment(folder, **variables), capture_output=True, text=True,
         timeout=LIMIT_S, check=False,

@@ -166,7 +166,7 @@ def test_a_killed_program_is_recovered(portable) -> None:
     ended = portable.loop("--steps", "20", "--end", "kill", OTEL_MLPERF_AGENT="none")
     assert (ended.code, len(portable.journals())) == (-signal.SIGKILL, 1)
 
-    portable.command("recover", "latest")
+    portable.command("doctor", "--recover", "latest")
 
     is_whole(ended, ended.counted[0] + 3)  # run, step and forward were open
     assert (portable.summary()["outcome"], portable.journals()) == ("killed", [])

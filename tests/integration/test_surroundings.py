@@ -89,7 +89,7 @@ def test_an_agent_that_may_not_map_enough_is_not_started(tmp_path):
     _, said = ended.errors.splitlines()  # the first line says that it records
     assert "cannot be started at all" in said
     assert "350 are needed: raise RLIMIT_AS" in ended.errors
-    command = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
+    command = [sys.executable, "-m", "otel_mlperf", "doctor", "--recover", "latest"]
     subprocess.run(command, env=environment(ended.runs), check=True, capture_output=True)
     assert ended.settled().accounts()["spans"]["store"]["created"] == 10
 

@@ -157,7 +157,7 @@ def on_device(servers, tmp_path_factory):
     (trace,) = (ended.folder / "profiles").glob("*.pt.trace.json")
     trace.write_text(json.dumps(with_kernels(json.loads(trace.read_text()))))
     recovered = warm_python.run(
-        [sys.executable, "-m", "otel_mlperf", "recover", ended.folder],
+        [sys.executable, "-m", "otel_mlperf", "doctor", "--recover", ended.folder],
         env=environment(
             runs,
             OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint,

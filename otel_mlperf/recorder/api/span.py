@@ -283,9 +283,9 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
             measured for aggregated sections.
         profile: ``"calls"``, ``"lines"`` or ``"memory"``: the first few calls are profiled, by
             cProfile, line_profiler (the extra ``lines``; functions only), memray or tracemalloc;
-            ``otel-mlperf hot`` shows functions and lines. The setting ``profiled_calls`` is the
-            number of calls. A section that cannot be profiled is recorded without, with one
-            warning.
+            ``otel-mlperf summary --functions`` shows functions and lines. The setting
+            ``profiled_calls`` is the number of calls. A section that cannot be profiled is
+            recorded without, with one warning.
         **attributes: recorded with the span.
     """
     if _is_compiling is not None and _is_compiling():

@@ -45,7 +45,7 @@ def test_spans_arrive_with_all_that_they_had(tmp_path, server, capsys):
     send(str(path), server.url)
 
     assert capsys.readouterr().out == (
-        f"3 of 3 kept spans of digits-3f2a sent to {server.url}/v1/traces\n"
+        f"3 of 3 sampled spans of digits-3f2a sent to {server.url}/v1/traces\n"
     )
     spans = {
         (span["resource"]["ml.distributed.rank"], span["name"]): span for span in server.spans()

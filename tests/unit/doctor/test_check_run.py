@@ -47,7 +47,10 @@ META = {
         (
             RunAccount(created=10, delivered=7, pending=3),
             "finished",
-            Check("warn", "x", "10 created = 7 delivered + 3 pending", "otel-mlperf recover 3f2a"),
+            Check(
+                "warn", "x", "10 created = 7 delivered + 3 pending",
+                "otel-mlperf doctor 3f2a --recover",
+            ),
         ),
         (
             RunAccount(created=10, delivered=7, lost={"ring_full": 3, "rejected": 0}),
@@ -168,7 +171,7 @@ def test_a_journal_of_a_dead_process_is_to_be_recovered(tmp_path):
         ),
         Check(
             "warn", "agent, rank 2", "2-4242-0.journal is of a process that has ended",
-            "otel-mlperf recover 3f2a",
+            "otel-mlperf doctor 3f2a --recover",
         ),
     ]  # fmt: skip
 

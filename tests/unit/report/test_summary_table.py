@@ -76,7 +76,7 @@ slowest   step 17 on rank 1, 4.10 s (not kept): all_reduce 4.0
 figures   incomplete: 1,000 spans lost, the journal was full
           larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans
 telemetry 1,000 lost · <0.1 % overhead · stored in otel-runs/llama-77aa
-          9,000 still to be sent: otel-mlperf recover 77aa
+          9,000 still to be sent: otel-mlperf doctor 77aa --recover
 next      otel-mlperf doctor 77aa
 """
     )

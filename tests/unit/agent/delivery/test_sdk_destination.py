@@ -143,7 +143,7 @@ def test_console_goes_to_a_file(program, agent_of, run_folder):
 def test_console_is_stdout_only_where_somebody_reads_it(
     program, agent_of, run_folder, install, capsys, prints
 ):
-    """As with ``otel-mlperf agent``, which runs in the foreground."""
+    """As with ``otel-mlperf serve agent``, which runs in the foreground."""
     install("strange_exporter", STRANGE, SPANS, printing="Printing")
     program.stop(50)
     agent_of(program, exporters={"spans": ["printing"]}, prints=prints).run()

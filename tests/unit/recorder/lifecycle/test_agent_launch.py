@@ -416,7 +416,7 @@ def test_neither_process_nor_thread(start, monkeypatch, said):
         pass
 
     assert [row.name for row in recording.sections()] == ["work"]
-    assert any("otel-mlperf recover" in text for text in said())
+    assert any("otel-mlperf doctor --recover" in text for text in said())
 
 
 @pytest.mark.sampled(1)

@@ -200,7 +200,7 @@ def test_disk_that_refuses(start, said):
     assert recording.journal.path.startswith(journal_folder("refused", str(recording.run.path)))
     (sentence,) = said()
     assert sentence.startswith("writing the run folder: ")
-    assert "stays in shared memory until an agent, or 'otel-mlperf recover', can" in sentence
+    assert "stays in shared memory until an agent, or 'otel-mlperf doctor --recover'," in sentence
 
 
 @pytest.mark.fault("F58")
