@@ -164,7 +164,7 @@ def _straggler(
     words = {"rank": rank, "section": section, "value": times}
     said = row.summary.format(**words)
     if not usual:
-        said = f"rank {rank} likely holds up the others: {section} is on no other one"
+        said = f"rank {rank} likely delays the other ranks: only it has {section}"
     return Finding(
         id=row.id,
         severity=row.severity,

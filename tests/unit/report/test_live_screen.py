@@ -98,7 +98,7 @@ def test_why_a_gpu_is_held_back_has_a_line_where_there_is_no_room():
 
 def test_warnings_that_hold_are_shown():
     """What the run itself warns of, before the last line."""
-    warning = "rank 1: 93% of the memory that the job may use is in use"
+    warning = "rank 1: the job uses 93% of its memory limit"
 
     assert shown(warnings=[warning])[-2] == f"! {warning}"
 
