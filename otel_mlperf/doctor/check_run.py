@@ -148,7 +148,7 @@ def check_journals(
                 Check("warn", "agent", "the run did not end, and has no journal on this node",
                       "look on the node where it runs; if it is gone, its end was not seen")
             ]  # fmt: skip
-        return [Check("ok", "agent", "nothing left to read: it has ended")]
+        return [Check("ok", "agent", "the run has ended; all its data is stored")]
     return checks
 
 

@@ -10,7 +10,6 @@ from otel_mlperf.quantities import (
     column_unit,
     duration,
     figures,
-    percent,
     plural,
     rate,
     signed,
@@ -353,16 +352,15 @@ def _left_out_lines(before: RunMeasures, after: RunMeasures, width: int) -> list
         f"{reason} {before.left_out.get(reason, 0):,} and {after.left_out.get(reason, 0):,}"
         for reason in dict.fromkeys((*before.left_out, *after.left_out))
     ]
-    return _labelled("left out", told, width)
+    return _labelled("excluded", told, width)
 
 
 def _certainty_lines(comparison: Comparison, width: int) -> list[Line]:
     if not (comparison.times or comparison.calls):
         return []
-    share = percent(1 - comparison.confidence)
-    told = f"all intervals hold at once but in {share} of equal pairs".replace("<1 %", "under 1 %")
+    told = f"all intervals hold together with {comparison.confidence * 100:.1f} % confidence"
     if any(time.word == "unclear" for time in (*comparison.times, *comparison.calls)):
-        told += f"; unclear: more {'steps' if comparison.times else 'calls'} would tell"
+        told += f"; unclear: more {'steps' if comparison.times else 'calls'} are needed"
     return [[(line, "dim") for _, line in [("", short(f"{'certainty':<{LABEL}}{told}", width))]]]
 
 

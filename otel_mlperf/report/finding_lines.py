@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.findings.finding_table import row_of
-from otel_mlperf.quantities import duration, figures, percent, plural
+from otel_mlperf.quantities import duration, figures, percent, plural, size
 from otel_mlperf.terminal_lines import (
     LABEL,
     WIDTH,
@@ -83,13 +83,23 @@ def _whole(finding: Finding, width: int, ranks: int) -> list[Line]:
     lines: list[Line] = [[(left(finding.severity, LABEL), style), (said, style)]]
     lines += labelled_lines("", more, style)
     lines += labelled_lines("", broken(finding.action, room))
-    told = [f"{name} {figures(value)}" for name, value in sorted(finding.evidence.items())]
+    numbers = [_evidence(*item) for item in sorted(finding.evidence.items())]
     lines += [
-        [(" " * LABEL + part, "dim")] for part in broken(" · ".join([finding.id, *told]), room)
+        [(" " * LABEL + part, "dim")] for part in broken(" · ".join([finding.id, *numbers]), room)
     ]
     if finding.command:
         lines.append([(" " * LABEL + f"→ {finding.command}", "bold")])
     return lines
+
+
+def _evidence(name: str, value: float) -> str:
+    """Format a number of the evidence in the unit that its name ends with: ``over 7.79 s``."""
+    words = name.replace("_", " ")
+    if name.endswith("_ns"):
+        return f"{words.removesuffix(' ns')} {duration(value)}"
+    if name.endswith("_bytes"):
+        return f"{words.removesuffix(' bytes')} {size(value, 1024)}"
+    return f"{words} {figures(value)}"
 
 
 def finding_text(finding: Finding, *, ranks: int = 1) -> str:

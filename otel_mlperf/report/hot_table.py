@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 TOP: Final = 10
 _NONE: Final = (
-    "no call of a section was profiled: span(name, profile='calls') asks for it, 'lines' for the "
-    "lines of a function, 'memory' for what is allocated; a profiler window with_stack=True has "
-    "functions, too; memory_growth() tells what has grown"
+    "no call of a section was profiled: span(name, profile='calls') records functions, 'lines' "
+    "lines of a function, 'memory' allocations; profiler windows with_stack=True contain "
+    "functions, too; memory_growth() lists what has grown"
 )
 _COLUMN: Final = 9
 _NAME_PART: Final = 0.5

@@ -287,11 +287,11 @@ def _foot(live: Live, width: int) -> Line:
     words = []
     ages = [rank.last_step_ns for rank in live.ranks if rank.last_step_ns is not None]
     if live.outcome != RUNNING:
-        words.append(f"it has ended ({live.outcome}): this is how it was last")
+        words.append(f"the run has ended ({live.outcome}); last known state")
     elif ages:
         words.append(f"last step {duration(min(ages))} ago")
     if live.outcome == RUNNING and not live.is_seen:
-        words.append("not on this node: as far as the run folder says")
+        words.append("not on this node: state from the run folder")
     memory = [now.memory_bytes for now in live.ranks if now.memory_bytes is not None]
     cpus = [now.cpus for now in live.ranks if now.cpus is not None]
     if cpus:

@@ -24,7 +24,7 @@ _DAY_S: Final = 86_400
 _LONGEST_NAME: Final = 30
 _TIMES: Final = ("mean", "p50", "p95", "p99", "max")
 _HEADS: Final = (
-    *("steps", "calls", "there", "failed", "a second", "cpus", "memory", *_TIMES),
+    *("steps", "calls", "running", "failed", "a second", "cpus", "memory", *_TIMES),
     *("wait", "within", "samples/s", "tokens/s"),
 )
 """Headings in their order; columns without any value are left out."""
@@ -120,7 +120,7 @@ def _of_calls(period: Period, title: str) -> Cells:
 
 def _of_processes(period: Period) -> Cells:
     used = period.process
-    cells = {"there": percent(period.lived_ns / (period.end_ns - period.start_ns))}
+    cells = {"running": percent(period.lived_ns / (period.end_ns - period.start_ns))}
     cells |= {} if used.cpus is None else {"cpus": f"{used.cpus:.2f}"}
     peak = used.memory_peak_bytes
     return cells | ({} if peak is None else {"memory": size(peak, 1024)})

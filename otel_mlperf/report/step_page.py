@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
 
 _SECTION: Final = 34
-_NOT_KEPT: Final = "measured, not kept (first, every Nth, slow ones are)"
+_NOT_KEPT: Final = "measured, not sampled (the first, every Nth and slow steps are)"
 _UNSAID: Final = "as profiled"
 """Replaces the phase if only the profiler reported the step."""
 _RANKS: Final = 16
@@ -44,11 +44,11 @@ def render_step(
     ]
     if step.chosen:
         others = ", ".join(map(str, step.kept))
-        line = f"the slowest step that was kept; --step N shows another: {others}"
+        line = f"the slowest sampled step; --step N shows another: {others}"
         lines.append([(short(line, width), "dim")])
     if not step.is_kept:
         near = ", ".join(map(str, step.nearby)) or "none"
-        lines.append([(f"{_NOT_KEPT}; kept nearby: {near}", "yellow")])
+        lines.append([(f"{_NOT_KEPT}; sampled nearby: {near}", "yellow")])
     told = _told(step.ranks)
     for rank in told:
         lines += folded(_heading(rank, step.is_kept), width)
@@ -100,7 +100,7 @@ def render_request(
     line: Line = [(f"request {request.name}{id}", "bold"), (where, "")]
     lines = folded([*line, (" · failed", "red")] if request.is_error else line, width)
     lines.append([(f"trace {request.trace_id}", "dim")])
-    which = "the slowest with spans" if request.chosen else f"kept: {request.kept}"
+    which = "the slowest with spans" if request.chosen else f"sampled: {request.kept}"
     told = f"{which}; --request 1 to {request.kept_requests:,} shows another by its start"
     lines.append([(short(told, width), "dim")])
     facts = f"number {request.number:,} · {duration(request.duration_ns)}"
@@ -123,7 +123,7 @@ def _heading(rank: RankStep, others_kept: bool) -> Line:
     facts += [f"{rank.tokens:,} tokens"] if rank.tokens is not None else []
     facts += step_gpu_words(rank.gpu)
     if rank.kept or others_kept:
-        facts.append(f"kept: {rank.kept}" if rank.kept else "measured, not kept")
+        facts.append(f"sampled: {rank.kept}" if rank.kept else "measured, not sampled")
     line: Line = [(f"rank {rank.rank}", "bold"), *((f" · {fact}", "") for fact in facts)]
     return [*line, (" · failed", "red")] if rank.is_error else line
 

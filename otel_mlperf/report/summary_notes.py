@@ -208,15 +208,15 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
     if slow is None:
         return []
     rank = f" on rank {slow.rank}" if summary.ranks > 1 else ""
-    what = f"{slow.section} {parts(slow.duration_ns, slow.section_ns)}"
+    what = f"{slow.section} {duration(slow.section_ns)}"
     if slow.collection_ns >= _LEAST_OUTSIDE * slow.duration_ns > 0:
         if slow.section != COLLECTION:
-            what += f", {COLLECTION} {parts(slow.duration_ns, slow.collection_ns)}"
+            what += f", {COLLECTION} {duration(slow.collection_ns)}"
         what += f" in {slow.collection_in}" if slow.collection_in else ""
-    mark = " (profiled)" if slow.profiled else "" if slow.kept else " (not kept)"
+    mark = ", profiled" if slow.profiled else "" if slow.kept else ", not sampled"
     if mark and not slow.profiled and slow.kept_number is not None:
-        mark = f" (not kept; step {slow.kept_number} was)"
-    line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}{mark}: {what}"
+        mark = f", not sampled (sampled: step {slow.kept_number})"
+    line = f"step {slow.number}{rank}: {duration(slow.duration_ns)}{mark} · {what}"
     return [labelled("slowest", short(line, width - LABEL))]
 
 
@@ -315,9 +315,8 @@ def telemetry_lines(summary: Summary, width: int) -> list[Line]:
     stored: Line = [(place, "")]
     if facts.pending and summary.outcome != RUNNING:
         # While the run goes on, the agent delivers them; afterwards the user has to act.
-        command = f"otel-mlperf doctor {summary.short_id} --recover"
-        remedy = f"{facts.pending:,} still to be sent: {command}"
-        notes = [remedy, *notes]
+        id, pending = summary.short_id, facts.pending
+        notes = [f"{pending:,} still to be sent: otel-mlperf doctor {id} --recover", *notes]
     taken = LABEL + sum(columns(part) + len(_BETWEEN) for part, _ in told)
     if not told or taken + columns(place) <= width:
         lines = [_joined("telemetry", told + stored)]

@@ -155,7 +155,8 @@ def test_empty_variables_count_as_unset():
 @pytest.mark.fault("F60", "S15")
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("- a\n- b\n", "found a list"), ("a: [1\n", "while parsing"), ("rows: x\n", "c.yaml: rows"),
+    [("- a\n- b\n", "found a list"), ("a: [1\n", "while parsing"),
+     ("journal_rows: x\n", "c.yaml: journal_rows"),
      (b"\xff\xfe\x00", "c.yaml"), ("rows: !!python/object/apply:os.getpid []", "constructor")],
 )  # fmt: skip
 def test_wrong_files(tmp_path, content, message):

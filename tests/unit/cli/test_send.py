@@ -153,7 +153,7 @@ def test_spans_that_are_refused_are_not_counted_as_sent(tmp_path, server, capsys
     with pytest.raises(Unreachable, match="it refused 2 spans"):
         send(str(path), server.url)
 
-    assert capsys.readouterr().out.startswith("1 of 3 kept spans")
+    assert capsys.readouterr().out.startswith("1 of 3 sampled spans")
 
 
 @pytest.mark.slow

@@ -216,7 +216,7 @@ def test_reasons_and_limits_of_traces_are_those_of_the_policy():
 def test_settings_that_limit_traces_are_settings():
     """Whatever the page calls by a name of that kind is a field of ``Config``."""
     known = {field.name for field in fields(Config)}
-    named = set(re.findall(r"`(\w+_(?:steps|every|ratio|trace|rank|bytes))`", page("traces.md")))
+    named = set(re.findall(r"`(\w+_(?:first|every|ratio|trace|rank|bytes))`", page("traces.md")))
 
     assert len(named) >= 7
     assert named <= known

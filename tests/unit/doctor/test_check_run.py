@@ -89,7 +89,7 @@ def test_a_finished_run_has_nothing_left_to_read(tmp_path):
     accounts = {"spans": {"store": RunAccount(created=1, delivered=1)}}
 
     assert check_run(run, Store(run.path), accounts, str(tmp_path)) == [
-        Check("ok", "agent", "nothing left to read: it has ended"),
+        Check("ok", "agent", "the run has ended; all its data is stored"),
         Check("ok", "spans → store", "1 created = 1 delivered"),
     ]
 

@@ -108,14 +108,14 @@ def test_all_findings_have_their_numbers_and_a_command():
         severity="warning",
         summary="rank 1 holds up",
         action="Do.",
-        evidence={"share": 0.25},
+        evidence={"share": 0.25, "over_ns": 7.79e9, "before_bytes": 3 * 2**30},
         command="otel-mlperf show 3f2a --step 7",
     )
 
     assert render_findings(of_run(shown)) == (
         "warning   rank 1 holds up\n"
         "          Do.\n"
-        "          straggler · share 0.25\n"
+        "          straggler · before 3.00 GiB · over 7.79 s · share 0.25\n"
         "          → otel-mlperf show 3f2a --step 7\n"
     )
 

@@ -33,7 +33,7 @@ outside   720 ms (24 %): load_data 250, validate 220 ×2, set-up 150,
           checkpoint 80 ×2, untracked 20
 goodput   53 % of 3.05 s: train 53 %, data wait 24 %, set-up 13 %,
           validation 7 %, checkpoint 3 %, other <1 %
-slowest   step 23, 128 ms: data wait 95
+slowest   step 23: 128 ms · data wait 95.0 ms
 result    accuracy 0.9833
 telemetry 0 lost · 0.3 % overhead · stored in otel-runs/digits-3f2a
 next      otel-mlperf show 3f2a --step 23
@@ -72,7 +72,7 @@ llama · 77aa · finished · 2 of 4 ranks, 2 nodes · 10.0 s
 ranks     rank 1: all_reduce +132 ms
 outside   4.03 s (40 %): untracked 4.0
 goodput   59 % of 10.0 s: train 59 %, other 40 %, data wait <1 %
-slowest   step 17 on rank 1, 4.10 s (not kept): all_reduce 4.0
+slowest   step 17 on rank 1: 4.10 s, not sampled · all_reduce 4.00 s
 figures   incomplete: 1,000 spans lost, the journal was full
           larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans
 telemetry 1,000 lost · <0.1 % overhead · stored in otel-runs/llama-77aa
