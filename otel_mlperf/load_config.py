@@ -60,8 +60,8 @@ def load_config(
     from_file = _read_file(path) if is_argument else _read_named_file(path)
     given.update(overrides or {})
     _reject_unknown(given, "start()")
-    said = from_file | _from_environ(environ, from_file) | given
-    return Config(**(_of_level(said.get("level", "")) | said))
+    settings = from_file | _from_environ(environ, from_file) | given
+    return Config(**(_of_level(settings.get("level", "")) | settings))
 
 
 def _of_level(level: Any) -> dict[str, Any]:

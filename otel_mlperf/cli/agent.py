@@ -17,7 +17,7 @@ def serve_runs(run: str | None, *, once: bool) -> None:
     from otel_mlperf.agent.lifecycle.agent_process import serve
     from otel_mlperf.agent.lifecycle.run_recovery import folders_to_read
     from otel_mlperf.agent.model.agent_options import read_options
-    from otel_mlperf.cli.output import say
+    from otel_mlperf.cli.output import echo
     from otel_mlperf.journal.folder_lock import is_served
     from otel_mlperf.store.run_folders import find_run
 
@@ -28,7 +28,7 @@ def serve_runs(run: str | None, *, once: bool) -> None:
         threads = {folder: serving for folder, serving in threads.items() if serving.is_alive()}
         for folder in folders_to_read(None if run is None else find_run(run)):
             if folder not in threads and not is_served(folder):
-                say(f"serving {folder.name}")
+                echo(f"serving {folder.name}")
                 thread = threading.Thread(target=serve, args=(folder, options), daemon=True)
                 threads[folder] = thread
                 thread.start()

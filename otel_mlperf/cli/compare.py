@@ -113,7 +113,7 @@ def _show_differences(runs: list[str], windows: tuple[int, int] | None, *, as_js
         print_answer(one, partial(render_comparison, one), as_json=as_json)
         return
     if len(runs) < 2:
-        raise UsageError("comparing runs: name two of them, or more; otel-mlperf runs lists them")
+        raise UsageError("comparing runs: name two or more; otel-mlperf runs lists them")
     first, *others = map(read_measures, runs)
     comparisons = [compare_runs(first, other) for other in others]
     if len(comparisons) == 1:
@@ -130,7 +130,7 @@ def _measure_windows(runs: list[str], windows: tuple[int, int]) -> tuple[RunMeas
     from otel_mlperf.store.run_folders import find_run
 
     if len(runs) > 1:
-        raise UsageError("--windows: they are of a single run; name one")
+        raise UsageError("--windows: name a single run")
     run = find_run(runs[0])
     first, second = (measure_window(run, window) for window in windows)
     return first, second

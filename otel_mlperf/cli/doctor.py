@@ -47,7 +47,7 @@ def doctor(
         from otel_mlperf.cli.recovery import recover
 
         if as_json:
-            raise UsageError("--recover has no answer in JSON: leave --json out")
+            raise UsageError("--recover has no answer in JSON: omit --json")
         recover(run, endpoint)
         return
     if endpoint is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
-from otel_mlperf.cli.output import say
+from otel_mlperf.cli.output import echo
 from otel_mlperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
         return
     if csv or parquet:
         if steps is not None:
-            raise UsageError(f"--steps {steps}: tables are written whole; filter what is read")
+            raise UsageError(f"--steps {steps}: tables are exported completely; omit --steps")
         _export_tables(find_run(run), "csv" if csv else "parquet", rank, out, force)
         return
     form = CHROME if chrome else OTLP_JSON if otlp_json else PERFETTO
@@ -93,14 +93,14 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     path = Path(out or f"{selected.run.path.resolve().name}{form.ending}")
     with new_file(path, is_replaced=force) as file:
         content = form.write(selected, file)
-    say(f"{path}: {size(path.stat().st_size)}, {content}\n{form.reader}")
+    echo(f"{path}: {size(path.stat().st_size)}, {content}\n{form.reader}")
 
 
 def _send(run: str, endpoint: str | None, *, is_limited: bool) -> None:
     from otel_mlperf.cli.send import send
 
     if is_limited:
-        raise UsageError("--otlp sends all sampled spans: leave --steps, --rank and --out out")
+        raise UsageError("--otlp sends all sampled spans: omit --steps, --rank, --out and --force")
     send(run, endpoint)
 
 
@@ -116,4 +116,4 @@ def _export_tables(
     folder = Path(out or f"{run.path.resolve().name}-{form}")
     written = write_tables(select(run, rank=rank).store, folder, form, is_replaced=force)
     rows = ", ".join(f"{table} {count:,}" for table, count in written.items())
-    say(f"{folder}: {plural(len(written), 'table')}\nrows: {rows}")
+    echo(f"{folder}: {plural(len(written), 'table')}\nrows: {rows}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
-from otel_mlperf.cli.output import say
+from otel_mlperf.cli.output import echo
 from otel_mlperf.errors import NotRunning, UsageError
 from otel_mlperf.journal.window import FOLDER
 from otel_mlperf.journal.window_control import MOST_STEPS
@@ -99,13 +99,13 @@ def _profile_steps(
     if stop:
         asked = []
         for each in stop_ranks(journals):
-            say(f"rank {each.rank}: {each.words}")
+            echo(f"rank {each.rank}: {each.words}")
             asked += [each.asked] if each.asked else []
     else:
         asked = ask_ranks(journals, steps)
         for window in asked:
             print(f"rank {window.rank}: asked for {plural(steps, 'step')} after the next one")
-        say(f"traces go to {chosen.path / FOLDER}")
+        echo(f"traces go to {chosen.path / FOLDER}")
     if wait if wait is not None else sys.stdout.isatty():
         _wait(chosen, asked)
 
@@ -116,7 +116,7 @@ def _wait(run: RunFolder, asked: list[AskedRank]) -> None:
     try:
         for window in asked:
             trace = wait_for_trace(run, window)
-            say(f"rank {window.rank}: {trace}")
+            echo(f"rank {window.rank}: {trace}")
             if isinstance(trace, Path):
                 traces[window.rank] = trace
     except KeyboardInterrupt:

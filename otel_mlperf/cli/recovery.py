@@ -6,7 +6,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from otel_mlperf.cli.output import say
+from otel_mlperf.cli.output import echo
 from otel_mlperf.config import ENDPOINT
 from otel_mlperf.errors import JournalError, Unreachable
 
@@ -34,9 +34,9 @@ def recover(run: str | None, endpoint: str | None) -> None:
     environ = with_endpoint(os.environ, endpoint)
     meant = None if run is None else find_run(run)
     journals = recover_journals(environ, folders_to_read(meant))
-    say(f"{plural(journals.read, 'journal')} read to the end")
+    echo(f"{plural(journals.read, 'journal')} read to the end")
     if journals.in_use:
-        say(f"{plural(journals.in_use, 'journal')} left alone: the program still runs; "
+        echo(f"{plural(journals.in_use, 'journal')} left alone: the program still runs; "
                    "'otel-mlperf serve agent' reads along")  # fmt: skip
     if journals.failed:
         raise JournalError(
@@ -47,13 +47,13 @@ def recover(run: str | None, endpoint: str | None) -> None:
         return
     rest = deliver_rest(meant, environ)
     if rest.windows:
-        say(f"{plural(rest.windows, 'profiler window')} converted")
-    say(
+        echo(f"{plural(rest.windows, 'profiler window')} converted")
+    echo(
         f"{plural(rest.delivered, 'request')} delivered, "
         f"{rest.waiting + rest.withheld:,} still waiting"
     )
     if rest.withheld:
-        say(_hint(meant, environ, plural(rest.withheld, "request")))
+        echo(_hint(meant, environ, plural(rest.withheld, "request")))
     if rest.waiting:
         what = plural(rest.waiting, "request")
         raise Unreachable(

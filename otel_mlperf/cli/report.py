@@ -35,7 +35,7 @@ def report(
     from pathlib import Path
 
     from otel_mlperf.analysis.page.run_page import read_page
-    from otel_mlperf.cli.output import say
+    from otel_mlperf.cli.output import echo
     from otel_mlperf.quantities import size
     from otel_mlperf.report.page.page_file import render_page
     from otel_mlperf.store.run_folders import LATEST, find_run
@@ -45,4 +45,4 @@ def report(
     path = Path(out or f"{found[-1].path.resolve().name}.html")
     with new_file(path, is_replaced=force) as file:
         file.write(render_page(read_page(found)).encode())
-    say(f"{path}: {size(path.stat().st_size)}\nopen it in any browser")
+    echo(f"{path}: {size(path.stat().st_size)}\nopen it in any browser")

@@ -44,7 +44,7 @@ def check_run(run: str, baseline: str | None, options: CheckOptions, *, as_json:
 
     from otel_mlperf.analysis.comparison.bounds import parse_bound
     from otel_mlperf.analysis.comparison.run_measures import read_measures
-    from otel_mlperf.cli.output import print_answer, say, to_json, warn
+    from otel_mlperf.cli.output import echo, print_answer, to_json, warn
     from otel_mlperf.errors import UsageError
     from otel_mlperf.report.comparison_table import counted
     from otel_mlperf.report.verdicts import github_annotations, junit_xml, render_verdicts
@@ -59,7 +59,7 @@ def check_run(run: str, baseline: str | None, options: CheckOptions, *, as_json:
     if write_baseline is not None:
         write_baseline.parent.mkdir(parents=True, exist_ok=True)
         _write(write_baseline, to_json(measures) + "\n")
-        report = warn if as_json else say
+        report = warn if as_json else echo
         report(f"wrote {write_baseline}: {counted(measures)} of run {measures.short_id}")
     answer = _judge(measures, bounds, baseline, options.tolerance)
     verdicts, context = answer.verdicts, answer.context

@@ -106,7 +106,7 @@ def _print_columns(
     from otel_mlperf.report.run_columns_table import render_columns
 
     if trend is not None and sort is not None:
-        raise UsageError("--trend is in the order of time: leave --sort out")
+        raise UsageError("--trend is sorted by time: omit --sort")
     wanted = [part.strip() for part in columns.split(",")] if columns else []
     wanted = list(dict.fromkeys([*wanted, *([sort] if sort else [])]))
     read = read_trend if trend is not None else read_columns

@@ -7,7 +7,7 @@ import shlex
 import sys
 from contextlib import closing
 
-from otel_mlperf.cli.output import say, warn
+from otel_mlperf.cli.output import echo, warn
 from otel_mlperf.config import ENDPOINT
 from otel_mlperf.errors import Unreachable
 
@@ -37,6 +37,6 @@ def send(run: str, endpoint: str | None) -> None:
                 print(f"\r{sent:,} of {wanted:,} spans", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
-    say(f"{sent:,} of {wanted:,} sampled spans of {chosen.path.name} sent to {settings.endpoint}")
+    echo(f"{sent:,} of {wanted:,} sampled spans of {chosen.path.name} sent to {settings.endpoint}")
     if refused:
         raise Unreachable(f"sending to {settings.endpoint}: it refused {refused:,} spans")

@@ -48,8 +48,8 @@ _ARRIVES_WITHIN_S: Final = 15.0
 _LOOK_EVERY_S: Final = 0.25
 _ANSWER_S: Final = 3.0
 _TRACES_ALONE: Final = (
-    "does it take traces alone, as Jaeger does? Then OTEL_METRICS_EXPORTER=none; "
-    "else check the path of the endpoint"
+    "if the server accepts only traces, like Jaeger: OTEL_METRICS_EXPORTER=none; "
+    "otherwise check the path of the endpoint"
 )
 _OPENER = build_opener(ProxyHandler({}))
 
@@ -131,7 +131,7 @@ def check_otlp(settings: SignalSettings) -> Check:
     client.close()
     what = f"otlp {settings.signal}"
     if answer.outcome is Outcome.DELIVERED:
-        return Check("ok", what, f"{settings.endpoint} takes it")
+        return Check("ok", what, f"{settings.endpoint} accepts it")
     found, _, advice = answer.reason.partition(": check ")
     is_unknown = settings.signal == "metrics" and found.endswith(
         ("answered 404", ": UNIMPLEMENTED")
@@ -185,7 +185,7 @@ def _round_trip(
         arrived()
     except (OSError, ValueError, KeyError):
         variable = JAEGER_VARIABLE if what == "jaeger" else PROMETHEUS_VARIABLE
-        return Check("ok", what, f"none at {url}: {variable} says where to look")
+        return Check("ok", what, f"none at {url}: set {variable} to its URL")
     client = open_client(settings)
     answer = client.post(body)
     client.close()

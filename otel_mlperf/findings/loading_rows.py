@@ -129,7 +129,7 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         name="SlowCollate",
         severity="warning",
         threshold=0.5,
-        matters=0.1,
+        min_step_share=0.1,
         summary=(
             "collate_fn takes {value:.0%} of the time of a batch of {dataset}, and the steps wait "
             "for it"
@@ -146,7 +146,7 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         name="SlowStorage",
         severity="warning",
         threshold=0.5,
-        matters=0.1,
+        min_step_share=0.1,
         summary=(
             "loading samples of {dataset} spends {value:.0%} of its time waiting without using a "
             "CPU, likely for files or the network, and the steps wait for it"

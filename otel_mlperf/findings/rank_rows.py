@@ -13,7 +13,7 @@ RANK_ROWS: Final[tuple[FindingRow, ...]] = (
         name="SlowRank",
         severity="warning",
         threshold=1.2,
-        matters=0.05,
+        min_step_share=0.05,
         summary=(
             "rank {rank} likely delays the other ranks: its {section} takes {value:.1f} × as long "
             "as theirs"

@@ -27,7 +27,7 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         name="UnevenSection",
         severity="info",
         threshold=3.0,
-        matters=0.1,
+        min_step_share=0.1,
         summary=(
             "{section} is uneven: in one step of twenty it takes {value:.1f} × its median or more"
         ),

@@ -38,18 +38,18 @@ def _lines(
 ) -> list[Line]:
     if not calls:
         return []
-    told, labels = calls[:most], _labels(calls[:most])
-    has_bound = any(one.bound_s is not None for one in told)
+    listed, labels = calls[:most], _labels(calls[:most])
+    has_bound = any(one.bound_s is not None for one in listed)
     taken = 2 + _CALLS + _COLUMN * len(shown) + _WITHIN * has_bound
     name = max(_NAME, min(width - taken, max(map(columns, [title, *labels]))))
     head = f"  {left(title, name)}{'calls':>{_CALLS}}"
     head += "".join(f"{column:>{_COLUMN}}" for column in shown)
     lines: list[Line] = [[(head + f"{'within':>{_WITHIN}}" * has_bound, "dim")]]
-    for one, label in zip(told, labels, strict=True):
+    for one, label in zip(listed, labels, strict=True):
         cells = "".join(f"{_written(one, column):>{_COLUMN}}" for column in shown)
         line = f"  {left(label, name)}{one.count:>{_CALLS},}{cells}"
         lines.append([(line, ""), (f"{exact_share(one):>{_WITHIN}}" * has_bound, "")])
-    return [*lines, *_notes(calls, told)]
+    return [*lines, *_notes(calls, listed)]
 
 
 def _labels(calls: list[CallFigures]) -> list[str]:
@@ -70,14 +70,14 @@ def exact_share(one: CallFigures) -> str:
     return f"{min(one.within_share * 100, 99.99):.2f} %"
 
 
-def _notes(calls: list[CallFigures], told: list[CallFigures]) -> list[Line]:
+def _notes(calls: list[CallFigures], listed: list[CallFigures]) -> list[Line]:
     """Return notes on the bounds, the failures, and the accuracy of quantiles."""
-    bounds = {one.name: one.bound_s for one in told if one.bound_s is not None}
+    bounds = {one.name: one.bound_s for one in listed if one.bound_s is not None}
     words = [f"{name} within {duration(bound * 1e9)}" for name, bound in bounds.items()]
-    if failed := sum(one.errors for one in told if one.category == names.REQUEST):
+    if failed := sum(one.errors for one in listed if one.category == names.REQUEST):
         words.append(f"{failed:,} failed")
-    worst = max(one.error_ratio for one in told)
+    worst = max(one.error_ratio for one in listed)
     words.append(f"p50, p95, p99 to within {figures(worst * 100)} %")
-    if rest := len(calls) - len(told):
+    if rest := len(calls) - len(listed):
         words.append(f"{plural(rest, 'other')}: summary --calls")
     return [[("  " + " · ".join(words), "dim")]]

@@ -22,14 +22,14 @@ _LONGEST: Final = 4_096
 
 def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
     """Return what each window lacks, and how busy devices were in its complete part."""
-    told = [(window, words) for window in windows if (words := losses_text(window))]
+    incomplete = [(window, words) for window in windows if (words := losses_text(window))]
     lines: list[Line] = []
-    for window, words in told[:_MOST_WINDOWS]:
+    for window, words in incomplete[:_MOST_WINDOWS]:
         of = f"{window.trace}, rank {window.rank}: " if len(windows) > 1 else ""
         line = short(f"incomplete: {of}{words}", _LONGEST)
         lines += [[(part, "red")] for part in textwrap.wrap(line, width, subsequent_indent="  ")]
-    if len(told) > _MOST_WINDOWS:
-        more = plural(len(told) - _MOST_WINDOWS, "more window")
+    if len(incomplete) > _MOST_WINDOWS:
+        more = plural(len(incomplete) - _MOST_WINDOWS, "more window")
         lines.append([(f"  and {more} incomplete", "red")])
     return lines
 
@@ -37,10 +37,10 @@ def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
 def losses_text(window: WindowFacts) -> str:
     """Return the losses of a window in one sentence; empty without losses."""
     losses = window.completeness.losses if window.completeness else []
-    told = [loss.words for loss in losses[:_MOST_LOSSES]]
+    texts = [loss.words for loss in losses[:_MOST_LOSSES]]
     if len(losses) > _MOST_LOSSES:
-        told.append(f"{len(losses) - _MOST_LOSSES} more in --json")
-    return "; ".join([*told, *_whole(window)])
+        texts.append(f"{len(losses) - _MOST_LOSSES} more in --json")
+    return "; ".join([*texts, *_whole(window)])
 
 
 def _whole(window: WindowFacts) -> Iterable[str]:

@@ -80,11 +80,11 @@ _TITLES: Final = {
 
 
 def _head(section: HotSection) -> Line:
-    told: Line = [(f"{section_text(section)}: {calls_text(section)}", "bold")]
-    told += [(f"  {why}", "yellow") for why in left_out_texts(section)]
+    title: Line = [(f"{section_text(section)}: {calls_text(section)}", "bold")]
+    title += [(f"  {why}", "yellow") for why in left_out_texts(section)]
     if section.passed_over:
-        told.append((f"  {passed_over_text(section)}", "dim"))
-    return told
+        title.append((f"  {passed_over_text(section)}", "dim"))
+    return title
 
 
 def section_text(section: HotSection) -> str:

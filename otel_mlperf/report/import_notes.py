@@ -207,19 +207,19 @@ def _kernel_lines(kernels: list[TopKernel]) -> list[Line]:
 
 
 def _outcome(imported: Imported) -> list[str]:
-    said = []
+    notes = []
     if imported.is_empty:
-        said.append("it holds no events: there is nothing to store or send")
+        notes.append("the file contains no events: nothing to store or send")
     if imported.run is not None:
         what = "replaced in" if imported.is_replaced else "stored in"
-        said.append(f"{what} {'the new run ' * imported.is_run_new}{PurePath(imported.run).name}")
+        notes.append(f"{what} {'the new run ' * imported.is_run_new}{PurePath(imported.run).name}")
     if imported.note:
-        said.append(imported.note)
+        notes.append(imported.note)
     if imported.sent is not None:
         refused = f", {imported.refused:,} refused" if imported.refused else ""
-        said.append(f"{imported.sent:,} spans sent{refused}")
+        notes.append(f"{imported.sent:,} spans sent{refused}")
     if imported.out is not None:
-        said.append(f"written to {imported.out}")
+        notes.append(f"written to {imported.out}")
     if imported.events and not imported.is_unix_time:
-        said.append("its times count from the start of the machine, not from 1970")
-    return said
+        notes.append("its times count from the start of the machine, not from 1970")
+    return notes

@@ -46,29 +46,29 @@ _OUTSIDE: Final = "outside_steps"
 
 def around(kernels: Kernels, width: int) -> list[Line]:
     """Return the facts, each with a label; a repeated label is printed once."""
-    told: list[tuple[str, str]] = []
+    facts: list[tuple[str, str]] = []
     if kernels.total is not None:
-        told += _kinds(kernels.total)
-        told += _overlap(kernels.total)
-        told += _idle(kernels.total, kernels.gaps, len(kernels.devices))
-        told += _launches(kernels.total)
-        told += _answered(kernels.windows)
+        facts += _kinds(kernels.total)
+        facts += _overlap(kernels.total)
+        facts += _idle(kernels.total, kernels.gaps, len(kernels.devices))
+        facts += _launches(kernels.total)
+        facts += _answered(kernels.windows)
     # Kernels without a size are skipped: their row in the table has the same information.
     sized = [kernel for kernel in kernels.collective_kernels if kernel.bytes is not None]
-    told += [("comm", _collective(kernel)) for kernel in sized]
-    told += [("copies", _copy(copy)) for copy in kernels.copies]
+    facts += [("comm", _collective(kernel)) for kernel in sized]
+    facts += [("copies", _copy(copy)) for copy in kernels.copies]
     is_device = any(peak.device_type != _CPU for peak in kernels.memory)
     memory = [peak for peak in kernels.memory if (peak.device_type != _CPU) == is_device]
-    told += [("memory", words) for peak in memory for words in _peak(peak, len(memory))]
-    told += _captured(kernels.windows)
-    told += _unlinked(kernels.windows)
+    facts += [("memory", words) for peak in memory for words in _peak(peak, len(memory))]
+    facts += _captured(kernels.windows)
+    facts += _unlinked(kernels.windows)
     in_headline = 1 if kernels.total is None else 0
     unknown = unknown_row_texts(unknown_rows_of(kernels.windows))
-    told += [("unknown", words) for words in unknown[in_headline:]]
-    told += _damage(kernels.windows)
+    facts += [("unknown", words) for words in unknown[in_headline:]]
+    facts += _damage(kernels.windows)
     lines: list[Line] = []
     before = ""
-    for label, words in told:
+    for label, words in facts:
         style: Style = "red" if label == "damaged" else ""
         for part in broken(words, width - _LABEL):
             head = f"{label if label != before else '':<{_LABEL}}"
@@ -85,9 +85,9 @@ def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
         (total.communication_ns, "communication", ""),
         (total.copy_ns, "copies", exposed),
     ]
-    told = [f"{word} {duration(ns)}{more}" for ns, word, more in kinds if ns]
-    if len(told) > 1:
-        yield "work", ", ".join(told)
+    texts = [f"{word} {duration(ns)}{more}" for ns, word, more in kinds if ns]
+    if len(texts) > 1:
+        yield "work", ", ".join(texts)
 
 
 def _overlap(total: DeviceFigures) -> Iterable[tuple[str, str]]:
@@ -195,8 +195,8 @@ def _unlinked(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
         counts.update(window.orphans)
     counts.pop(_OUTSIDE, None)
     if counts:
-        told = (f"{count:,} × {kind.replace('_', ' ')}" for kind, count in counts.items())
-        yield "unlinked", ", ".join(told)
+        texts = (f"{count:,} × {kind.replace('_', ' ')}" for kind, count in counts.items())
+        yield "unlinked", ", ".join(texts)
 
 
 def _damage(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:

@@ -125,10 +125,10 @@ def _part(ns: int, of: DeviceFigures) -> str:
 def _source(kernels: Kernels, width: int) -> str:
     windows = kernels.windows
     ranks = kernels.step.ranks if kernels.step else sorted({window.rank for window in windows})
-    told = f"rank {ranks[0]}" if len(ranks) == 1 else plural(len(ranks), "rank")
+    ranks_text = f"rank {ranks[0]}" if len(ranks) == 1 else plural(len(ranks), "rank")
     if len(ranks) == 1 and (kernels.world_size or 1) > 1:
-        told += f" of {kernels.world_size}"
-    parts = ["", told]
+        ranks_text += f" of {kernels.world_size}"
+    parts = ["", ranks_text]
     parts += [plural(kernels.step.events, "event")] if kernels.step else _extent(windows)
     rest = " · ".join(parts)
     return short(kernels.source, max(_NARROWEST, width - columns(rest))) + rest

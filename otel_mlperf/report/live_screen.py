@@ -35,12 +35,12 @@ def live_request_lines(requests: list[RequestsNow], width: int) -> list[Line]:
     """Return a line per request name: open ones, and those that ended within the last minute."""
     if not requests:
         return []
-    told = requests[:_MOST]
-    name = max(_NAME, min(width - _REQUEST_COLUMNS, max(columns(one.name) for one in told)))
+    shown = requests[:_MOST]
+    name = max(_NAME, min(width - _REQUEST_COLUMNS, max(columns(one.name) for one in shown)))
     title = f"{left('requests', name)}{'open':>6}{'oldest':>9}{'a second':>10}{'failed':>8}"
     title += "".join(f"{column:>8}" for column in ("p50", "p95", "p99", "max"))
     lines: list[Line] = [[(title, "dim")]]
-    lines += [[(_row(one, name), "")] for one in told]
+    lines += [[(_row(one, name), "")] for one in shown]
     if rest := requests[_MOST:]:
         lines.append([(f"and {plural(len(rest), 'more name')}: top --json has all", "dim")])
     return lines
@@ -109,10 +109,10 @@ def top_lines(
 
 def _findings(live: Live, width: int) -> list[Line]:
     """Return the worst findings, without those that an active warning already reports."""
-    told = [one for one in live.findings if not _is_warned(one, live.warnings)]
+    unwarned = [one for one in live.findings if not _is_warned(one, live.warnings)]
     return [
         [(short(f"→ {finding_text(one, ranks=len(live.ranks))}", width), "yellow")]
-        for one in told[:_MOST_FINDINGS]
+        for one in unwarned[:_MOST_FINDINGS]
     ]
 
 

@@ -19,20 +19,20 @@ _MOST_LOSSES: Final = 3
 
 def machine_lines(summary: Summary, width: int) -> list[Line]:
     """Return the use of the machines, and the devices that stopped responding."""
-    told = _machine(summary.machine) if summary.machine else []
-    lines = wrapped("", told, width - LABEL, " · ") if told else []
+    texts = _machine(summary.machine) if summary.machine else []
+    lines = wrapped("", texts, width - LABEL, " · ") if texts else []
     process = labelled_lines("process", _process(summary.process) if summary.process else [])
     return [*labelled_lines("machine", lines), *process, *_losses(summary, width)]
 
 
 def _process(use: ProcessUse) -> list[str]:
     """Return ``0.30 CPUs, peak memory 412 MiB, workers 1.4 GiB, CUDA 61.0 GiB``."""
-    told = f"{figures(use.cpus)} CPUs, peak memory {size(use.memory_peak_bytes, 1024)}"
+    usage = f"{figures(use.cpus)} CPUs, peak memory {size(use.memory_peak_bytes, 1024)}"
     if use.workers_peak_bytes is not None:
-        told += f", workers {size(use.workers_peak_bytes, 1024)}"
+        usage += f", workers {size(use.workers_peak_bytes, 1024)}"
     if use.cuda_peak_bytes is not None:
-        told += f", CUDA {size(use.cuda_peak_bytes, 1024)}"
-    return [told]
+        usage += f", CUDA {size(use.cuda_peak_bytes, 1024)}"
+    return [usage]
 
 
 def _losses(summary: Summary, width: int) -> list[Line]:

@@ -90,7 +90,10 @@ def render_metrics(*, width: int = WIDTH, color: bool = False, unicode: bool = T
     """Render each metric with instrument, unit, labels, Prometheus name and meaning."""
     lines: list[Line] = []
     for title, metrics in groups():
-        lines += [[(title, "bold")], *(line for metric in metrics for line in _told(metric, width))]
+        lines += [
+            [(title, "bold")],
+            *(line for metric in metrics for line in _metric_lines(metric, width)),
+        ]
         lines.append([])
     lines.append([(_OWN_TITLE, "bold")])
     for code, metric in own_examples().items():
@@ -98,7 +101,7 @@ def render_metrics(*, width: int = WIDTH, color: bool = False, unicode: bool = T
     return text(lines, color=color, unicode=unicode)
 
 
-def _told(metric: Metric, width: int) -> Iterator[Line]:
+def _metric_lines(metric: Metric, width: int) -> Iterator[Line]:
     unit = f", {metric.unit}" if metric.unit else ""
     head, kind, read_by = f"  {metric.name}", f"  {metric.instrument}{unit}", _read_by(metric)
     fits = len(f"{head}{kind}  {read_by}") <= width

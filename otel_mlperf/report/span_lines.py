@@ -63,7 +63,7 @@ def span_lines(spans: list[Span], width: int) -> list[Line]:
         line += f"{duration(span.duration_ns):>{_TIME}}{duration(span.self_ns):>{_TIME}}  "
         style: Style = "red" if span.is_error else "dim" if span.beside else "cyan"
         lines.append([(line, ""), (_bar(span, begin, whole, chart), style)])
-        lines += [*_used(span, width), *_said(span, width), *_error(spans, at, width)]
+        lines += [*_used(span, width), *_value_lines(span, width), *_error(spans, at, width)]
         lines += _operators(spans, at, name)
     return lines
 
@@ -151,22 +151,22 @@ def _summed(more: list[Span], room: int) -> Line:
 
 def _used(span: Span, width: int) -> list[Line]:
     """Return the measured resource use of the span."""
-    told = used_words(span.attributes)
+    used = used_words(span.attributes)
     indent = "    " + _indent(span)
-    parts = wrapped("", told, width - len(indent), " · ") if told else []
+    parts = wrapped("", used, width - len(indent), " · ") if used else []
     return [[(indent + part, "dim")] for part in parts]
 
 
-def _said(span: Span, width: int) -> list[Line]:
+def _value_lines(span: Span, width: int) -> list[Line]:
     """Return the attributes that the program set, and a checkpoint's own ones."""
-    said = [
+    values = [
         f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
         for key, value in span.attributes.items()
         if not key.startswith(_NOT_THE_PROGRAMS)
     ]
-    told = " · ".join([*_checkpoint(span), *said])
+    shown_text = " · ".join([*_checkpoint(span), *values])
     indent = "    " + _indent(span)
-    return [[(indent + short(told, width - len(indent)), "dim")]] if told else []
+    return [[(indent + short(shown_text, width - len(indent)), "dim")]] if shown_text else []
 
 
 def _checkpoint(span: Span) -> list[str]:
@@ -180,15 +180,15 @@ def _checkpoint(span: Span) -> list[str]:
 
 def _error(spans: list[Span], at: int, width: int) -> list[Line]:
     """Return the exception that crossed a span, only at the innermost span that it crossed."""
-    told = _words(spans[at])
+    message = _words(spans[at])
     below = at + 1
     while below < len(spans) and spans[below].depth > spans[at].depth:
         # An exception passes through all enclosing sections: print it once, at its origin.
-        if _words(spans[below]) == told:
+        if _words(spans[below]) == message:
             return []
         below += 1
     indent = "    " + _indent(spans[at])
-    return [[(indent + short(told, width - len(indent)), "red")]] if told else []
+    return [[(indent + short(message, width - len(indent)), "red")]] if message else []
 
 
 def _words(span: Span) -> str:

@@ -49,8 +49,8 @@ def render_step(
     if not step.is_kept:
         near = ", ".join(map(str, step.nearby)) or "none"
         lines.append([(f"{_NOT_KEPT}; sampled nearby: {near}", "yellow")])
-    told = _told(step.ranks)
-    for rank in told:
+    shown = _shown_ranks(step.ranks)
+    for rank in shown:
         lines += folded(_heading(rank, step.is_kept), width)
         lines += _marks(rank, width)
         if rank.spans:
@@ -59,11 +59,11 @@ def render_step(
             lines += _measured(rank)
         elif rank.spans:
             lines += _added_up(rank.sections)
-    lines += _foot(told, len(step.ranks))
+    lines += _foot(shown, len(step.ranks))
     return text(lines, color=color, unicode=unicode)
 
 
-def _told(ranks: Sequence[RankStep]) -> Sequence[RankStep]:
+def _shown_ranks(ranks: Sequence[RankStep]) -> Sequence[RankStep]:
     """Return all ranks; of very many, the failed, sampled or slowest ones, sorted by rank."""
     return sorted(sorted(ranks, key=_weight)[-_RANKS:], key=lambda of: of.rank)
 
@@ -101,19 +101,19 @@ def render_request(
     lines = folded([*line, (" · failed", "red")] if request.is_error else line, width)
     lines.append([(f"trace {request.trace_id}", "dim")])
     which = "the slowest with spans" if request.chosen else f"sampled: {request.kept}"
-    told = f"{which}; --request 1 to {request.kept_requests:,} shows another by its start"
-    lines.append([(short(told, width), "dim")])
+    hint = f"{which}; --request 1 to {request.kept_requests:,} shows another by its start"
+    lines.append([(short(hint, width), "dim")])
     facts = f"number {request.number:,} · {duration(request.duration_ns)}"
     lines += [[(facts, "")], *span_lines(request.spans, width)]
     return text(lines, color=color, unicode=unicode)
 
 
-def _foot(told: Sequence[RankStep] | Sequence[RankTrace], ranks: int) -> list[Line]:
+def _foot(shown: Sequence[RankStep] | Sequence[RankTrace], ranks: int) -> list[Line]:
     lines: list[Line] = []
-    if any(span.operators for of_rank in told for span in of_rank.spans):
+    if any(span.operators for of_rank in shown for span in of_rank.spans):
         lines.append([(LEGEND, "dim")])
-    if ranks > len(told):
-        lines.append([(f"and {plural(ranks - len(told), 'rank')} more: --rank N", "dim")])
+    if ranks > len(shown):
+        lines.append([(f"and {plural(ranks - len(shown), 'rank')} more: --rank N", "dim")])
     return lines
 
 
@@ -132,8 +132,8 @@ def _marks(rank: RankStep, width: int) -> list[Line]:
     """Return the marks of the program in the step, on a line of their own."""
     if not rank.marks:
         return []
-    told = ", ".join(f"{mark.name} at {duration(mark.after_ns)}" for mark in rank.marks)
-    return [[("  ", ""), (short(f"marked {told}", width - 2), "dim")]]
+    marks = ", ".join(f"{mark.name} at {duration(mark.after_ns)}" for mark in rank.marks)
+    return [[("  ", ""), (short(f"marked {marks}", width - 2), "dim")]]
 
 
 def _outside(rank: RankStep) -> str:

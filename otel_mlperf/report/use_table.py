@@ -59,16 +59,18 @@ def use_lines(uses: list[SectionUse], width: int) -> list[Line]:
     """Return a line per measured section: the mean of a call, and the highest peak."""
     if not uses:
         return []
-    told = [column for column in _COLUMNS if any(column.measure.key in use.figures for use in uses)]
+    shown = [
+        column for column in _COLUMNS if any(column.measure.key in use.figures for use in uses)
+    ]
     labels = place_labels(uses[:_MOST])
     longest = max(_NAME, *map(columns, labels))
-    told = told[: (width - 2 - _NAME - _CALLS) // _COLUMN]
-    room = width - 2 - _CALLS - _COLUMN * len(told)
+    shown = shown[: (width - 2 - _NAME - _CALLS) // _COLUMN]
+    room = width - 2 - _CALLS - _COLUMN * len(shown)
     name = max(_NAME, min(longest, room, _LONGEST + (width - WIDTH) // 2))
-    titles = "".join(f"{column.title:>{_COLUMN}}" for column in told)
+    titles = "".join(f"{column.title:>{_COLUMN}}" for column in shown)
     lines: list[Line] = [[(f"  {left('a call used', name)}{'calls':>{_CALLS}}{titles}", "dim")]]
     for label, use in zip(labels, uses, strict=False):
-        cells = "".join(f"{_cell(use, column):>{_COLUMN}}" for column in told)
+        cells = "".join(f"{_cell(use, column):>{_COLUMN}}" for column in shown)
         lines.append([(f"  {left(label, name)}{use.calls:>{_CALLS},}{cells}", "")])
     if rest := len(uses) - _MOST:
         more = f"  {plural(rest, 'other')}: summary --json has all of them"
@@ -83,7 +85,7 @@ def _cell(use: SectionUse, column: _Column) -> str:
 
 def used_words(attributes: Mapping[str, Any]) -> list[str]:
     """Return the resource use of one span: ``cpu 12.1 ms``, ``memory +3.20 MB`` and so on."""
-    told = (
+    measures = (
         ("cpu", names.CPU_NS, duration),
         ("gpu time", names.GPU_NS, duration),
         ("memory", names.MEMORY_GROWTH, _signed),
@@ -97,6 +99,6 @@ def used_words(attributes: Mapping[str, Any]) -> list[str]:
     )
     return [
         f"{word} {written(value)}"
-        for word, measure, written in told
+        for word, measure, written in measures
         if (value := attributes.get(measure.attribute)) is not None
     ]

@@ -33,23 +33,23 @@ def work_lines(work: WorkFigures | None, width: int) -> list[Line]:
     size = amount(work.parameters, "parameters")
     if work.trainable != work.parameters:
         size += f" ({amount(work.trainable, 'trainable')})"
-    told = [size, *_counted(work), *_six_nd(work)]
-    return labelled_lines("work", wrapped("", told, width - LABEL, " · "))
+    texts = [size, *_counted(work), *_six_nd(work)]
+    return labelled_lines("work", wrapped("", texts, width - LABEL, " · "))
 
 
 def _counted(work: WorkFigures) -> list[str]:
     if work.flops_per_step is None or work.flops_per_parameter is None:
         return []
-    told = [
+    texts = [
         f"{amount(work.flops_per_step, 'FLOP')} a step",
         f"{amount(work.flops_per_parameter, 'a parameter')}",
     ]
     if work.flops_per_s is not None:
-        told.append(amount(work.flops_per_s, "FLOP/s"))
+        texts.append(amount(work.flops_per_s, "FLOP/s"))
     if work.mfu is not None and work.peak_flops_per_s is not None:
         of = f"{amount(work.peak_flops_per_s, 'FLOP/s')} ({work.peak_type}, {work.peak_source})"
-        told.append(f"MFU {percent(work.mfu)} of {of}")
-    return told
+        texts.append(f"MFU {percent(work.mfu)} of {of}")
+    return texts
 
 
 def _six_nd(work: WorkFigures) -> list[str]:

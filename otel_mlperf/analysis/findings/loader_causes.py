@@ -135,7 +135,7 @@ def _part(model: LoaderModel, part: Callable[[WorkerUse], float]) -> float:
 
 def _is_told(model: LoaderModel, id: str, share: float, won: float) -> bool:
     row = row_of(id)
-    return row.holds(share) and won > row.matters and model.is_worth(won)
+    return row.holds(share) and won > row.min_step_share and model.is_worth(won)
 
 
 def _finding(

@@ -91,7 +91,7 @@ def _is_work(
 ) -> bool:
     """Return whether enough of a rank's excess is work and not waiting."""
     more = sum(more_ns.values()) / steps.mean_ns
-    if moved is not None and more - moved.waits < row_of("straggler").matters:
+    if moved is not None and more - moved.waits < row_of("straggler").min_step_share:
         return False
     categories = {section.name: section.category for section in steps.rows}
     if not is_ddp or categories.get(_longest(more_ns)) != names.FORWARD:
