@@ -61,7 +61,7 @@ STANDARD: Final = (
     _used("Interval between two exports of metrics, in milliseconds.",
           "OTEL_METRIC_EXPORT_INTERVAL"),
     _otlp("ENDPOINT", "Endpoint to send to; for a single signal the complete URL. For gRPC, "
-          "host and port, e.g. `http://localhost:4317`: a path is ignored, the scheme is optional."),
+          "host and port, e.g. `http://localhost:4317`: a path is ignored, the scheme optional."),
     _otlp("PROTOCOL", "`http/protobuf` (default) or `grpc`."),
     _otlp("HEADERS", "Headers of each request (gRPC: metadata): comma-separated `name=value`."),
     _otlp("TIMEOUT", "Timeout of a request in milliseconds (default: 10000)."),

@@ -98,17 +98,17 @@ def check_windows(store: Store) -> list[Check]:
     rows = {table: store.records(f"SELECT * FROM {table}") for table in tables}
     known = [window for window in find_windows(rows) if window.completeness]
     checks = [
-        Check("warn", "window", f"{window.trace} of rank {window.rank}: {words}", _remedy(window))
+        Check("warn", "window", f"{window.trace} of rank {window.rank}: {message}", _remedy(window))
         for window in known
-        if (words := losses_text(window))
+        if (message := losses_text(window))
     ]
     if whole := [window for window in known if not losses_text(window)]:
         answered = answered_text(whole)
         found = f"{plural(len(whole), 'window')} complete" + (f": {answered}" if answered else "")
         checks.append(Check("ok", "profiler", found))
     return checks + [
-        Check("warn", "profiler", words, _UNKNOWN_ROWS)
-        for words in unknown_row_texts(read_unknown_rows(store))
+        Check("warn", "profiler", message, _UNKNOWN_ROWS)
+        for message in unknown_row_texts(read_unknown_rows(store))
     ]
 
 

@@ -76,8 +76,8 @@ class FindingRow:
 
     def format_summary(self, value: float, labels: Mapping[str, str]) -> str:
         """Return the summary with the value and the labels filled in."""
-        words = {label.replace(".", "_"): text for label, text in labels.items()}
-        return self.summary.format(value=value, **words)
+        values = {label.replace(".", "_"): text for label, text in labels.items()}
+        return self.summary.format(value=value, **values)
 
     def format_value(self, value: float) -> str:
         """Format a value as in the summary; empty if the summary contains none."""

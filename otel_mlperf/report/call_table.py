@@ -54,7 +54,7 @@ def _lines(
 
 def _labels(calls: list[CallFigures]) -> list[str]:
     labels = zip(place_labels(calls), calls, strict=True)
-    return [f"{label} (beside)" if one.beside else label for label, one in labels]
+    return [f"{label} (concurrent)" if one.beside else label for label, one in labels]
 
 
 def _written(one: CallFigures, column: str) -> str:
@@ -73,11 +73,11 @@ def exact_share(one: CallFigures) -> str:
 def _notes(calls: list[CallFigures], listed: list[CallFigures]) -> list[Line]:
     """Return notes on the bounds, the failures, and the accuracy of quantiles."""
     bounds = {one.name: one.bound_s for one in listed if one.bound_s is not None}
-    words = [f"{name} within {duration(bound * 1e9)}" for name, bound in bounds.items()]
+    texts = [f"{name} within {duration(bound * 1e9)}" for name, bound in bounds.items()]
     if failed := sum(one.errors for one in listed if one.category == names.REQUEST):
-        words.append(f"{failed:,} failed")
+        texts.append(f"{failed:,} failed")
     worst = max(one.error_ratio for one in listed)
-    words.append(f"p50, p95, p99 to within {figures(worst * 100)} %")
+    texts.append(f"p50, p95, p99 to within {figures(worst * 100)} %")
     if rest := len(calls) - len(listed):
-        words.append(f"{plural(rest, 'other')}: summary --calls")
-    return [[("  " + " · ".join(words), "dim")]]
+        texts.append(f"{plural(rest, 'other')}: summary --calls")
+    return [[("  " + " · ".join(texts), "dim")]]

@@ -22,11 +22,13 @@ _LONGEST: Final = 4_096
 
 def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
     """Return what each window lacks, and how busy devices were in its complete part."""
-    incomplete = [(window, words) for window in windows if (words := losses_text(window))]
+    incomplete = [
+        (window, losses_line) for window in windows if (losses_line := losses_text(window))
+    ]
     lines: list[Line] = []
-    for window, words in incomplete[:_MOST_WINDOWS]:
+    for window, losses_line in incomplete[:_MOST_WINDOWS]:
         of = f"{window.trace}, rank {window.rank}: " if len(windows) > 1 else ""
-        line = short(f"incomplete: {of}{words}", _LONGEST)
+        line = short(f"incomplete: {of}{losses_line}", _LONGEST)
         lines += [[(part, "red")] for part in textwrap.wrap(line, width, subsequent_indent="  ")]
     if len(incomplete) > _MOST_WINDOWS:
         more = plural(len(incomplete) - _MOST_WINDOWS, "more window")

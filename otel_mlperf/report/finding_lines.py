@@ -94,12 +94,12 @@ def _whole(finding: Finding, width: int, ranks: int) -> list[Line]:
 
 def _evidence(name: str, value: float) -> str:
     """Format a number of the evidence in the unit that its name ends with: ``over 7.79 s``."""
-    words = name.replace("_", " ")
+    quantity = name.replace("_", " ")
     if name.endswith("_ns"):
-        return f"{words.removesuffix(' ns')} {duration(value)}"
+        return f"{quantity.removesuffix(' ns')} {duration(value)}"
     if name.endswith("_bytes"):
-        return f"{words.removesuffix(' bytes')} {size(value, 1024)}"
-    return f"{words} {figures(value)}"
+        return f"{quantity.removesuffix(' bytes')} {size(value, 1024)}"
+    return f"{quantity} {figures(value)}"
 
 
 def finding_text(finding: Finding, *, ranks: int = 1) -> str:

@@ -162,8 +162,8 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
         line = f"  GPU busy {least}{busy} ({duration(imported.busy_ns)})"
         lines.append([(line + f", idle {'at most ' if least else ''}{idle}", "")])
     lines += _kernel_lines(imported.kernels)
-    for words in unknown_row_texts(imported.unknown_rows):
-        lines += [[(f"  {part}", "")] for part in broken(words, width - 2)]
+    for message in unknown_row_texts(imported.unknown_rows):
+        lines += [[(f"  {part}", "")] for part in broken(message, width - 2)]
     if imported.captured is not None:
         lines.append([("  " + short(captured_words(imported.captured), width - 2), "")])
     for kind, count in imported.orphans.items():
@@ -171,9 +171,9 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
     for loss in imported.completeness.losses:
         lines.append([("  " + short(f"incomplete: {loss.words}", width - 2), "red")])
     for damage in imported.damage:
-        words = f"{damage['kind'].replace('_', ' ')} ×{damage['occurrences']:,}, first at byte "
-        words += f"{damage['offset']:,}: {damage['example']}"
-        lines.append([("  " + short(f"damage: {words}", width - 2), "red")])
+        message = f"{damage['kind'].replace('_', ' ')} ×{damage['occurrences']:,}, first at byte "
+        message += f"{damage['offset']:,}: {damage['example']}"
+        lines.append([("  " + short(f"damage: {message}", width - 2), "red")])
     return lines + [[("  " + short(line, width - 2), "")] for line in _outcome(imported)]
 
 

@@ -64,8 +64,8 @@ def short_name(name: str, width: int, more: str = "") -> str:
 
 def _differences(names: Sequence[str]) -> list[str]:
     """Return the first words in which the names differ, per name; empty without differences."""
-    words = [_WORD.findall(name) for name in names]
-    differing = [column for column in zip(*words, strict=False) if len(set(column)) > 1]
+    tokens = [_WORD.findall(name) for name in names]
+    differing = [column for column in zip(*tokens, strict=False) if len(set(column)) > 1]
     return [" ".join(row) for row in zip(*differing[:_MOST_WORDS], strict=True)] or [""] * len(
         names
     )

@@ -112,10 +112,10 @@ def _collectives(kernels: Kernels, width: int) -> list[Line]:
         f"{duration(collective.total_ns)} in {collective.name} ×{collective.calls:,}"
         for collective in kernels.collectives[:_COLLECTIVES]
     ]
-    words = f": {', '.join(shown)}"
+    listed = f": {', '.join(shown)}"
     more = "" if kernels.by == "annotation" else "; --by annotation"
     room = width - columns("collectives" + more)
-    return [[("collectives", "bold"), (short(words, room) + more, "")]]
+    return [[("collectives", "bold"), (short(listed, room) + more, "")]]
 
 
 def _part(ns: int, of: DeviceFigures) -> str:

@@ -119,8 +119,8 @@ def _findings(live: Live, width: int) -> list[Line]:
 def _is_warned(finding: Finding, warnings: Sequence[str]) -> bool:
     """Return whether a warning of the same rule is active, by the text before its first number."""
     rule = next((rule for rule in RULES if rule.id == finding.id), None)
-    words = rule.summary.partition("{")[0].strip() if rule else ""
-    return bool(words) and any(words in warning for warning in warnings)
+    texts = rule.summary.partition("{")[0].strip() if rule else ""
+    return bool(texts) and any(texts in warning for warning in warnings)
 
 
 def _heading(live: Live, width: int) -> list[Line]:
@@ -176,10 +176,10 @@ def _wait_style(share: float) -> Style:
 
 
 def _logged(live: Live, width: int) -> list[Line]:
-    words = [f"{name} {value:.4g}" for name, value in list(live.last.items())[:_MOST_LOGGED]]
-    words += [f"… {more} more"] if (more := len(live.last) - _MOST_LOGGED) > 0 else []
+    texts = [f"{name} {value:.4g}" for name, value in list(live.last.items())[:_MOST_LOGGED]]
+    texts += [f"… {more} more"] if (more := len(live.last) - _MOST_LOGGED) > 0 else []
     bad = any(not math.isfinite(value) for value in live.last.values())
-    return [[(short(" · ".join(words), width), "red" if bad else "")]] if words else []
+    return [[(short(" · ".join(texts), width), "red" if bad else "")]] if texts else []
 
 
 def _ranks(live: Live, width: int, room: int, unicode: bool) -> list[Line]:
@@ -284,23 +284,23 @@ def _cut(line: Line, width: int) -> Line:
 
 
 def _foot(live: Live, width: int) -> Line:
-    words = []
+    texts = []
     ages = [rank.last_step_ns for rank in live.ranks if rank.last_step_ns is not None]
     if live.outcome != RUNNING:
-        words.append(f"the run has ended ({live.outcome}); last known state")
+        texts.append(f"the run has ended ({live.outcome}); last known state")
     elif ages:
-        words.append(f"last step {duration(min(ages))} ago")
+        texts.append(f"last step {duration(min(ages))} ago")
     if live.outcome == RUNNING and not live.is_seen:
-        words.append("not on this node: state from the run folder")
+        texts.append("not on this node: state from the run folder")
     memory = [now.memory_bytes for now in live.ranks if now.memory_bytes is not None]
     cpus = [now.cpus for now in live.ranks if now.cpus is not None]
     if cpus:
-        words.append(f"{figures(sum(cpus))} CPUs")
+        texts.append(f"{figures(sum(cpus))} CPUs")
     if memory:
-        words.append(f"{figures(sum(memory) / 2**30)} GiB")
+        texts.append(f"{figures(sum(memory) / 2**30)} GiB")
     if live.readings_age_ns is not None and live.outcome == RUNNING:
-        words.append(f"read {duration(live.readings_age_ns)} ago")
+        texts.append(f"read {duration(live.readings_age_ns)} ago")
     if live.lost:
-        words.append(f"{live.lost:,} lost")
+        texts.append(f"{live.lost:,} lost")
     late = live.outcome == RUNNING and bool(ages) and min(ages) > _STUCK_NS
-    return [(short(" · ".join(words), width), "red" if late or live.lost else "dim")]
+    return [(short(" · ".join(texts), width), "red" if late or live.lost else "dim")]

@@ -61,13 +61,13 @@ def _machine(machine: MachineUse) -> list[str]:
 
 
 def _host(machine: MachineUse) -> str:
-    words = []
+    readings = []
     if machine.cpu_share is not None and machine.cpus is not None:
-        words.append(f"cpu {percent(machine.cpu_share)} of {machine.cpus:g}")
+        readings.append(f"cpu {percent(machine.cpu_share)} of {machine.cpus:g}")
     if machine.memory_bytes is not None and machine.memory_limit_bytes is not None:
         used, limit = machine.memory_bytes / _GIB, machine.memory_limit_bytes / _GIB
-        words.append(f"{figures(used)} of {figures(limit)} GiB")
-    return ", ".join(words)
+        readings.append(f"{figures(used)} of {figures(limit)} GiB")
+    return ", ".join(readings)
 
 
 def _gpus(gpus: list[GpuUse]) -> str:
@@ -75,14 +75,14 @@ def _gpus(gpus: list[GpuUse]) -> str:
     memory = _known(gpus, lambda gpu: gpu.memory_bytes)
     heat = _known(gpus, lambda gpu: gpu.temperature_c)
     most = "≤ " if len(gpus) > 1 else ""
-    words = []
+    readings = []
     if shares:
         least = f"{shares[0] * 100:.0f}–" if round(100 * (shares[-1] - shares[0])) else ""
-        words.append(f"{least}{percent(shares[-1])}")
-    words += [f"{most}{figures(memory[-1] / _GIB)} GiB"] if memory else []
-    words += [f"{most}{heat[-1]:.0f} °C"] if heat else []
+        readings.append(f"{least}{percent(shares[-1])}")
+    readings += [f"{most}{figures(memory[-1] / _GIB)} GiB"] if memory else []
+    readings += [f"{most}{heat[-1]:.0f} °C"] if heat else []
     which = f"{len(gpus)} gpus" if len(gpus) > 1 else "".join(f"gpu {gpu.name[3:]}" for gpu in gpus)
-    return f"{which}: {', '.join(words)}" if words else ""
+    return f"{which}: {', '.join(readings)}" if readings else ""
 
 
 def _known(gpus: list[GpuUse], value: Callable[[GpuUse], float | None]) -> list[float]:

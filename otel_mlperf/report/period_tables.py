@@ -105,7 +105,7 @@ def _of_steps(period: Period) -> Cells:
 def _title(one: CallFigures) -> str:
     bound = "" if one.bound_s is None else f", within {duration(one.bound_s * 1e9)}"
     place = f", in {one.phase} steps" if one.in_step else ""
-    return f"requests {one.name}{place}{', beside' * one.beside}{bound}"
+    return f"requests {one.name}{place}{', concurrent' * one.beside}{bound}"
 
 
 def _of_calls(period: Period, title: str) -> Cells:

@@ -97,7 +97,7 @@ def _label(span: Span, home: str) -> str:
     count = span.attributes.get(names.ROLLED_UP)
     name = f"{name} ×{count:,}" if count else name
     # A forked child's threads have the names of its parent's threads.
-    where = "another process" if span.thread == home else span.thread or "beside"
+    where = "another process" if span.thread == home else span.thread or "concurrent"
     return f"{name} ({where})" if span.beside else name
 
 

@@ -150,7 +150,8 @@ def _added_up(sections: Sequence[StepSection]) -> list[Line]:
     lines: list[Line] = [[(f"  {_ADDED_UP}", "dim")]] if rows else []
     for row in rows:
         name = left(f"  {row.name} ×{row.count:,}", _SECTION)
-        where = f"  {'beside' if _is_elsewhere(row) else 'in'} {row.inside}" * bool(row.inside)
+        relation = "concurrent with" if _is_elsewhere(row) else "in"
+        where = f"  {relation} {row.inside}" * bool(row.inside)
         times = f"{duration(row.sum_ns):>10}{duration(row.self_ns):>10}"
         lines.append([(f"  {name}{times}", ""), (where, "dim")])
     return lines
@@ -170,5 +171,5 @@ def _measured(rank: RankStep) -> list[Line]:
         line = f"  {left(section.name, width)}{section.count:>8,}"
         line += f"{duration(section.sum_ns):>10}{duration(section.self_ns):>10}"
         where = f"  in {section.inside}" if section.inside else ""
-        lines.append([(line, ""), ("  beside" if _is_elsewhere(section) else where, "dim")])
+        lines.append([(line, ""), ("  concurrent" if _is_elsewhere(section) else where, "dim")])
     return lines

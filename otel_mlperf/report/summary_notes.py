@@ -162,7 +162,7 @@ def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
     lines = []
     for one in aggregates[:_MOST_ADDED_UP]:
         where = f" in {shown(one.enclosing)}" if one.enclosing else ""
-        where = f" beside {shown(one.enclosing)}".rstrip() if one.beside else where
+        where = f" concurrent with {shown(one.enclosing)}".rstrip() if one.beside else where
         line = f"{one.name} ×{one.count:,}: {duration(one.sum_ns)}{where}"
         if one.count > 1:
             mean = duration(one.sum_ns / one.count)
@@ -200,7 +200,7 @@ def _beside(summary: Summary, width: int) -> list[Line]:
         f"{short(part.name, _LONGEST_NAME)} {duration(part.sum_ns)} ×{part.count:,}"
         for part in summary.beside
     ]
-    return labelled_lines("beside", _few(wrapped("", texts, width - LABEL)))
+    return labelled_lines("parallel", _few(wrapped("", texts, width - LABEL)))
 
 
 def _slowest(summary: Summary, width: int) -> list[Line]:
@@ -233,8 +233,8 @@ def _profiled(summary: Summary, width: int) -> list[Line]:
     for reason, count in summary.windows_left_out.items():
         texts.append(f"{plural(count, 'window')} left out: {reason}")
     lines = [short(line, width - LABEL) for line in texts]
-    for words in unknown_row_texts(summary.unknown_rows):
-        lines += broken(words, width - LABEL)
+    for message in unknown_row_texts(summary.unknown_rows):
+        lines += broken(message, width - LABEL)
     return labelled_lines("profiled", lines)
 
 

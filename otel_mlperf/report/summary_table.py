@@ -152,15 +152,15 @@ def failure_text(summary: Summary) -> str:
     failure = summary.failure
     if failure is None:
         return ""
-    words = [summary.outcome]
+    parts_text = [summary.outcome]
     if failure.step is not None:
-        words.append(f"at step {failure.step}")
+        parts_text.append(f"at step {failure.step}")
     if failure.section:
-        words.append(f"in {shown(failure.section)}")
+        parts_text.append(f"in {shown(failure.section)}")
     if summary.ranks > 1:
-        words.append(f"on rank {failure.rank}")
+        parts_text.append(f"on rank {failure.rank}")
     why = [part for part in (failure.type, failure.message) if part]
-    return ": ".join([" ".join(words), *why])
+    return ": ".join([" ".join(parts_text), *why])
 
 
 def _steps(summary: Summary, steps: StepFigures, width: int) -> list[Line]:
@@ -195,7 +195,7 @@ def _table(heading: str, rows: list[Row], unit: Unit, width: int) -> list[Line]:
     lines: list[Line] = [[(title, "dim")]]
     lines += [_row(row, unit, (name, mean, p95, bars)) for row in main]
     if beside:
-        lines.append([("  beside the step", "dim")])
+        lines.append([("  concurrent with the step", "dim")])
         lines += [_row(row, unit, (name, mean, p95, bars)) for row in beside]
     return lines
 
@@ -286,7 +286,7 @@ def _branch(name: str, branch: Branch, column: int, bars: int) -> Line:
     total = duration(branch.sum_ns) if branch.count else ""
     line = f"  {label}{calls:>9}{total:>10}{duration(branch.self_ns):>10}"
     if branch.beside:
-        return [(line, ""), (" beside", "dim")]
+        return [(line, ""), (" concurrent", "dim")]
     style: Style = "dim" if branch.name == UNTRACKED else "cyan"
     return [(f"{line}{percent(branch.share):>7}  ", ""), (bar(branch.share, bars), style)]
 

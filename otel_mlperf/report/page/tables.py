@@ -87,7 +87,7 @@ def call_color(call: CallFigures, summary: Summary) -> str:
 def place(call: CallFigures) -> str:
     """Return where its calls are made."""
     if call.in_step:
-        return f"in {call.phase} steps" + ", beside" * call.beside
+        return f"in {call.phase} steps" + ", concurrent" * call.beside
     around = call.path.rpartition("/")[0]
     return f"in {around}" if around else "outside steps"
 
