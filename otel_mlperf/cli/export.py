@@ -52,7 +52,7 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
         str | None,
         typer.Option("--steps", "--step", metavar="N|A-B", help="Only these training steps."),
     ] = None,
-    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this rank (default: all).")] = None,
     out: Annotated[
         str | None,
         typer.Option(

@@ -11,7 +11,7 @@ from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - t
 
 def findings(
     run: RunArgument = "latest",
-    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this rank (default: all).")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what is worth changing in a run, worst first.

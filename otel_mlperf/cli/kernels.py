@@ -53,7 +53,9 @@ def kernels(
     by: _By = None,
     step: _Step = None,
     phase: _Phase = None,
-    rank: Annotated[int | None, typer.Option(help="Only this rank of a run.")] = None,
+    rank: Annotated[
+        int | None, typer.Option(help="Only this rank of a run (default: all).")
+    ] = None,
     top: _Top = None,
     capture: _Capture = None,
     as_json: JsonOption = False,

@@ -35,7 +35,8 @@ def profile(  # noqa: PLR0913, PLR0917 - one for each option
         int, typer.Option("--steps", min=1, max=MOST_STEPS, help="Number of steps to record.")
     ] = 3,
     rank: Annotated[
-        list[int] | None, typer.Option("--rank", help="Only this rank; may be repeated.")
+        list[int] | None,
+        typer.Option("--rank", help="Only this rank (default: all); may be repeated."),
     ] = None,
     wait: Annotated[
         bool | None,

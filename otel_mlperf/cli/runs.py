@@ -38,12 +38,16 @@ def runs(  # noqa: PLR0913, PLR0917 - one for each option
     every: Annotated[
         bool, typer.Option("--all", help="Show all runs (default: the 20 newest).")
     ] = False,
-    name: Annotated[str | None, typer.Option(help="Only runs with this name.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Only runs with this name (default: all).")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Only runs with this tag; may be repeated.")
+    ] = None,
     columns: _Columns = None,
     sort: _Sort = None,
     ascending: Annotated[
-        bool, typer.Option("--ascending", help="Sort the smallest first.")
+        bool, typer.Option("--ascending", help="Sort in ascending order.")
     ] = False,
     trend: _Trend = None,
     mean: Annotated[

@@ -32,12 +32,12 @@ def show(
             help="A request by its id, or by its number among those with spans, from 1.",
         ),
     ] = None,
-    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this rank (default: all).")] = None,
     operators: Annotated[
         bool,
         typer.Option(
             "--operators/--no-operators",
-            help="Show what a profiler recorded under each section, by name.",
+            help="Show the profiled operators under each section.",
         ),
     ] = True,
     as_json: JsonOption = False,

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 def summary(  # noqa: PLR0913, PLR0917 - one for each option
     run: RunArgument = "latest",
-    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this rank (default: all).")] = None,
     phase: Annotated[
         str | None,
-        typer.Option(help="Steps of this phase: train, validate, test, predict; or request."),
+        typer.Option(
+            help="Phase: train, validate, test, predict or request (default: train, if present)."
+        ),
     ] = None,
     calls: Annotated[
         bool,
