@@ -38,7 +38,7 @@ def context_of(comparison: Comparison, baseline: str) -> list[str]:
         f"{counted(before)} there, {counted(after)} here".replace(" steps here", " here")
     ]
     differing = [differing_text(one) for one in comparison.differing if one.what in _CAUSES]
-    texts += [f"not the same: {', '.join(differing[:_MOST_SHOWN])}"] if differing else []
+    texts += [f"also different: {', '.join(differing[:_MOST_SHOWN])}"] if differing else []
     texts += [
         f"kernel {short_name(change.name, _LONGEST_KERNEL)}: {change.reason}, "
         f"{duration(change.before_ns)} → {duration(change.after_ns)} a step"
@@ -46,8 +46,8 @@ def context_of(comparison: Comparison, baseline: str) -> list[str]:
         if change.after_ns > change.before_ns
     ]
     accept = baseline if baseline.endswith(".json") else "FILE.json"
-    texts.append(f"all of it: otel-mlperf compare {baseline} {after.short_id}")
-    texts.append(f"if it is meant: otel-mlperf compare {after.short_id} --write-baseline {accept}")
+    texts.append(f"all differences: otel-mlperf compare {baseline} {after.short_id}")
+    texts.append(f"if intended: otel-mlperf compare {after.short_id} --write-baseline {accept}")
     return texts
 
 

@@ -106,7 +106,7 @@ def test_a_breach_says_what_a_reviewer_asks_next(command, three, tmp_path, monke
     assert breach.endswith("slower, 10.29 → 12.29 ms")
     said = " ".join(out.split())
     assert "compared with base 1111: 100 steps there, 100 here" in said
-    assert "not the same: width 10 → 12" in said
+    assert "also different: width 10 → 12" in said
     assert f"otel-mlperf compare {file} 3333" in said
     assert f"otel-mlperf compare 3333 --write-baseline {file}" in said
 
@@ -157,7 +157,7 @@ def test_a_ci_server_gets_its_report_and_github_its_lines(command, three, tmp_pa
     # Once is enough on one page; a test report is read failure by failure.
     assert ["%0Acompared with base" in line for line in errors] == [True, False]
     failures = [failure.text for failure in suite.iter("failure")]
-    assert all("not the same: width 10 → 12" in text for text in failures)
+    assert all("also different: width 10 → 12" in text for text in failures)
 
 
 def test_nothing_to_check_is_said(command, three):
