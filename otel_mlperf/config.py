@@ -46,9 +46,9 @@ def _standard_bool(given: Any) -> bool:
 
 
 def _words_text(given: Any) -> str:
-    """Return words, each once, separated by commas."""
-    words = given.split(",") if isinstance(given, str) else map(str, given)
-    return ",".join(dict.fromkeys(word for each in words if (word := each.strip())))
+    """Return comma-separated names, each once."""
+    listed = given.split(",") if isinstance(given, str) else map(str, given)
+    return ",".join(dict.fromkeys(word for each in listed if (word := each.strip())))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,7 +123,7 @@ def _reject_nested(value: Any, where: str) -> None:
     """Reject nested lists: as text they may grow without end (aliases of aliases)."""
     parts = value.values() if isinstance(value, Mapping) else value
     if isinstance(value, Mapping | list) and any(isinstance(x, Mapping | list) for x in parts):
-        raise ConfigError(f"{where}: found a list or mapping in another one, expected words")
+        raise ConfigError(f"{where}: found a nested list or mapping, expected names")
 
 
 def _reject_unknown(given: Mapping[Any, Any], where: str) -> None:

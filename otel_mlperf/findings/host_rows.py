@@ -165,7 +165,7 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
             ),
             summary=(
                 "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
-                "}} is kept from running."
+                "}} is throttled."
             ),
             description=(
                 "Its CPU quota was exhausted in {{ $value | humanizePercentage }} of the quota's "

@@ -33,7 +33,7 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
             ),
             summary=(
                 "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
-                "}} waits for data more than the others."
+                "}} waits for data more than other ranks."
             ),
             description=(
                 "Its data wait is {{ $value | humanizePercentage }} of a step above the median of "

@@ -181,7 +181,7 @@ def _about(imported: Imported) -> str:
     device = " + ".join(dict.fromkeys(imported.devices)) or _unnamed_devices(imported)
     rank = f"rank {imported.rank}"
     rank += f" of {imported.world_size}" if imported.world_size else ""
-    rank += "" if imported.is_rank_known else " (not said in the file)"
+    rank += "" if imported.is_rank_known else " (not recorded in the file)"
     steps = plural(len(imported.steps), "step")
     return f"{device} · {rank} · {steps} · {duration(imported.duration_ns)}"
 

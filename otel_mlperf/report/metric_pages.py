@@ -42,10 +42,10 @@ of the resource. Labels are attributes of the points; in Prometheus their dots a
 a histogram has three series: `_bucket`, `_sum`, `_count` (one where it is native). What a machine
 cannot give is absent, never zero.
 
-**Read by** says which source reads a metric, and from which level of `readings` on: `basic`, the
-default, `detailed` or `comprehensive`; *more at* a level are further series of it. Readings are
-made every 5 s, at level `comprehensive` every second. What nobody reads is of the run itself,
-whatever the level. Sources, and where readings go: [readings.md](readings.md).
+**Read by** names the source that reads a metric, and the lowest level of `readings` that includes
+it: `basic` (the default), `detailed` or `comprehensive`; *more at* a level are further series of
+it. Readings are made every 5 s, at level `comprehensive` every second. A metric without a source
+comes from the run itself, at any level. Sources, and where readings go: [readings.md](readings.md).
 """
 _COLUMNS: Final = """\
 | metric | Prometheus | kind | unit | labels | read by | meaning |

@@ -245,7 +245,7 @@ def _cut(rows: list[Row]) -> list[Row]:
     largest = sorted(rows, key=lambda row: (row.name == UNTRACKED, row.mean_ns))
     most = {row.name for row in largest[-_MOST_ROWS + 1 :]}
     others = [row for row in rows if row.name not in most]
-    kept = [row for row in rows if row.name in most]
+    separate = [row for row in rows if row.name in most]
     rest = type(others[0])(
         name=f"{len(others)} others",
         category="",
@@ -255,8 +255,8 @@ def _cut(rows: list[Row]) -> list[Row]:
         beside=others[0].beside,
         inside=others[0].inside if others[0].beside else "",
     )
-    at = len(kept) - (kept[-1].name == UNTRACKED)
-    return [*kept[:at], rest, *kept[at:]]
+    at = len(separate) - (separate[-1].name == UNTRACKED)
+    return [*separate[:at], rest, *separate[at:]]
 
 
 def _tree(summary: Summary, width: int) -> list[Line]:
@@ -296,9 +296,9 @@ def _largest(tree: list[Branch]) -> list[Branch]:
     if len(tree) <= _MOST_BRANCHES:
         return tree
     least = sorted((branch.sum_ns for branch in tree), reverse=True)[_MOST_BRANCHES - 1]
-    kept: list[Branch] = []
+    drawn: list[Branch] = []
     # The last line is the untracked time: without it the shares would not sum to 100 %.
     for branch in tree[:-1]:
-        if branch.sum_ns >= least and branch.depth <= (kept[-1].depth + 1 if kept else 0):
-            kept.append(branch)
-    return [*kept, tree[-1]]
+        if branch.sum_ns >= least and branch.depth <= (drawn[-1].depth + 1 if drawn else 0):
+            drawn.append(branch)
+    return [*drawn, tree[-1]]
