@@ -38,8 +38,8 @@ _AROUND: Final = (
 _LEAST_AROUND: Final = 0.02
 """Minimum share of the run around checkpoints to be mentioned."""
 _LINE: Final = (
-    "Do what that line does more seldom, or for the whole batch at once; `with om.span(...)` "
-    "around it says what it takes."
+    "Do what that line does less often, or for the whole batch at once; `with om.span(...)` "
+    "around it measures its time."
 )
 _SHORTEST_NS: Final = 10_000_000_000
 """Minimum duration of a run for meaningful shares: in shorter runs set-up and end dominate."""

@@ -23,7 +23,7 @@ _LEAST_LONGEST: Final = 0.1
 _MOST_SET_UP: Final = 0.4
 """Maximum share of the run that can be saved: model, data and libraries have to be loaded in any
 case."""
-_NO_LINE: Final = "With OTEL_MLPERF_READINGS=detailed a line is named."
+_NO_LINE: Final = "With OTEL_MLPERF_READINGS=detailed the most expensive line is reported."
 _NO_SET_UP: Final = [names.RUN, names.EPOCH, names.PHASE, names.GARBAGE_COLLECTION]
 """Categories that are not part of a set-up, or do not name a part of it."""
 _LONGEST: Final = """WITH first AS (SELECT rank, restart, min(start_ns) AS first_ns FROM steps
