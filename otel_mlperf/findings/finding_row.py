@@ -33,11 +33,15 @@ class MeasuredSeries:
 class Alert:
     """Prometheus alert: its expression and its texts, which are Prometheus templates."""
 
-    expr: str
-    """PromQL without the final comparison; line feeds are possible line breaks."""
     summary: str
     description: str
-    what_to_do: str
+    expr: str = ""
+    """PromQL without the final comparison; line feeds are possible line breaks. Empty: derived from
+    the series of the rule."""
+    labels: tuple[str, ...] = ()
+    """Labels that a derived expression keeps, in addition to those of the run and the rule."""
+    over: str = ""
+    """Time range of a derived expression, if it is not the usual one."""
     dashboard: str = ""
     """Uid of the dashboard that opens on the run; empty: none shows more."""
     group: Group = "hardware"
@@ -65,7 +69,7 @@ class FindingRow:
     summary: str = ""
     """The problem, with ``{value}`` and labels such as ``{hw_name}`` to be filled in."""
     action: str = ""
-    """Recommended action."""
+    """Recommended action, also of the alert."""
     alert: Alert | None = None
     of_ended: bool = False
     """Whether it is evaluated on a finished run."""

@@ -29,20 +29,10 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         per=MeasuredSeries(metric=names.STEP_GPU),
         over_s=MINUTE_S,
         alert=Alert(
-            expr=(
-                "sum by (job, ml_run_name)\n"
-                "(rate(ml_step_gpu_idle_time_seconds_total[5m]))\n"
-                "/ sum by (job, ml_run_name)\n"
-                "(rate(ml_step_gpu_time_seconds_total[5m]))"
-            ),
             summary="The GPUs of run {{ $labels.ml_run_name }} idle within its steps.",
             description=(
                 "For {{ $value | humanizePercentage }} of a step they are in none of the sections "
                 "that launch GPU work."
-            ),
-            what_to_do=(
-                "Check what the host does between those sections: loading, copies, logging, "
-                ".item(). Prefetch, move it to another thread, or do it only every N steps."
             ),
             dashboard="otel-mlperf-training-run",
             after="10m",
@@ -65,18 +55,12 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         by=_GPU,
         for_s=MINUTE_S,
         alert=Alert(
-            expr=(
-                "max by (job, ml_run_name, host_name, hw_name, hw_id)\n"
-                '(avg_over_time(hw_gpu_utilization_ratio{hw_gpu_task="general"}[10m]))'
-            ),
+            labels=(names.HOST_NAME,),
+            over="10m",
             summary="{{ $labels.hw_name }} of {{ $labels.host_name }} has little to do.",
             description=(
                 "It had work for {{ $value | humanizePercentage }} of the last ten minutes. Set-up "
                 "and validation by the CPU look the same."
-            ),
-            what_to_do=(
-                '"Where a step goes" shows what the steps do instead: data_loading - storage and '
-                "workers; communication - a slow rank; else the host, or a batch that is too small."
             ),
             dashboard="otel-mlperf-gpus",
             after="10m",
@@ -90,18 +74,15 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         summary="{hw_name} is throttled: {ml_accelerator_throttle_reason}",
         action=(
             "Check cooling and power supply of the machine: a synchronous job is only as fast as "
-            "its slowest GPU."
+            "its slowest GPU. Move the job off the node until it is repaired."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.THROTTLE, where=((names.THROTTLE_REASON, _SLOWING),)),
         by=(*_GPU, names.THROTTLE_REASON),
         for_s=10,
         alert=Alert(
-            expr=(
-                "max by (job, ml_run_name, host_name, hw_name, hw_id,\n"
-                "ml_accelerator_throttle_reason)\n"
-                '(avg_over_time(ml_accelerator_throttle{ml_accelerator_throttle_reason=~"hw_slowdown|sw_thermal_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown"}[5m]))'
-            ),
+            labels=(names.HOST_NAME,),
+            over="5m",
             summary=(
                 "{{ $labels.hw_name }} of {{ $labels.host_name }} is throttled: {{ "
                 "$labels.ml_accelerator_throttle_reason }}."
@@ -110,11 +91,6 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
                 "In {{ $value | humanizePercentage }} of the readings of the last five "
                 "minutes its clocks were held down. A synchronous job is as slow as its "
                 "slowest GPU."
-            ),
-            what_to_do=(
-                "Thermal: fans, air, dust, a neighbour that heats. Power brake: the "
-                "power supply of the machine. Move the job off the node until it is "
-                "mended."
             ),
             dashboard="otel-mlperf-gpus",
             after="5m",
@@ -129,24 +105,17 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=3,
         comparison="below",
         summary="{hw_name} is {value:.0f} degrees below the temperature at which it slows down",
-        action="Check the cooling of the machine.",
+        action="Check the cooling of the machine: fans, air flow, dust, hot neighbours.",
         of_ended=True,
         measured=MeasuredSeries(metric=names.TEMPERATURE_MARGIN),
         by=_GPU,
         for_s=10,
         alert=Alert(
-            expr=(
-                "min by (job, ml_run_name, host_name, hw_name, hw_id)\n"
-                "(ml_accelerator_temperature_margin_celsius)"
-            ),
+            labels=(names.HOST_NAME,),
             summary=("{{ $labels.hw_name }} of {{ $labels.host_name }} is about to slow down."),
             description=(
                 "It is {{ $value | humanize }} degrees below the temperature at which "
                 "its clocks fall."
-            ),
-            what_to_do=(
-                "Fans, air, dust, a neighbour that heats: look at the machine before "
-                "the run slows down."
             ),
             dashboard="otel-mlperf-gpus",
             after="5m",
@@ -168,21 +137,11 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         by=_GPU,
         for_s=MINUTE_S,
         alert=Alert(
-            expr=(
-                "max by (job, ml_run_name, host_name, hw_name, hw_id)\n"
-                "(hw_gpu_memory_usage_bytes)\n"
-                "/ max by (job, ml_run_name, host_name, hw_name, hw_id)\n"
-                "(hw_gpu_memory_limit_bytes)"
-            ),
+            labels=(names.HOST_NAME,),
             summary="{{ $labels.hw_name }} of {{ $labels.host_name }} is nearly full.",
             description=(
                 "{{ $value | humanizePercentage }} of its memory is in use. The next "
                 "longer sequence may end run {{ $labels.ml_run_name }}."
-            ),
-            what_to_do=(
-                "PyTorch keeps what it has reserved, so a full GPU is no fault by "
-                "itself: look at allocated against reserved and at retries. A smaller "
-                "batch, activation checkpointing, or expandable segments."
             ),
             dashboard="otel-mlperf-gpus",
             after="5m",
@@ -203,10 +162,7 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         by=(names.DEVICE_INDEX,),
         over_s=5 * MINUTE_S,
         alert=Alert(
-            expr=(
-                "sum by (job, ml_run_name, ml_distributed_rank, cuda_device_index)\n"
-                "(increase(pytorch_cuda_memory_retries_total[15m]))"
-            ),
+            labels=(names.RANK,),
             summary=(
                 "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
                 "}} fights for GPU memory."
@@ -214,10 +170,6 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
             description=(
                 "About {{ $value | humanize }} times in 15 minutes the CUDA allocator ran out of "
                 "memory and released its cache, which stops the device each time."
-            ),
-            what_to_do=(
-                "A smaller batch, activation checkpointing, or "
-                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
             ),
             dashboard="otel-mlperf-training-run",
         ),
@@ -230,7 +182,7 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         summary="{hw_name} had {value:.0f} uncorrectable memory errors",
         action=(
             "Take the node out of service: results may be wrong, and the driver kills the affected "
-            "processes."
+            "processes. Continue on another node from a checkpoint that is older than the errors."
         ),
         of_ended=True,
         measured=MeasuredSeries(
@@ -239,20 +191,12 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         by=_GPU,
         over_s=5 * MINUTE_S,
         alert=Alert(
-            expr=(
-                "sum by (job, ml_run_name, host_name, hw_name, hw_id)\n"
-                '(increase(hw_errors_total{hw_type="gpu",error_type="uncorrected"}[15m]))'
-            ),
+            labels=(names.HOST_NAME,),
             summary="{{ $labels.hw_name }} of {{ $labels.host_name }} has memory errors.",
             description=(
                 "About {{ $value | humanize }} in the last 15 minutes that could not be "
                 "corrected. Results of run {{ $labels.ml_run_name }} since then may be "
                 "wrong."
-            ),
-            what_to_do=(
-                "Drain the node, and go on from the checkpoint before it on another "
-                'one. "Memory replaced" and "Repairs" say whether the GPU is due for '
-                "exchange."
             ),
             dashboard="otel-mlperf-gpus",
             because="A corrected error now and then is usual.",
@@ -265,18 +209,15 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0,
         summary="the driver reported {value:.0f} XID errors for {hw_name}",
         action=(
-            "Look up the number (dmesg, ml.accelerator.xid): some are errors of the program, others"
-            " mean that the GPU needs a reset or a replacement."
+            "Look up the number (dmesg, ml.accelerator.xid): 13 and 31 are mostly errors of the "
+            "program; 48, 63, 64, 79, 94 and 95 mean that the GPU needs a reset or a replacement."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.HW_ERRORS, where=((names.ERROR_TYPE, ("xid",)),)),
         by=_GPU,
         over_s=5 * MINUTE_S,
         alert=Alert(
-            expr=(
-                "sum by (job, ml_run_name, host_name, hw_name, hw_id)\n"
-                '(increase(hw_errors_total{hw_type="gpu",error_type="xid"}[15m]))'
-            ),
+            labels=(names.HOST_NAME,),
             summary=(
                 "The driver has reported XID errors of {{ $labels.hw_name }} of {{ "
                 "$labels.host_name }}."
@@ -284,10 +225,6 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
             description=(
                 "About {{ $value | humanize }} in the last 15 minutes; run {{ "
                 "$labels.ml_run_name }} may hang, or its process is dead."
-            ),
-            what_to_do=(
-                'Look the number up ("Last XID", dmesg): 13 and 31 are mostly the '
-                "program's own; 48, 63, 64, 79, 94 and 95 mean the GPU: drain the node."
             ),
             dashboard="otel-mlperf-gpus",
         ),
@@ -298,22 +235,18 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="critical",
         threshold=0,
         summary="{hw_name} stopped responding",
-        action="Check dmesg: the GPU or the machine needs a reset.",
+        action="Check dmesg (NVRM, XID 79): the GPU or the machine needs a reset.",
         of_ended=True,
         measured=MeasuredSeries(metric=names.DEVICE_LOST),
         by=_GPU,
         over_s=5 * MINUTE_S,
         alert=Alert(
-            expr=(
-                "sum by (job, ml_run_name, host_name, hw_name, hw_id)\n"
-                "(increase(ml_accelerator_lost_total[15m]))"
-            ),
+            labels=(names.HOST_NAME,),
             summary=("{{ $labels.hw_name }} of {{ $labels.host_name }} has stopped answering."),
             description=(
                 "It is off the bus, in need of a reset, or its driver hangs; run {{ "
                 "$labels.ml_run_name }} uses it."
             ),
-            what_to_do="Read the kernel's log of that node (NVRM, XID 79), and drain it.",
             dashboard="otel-mlperf-gpus",
         ),
     ),

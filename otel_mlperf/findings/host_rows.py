@@ -50,18 +50,16 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         summary="the job uses {value:.0%} of its memory limit",
         action=(
             "Use fewer DataLoader workers or a smaller prefetch_factor, or request more memory: at "
-            "the limit the kernel kills a process."
+            "the limit the kernel kills a process. Check for memory that grows from epoch to epoch."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.CGROUP_WORKING_SET),
         per=MeasuredSeries(metric=names.CGROUP_MEMORY_LIMIT),
         for_s=10,
         alert=Alert(
-            expr=(
-                "max by (job, ml_run_name, host_name, ml_distributed_rank)\n"
-                "(linux_cgroup_memory_working_set_bytes)\n"
-                "/ max by (job, ml_run_name, host_name, ml_distributed_rank)\n"
-                "(linux_cgroup_memory_limit_bytes)"
+            labels=(
+                names.HOST_NAME,
+                names.RANK,
             ),
             summary=(
                 "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
@@ -70,10 +68,6 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
             description=(
                 "Its container or job uses {{ $value | humanizePercentage }} of its memory limit. "
                 "At the limit the kernel kills one of its processes."
-            ),
-            what_to_do=(
-                "Use fewer DataLoader workers or a smaller prefetch_factor; check for memory that "
-                "grows from epoch to epoch. Write a checkpoint now."
             ),
             dashboard="otel-mlperf-host",
             after="2m",
@@ -87,25 +81,20 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         comparison="below",
         summary="only {value:.0%} of the host's memory is available",
         action=(
-            "Find what uses it, including other programs: the host swaps or kills processes next."
+            "Find what uses it, including other programs and files under /dev/shm: the host "
+            "swaps or kills processes next."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.SYSTEM_MEMORY_AVAILABLE),
         per=MeasuredSeries(metric=names.SYSTEM_MEMORY_LIMIT),
         for_s=10,
         alert=Alert(
-            expr=(
-                "max by (job, ml_run_name, host_name) (system_memory_linux_available_bytes)\n"
-                "/ max by (job, ml_run_name, host_name) (system_memory_limit_bytes)"
-            ),
+            labels=(names.HOST_NAME,),
             summary="Host {{ $labels.host_name }} is nearly out of memory.",
             description=(
                 "Only {{ $value | humanizePercentage }} of its memory is available: it "
                 "swaps, or kills processes next, those of run {{ $labels.ml_run_name }} "
                 "among them."
-            ),
-            what_to_do=(
-                "Find what uses it, including other programs; files under /dev/shm count, too."
             ),
             dashboard="otel-mlperf-host",
             after="2m",
@@ -118,26 +107,22 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0,
         summary="the kernel killed a process of the job because memory ran out",
         action=(
-            "Losing a DataLoader worker ends the training: use fewer workers, or request more "
-            "memory."
+            "Losing a DataLoader worker ends the training: use fewer workers, a smaller "
+            "prefetch_factor, or request more memory."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.CGROUP_OOM_KILLS),
         over_s=5 * MINUTE_S,
         alert=Alert(
-            expr=(
-                "sum by (job, ml_run_name, host_name, ml_distributed_rank)\n"
-                "(increase(linux_cgroup_memory_oom_kills_total[15m]))"
+            labels=(
+                names.HOST_NAME,
+                names.RANK,
             ),
             summary="The kernel has killed a process of run {{ $labels.ml_run_name }}.",
             description=(
                 "About {{ $value | humanize }} in the last 15 minutes in the control "
                 "group of rank {{ $labels.ml_distributed_rank }} on {{ "
                 "$labels.host_name }}, for want of memory."
-            ),
-            what_to_do=(
-                "Losing a DataLoader worker ends the training: use fewer workers, a smaller "
-                "prefetch_factor, or request more memory."
             ),
             dashboard="otel-mlperf-host",
         ),
@@ -149,19 +134,17 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.25,
         summary="the CPU quota was exhausted in {value:.0%} of its periods",
         action=(
-            "Request more CPUs, or use fewer DataLoader workers and threads than the quota has "
-            "CPUs."
+            "Request more CPUs, or use fewer DataLoader workers and threads "
+            "(OMP_NUM_THREADS) than the quota has CPUs."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.CGROUP_THROTTLED_PERIODS),
         per=MeasuredSeries(metric=names.CGROUP_PERIODS),
         over_s=MINUTE_S,
         alert=Alert(
-            expr=(
-                "sum by (job, ml_run_name, host_name, ml_distributed_rank)\n"
-                "(rate(linux_cgroup_cpu_throttled_periods_total[5m]))\n"
-                "/ sum by (job, ml_run_name, host_name, ml_distributed_rank)\n"
-                "(rate(linux_cgroup_cpu_periods_total[5m]) > 0)"
+            labels=(
+                names.HOST_NAME,
+                names.RANK,
             ),
             summary=(
                 "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
@@ -170,10 +153,6 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
             description=(
                 "Its CPU quota was exhausted in {{ $value | humanizePercentage }} of the quota's "
                 "periods."
-            ),
-            what_to_do=(
-                "Request more CPUs, or use fewer DataLoader workers and threads (OMP_NUM_THREADS) "
-                "than the quota has CPUs."
             ),
             dashboard="otel-mlperf-host",
             after="5m",
@@ -185,15 +164,15 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.95,
         summary="the disk of the run folder ({system_filesystem_mountpoint}) is {value:.0%} full",
-        action="Free disk space: checkpoints and the run folder cannot be written to a full disk.",
+        action=(
+            "Remove old checkpoints and run folders, or write to another disk: nothing can be "
+            "written to a full one."
+        ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.FILESYSTEM_UTILIZATION),
         by=(names.MOUNTPOINT,),
         alert=Alert(
-            expr=(
-                "max by (job, ml_run_name, host_name, system_filesystem_mountpoint)\n"
-                "(system_filesystem_utilization_ratio)"
-            ),
+            labels=(names.HOST_NAME,),
             summary=(
                 "The disk of run {{ $labels.ml_run_name }} on {{ $labels.host_name }} "
                 "is nearly full."
@@ -203,7 +182,6 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
                 "$labels.system_filesystem_mountpoint }} is in use: the next checkpoint "
                 "may not fit, and telemetry is lost there."
             ),
-            what_to_do="Remove old checkpoints and run folders, or write to another disk.",
             dashboard="otel-mlperf-host",
             after="5m",
         ),

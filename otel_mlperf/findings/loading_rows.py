@@ -18,6 +18,10 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         name="RankWaitsForData",
         severity="warning",
         threshold=0.1,
+        action=(
+            "Check that rank's node: its disk, network, CPU and other programs; then the data "
+            "shard that the rank reads."
+        ),
         alert=Alert(
             expr=(
                 "sum by (job, ml_run_name, ml_distributed_rank)\n"
@@ -38,10 +42,6 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
             description=(
                 "Its data wait is {{ $value | humanizePercentage }} of a step above the median of "
                 "the ranks, and all other ranks wait for it."
-            ),
-            what_to_do=(
-                "Check that rank's node: its disk, network, CPU and other programs; then the data "
-                "shard that the rank reads."
             ),
             dashboard="otel-mlperf-ranks",
             group="training",
@@ -83,14 +83,13 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
                 "Its steps spend {{ $value | humanizePercentage }} of their time waiting for the "
                 "next batch."
             ),
-            what_to_do=(
-                "Use more DataLoader workers, a larger prefetch_factor or faster storage. Check "
-                "whether each worker uses a whole core, the container is throttled, or a disk is "
-                "always busy."
-            ),
             dashboard="otel-mlperf-host",
             group="training",
             after="10m",
+            because=(
+                "Divided by the time of all sections, not of steps as in the run itself: durations "
+                "of steps are histograms, native ones or not."
+            ),
         ),
     ),
     FindingRow(

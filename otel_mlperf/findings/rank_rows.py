@@ -75,14 +75,13 @@ RANK_ROWS: Final[tuple[FindingRow, ...]] = (
                 "{{ $value | humanizePercentage }} of the time of its steps passes in collectives "
                 "that are sections of their own, mean of the ranks."
             ),
-            what_to_do=(
-                "One rank with far less of it than the others is the one that they wait for: look "
-                "at its node and its data. All with as much: fewer and larger collectives, the "
-                "network between the nodes."
-            ),
             dashboard="otel-mlperf-ranks",
             group="training",
             after="10m",
+            because=(
+                "Divided by the time of all sections, not of steps as in the run itself: durations "
+                "of steps are histograms, native ones or not."
+            ),
         ),
     ),
 )

@@ -21,10 +21,11 @@ RECORDING_ROWS: Final[tuple[FindingRow, ...]] = (
         measured=MeasuredSeries(metric=names.ITEMS, where=((names.OUTCOME, ("lost",)),)),
         over_s=5 * MINUTE_S,
         alert=Alert(
-            expr=(
-                "sum by (job, ml_run_name, host_name, otel_mlperf_signal,\n"
-                "otel_mlperf_destination, error_type)\n"
-                '(increase(otel_mlperf_items_total{otel_mlperf_outcome="lost"}[10m]))'
+            labels=(
+                names.HOST_NAME,
+                names.SIGNAL,
+                names.DESTINATION,
+                names.ERROR_TYPE,
             ),
             summary=(
                 "Telemetry of run {{ $labels.ml_run_name }} is being lost ({{ "
@@ -36,11 +37,7 @@ RECORDING_ROWS: Final[tuple[FindingRow, ...]] = (
                 "the agent on {{ $labels.host_name }}. The training itself is not "
                 "affected."
             ),
-            what_to_do=(
-                "otel-mlperf doctor RUN shows where. ring_full: the agent gets no CPU; "
-                "rejected or unauthorized: the server's settings; outbox_full: the "
-                "server was away for too long."
-            ),
+            over="10m",
             dashboard="otel-mlperf-health",
             group="otel_mlperf",
         ),
@@ -66,9 +63,12 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.5,
         comparison="below",
-        summary="only {value:.0%} of the run's time was productive (goodput)",
+        summary=(
+            "only {value:.0%} of the run's time was productive (goodput); the largest loss is "
+            "{most}"
+        ),
         action=(
-            "Start with the largest loss: {most}. otel-mlperf summary shows all losses in the line "
+            "Start with the largest loss; otel-mlperf summary shows all of them in the line "
             "goodput."
         ),
         of_ended=True,
@@ -83,12 +83,6 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
             description=(
                 "Productive steps, without their waits for data and compilation, took {{ $value | "
                 "humanizePercentage }} of the last half hour, mean of the ranks."
-            ),
-            what_to_do=(
-                '"Where a step goes" and "Validation and checkpoint" show what it does instead: '
-                "waits for data - storage and workers; validation and checkpoints - how often; "
-                "nothing at all - a rank that the other ranks wait for, or restarts. otel-mlperf "
-                "summary shows all losses in the line goodput."
             ),
             dashboard="otel-mlperf-training-run",
             group="training",
@@ -127,23 +121,12 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
         by=(names.SECTION_NAME,),
         over_s=MINUTE_S,
         alert=Alert(
-            expr=(
-                "sum by (job, ml_run_name, ml_section_name)\n"
-                '(rate(ml_section_within_bound_total{ml_section_category="request"}[5m]))\n'
-                "/ sum by (job, ml_run_name, ml_section_name)\n"
-                '(rate(ml_section_bounded_total{ml_section_category="request"}[5m]))'
-            ),
             summary=(
                 "Requests {{ $labels.ml_section_name }} of run {{ $labels.ml_run_name }} are late."
             ),
             description=(
                 "{{ $value | humanizePercentage }} of the requests that ended in the last five "
                 "minutes met their time limit."
-            ),
-            what_to_do=(
-                '"Time of requests" shows whether all are slower or few are: all - the model, the '
-                "device, too many at once; few - large inputs, garbage collections, a neighbour. "
-                "Failed ones count as late."
             ),
             dashboard="otel-mlperf-training-run",
             group="training",

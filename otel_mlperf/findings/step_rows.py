@@ -124,6 +124,11 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         name="RunMakesNoSteps",
         severity="critical",
         threshold=600,
+        action=(
+            "Check what each rank is in (otel-mlperf top, or the dashboard): one rank in another "
+            "section than the other ranks is the one that they wait for; all ranks in a collective "
+            "mean that one is gone; all in data.load mean storage."
+        ),
         alert=Alert(
             expr=(
                 "time() - max by (job, ml_run_name)\n"
@@ -134,12 +139,6 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
                 "The last step of any rank ended {{ $value | humanizeDuration }} ago, "
                 "and the run has not ended. A checkpoint or a set-up of that length "
                 "looks the same."
-            ),
-            what_to_do=(
-                'Look at "Open now" in the dashboard, or otel-mlperf top: one rank in '
-                "another section than the others is the one that they wait for; all in "
-                "a collective means that a rank has gone; all in data.load means "
-                "storage."
             ),
             dashboard="otel-mlperf-ranks",
             group="training",
@@ -177,12 +176,6 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
             description=(
                 "The mean step of the last five minutes lasts {{ $value | humanizePercentage }} of "
                 "the median of the last six hours."
-            ),
-            what_to_do=(
-                '"Where a step goes" shows the kind of work that grew: data_loading - '
-                "storage and workers; backward or forward - clocks and throttling of "
-                "the GPUs, one slow rank; communication - the network, or the rank that "
-                "comes last."
             ),
             dashboard="otel-mlperf-training-run",
             group="training",

@@ -10,12 +10,12 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING, Final, get_args
 
-from otel_mlperf.findings.finding_row import Group
+from otel_mlperf.findings.finding_row import Group, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from otel_mlperf.findings.finding_row import Alert, FindingRow
+    from otel_mlperf.findings.finding_row import Alert, FindingRow, MeasuredSeries
 
 _HEAD: Final = """\
 # When does somebody have to look? Each rule ends with its threshold. `for` keeps what passes by
@@ -29,6 +29,10 @@ groups:
 _INTERVAL: Final = "30s"
 _WIDTH: Final = 100
 _SIGNS: Final = {"above": ">", "below": "<"}
+_RUN: Final = ("job", "ml_run_name")
+_GROWTH_OVER: Final = "15m"
+"""Prometheus looks back further than a run's own warning: nobody reads it the same minute."""
+_RATIO_OVER: Final = "5m"
 
 
 def render_alert_rules(rows: Iterable[FindingRow]) -> str:
@@ -55,16 +59,55 @@ def _lines(row: FindingRow, alert: Alert) -> Iterator[str]:
     )
     # A folded scalar: line feeds become spaces, and PromQL's quotes and braces need no escaping.
     yield "        expr: >-"
-    yield from (f"          {line}" for line in alert.expr.splitlines())
+    expr = alert.expr or _derive_expr(row, alert)
+    yield from (f"          {line}" for line in expr.splitlines())
     yield f"          {_SIGNS[row.comparison]} {threshold:g}"
     if alert.after:
         yield f"        for: {alert.after}"
     yield f"        labels: {{severity: {row.severity}}}"
     yield "        annotations:"
-    for name in ("summary", "description", "what_to_do"):
-        yield from _folded(name, getattr(alert, name))
+    yield from _folded("summary", alert.summary)
+    yield from _folded("description", alert.description)
+    yield from _folded("what_to_do", row.action)
     if uid := alert.dashboard:
         yield f"          dashboard: /d/{uid}?var-run={{{{ $labels.ml_run_name | urlquery }}}}"
+
+
+def _derive_expr(row: FindingRow, alert: Alert) -> str:
+    """Return the PromQL for the series that a rule evaluates live.
+
+    Raises:
+        TypeError: the row is not evaluated live, so that its alert needs an ``expr``.
+    """
+    if not isinstance(row, Rule):
+        raise TypeError(f"alert {row.name}: it has no expr, and the row names no series")
+    by = ", ".join([*_RUN, *map(_prometheus, (*alert.labels, *row.by))])
+    if row.over_s:
+        function = "increase" if row.per is None else "rate"
+        over = alert.over or (_GROWTH_OVER if row.per is None else _RATIO_OVER)
+        parts = [
+            _series(part, "sum", by, function, over) for part in (row.measured, row.per) if part
+        ]
+    else:
+        worst = "max" if row.comparison == "above" else "min"
+        function = "avg_over_time" if alert.over else ""
+        parts = [_series(row.measured, worst, by, function, alert.over)]
+        parts += [_series(row.per, "max", by, "", "")] if row.per else []
+    return "\n/ ".join(parts)
+
+
+def _series(part: MeasuredSeries, aggregation: str, by: str, function: str, over: str) -> str:
+    where = ",".join(
+        f'{_prometheus(label)}{"=~" if len(values) > 1 else "="}"{"|".join(values)}"'
+        for label, values in part.where
+    )
+    selector = part.metric.prometheus + (f"{{{where}}}" if where else "")
+    values = f"{function}({selector}[{over}])" if function else selector
+    return f"{aggregation} by ({by})\n({values})"
+
+
+def _prometheus(label: str) -> str:
+    return label.replace(".", "_")
 
 
 def _folded(name: str, text: str) -> Iterator[str]:

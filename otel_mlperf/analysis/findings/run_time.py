@@ -51,8 +51,8 @@ def find_low_goodput(numbers: RunNumbers) -> list[Finding]:
         Finding(
             id=row.id,
             severity=row.severity,
-            summary=row.summary.format(value=ledger.goodput),
-            action=row.action.format(most=f"{most}, {share:.0%}"),
+            summary=row.summary.format(value=ledger.goodput, most=f"{most}, {share:.0%}"),
+            action=row.action,
             evidence={"goodput": ledger.goodput, "wall_ns": ledger.wall_ns, "most": share},
             gain=Gain(low=0.0, high=share, of="run"),
             command=f"otel-mlperf summary {numbers.summary.short_id}",

@@ -72,6 +72,14 @@ def test_alerts_say_what_is_wrong_and_what_to_do(alert):
     assert len(said["what_to_do"]) > 40
 
 
+def test_expressions_that_are_written_by_hand_say_why():
+    """All others are derived from the series that the run itself is judged by."""
+    by_hand = [row for row in TABLE if row.alert and row.alert.expr]
+
+    assert len(by_hand) == 6
+    assert all(row.alert.because for row in by_hand)
+
+
 @each_alert
 def test_alerts_open_a_dashboard_that_is_shipped(alert):
     """The dashboard opens on the run that is in trouble."""

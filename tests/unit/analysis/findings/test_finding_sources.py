@@ -37,7 +37,6 @@ ROW = FindingRow(
         after="1m",
         summary="The forward pass of {{ $labels.job }} is slow.",
         description="It takes {{ $value | humanizePercentage }} of the time.",
-        what_to_do="Compile the model.",
     ),
 )
 

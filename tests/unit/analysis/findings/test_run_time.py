@@ -36,8 +36,10 @@ def test_goodput(tmp_path, lasts_s, works_s, is_low):
     assert bool(found) is is_low
     if is_low:
         (one,) = found
-        assert one.summary == "only 11% of the run's time was productive (goodput)"
-        assert one.action.startswith("Start with the largest loss: other, 66%.")
+        assert one.summary == (
+            "only 11% of the run's time was productive (goodput); the largest loss is other, 66%"
+        )
+        assert one.action.startswith("Start with the largest loss; ")
         assert one.gain.of == "run"
 
 
