@@ -145,8 +145,8 @@ def _row(rows: list[TotalRow], measured: str, whole: int, nameless: str) -> Kern
         mean_ns=total / count,
         min_ns=min(row.min_ns for row in rows),
         max_ns=max(row.max_ns for row in rows),
-        p50_ns=single and single.p50_ns,
-        p95_ns=single and single.p95_ns,
+        p50_ns=single.p50_ns if single else None,
+        p95_ns=single.p95_ns if single else None,
     )
 
 
@@ -166,8 +166,8 @@ def added(rows: list[StreamRow], only: StreamRow | None) -> DeviceFigures:
         rank=only.rank if only else None,
         device=only.device if only else None,
         stream=only.stream if only else None,
-        delay_p50_ns=single and single.delay_p50_ns,
-        delay_p95_ns=single and single.delay_p95_ns,
+        delay_p50_ns=single.delay_p50_ns if single else None,
+        delay_p95_ns=single.delay_p95_ns if single else None,
         delay_max_ns=max(delays, default=None),
         **sums,
     )
