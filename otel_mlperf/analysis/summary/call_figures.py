@@ -1,4 +1,4 @@
-"""Data types of the durations of section calls, as ``--json`` prints them."""
+"""Data types of the durations and the resource use of calls, as ``--json`` prints them."""
 
 from __future__ import annotations
 
@@ -36,3 +36,36 @@ class CallFigures(msgspec.Struct, frozen=True, kw_only=True):
     within: int | None
     """Calls that kept to the bound and did not fail."""
     within_share: float | None
+
+
+class UseFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Statistics of one measure over all calls of a section with a known value, exact."""
+
+    count: int
+    total: int
+    mean: float
+    least: int
+    most: int
+    variance: float
+    """Mean square of the distance from the mean."""
+
+
+class SectionUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Resource use of one section's calls at one place, on all ranks, with nested sections."""
+
+    name: str
+    category: str
+    phase: str
+    path: str
+    """For calls outside steps: section names from below the run."""
+    in_step: bool
+    beside: bool
+    """Whether on another thread or task than its surroundings."""
+    calls: int
+    """Number of measured calls."""
+    figures: dict[str, UseFigures]
+    """Statistics of ``cpu_ns``, ``voluntary_switches``, ``involuntary_switches``, ``read_bytes``,
+    ``written_bytes`` (of the thread), ``memory_before_bytes``, ``memory_after_bytes``,
+    ``memory_growth_bytes``, ``memory_peak_bytes``, ``cuda_growth_bytes``, ``cuda_peak_bytes`` (of
+    the process) and ``gpu_ns`` (from start to end on the GPU). Measures that no call has are
+    absent."""

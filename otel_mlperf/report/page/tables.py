@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.comparison.comparison_shapes import Comparison, TimeChange
     from otel_mlperf.analysis.profiles.window_shapes import KernelRow, Kernels
     from otel_mlperf.analysis.steps.step_shapes import RankFigures, Row
-    from otel_mlperf.analysis.summary.call_shapes import CallFigures
+    from otel_mlperf.analysis.summary.call_figures import CallFigures
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
 MOST_CALLS: Final = 40
