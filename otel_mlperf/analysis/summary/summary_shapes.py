@@ -22,11 +22,11 @@ from otel_mlperf.analysis.summary.call_figures import (  # noqa: TC001 - msgspec
     CallFigures,
     SectionUse,
 )
-from otel_mlperf.analysis.summary.epochs import EpochFigures  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.summary.epoch_figures import EpochFigures  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.goodput_shapes import Ledger  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.gpu_use import StepsOnGpu  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.loader_shapes import LoaderUse  # noqa: TC001 - msgspec reads it
-from otel_mlperf.analysis.summary.marks import MarkedPoint  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.summary.marked_points import MarkedPoint  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.progress import Progress  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.work_figures import WorkFigures  # noqa: TC001 - msgspec reads it
 from otel_mlperf.findings.finding import Finding  # noqa: TC001 - msgspec reads it

@@ -13,7 +13,7 @@ from report_run import ENDING, HOSTILE, report_run
 from run_folders import MS, RunFolderBuilder, S, digits
 from summaries import summary_of
 
-from otel_mlperf.analysis.page.run_page import read_page
+from otel_mlperf.analysis.page.page_contents import read_page
 from otel_mlperf.analysis.profiles.hot_spots import find_hot
 from otel_mlperf.analysis.profiles.window_shapes import KernelRow, Kernels
 from otel_mlperf.hot_file import HotSpot
