@@ -10,7 +10,7 @@ from otel_mlperf.report.place_labels import place_labels
 from otel_mlperf.terminal_lines import Line, columns, left
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.summary.call_shapes import CallFigures
+    from otel_mlperf.analysis.summary.call_figures import CallFigures
 
 _MOST_REQUESTS: Final = 8
 _NAME: Final = 12

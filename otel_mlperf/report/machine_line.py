@@ -10,8 +10,7 @@ from otel_mlperf.terminal_lines import LABEL, Line, labelled_lines, short, wrapp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.analysis.summary.summary_shapes import GpuUse, MachineUse, Summary
-    from otel_mlperf.analysis.summary.use_shapes import ProcessUse
+    from otel_mlperf.analysis.summary.summary_shapes import GpuUse, MachineUse, ProcessUse, Summary
 
 _GIB: Final = 2**30
 _MOST_LOSSES: Final = 3

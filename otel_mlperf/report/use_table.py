@@ -12,7 +12,7 @@ from otel_mlperf.terminal_lines import WIDTH, Line, columns, left
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from otel_mlperf.analysis.summary.use_shapes import SectionUse
+    from otel_mlperf.analysis.summary.call_figures import SectionUse
 
 _MOST: Final = 10
 _NAME: Final = 16

@@ -19,7 +19,7 @@ from otel_mlperf.quantities import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_mlperf.analysis.page.run_page import RunPage
+    from otel_mlperf.analysis.page.page_contents import RunPage
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
 

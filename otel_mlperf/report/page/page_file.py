@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
-    from otel_mlperf.analysis.page.run_page import RunCourse, RunPage
+    from otel_mlperf.analysis.page.page_contents import RunCourse, RunPage
 
 
 def render_page(page: RunPage) -> str:
