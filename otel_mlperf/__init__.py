@@ -18,18 +18,15 @@ The training process only writes to shared memory; an agent beside it does every
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from otel_mlperf.config import Config
 from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunActive
-from otel_mlperf.integrations import backward_pass as _backward_pass  # noqa: F401 - looks at each run
-from otel_mlperf.integrations import torch_compiler as _torch_compiler  # noqa: F401 - looks at each run
+from otel_mlperf.integrations import torch_watches as _torch_watches  # noqa: F401 - looks at each run
 from otel_mlperf.integrations.switch import integrate
 from otel_mlperf.names import VERSION as _VERSION
-from otel_mlperf.pytorch.gpu_time import switch as _gpu_time  # noqa: F401 - looks at each run
+from otel_mlperf.pytorch.gpu_time import stamp_switch as _gpu_time  # noqa: F401 - looks at each run
 from otel_mlperf.pytorch.loop import collective_count as _collectives  # noqa: F401 - looks at each run
 from otel_mlperf.pytorch.memory import mps_memory as _mps_memory  # noqa: F401 - looks at each run
-from otel_mlperf.pytorch.memory import out_of_memory as _out_of_memory  # noqa: F401 - looks at each run
+from otel_mlperf.pytorch.memory.allocator_snapshot import memory_snapshot
 from otel_mlperf.pytorch.memory.cuda_memory import cuda_memory
-from otel_mlperf.pytorch.memory.memory_snapshot import memory_snapshot
 from otel_mlperf.pytorch.operations.batch_size_search import find_batch_size
 from otel_mlperf.pytorch.operations.model_work import model_work
 from otel_mlperf.pytorch.windows.profile_call import torch_profile
@@ -56,13 +53,14 @@ from otel_mlperf.recorder.api.step import log, mark_step, step
 from otel_mlperf.recorder.api.steps import steps
 from otel_mlperf.recorder.api.timed import timed
 from otel_mlperf.recorder.lifecycle.run import Run
+from otel_mlperf.settings.config import Config
 from otel_mlperf.upper_parts import register_upper as _register_upper
 
 if _TYPE_CHECKING:
     from otel_mlperf.analysis.run.stored_run import RunTable, StoredRun, read_run
-    from otel_mlperf.growth_file import GrowthRow, MemoryGrowth
     from otel_mlperf.journal.bulletin import RunWarning
     from otel_mlperf.recorder.lifecycle.section_stats import SectionStats, Stats
+    from otel_mlperf.run_files.growth_file import GrowthRow, MemoryGrowth
 
 __all__ = [
     "Config",
@@ -134,8 +132,8 @@ _register_upper(
 )
 
 _LATER = {
-    "GrowthRow": "otel_mlperf.growth_file",
-    "MemoryGrowth": "otel_mlperf.growth_file",
+    "GrowthRow": "otel_mlperf.run_files.growth_file",
+    "MemoryGrowth": "otel_mlperf.run_files.growth_file",
     "RunTable": "otel_mlperf.analysis.run.stored_run",
     "RunWarning": "otel_mlperf.journal.bulletin",
     "SectionStats": "otel_mlperf.recorder.lifecycle.section_stats",

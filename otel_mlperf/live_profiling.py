@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from otel_mlperf.errors import JournalError, NotRunning, OtelMlperfError, UsageError
 from otel_mlperf.journal.journal_folder import folders_of_run, journals_in, rank_of
 from otel_mlperf.journal.layout import Word
-from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, read_window
-from otel_mlperf.journal.window_control import Answer, WindowControl, steps_of
+from otel_mlperf.journal.profiler_windows import (
+    FOLDER,
+    WINDOW_SUFFIX,
+    Answer,
+    WindowControl,
+    read_window,
+    steps_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

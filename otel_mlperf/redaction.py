@@ -6,8 +6,8 @@ Secrets are detected in two ways:
   signatures of signed URLs, headers that authenticate.
 - By key: any value under a name like ``password`` or ``api_key``.
 
-``SHAPES``, ``KEY_WORDS`` and the constants next to them are the complete list. A text is searched
-once for each of the two, in time that is linear in its length.
+``secret_patterns``, ``KEY_WORDS`` and the constants next to it are the complete list. A text is
+searched once for each of the two, in time that is linear in its length.
 """
 
 from __future__ import annotations
@@ -15,95 +15,15 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.names import BASE64
-from otel_mlperf.secret_commands import command_patterns
+from otel_mlperf.secret_patterns import SHAPES, command_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 HIDDEN: Final = "[redacted]"
-
-
-class Shape(NamedTuple):
-    """Shape of the secrets of one issuer."""
-
-    issuer: str
-    pattern: str
-    """Pattern of the whole secret; no alphanumeric character precedes it."""
-    source: str
-    """Where the form is documented."""
-
-
-_GITLEAKS: Final = "gitleaks.toml"
-_SCANNING: Final = "GitHub secret scanning, supported patterns"
-
-SHAPES: Final = (
-    Shape("Hugging Face", r"(?:hf|api_org)_[A-Za-z0-9]{8,}", _GITLEAKS),
-    Shape("OpenAI, Anthropic, OpenRouter, DeepSeek", r"sk-[A-Za-z0-9_-]{8,}", _GITLEAKS),
-    Shape("Replicate", r"r8_[A-Za-z0-9]{20,}", _SCANNING),
-    Shape("Groq", r"gsk_[A-Za-z0-9]{20,}", _SCANNING),
-    Shape("xAI", r"xai-[A-Za-z0-9]{20,}", _SCANNING),
-    Shape("Perplexity", r"pplx-[A-Za-z0-9]{20,}", _GITLEAKS),
-    Shape("NVIDIA NGC and NIM", r"nvapi-[\w-]{20,}", _SCANNING),
-    Shape("Weights & Biases", r"wandb_v1_\w{20,}", _SCANNING),
-    Shape("LangSmith", r"lsv2_(?:pt|sk)_\w{20,}", _SCANNING),
-    Shape("Pinecone", r"pcsk_\w{20,}", _SCANNING),
-    Shape("Kaggle", r"KGAT_[A-Za-z0-9]{20,}", _SCANNING),
-    Shape("GitHub", r"gh[pousr]_[A-Za-z0-9]{8,}", _GITLEAKS),
-    Shape("GitHub, fine-grained", r"github_pat_\w{8,}", _GITLEAKS),
-    Shape("GitLab", r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|soat|ffct|oas)-[\w-]{8,}",
-          "GitLab, token prefixes"),
-    Shape("Bitbucket, Atlassian", r"AT[ABC]TT3[\w=-]{20,}", _GITLEAKS),
-    Shape("PyPI", r"pypi-[\w-]{16,}", _GITLEAKS),
-    Shape("npm", r"npm_[A-Za-z0-9]{16,}", _GITLEAKS),
-    Shape("RubyGems", r"rubygems_[a-f0-9]{32,}", _GITLEAKS),
-    Shape("crates.io", r"cio[A-Za-z0-9]{32}\b", _SCANNING),
-    Shape("NuGet", r"oy2[a-z0-9]{43}\b", _SCANNING),
-    Shape("Docker Hub", r"dckr_(?:pat|oat)_[\w-]{16,}", _SCANNING),
-    Shape("AWS access key", r"A(?:KIA|SIA|BIA|CCA)[A-Z0-9]{12,}", "AWS IAM, unique identifiers"),
-    Shape("Google API key", r"AIza[\w-]{20,}", _GITLEAKS),
-    Shape("Google OAuth", r"(?:GOCSPX-|ya29\.)[\w.-]{16,}", _SCANNING),
-    Shape("Azure AD client secret", r"[\w~.-]{3}[78]Q~[\w~.-]{31,34}", _GITLEAKS),
-    Shape("Alibaba Cloud", r"LTAI[A-Za-z0-9]{12,}", _GITLEAKS),
-    Shape("Tencent Cloud", r"AKID[A-Za-z0-9]{28,}", _SCANNING),
-    Shape("DigitalOcean", r"do[opr]_v1_[a-f0-9]{32,}", _GITLEAKS),
-    Shape("Databricks", r"dapi[a-f0-9]{32}", _GITLEAKS),
-    Shape("Heroku", r"HRKU-[\w-]{16,}", _SCANNING),
-    Shape("HashiCorp Vault", r"hv[sbr]\.[\w-]{16,}", _GITLEAKS),
-    Shape("Terraform Cloud", r"[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{16,}", _GITLEAKS),
-    Shape("Pulumi", r"pul-[a-f0-9]{40}", _GITLEAKS),
-    Shape("Doppler", r"dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{16,}", _GITLEAKS),
-    Shape("Fly.io", r"fm[12][ar]?_[A-Za-z0-9+/=]{20,}", _GITLEAKS),
-    Shape("Netlify", r"nfp_[A-Za-z0-9]{20,}", _SCANNING),
-    Shape("Supabase", r"sb(?:p|_secret)_[\w-]{20,}", _SCANNING),
-    Shape("PlanetScale", r"pscale_(?:tkn|pw|oauth)_[\w.=-]{20,}", _GITLEAKS),
-    Shape("Grafana", r"gl(?:sa|c)_[A-Za-z0-9+/=_]{20,}", _GITLEAKS),
-    Shape("New Relic", r"NR(?:AK|JS|II)-[\w-]{16,}", _GITLEAKS),
-    Shape("Sentry", r"sntry[su]_[\w+/=-]{20,}", _GITLEAKS),
-    Shape("Dynatrace", r"dt0[a-z]\d{2}\.[A-Z0-9]{24}\.[A-Z0-9]{20,}", _GITLEAKS),
-    Shape("Prefect", r"pn[ub]_[A-Za-z0-9]{20,}", _GITLEAKS),
-    Shape("Slack", r"(?:xoxe\.)?xox[abeoprs]-[\w-]{8,}|xapp-[\w-]{8,}", _GITLEAKS),
-    Shape("Slack webhook",
-          r"hooks\.slack\.com/(?:services|workflows|triggers)/[\w/+-]{20,}", _GITLEAKS),
-    Shape("Discord webhook", r"discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}", _SCANNING),
-    Shape("Telegram bot", r"\d{5,16}:A[\w-]{34}\b", _GITLEAKS),
-    Shape("Stripe", r"(?:[sr]k_(?:live|test|prod)|whsec)_[A-Za-z0-9+/=]{8,}", _GITLEAKS),
-    Shape("Square", r"sq0[a-z]{3}-[\w-]{20,}", _GITLEAKS),
-    Shape("PayPal Braintree",
-          r"access_token\$(?:production|sandbox)\$[a-z0-9]+\$[a-f0-9]{16,}", _SCANNING),
-    Shape("Shopify", r"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{16,}", _GITLEAKS),
-    Shape("SendGrid", r"SG\.[\w-]{16,}\.[\w-]{16,}", _GITLEAKS),
-    Shape("Mailgun", r"key-[a-f0-9]{32}\b", _GITLEAKS),
-    Shape("Mailchimp", r"[a-f0-9]{32}-us\d{1,2}\b", _GITLEAKS),
-    Shape("Twilio", r"SK[a-f0-9]{32}\b", _GITLEAKS),
-    Shape("Postman", r"PMAK-[a-f0-9]{24}-[a-f0-9]{20,}", _GITLEAKS),
-    Shape("Linear, Notion", r"(?:lin_api_|ntn_)[A-Za-z0-9]{20,}", _GITLEAKS),
-    Shape("age identity", r"AGE-SECRET-KEY-1[A-Z0-9]{30,}", _GITLEAKS),
-    Shape("JSON Web Token", r"eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*){0,3}", "RFC 7519"),
-)  # fmt: skip
-"""Shapes of tokens that stand alone in a text."""
 
 _PEM: Final = (
     r"-----BEGIN[ A-Z0-9]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _MARK: Final = "run.json"
-"""File of a run folder (``otel_mlperf.run_file``, which is above this module)."""
+"""File of a run folder (``otel_mlperf.run_files.run_file``, which is above this module)."""
 _DEPTH: Final = 6
 """Maximum number of folders between a file and its run folder."""
 _NO_FOLDER: Final = "a link, or no folder; links in a run folder are not followed"

@@ -6,9 +6,8 @@ import numpy as np
 
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.metric_encoding import GaugePoints, MetricData, NumberPoint, encode_metrics
-from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import span_tail
-from otel_mlperf.otlp.span_encoding import encode_spans
+from otel_mlperf.otlp.span_encoding import SpanColumns, encode_spans
 
 
 def spans(count: int = 1, padding: int = 0, bad: int = 0) -> bytes:

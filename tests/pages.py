@@ -16,14 +16,15 @@ import faults
 import yaml
 
 from otel_mlperf.cli.schema import answers
-from otel_mlperf.config import Config
 from otel_mlperf.findings.finding_table import RULES, TABLE
-from otel_mlperf.levels import LEVELS as LEVELS_OF
 from otel_mlperf.names.sources import levels_of
-from otel_mlperf.redaction import ENDINGS, KEY_WORDS, SHAPES, URL_PARAMETERS
+from otel_mlperf.redaction import ENDINGS, KEY_WORDS, URL_PARAMETERS
 from otel_mlperf.report.answer_schema import field_meanings
+from otel_mlperf.secret_patterns import SHAPES
 from otel_mlperf.sensors.measurement import LEVELS
-from otel_mlperf.standard_variables import STANDARD
+from otel_mlperf.settings.config import LEVELS as LEVELS_OF
+from otel_mlperf.settings.config import Config
+from otel_mlperf.settings.standard_variables import STANDARD
 from otel_mlperf.tables import ROWS
 from otel_mlperf.tables import TABLES as STORED
 

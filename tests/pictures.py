@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from PIL import Image
 from rich.console import Console
 from rich.text import Text
 from servers.running import wait_until
+from terminal_screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,24 +64,10 @@ def environment() -> dict[str, str]:
 
 def in_terminal(folder: Path, *words: Any) -> str:
     """Return what a command prints on a terminal, colours included."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*map(str, words)],
-        cwd=folder,
-        env=environment(),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    ):
-        os.close(theirs)
-        said = b""
-        try:
-            while part := os.read(ours, 1 << 16):
-                said += part
-        except OSError:  # the other end is closed: the program has ended
-            pass
-    os.close(ours)
-    return said.decode().replace("\r\n", "\n")
+    screen = Screen([*map(str, words)], environment(), folder, COLUMNS)
+    said = screen.read_to_end()
+    screen.close()
+    return said.replace("\r\n", "\n")
 
 
 def draw_terminal(path: Path, title: str, said: str) -> None:

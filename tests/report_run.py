@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from run_folders import MS, START, RunFolderBuilder, S
 
 from otel_mlperf import names
-from otel_mlperf.growth_file import GrowthRow
-from otel_mlperf.hot_file import HotSpot
+from otel_mlperf.run_files.growth_file import GrowthRow
+from otel_mlperf.run_files.hot_file import HotSpot
 
 if TYPE_CHECKING:
     from pathlib import Path

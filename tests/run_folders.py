@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.growth_file import GrowthRow, MemoryGrowth, append_growth
-from otel_mlperf.hot_file import HotSpot, ProfiledCall, append_call
+from otel_mlperf.run_files.growth_file import GrowthRow, MemoryGrowth, append_growth
+from otel_mlperf.run_files.hot_file import HotSpot, ProfiledCall, append_call
 from otel_mlperf.store.part_writer import write_part
 from otel_mlperf.tables import TABLES
 

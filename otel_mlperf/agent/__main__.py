@@ -24,10 +24,10 @@ def main(argv: list[str]) -> int:
 
     Where another agent serves it, read the GPUs that the other agent cannot see.
     """
-    from otel_mlperf.address_space import lift_limit
     from otel_mlperf.agent.intake.first_look import FirstLook
     from otel_mlperf.journal.folder_lock import OnlyOne, is_served
     from otel_mlperf.journal.journal_folder import is_own
+    from otel_mlperf.own_processes import lift_limit
 
     lift_limit()  # before numpy is loaded, which ends a process that may not map enough
     journal = Path(argv[0]).absolute()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from otel_mlperf.isolated_process import command
+from otel_mlperf.own_processes import command
 from otel_mlperf.whole_file import read_regular
 
 if TYPE_CHECKING:

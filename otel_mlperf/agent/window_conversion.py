@@ -18,9 +18,9 @@ import msgspec
 from otel_mlperf import ids
 from otel_mlperf.agent.model.events import SensorReading, WindowConverted
 from otel_mlperf.errors import JournalError
-from otel_mlperf.isolated_process import command
-from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, Window, read_window
+from otel_mlperf.journal.profiler_windows import FOLDER, WINDOW_SUFFIX, Window, read_window
 from otel_mlperf.kineto.job import Job, read_result
+from otel_mlperf.own_processes import command
 from otel_mlperf.whole_file import make_folder, open_at_once, open_private
 
 if TYPE_CHECKING:

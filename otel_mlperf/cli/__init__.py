@@ -106,7 +106,7 @@ def _make_room() -> None:
     Raises:
         NoRoom: the address space limit is too low.
     """
-    from otel_mlperf.address_space import AGENT_BYTES, lift_limit, room_of_next, shortage
+    from otel_mlperf.own_processes import AGENT_BYTES, lift_limit, room_of_next, shortage
 
     lift_limit()
     if lack := shortage(room_of_next(), AGENT_BYTES):

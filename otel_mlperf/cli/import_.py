@@ -74,7 +74,7 @@ def import_(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     from otel_mlperf.importing.trace_import import STDOUT, Importer, judge, without_descriptions
     from otel_mlperf.kineto.convert import return_freed_memory
-    from otel_mlperf.replay.span_delivery import traces_settings
+    from otel_mlperf.replay.span_requests import traces_settings
 
     is_piped = str(out) == STDOUT
     if is_piped and as_json:

@@ -41,8 +41,8 @@ def loader(
     from pathlib import Path
 
     from otel_mlperf.cli.output import Status, print_answer
-    from otel_mlperf.loader_trial.loader_source import find_loader
-    from otel_mlperf.loader_trial.setting_search import parse_counts
+    from otel_mlperf.loader_trial.loader_settings import parse_counts
+    from otel_mlperf.loader_trial.loaders import find_loader
     from otel_mlperf.loader_trial.trial import try_loader
     from otel_mlperf.loader_trial.trial_page import render_loader
     from otel_mlperf.portability import usable_cpus

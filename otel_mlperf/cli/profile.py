@@ -11,8 +11,7 @@ import typer
 from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.cli.output import say
 from otel_mlperf.errors import NotRunning
-from otel_mlperf.journal.window import FOLDER
-from otel_mlperf.journal.window_control import MOST_STEPS
+from otel_mlperf.journal.profiler_windows import FOLDER, MOST_STEPS
 from otel_mlperf.live_profiling import (
     ask_ranks,
     find_ranks,

@@ -10,8 +10,8 @@ import typer
 
 from otel_mlperf.cli.arguments import OneRunArgument  # noqa: TC001 - typer reads it
 from otel_mlperf.cli.output import say
-from otel_mlperf.config import ENDPOINT
 from otel_mlperf.errors import JournalError, Unreachable
+from otel_mlperf.settings.config import ENDPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,7 @@ def recover(
         recover_journals,
     )
     from otel_mlperf.quantities import plural
-    from otel_mlperf.run_settings import with_endpoint
+    from otel_mlperf.settings.run_settings import with_endpoint
     from otel_mlperf.store.run_folders import find_run
 
     environ = with_endpoint(os.environ, endpoint)
@@ -73,7 +73,7 @@ def recover(
 
 def _hint(run: RunFolder, environ: Mapping[str, str], what: str) -> str:
     """Return a sentence about requests for which the caller names no destination."""
-    from otel_mlperf.run_settings import read_stored
+    from otel_mlperf.settings.run_settings import read_stored
 
     settings, recorded = read_stored(run.path, environ)
     unsent = {name: value for name, value in recorded.items() if name not in settings}

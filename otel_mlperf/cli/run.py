@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from otel_mlperf.errors import ConfigError, UsageError
 from otel_mlperf.integrations.program_start import ProgramRequest, become_program
-from otel_mlperf.levels import LEVELS
-from otel_mlperf.profile_schedule import schedule_text
+from otel_mlperf.settings.config import LEVELS
+from otel_mlperf.settings.profile_schedule import schedule_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

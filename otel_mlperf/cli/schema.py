@@ -42,7 +42,7 @@ def answers() -> dict[str, Any]:
     from otel_mlperf.analysis.summary.summary_shapes import Summary
     from otel_mlperf.doctor.diagnosis import Diagnosis
     from otel_mlperf.findings.finding import FindingList
-    from otel_mlperf.loader_trial.trial_shapes import LoaderAnswer
+    from otel_mlperf.loader_trial.loader_settings import LoaderAnswer
     from otel_mlperf.report.import_notes import ImportedTraces
     from otel_mlperf.report.metric_pages import MetricList
     from otel_mlperf.store.run_query import QueryAnswer

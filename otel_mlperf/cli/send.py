@@ -12,8 +12,8 @@ import typer
 
 from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.cli.output import say, warn
-from otel_mlperf.config import ENDPOINT
 from otel_mlperf.errors import Unreachable
+from otel_mlperf.settings.config import ENDPOINT
 
 
 def send(
@@ -30,10 +30,9 @@ def send(
 
     Sending them repeatedly is harmless: they keep their ids.
     """
-    from otel_mlperf.otlp.open_client import open_client
-    from otel_mlperf.replay.span_delivery import deliver, traces_settings
-    from otel_mlperf.replay.span_requests import count_spans, requests
-    from otel_mlperf.run_settings import read_stored
+    from otel_mlperf.otlp.grpc_client import open_client
+    from otel_mlperf.replay.span_requests import count_spans, deliver, requests, traces_settings
+    from otel_mlperf.settings.run_settings import read_stored
     from otel_mlperf.store.run_folders import find_run
     from otel_mlperf.store.table_reader import Store
 

@@ -20,11 +20,10 @@ from otel_mlperf.findings.finding import Check
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.client import Outcome
 from otel_mlperf.otlp.endpoint_settings import port_hint, read_settings
+from otel_mlperf.otlp.grpc_client import open_client
 from otel_mlperf.otlp.metric_encoding import GaugePoints, MetricData, NumberPoint, encode_metrics
-from otel_mlperf.otlp.open_client import open_client
-from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import OWN_SCOPE, span_tail
-from otel_mlperf.otlp.span_encoding import encode_spans
+from otel_mlperf.otlp.span_encoding import SpanColumns, encode_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -22,9 +22,8 @@ from otel_mlperf.journal.journal_folder import ROOM, SHARED_MEMORY, folders_of_r
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.quantities import plural
-from otel_mlperf.report.completeness_lines import answered_text, losses_text
 from otel_mlperf.report.finding_lines import finding_text
-from otel_mlperf.report.kernel_facts import unknown_row_texts
+from otel_mlperf.report.kernel_facts import answered_text, losses_text, unknown_row_texts
 from otel_mlperf.tables.window_tables import CompletenessRow, WindowRow, WindowTables
 
 if TYPE_CHECKING:

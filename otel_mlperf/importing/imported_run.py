@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.errors import JournalError, NoSuchRun, StoreError
-from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX, WINDOW_SUFFIX, Window, read_window
+from otel_mlperf.journal.profiler_windows import (
+    FOLDER,
+    TRACE_SUFFIX,
+    WINDOW_SUFFIX,
+    Window,
+    read_window,
+)
 from otel_mlperf.store.run_folders import LATEST, find_run, list_runs, read_run, runs_dir
 
 if TYPE_CHECKING:

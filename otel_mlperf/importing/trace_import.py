@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 from otel_mlperf.errors import OutputError, TraceError, Unreachable, UsageError
-from otel_mlperf.journal.window import WINDOW_SUFFIX
+from otel_mlperf.journal.profiler_windows import WINDOW_SUFFIX
 from otel_mlperf.kineto.convert import Conversion, convert, requests, sent_rows, store
 from otel_mlperf.kineto.spans.budget import Budget
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from otel_mlperf.journal.window import Window
+    from otel_mlperf.journal.profiler_windows import Window
     from otel_mlperf.kineto.trace_events import Trace
     from otel_mlperf.otlp.client import OtlpClient
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
@@ -107,7 +107,7 @@ class Importer:
 
     def send_to(self, settings: SignalSettings, stack: ExitStack) -> None:
         """Send imported spans to a server, until the end of ``stack``."""
-        from otel_mlperf.otlp.open_client import open_client
+        from otel_mlperf.otlp.grpc_client import open_client
 
         self._client = stack.enter_context(closing(open_client(settings)))
 
@@ -241,7 +241,7 @@ class Importer:
         self, converted: Conversion, resource: dict[str, Any], client: OtlpClient
     ) -> tuple[int, int]:
         """Return how many spans the server accepted, and how many it refused."""
-        from otel_mlperf.replay.span_delivery import deliver
+        from otel_mlperf.replay.span_requests import deliver
 
         refused = sum(deliver(client, body) for _, body in requests(converted, resource))
         return converted.kept + converted.roll_ups - refused, refused

@@ -20,18 +20,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from otel_mlperf.integrations.started_program import detect_program, is_typed
+from otel_mlperf.integrations.start_request import (
+    detect_program,
+    is_typed,
+    read_autostart,
+    short_words,
+)
 from otel_mlperf.integrations.started_ranks import (
     join_with_group,
     leave_starts,
     script_rank,
     watch_starts,
 )
-from otel_mlperf.integrations.told_start import read_autostart, short_words
 
 if TYPE_CHECKING:
-    from otel_mlperf.integrations.started_program import Program
-    from otel_mlperf.integrations.told_start import Autostart
+    from otel_mlperf.integrations.start_request import Autostart, Program
     from otel_mlperf.recorder.lifecycle.run import Run
     from otel_mlperf.recorder.lifecycle.run_identity import Identity
 
@@ -94,7 +97,7 @@ def _follow(told: Autostart, run: Run, *, is_starter: bool) -> None:
 
 
 def _mark_wrapper(folder: str, *, is_wrapper: bool) -> None:
-    from otel_mlperf.run_file import write_wrapper
+    from otel_mlperf.run_files.run_file import write_wrapper
 
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         write_wrapper(folder, is_wrapper=is_wrapper)
@@ -103,7 +106,7 @@ def _mark_wrapper(folder: str, *, is_wrapper: bool) -> None:
 def _hide_wrapper(run: Run) -> None:
     """Hide a run that has only started another one."""
     from otel_mlperf.errors import StoreError
-    from otel_mlperf.run_file import read_run_file
+    from otel_mlperf.run_files.run_file import read_run_file
 
     recorder = run._recorder
     assert recorder is not None

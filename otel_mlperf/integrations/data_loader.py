@@ -39,14 +39,14 @@ class DataLoaders:
         """Stop watching loaders."""
         self._is_on = False
         if _LOADERS in sys.modules:
-            from otel_mlperf.pytorch.loading import hooks
+            from otel_mlperf.pytorch.loading import loader_hooks
 
-            hooks.switch_off()
+            loader_hooks.switch_off()
 
     def _see(self) -> None:
         if self._is_on:
             # Imported here: it loads the syntax tools of Python, which only programs with torch
             # need.
-            from otel_mlperf.pytorch.loading import hooks
+            from otel_mlperf.pytorch.loading import loader_hooks
 
-            hooks.install()
+            loader_hooks.install()

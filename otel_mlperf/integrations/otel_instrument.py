@@ -14,8 +14,12 @@ from importlib import import_module
 from typing import Any, Final
 
 from otel_mlperf.integrations.autostart import begin, record
-from otel_mlperf.integrations.started_program import detect_program
-from otel_mlperf.integrations.told_start import VARIABLE, Autostart, read_autostart
+from otel_mlperf.integrations.start_request import (
+    VARIABLE,
+    Autostart,
+    detect_program,
+    read_autostart,
+)
 
 NAME: Final = "otel_mlperf"
 """Name of the entry points."""

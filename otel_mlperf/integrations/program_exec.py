@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf.integrations.integration import harmless
-from otel_mlperf.integrations.told_start import FOLDER, Autostart, short_words
+from otel_mlperf.integrations.start_request import FOLDER, Autostart, short_words
 from otel_mlperf.recorder.api.start import current
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from otel_mlperf.config import LEVEL, PROFILE
 from otel_mlperf.errors import NoSuchProgram, UsageError
-from otel_mlperf.integrations.started_program import Program
-from otel_mlperf.integrations.told_start import Autostart
+from otel_mlperf.integrations.start_request import Autostart, Program
 from otel_mlperf.integrations.withheld_environment import describe_withheld
-from otel_mlperf.load_config import load_config
+from otel_mlperf.settings.config import LEVEL, PROFILE
+from otel_mlperf.settings.load_config import load_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from otel_mlperf.integrations.integration import harmless
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from otel_mlperf.integrations.told_start import Autostart
+    from otel_mlperf.integrations.start_request import Autostart
 
 MODULE: Final = "ray.train.v2.api.data_parallel_trainer"
 """Module of Ray 2.43 and later; earlier versions pass whole trainers to Tune."""

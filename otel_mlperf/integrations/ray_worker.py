@@ -11,7 +11,7 @@ import msgspec
 
 from otel_mlperf.integrations.autostart import record
 from otel_mlperf.integrations.integration import harmless
-from otel_mlperf.integrations.told_start import Autostart
+from otel_mlperf.integrations.start_request import Autostart
 from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.core.recording import unreplaced
 from otel_mlperf.recorder.lifecycle.run_folder import count_restart

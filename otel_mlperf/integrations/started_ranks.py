@@ -20,7 +20,7 @@ from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.integrations import ray_driver
 from otel_mlperf.integrations.after_import import after_import
 from otel_mlperf.integrations.integration import harmless
-from otel_mlperf.integrations.told_start import Autostart, read_autostart
+from otel_mlperf.integrations.start_request import Autostart, read_autostart
 from otel_mlperf.recorder.core.faults import warn_once
 from otel_mlperf.recorder.core.recording import unreplaced
 from otel_mlperf.recorder.lifecycle.run_identity import Identity

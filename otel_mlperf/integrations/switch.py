@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Set
     from importlib.metadata import EntryPoint
 
-    from otel_mlperf.config import Config
     from otel_mlperf.integrations.integration import Integration
     from otel_mlperf.recorder.lifecycle.run import Run
+    from otel_mlperf.settings.config import Config
 
 GROUP: Final = "otel_mlperf.integrations"
 """Entry points of this group name a class, constructed without arguments, that is an integration.
@@ -238,7 +238,7 @@ def _note() -> None:
         return
     try:
         # Imported here: it loads msgspec, which only a run needs.
-        from otel_mlperf.run_file import write_integrations
+        from otel_mlperf.run_files.run_file import write_integrations
 
         write_integrations(recorder.meta.run_folder, [integration.name for integration in _on])
     except OSError:

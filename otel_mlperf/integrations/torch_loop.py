@@ -47,29 +47,29 @@ class TorchLoop:
 
     def switch_on(self, framework: ModuleType) -> None:
         """Watch the moments of torch from now on."""
-        from otel_mlperf.pytorch.loop import hooks
+        from otel_mlperf.pytorch.loop import loop_hooks
 
-        hooks.install()
+        loop_hooks.install()
         self._is_in_place = True
         self.await_libraries()
         notice_package(framework.__name__)
         imported, self._imported = self._imported, []
         for module in imported:
-            hooks.see_library(module)
+            loop_hooks.see_library(module)
 
     def _see_library(self, module: str) -> None:
         if not self._is_in_place:
             self._imported.append(module)
             return
-        from otel_mlperf.pytorch.loop import hooks
+        from otel_mlperf.pytorch.loop import loop_hooks
 
-        hooks.see_library(module)
+        loop_hooks.see_library(module)
 
     def switch_off(self) -> None:
         """Stop watching torch."""
-        from otel_mlperf.pytorch.loop import hooks
+        from otel_mlperf.pytorch.loop import loop_hooks
 
-        hooks.give_way()
+        loop_hooks.give_way()
 
 
 @contextmanager
@@ -80,10 +80,10 @@ def own_steps() -> Iterator[None]:
     integration, around the framework's ``fit()``. A step that is open at its start and was only
     inferred is cancelled, so that the first ``om.step()`` is no step inside a step.
     """
-    from otel_mlperf.pytorch.loop import hooks
+    from otel_mlperf.pytorch.loop import loop_hooks
 
-    hooks.hold_steps()
+    loop_hooks.hold_steps()
     try:
         yield
     finally:
-        hooks.release_steps()
+        loop_hooks.release_steps()

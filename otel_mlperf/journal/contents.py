@@ -2,6 +2,9 @@
 
 Readers of a journal rely on these shapes. One stray store of the program into its own memory must
 damage only what it hit.
+
+The device times of the sections of one root are a payload of their own. ``device clock`` is the
+clock of the device as written here: it starts at the first stamp.
 """
 
 from __future__ import annotations
@@ -11,11 +14,48 @@ from typing import Annotated, Any, Final, TypedDict
 
 import msgspec
 
-from otel_mlperf.journal.device_times import DeviceTimes  # noqa: TC001 - msgspec reads it
+_Time = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+_Id = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class SectionTimes(msgspec.Struct, frozen=True, array_like=True):
+    """Times at which one section's stamps were put and passed, ns after the first stamp of all."""
+
+    span: _Id
+    entry: _Id
+    is_same_stream: bool
+    """Whether its stamps are in the same stream as those of the first section."""
+    host_begin: _Time
+    """When its start stamp was put, by the host's clock."""
+    host_end: _Time
+    begin: _Time
+    """When the start stamp was passed, by the device's clock."""
+    end: _Time
+
+
+class DeviceTimes(msgspec.Struct, frozen=True, array_like=True):
+    """Device times of sections that are reported together, as ``d`` of a payload."""
+
+    root: _Id
+    """The root span of their trace."""
+    device: _Id
+    is_step: bool
+    """Whether the first section is the step itself."""
+    is_mixed: bool
+    """Whether part of the step is excluded from it: a validation, a checkpoint."""
+    host_ns: _Time
+    """When the first stamp was put, by the host's monotonic clock."""
+    device_ns: _Time
+    """When the first stamp was passed, by the device's clock."""
+    low: _Time
+    """Lower bound of host clock minus device clock, according to these stamps."""
+    high: _Time
+    """Upper bound of that difference."""
+    sections: list[SectionTimes]
+
 
 _Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Used = Annotated[int, msgspec.Meta(ge=-(1 << 56), le=1 << 56)]
-_Id = Annotated[int, msgspec.Meta(ge=0)]
 _Value = str | int | float | bool | None | dict[str, str]
 _Attributes = dict[str, _Value | list[_Value]]
 _Link = tuple[_Id, _Id, _Id, _Id, _Attributes]

@@ -1,21 +1,26 @@
-"""Folders, names and size limits of a run's journals.
+"""Folders of a run's journals: names, size limits, and rows that were moved out of a ring.
 
 Journals are stored in shared memory: a store into a file on a disk was measured at up to 9 ms while
 another process wrote to it; tmpfs stayed below 1 ms.
+
+Rows that had to leave a journal's ring before an agent could read them are in ``<journal>.moved``,
+next to the journal. The file contains the rows of the first slots, all of them and in order. The
+ring continues behind them.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.ids import hashed_name, safe_name
-from otel_mlperf.journal.layout import Shape
+from otel_mlperf.journal.layout import ROW_BYTES, Shape
+from otel_mlperf.portability import CLOEXEC, NOFOLLOW, user_id
 from otel_mlperf.portability import shared_memory as find_shared_memory
-from otel_mlperf.portability import user_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +62,7 @@ def folders_of_run(
     They belong to ``user`` (default: the owner of the run folder).
     """
     # Imported here: it loads msgspec, and the agent's first look must not wait for that.
-    from otel_mlperf.run_file import read_key
+    from otel_mlperf.run_files.run_file import read_key
 
     owner = os.stat(run_folder).st_uid if user is None else user
     name = run_id if safe_name(run_id, 128) == run_id else hashed_name(run_id)
@@ -173,3 +178,34 @@ def fitting_rows(folder: str, wanted: int) -> int:
     while rows > SMALLEST_ROWS and Shape.of_rows(rows).size > share:
         rows >>= 1
     return rows
+
+
+def moved_path(journal: str) -> str:
+    """Return the path of the file for the rows of a journal."""
+    return f"{journal}.moved"
+
+
+def count_moved(journal: str) -> int:
+    """Return how many rows, slots 1 to that number, are in the file; 0 without a file."""
+    with suppress(OSError):
+        return os.stat(moved_path(journal), follow_symlinks=False).st_size // ROW_BYTES
+    return 0
+
+
+def read_moved(journal: str, first: int, last: int) -> bytes:
+    """Return the rows of the slots ``first`` to ``last``.
+
+    Raises:
+        OSError: the file does not exist any more.
+    """
+    fd = os.open(moved_path(journal), os.O_RDONLY | CLOEXEC | NOFOLLOW)
+    try:
+        return os.pread(fd, (last - first + 1) * ROW_BYTES, (first - 1) * ROW_BYTES)
+    finally:
+        os.close(fd)
+
+
+def drop_moved(journal: str) -> None:
+    """Remove the file, if there is one."""
+    with suppress(OSError):
+        os.unlink(moved_path(journal))

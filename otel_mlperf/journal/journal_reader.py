@@ -18,7 +18,7 @@ import numpy as np
 
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.contents import parse_entry
-from otel_mlperf.journal.cut_file import make_whole
+from otel_mlperf.journal.journal_folder import count_moved, drop_moved, read_moved
 from otel_mlperf.journal.layout import (
     CHUNK_BYTES,
     HEADER_BYTES,
@@ -33,8 +33,7 @@ from otel_mlperf.journal.layout import (
     is_closed,
 )
 from otel_mlperf.journal.meta import LONGEST_RUN_NS, JournalMeta, has_owner
-from otel_mlperf.journal.moved_rows import count_moved, drop_moved, read_moved
-from otel_mlperf.journal.ring_scan import ROW_TYPE, PayloadParts, RingScan
+from otel_mlperf.journal.ring_scan import ROW_TYPE, PayloadParts, RingScan, make_whole
 from otel_mlperf.portability import CLOEXEC, NOFOLLOW
 
 if TYPE_CHECKING:

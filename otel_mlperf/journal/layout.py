@@ -34,7 +34,7 @@ step; the entry of other marks is 0.
 **Payloads.** What does not fit a row (attributes, an exception) is a MessagePack map. It is written
 as PAYLOAD rows of the same span id *before* the row that they belong to, whose flag HAS_PAYLOAD is
 then set. The payload of a FOREIGN row has its root key instead. A payload with ``d`` (see
-``device_times``) belongs to no row. Text = 4-byte length + bytes, cut into parts; part number and
+``contents``) belongs to no row. Text = 4-byte length + bytes, cut into parts; part number and
 count are in the flags.
 
 **Entries** are chunks of the same form as PAYLOAD rows: ``span`` is the entry's number, ``seq`` the

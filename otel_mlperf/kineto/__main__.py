@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
 
 
 def _convert(job: Job) -> None:
-    from otel_mlperf.journal.window import read_window
+    from otel_mlperf.journal.profiler_windows import read_window
     from otel_mlperf.kineto.convert import convert, requests, return_freed_memory, store
     from otel_mlperf.kineto.counting.window_numbers import find_figures
     from otel_mlperf.kineto.job import Result, write_result

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.journal.window import Window
+    from otel_mlperf.journal.profiler_windows import Window
     from otel_mlperf.kineto.counting.captured_graphs import CapturedGraphs
     from otel_mlperf.kineto.counting.replayed_graphs import ReplayedGraphs
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.spans.budget import SpanPlan
     from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
+    from otel_mlperf.settings.trace_sampler import Sampler
     from otel_mlperf.store.window_facts import CollectiveTotal, WindowCompleteness
-    from otel_mlperf.trace_sampler import Sampler
 
 REQUEST_BYTES: Final = 2 << 20
 _ROUNDS: Final = 8

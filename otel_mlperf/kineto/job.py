@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_mlperf.trace_sampler import Sampler  # noqa: TC001 - msgspec reads it
+from otel_mlperf.settings.trace_sampler import Sampler  # noqa: TC001 - msgspec reads it
 from otel_mlperf.whole_file import open_at_once, replacing
 
 if TYPE_CHECKING:

@@ -10,9 +10,18 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.loader_trial.setting_search import find_best, is_as_fast, pasted, try_settings
-from otel_mlperf.loader_trial.timing import Pace, time_batches, time_pass
-from otel_mlperf.loader_trial.torch_loader import (
+from otel_mlperf.loader_trial.loader_settings import (
+    Inside,
+    LoaderAnswer,
+    Setting,
+    TransformTime,
+    Trial,
+    find_best,
+    is_as_fast,
+    pasted,
+    try_settings,
+)
+from otel_mlperf.loader_trial.loaders import (
     count_ahead,
     is_iterable_dataset,
     is_torch_loader,
@@ -20,14 +29,7 @@ from otel_mlperf.loader_trial.torch_loader import (
     many_workers,
     setting_of,
 )
-from otel_mlperf.loader_trial.transform_times import timed_transforms
-from otel_mlperf.loader_trial.trial_shapes import (
-    Inside,
-    LoaderAnswer,
-    Setting,
-    TransformTime,
-    Trial,
-)
+from otel_mlperf.loader_trial.timing import Pace, time_batches, time_pass, timed_transforms
 from otel_mlperf.recorder.stepping.batch_size import count_samples
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from otel_mlperf.terminal_lines import (
 )
 
 if TYPE_CHECKING:
-    from otel_mlperf.loader_trial.trial_shapes import Inside, LoaderAnswer, Trial
+    from otel_mlperf.loader_trial.loader_settings import Inside, LoaderAnswer, Trial
     from otel_mlperf.terminal_lines import Style
 
 _NAME: Final = 25

@@ -10,50 +10,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_mlperf.names import (
-    device,
-    files,
-    gpu_time,
-    health,
-    host,
-    loading,
-    process,
-    runtime,
-    section_use,
-    training,
-    work,
-)
+from otel_mlperf.names import device, health, host_and_process, runtime, section_metrics, training
 from otel_mlperf.names.attributes import *  # noqa: F403
 from otel_mlperf.names.device import *  # noqa: F403
-from otel_mlperf.names.files import *  # noqa: F403
-from otel_mlperf.names.gpu_time import *  # noqa: F403
 from otel_mlperf.names.health import *  # noqa: F403
-from otel_mlperf.names.host import *  # noqa: F403
-from otel_mlperf.names.loading import *  # noqa: F403
+from otel_mlperf.names.host_and_process import *  # noqa: F403
 from otel_mlperf.names.metric import *  # noqa: F403
 from otel_mlperf.names.metric import Metric
-from otel_mlperf.names.process import *  # noqa: F403
 from otel_mlperf.names.runtime import *  # noqa: F403
-from otel_mlperf.names.section_use import *  # noqa: F403
-from otel_mlperf.names.spans import *  # noqa: F403
+from otel_mlperf.names.section_metrics import *  # noqa: F403
 from otel_mlperf.names.training import *  # noqa: F403
-from otel_mlperf.names.work import *  # noqa: F403
 
 METRICS: Final[tuple[Metric, ...]] = tuple(
     value
-    for module in (
-        training,
-        section_use,
-        gpu_time,
-        loading,
-        files,
-        host,
-        process,
-        runtime,
-        device,
-        health,
-        work,
-    )
+    for module in (training, section_metrics, host_and_process, runtime, device, health)
     for value in vars(module).values()
     if isinstance(value, Metric)
 )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.names import device, health, host, process, runtime
+from otel_mlperf.names import device, health, runtime
+from otel_mlperf.names import host_and_process as host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,36 +53,36 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
     },
     "process": {
         "basic": (
-            process.PROCESS_CPU_TIME,
-            process.PROCESS_CPU_UTILIZATION,
-            process.PROCESS_MEMORY,
-            process.PROCESS_MEMORY_UTILIZATION,
-            process.PROCESS_THREADS,
-            process.PROCESS_COUNT,
-            process.PROCESS_RUN_DELAY,
-            process.MAIN_THREAD_CPU_TIME,
-            process.MAIN_THREAD_RUN_DELAY,
-            process.PROCESS_WRITE_CALLS,
-            process.PROCESS_UPTIME,
-            process.CGROUP_CPU_LIMIT,
-            process.CGROUP_CPU_TIME,
-            process.CGROUP_PERIODS,
-            process.CGROUP_THROTTLED_PERIODS,
-            process.CGROUP_THROTTLED_TIME,
-            process.CGROUP_MEMORY_LIMIT,
-            process.CGROUP_MEMORY,
-            process.CGROUP_WORKING_SET,
-            process.CGROUP_OOM_KILLS,
+            host.PROCESS_CPU_TIME,
+            host.PROCESS_CPU_UTILIZATION,
+            host.PROCESS_MEMORY,
+            host.PROCESS_MEMORY_UTILIZATION,
+            host.PROCESS_THREADS,
+            host.PROCESS_COUNT,
+            host.PROCESS_RUN_DELAY,
+            host.MAIN_THREAD_CPU_TIME,
+            host.MAIN_THREAD_RUN_DELAY,
+            host.PROCESS_WRITE_CALLS,
+            host.PROCESS_UPTIME,
+            host.CGROUP_CPU_LIMIT,
+            host.CGROUP_CPU_TIME,
+            host.CGROUP_PERIODS,
+            host.CGROUP_THROTTLED_PERIODS,
+            host.CGROUP_THROTTLED_TIME,
+            host.CGROUP_MEMORY_LIMIT,
+            host.CGROUP_MEMORY,
+            host.CGROUP_WORKING_SET,
+            host.CGROUP_OOM_KILLS,
         ),
         "detailed": (
-            process.PROCESS_MEMORY_VIRTUAL,
-            process.PROCESS_FAULTS,
-            process.PROCESS_DISK_IO,
-            process.PROCESS_FILES,
-            process.PROCESS_CONTEXT_SWITCHES,
-            process.CGROUP_MEMORY_PEAK,
+            host.PROCESS_MEMORY_VIRTUAL,
+            host.PROCESS_FAULTS,
+            host.PROCESS_DISK_IO,
+            host.PROCESS_FILES,
+            host.PROCESS_CONTEXT_SWITCHES,
+            host.CGROUP_MEMORY_PEAK,
         ),
-        "comprehensive": (process.PROCESS_MEMORY_PSS,),
+        "comprehensive": (host.PROCESS_MEMORY_PSS,),
     },
     "gpu": {
         "basic": (

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.exchange_words import WORDS_MOST, ErrorDescriber, retry_after
-from otel_mlperf.otlp.transport import Reply, Transport
+from otel_mlperf.otlp.transport import WORDS_MOST, ErrorDescriber, Reply, Transport, retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable

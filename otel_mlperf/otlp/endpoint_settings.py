@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from otel_mlperf.declared_config import declare
+from otel_mlperf.settings.declared_config import declare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

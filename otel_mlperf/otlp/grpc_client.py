@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.client import Outcome, ServerAnswer, partial_success
-from otel_mlperf.otlp.exchange_words import ErrorDescriber, bounded_wait
-from otel_mlperf.otlp.transport import ANSWER_MOST, tls_context
+from otel_mlperf.otlp.client import Client, Outcome, ServerAnswer, partial_success
+from otel_mlperf.otlp.transport import ANSWER_MOST, ErrorDescriber, bounded_wait, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from otel_mlperf.otlp.client import OtlpClient
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
 
 _METHODS: Final = {
@@ -210,3 +210,8 @@ def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
     for field, _, value in wire.fields(data):
         if field == wanted and isinstance(value, bytes):
             yield value
+
+
+def open_client(settings: SignalSettings) -> OtlpClient:
+    """Make a client of a server; it connects with its first request."""
+    return GrpcClient(settings) if settings.is_grpc else Client(settings)

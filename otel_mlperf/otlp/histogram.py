@@ -1,12 +1,16 @@
-"""Histograms of durations with exponential or explicit buckets: recording, growth and merging.
+"""Histograms of durations with exponential or explicit buckets: recording, merging and quantiles.
 
 Both kinds accept whole numpy arrays and are msgspec Structs, so that a snapshot is their encoding.
 Values are finite seconds. Negative values, which only a broken clock produces, count as zero.
 Values that are not finite are left out.
+
+A quantile is computed as Prometheus computes it in a native histogram. The bucket that contains it
+is known. Inside that bucket the values are assumed to be uniform in the logarithm.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +20,7 @@ from msgspec.structs import replace
 from otel_mlperf.otlp.metric_encoding import Exemplar, ExponentialPoint, HistogramPoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -200,3 +204,62 @@ def _indices(values: NDArray[np.float64]) -> NDArray[np.int64]:
     inside = np.floor(np.log2(mantissa * 2) * size).astype(np.int64)
     inside = np.where(mantissa == 0.5, -1, np.minimum(inside, size - 1))
     return (exponent.astype(np.int64) - 1) * size + inside
+
+
+def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
+    """Merge histograms into one of all values, equal to recording the values one by one."""
+    total = ExponentialBuckets()
+    by_scale: dict[int, dict[int, int]] = {}
+    for part in parts:
+        total.min = min((v for v in (total.min, part.min) if v is not None), default=None)
+        total.max = max((v for v in (total.max, part.max) if v is not None), default=None)
+        total.count += part.count
+        total.sum += part.sum
+        total.zero_count += part.zero_count
+        # There may be hundreds of thousands: they are converted to one scale when all are known.
+        counts = by_scale.setdefault(part.scale, {})
+        for index, count in enumerate(part.counts, part.offset):
+            if count:
+                counts[index] = counts.get(index, 0) + count
+    filled = {scale: counts for scale, counts in by_scale.items() if counts}
+    if filled:
+        _fill(total, filled)
+    return total
+
+
+def _fill(total: ExponentialBuckets, by_scale: dict[int, dict[int, int]]) -> None:
+    """Add counts by scale and index to at most the maximum number of buckets; none is empty."""
+    scale = min(by_scale)
+    low = min(min(counts) >> (own - scale) for own, counts in by_scale.items())
+    high = max(max(counts) >> (own - scale) for own, counts in by_scale.items())
+    halvings = 0
+    while (high >> halvings) - (low >> halvings) >= MAX_BUCKETS:
+        halvings += 1
+    total.scale, total.offset = scale - halvings, low >> halvings
+    total.counts = [0] * ((high >> halvings) - total.offset + 1)
+    for own, counts in by_scale.items():
+        for index, count in counts.items():
+            total.counts[(index >> (own - total.scale)) - total.offset] += count
+
+
+def quantile(buckets: ExponentialBuckets, share: float) -> float | None:
+    """Return the value that ``share`` (0.0 to 1.0) of all do not exceed; None if empty.
+
+    It is in the bucket of the true one, and never below the minimum or above the maximum value.
+    """
+    if not buckets.count or buckets.min is None or buckets.max is None:
+        return None
+    rank = share * buckets.count - buckets.zero_count
+    if rank <= 0:
+        return buckets.min
+    for index, count in enumerate(buckets.counts, buckets.offset):
+        if rank <= count and count:
+            value = math.exp2((index + rank / count) / 2**buckets.scale)
+            return min(max(value, buckets.min), buckets.max)
+        rank -= count
+    return buckets.max
+
+
+def error_ratio(buckets: ExponentialBuckets) -> float:
+    """Return the maximum relative error of a quantile: the relative width of a bucket."""
+    return math.exp2(2**-buckets.scale) - 1

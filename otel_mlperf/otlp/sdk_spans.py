@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _NO_STATE: Final = TraceState()
-_REMOTE_BIT: Final = 0x200
+_REMOTE_BIT: Final = wire.REMOTE ^ wire.LOCAL
 _PLAIN: Final = (str, bool, float, bytes)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from opentelemetry.trace import StatusCode
 
 from otel_mlperf import names
-from otel_mlperf.declared_config import declare
+from otel_mlperf.settings.declared_config import declare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

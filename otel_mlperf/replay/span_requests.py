@@ -1,19 +1,23 @@
-"""OTLP requests rebuilt from a run folder's spans, as the agent would have sent them.
+"""OTLP requests rebuilt from a run folder's spans, and their delivery.
+
+The requests are those that the agent would have sent.
 
 Ids are the original ones, so a server that already has a span stores it only once.
 """
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.analysis.steps.step_selection import Selected
+from otel_mlperf.errors import ConfigError, Unreachable
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.otlp_json import encode_lines
-from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import (
     MOST_MARKS,
     group_by_scope,
@@ -21,13 +25,15 @@ from otel_mlperf.otlp.span_content import (
     span_extra,
     span_tail,
 )
-from otel_mlperf.otlp.span_encoding import cut, encode_spans
+from otel_mlperf.otlp.span_encoding import SpanColumns, cut, encode_spans
 from otel_mlperf.store.table_reader import time_ranges
 from otel_mlperf.tables.run_tables import ProcessRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from otel_mlperf.otlp.client import OtlpClient, ServerAnswer
+    from otel_mlperf.otlp.endpoint_settings import SignalSettings
     from otel_mlperf.otlp.span_content import OwnFields
     from otel_mlperf.store.run_folders import RunFolder
     from otel_mlperf.store.table_reader import Store
@@ -136,3 +142,65 @@ def _columns(spans: list[tuple[Mapping[str, Any], OwnFields]]) -> SpanColumns:
 
 def _tail(row: Mapping[str, Any], own: OwnFields) -> bytes:
     return span_tail(row["name"], shared_attributes(row), own.kind)
+
+
+_TRIES: Final = 3
+"""Maximum number of tries: a user waits, unlike with the agent, which retries while it has room."""
+
+
+def traces_settings(
+    endpoint: str | None,
+    environ: Mapping[str, str],
+    warn: Callable[[str], None],
+    recorded: str = "",
+) -> SignalSettings:
+    """Return the endpoint settings for spans, from the command line option or from ``environ``.
+
+    Problems with variables that do not prevent delivery are passed to ``warn``. ``recorded`` is the
+    endpoint that the run folder names: a hint for the error message.
+
+    Raises:
+        ConfigError: no endpoint is set, or a variable cannot be parsed.
+    """
+    from otel_mlperf.otlp.endpoint_settings import read_settings
+
+    settings, warnings = read_settings(environ, "traces", endpoint)
+    if settings is None:
+        why = "; ".join(warnings) or (
+            f"no endpoint is set; give --endpoint {recorded or 'http://localhost:4318'} "
+            "or set OTEL_EXPORTER_OTLP_ENDPOINT"
+            + (": the run folder names that one, and may be somebody else's" if recorded else "")
+        )
+        raise ConfigError(f"sending: {why}")
+    for warning in warnings:
+        warn(warning)
+    return settings
+
+
+def deliver(client: OtlpClient, body: bytes) -> int:
+    """Deliver one request, split if the server requires it; return how many spans it refused.
+
+    Raises:
+        Unreachable: no success after a few tries, or the server denies access.
+    """
+    from otel_mlperf.otlp.split import post_in_parts
+
+    lost: dict[str, int] = {}
+    post_in_parts(partial(_post, client), body, "traces", lost)
+    return sum(lost.values())
+
+
+def _post(client: OtlpClient, body: bytes) -> ServerAnswer:
+    """Return the server's definite answer to one request, or to one part of it."""
+    from otel_mlperf.otlp.client import Backoff, Outcome
+
+    backoff = Backoff()
+    for tries_left in reversed(range(_TRIES)):
+        answer = client.post(body)
+        if answer.outcome in (Outcome.DELIVERED, Outcome.REJECTED, Outcome.TOO_LARGE):
+            return answer
+        # Waiting cannot help, or no try is left.
+        if answer.outcome is Outcome.UNAUTHORIZED or not tries_left:
+            break
+        time.sleep(backoff.failed(answer.after_s))
+    raise Unreachable(f"sending: {answer.reason}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.growth_file import all_growth_lines
 from otel_mlperf.quantities import duration, percent, plural, size
+from otel_mlperf.run_files.growth_file import all_growth_lines
 from otel_mlperf.terminal_lines import WIDTH, Line, left, place_text, short, text
 
 if TYPE_CHECKING:

@@ -1,17 +1,17 @@
-"""Lines below the kernels table: waits, launches, copies, memory and damage."""
+"""Lines about profiler windows: completeness, waits, launches, copies, memory and damage."""
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.quantities import duration, plural, size
-from otel_mlperf.report.completeness_lines import answered_text
+from otel_mlperf.quantities import duration, percent, plural, size
 from otel_mlperf.report.kernel_names import short_name
-from otel_mlperf.terminal_lines import broken
+from otel_mlperf.terminal_lines import broken, short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from otel_mlperf.analysis.profiles.window_shapes import (
         AllocatorPeak,
@@ -24,6 +24,54 @@ if TYPE_CHECKING:
     from otel_mlperf.store.window_facts import CapturedWork, UnknownRows
     from otel_mlperf.tables.window_tables import GapRow
     from otel_mlperf.terminal_lines import Line, Style
+
+_MOST_WINDOWS: Final = 3
+_MOST_LOSSES: Final = 4
+_LONGEST: Final = 4_096
+"""Maximum characters per line: step names come from the file."""
+
+
+def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
+    """Return what each window lacks, and how busy devices were in its complete part."""
+    told = [(window, words) for window in windows if (words := losses_text(window))]
+    lines: list[Line] = []
+    for window, words in told[:_MOST_WINDOWS]:
+        of = f"{window.trace}, rank {window.rank}: " if len(windows) > 1 else ""
+        line = short(f"incomplete: {of}{words}", _LONGEST)
+        lines += [[(part, "red")] for part in textwrap.wrap(line, width, subsequent_indent="  ")]
+    if len(told) > _MOST_WINDOWS:
+        more = plural(len(told) - _MOST_WINDOWS, "more window")
+        lines.append([(f"  and {more} incomplete", "red")])
+    return lines
+
+
+def losses_text(window: WindowFacts) -> str:
+    """Return the losses of a window in one sentence; empty without losses."""
+    losses = window.completeness.losses if window.completeness else []
+    told = [loss.words for loss in losses[:_MOST_LOSSES]]
+    if len(losses) > _MOST_LOSSES:
+        told.append(f"{len(losses) - _MOST_LOSSES} more in --json")
+    return "; ".join([*told, *_whole(window)])
+
+
+def _whole(window: WindowFacts) -> Iterable[str]:
+    """Yield the part in which no device work is missing."""
+    whole = window.completeness.whole if window.completeness else None
+    if whole is None:
+        return
+    begin, end = ((at - window.start_ns) / 1e6 for at in (whole.start_ns, whole.end_ns))
+    length_ns = whole.end_ns - whole.start_ns
+    busy = ", ".join(percent(device.busy_ns / length_ns) for device in whole.devices)
+    yield f"whole between {begin:,.1f} and {end:,.1f} ms: GPU busy {busy} there"
+
+
+def answered_text(windows: Iterable[WindowFacts]) -> str:
+    """Return how many launches have a device record; empty without launches."""
+    known = [window.completeness for window in windows if window.completeness]
+    launches = sum(completeness.launches for completeness in known)
+    answered = sum(completeness.answered for completeness in known)
+    return f"{answered:,} of {launches:,} have their record of the device" if launches else ""
+
 
 _GAPS: Final = 3
 _LABEL: Final = 9

@@ -1,4 +1,4 @@
-"""Terminal rendering of the kernels of profiler windows."""
+"""Terminal rendering of the kernels of profiler windows: rows, columns and totals."""
 
 from __future__ import annotations
 
@@ -6,23 +6,153 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.analysis.profiles.kernel_rows import choose_rows
 from otel_mlperf.quantities import duration, percent, plural
-from otel_mlperf.report.completeness_lines import incomplete_lines
-from otel_mlperf.report.kernel_columns import is_empty, table_lines
-from otel_mlperf.report.kernel_facts import around, unknown_row_texts, unknown_rows_of
-from otel_mlperf.terminal_lines import WIDTH, Line, columns, folded, short, text
+from otel_mlperf.report.kernel_facts import (
+    around,
+    incomplete_lines,
+    unknown_row_texts,
+    unknown_rows_of,
+)
+from otel_mlperf.report.kernel_names import short_names
+from otel_mlperf.terminal_lines import WIDTH, Line, broken, columns, folded, left, short, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from otel_mlperf.analysis.profiles.window_shapes import (
         DeviceFigures,
+        KernelRow,
         Kernels,
         ProfiledStepFacts,
         WindowFacts,
     )
+    from otel_mlperf.terminal_lines import Style
+
+    _Cells = tuple[str, ...]
+
+
+_NARROWEST: Final = 16
+_SECTION: Final = 15
+_WIDE: Final = 110
+"""Minimum columns for additional figures."""
+_COLORS: Final[dict[str, Style]] = {"communication": "red", "copy": "yellow"}
+
+
+def table_lines(kernels: Kernels, width: int) -> list[Line]:
+    """Return the rows, the sum of rows left out, and the sum of all."""
+    shown = kernels.rows
+    if not shown:
+        why = [part for line in _nothing(kernels) for part in broken(line, width - 2)]
+        return [[(f"  {part}", "dim")] for part in why]
+    sums = dict(_sums(kernels))
+    numbers = _aligned([*_figures(kernels, is_wide=width >= _WIDE), *sums.values()])
+    longest = max(columns(row.section) for row in shown)
+    room = width - columns(numbers[0]) - _NARROWEST - 4
+    most = min(_SECTION + max(0, width - WIDTH) // 4, max(room, len("section")))
+    section = min(max(longest, len("section")), most) if longest else 0
+    name = max(_NARROWEST, width - 2 - columns(numbers[0]) - (section + 2 if section else 0))
+    # All names together: how far a name can be shortened depends on similar names in the table.
+    names = short_names([row.name for row in shown], name)
+    if width >= _WIDE:
+        name = min(name, max(map(columns, [kernels.by, *names, *sums])))
+    title = f"  {left(kernels.by, name)}{numbers[0]}{'  section' if section else ''}"
+    lines: list[Line] = [[(title, "dim")]]
+    for row, label, cells in zip(shown, names, numbers[1:], strict=False):
+        styled = (f"  {left(label, name)}", _COLORS.get(row.kind, ""))
+        lines.append([styled, (cells, ""), (f"  {short(row.section, section)}", "dim")])
+    for label, cells in zip(sums, numbers[len(shown) + 1 :], strict=True):
+        lines.append([(f"  {left(label, name)}{cells}", "dim")])
+    return lines
+
+
+def _figures(kernels: Kernels, *, is_wide: bool) -> Iterable[_Cells]:
+    """Yield the headings of the columns, then the cells of each row."""
+    yield (*_heads(kernels), "mean", *(_more_heads(kernels) if is_wide else ()))
+    for row in kernels.rows:
+        more = _more_cells(kernels, row) if is_wide else ()
+        yield (*_cells(row.calls, row.measured_ns, row.share), duration(_mean(kernels, row)), *more)
+
+
+def _sums(kernels: Kernels) -> Iterable[tuple[str, _Cells]]:
+    """Yield the lines below the rows."""
+    more, together = kernels.more, kernels.together
+    if more is not None:
+        yield f"… {more.rows:,} more", _cells(more.calls, more.measured_ns, more.share)
+    if together is not None and together.rows > 1 and together.measured_ns is not None:
+        yield "together", _cells(together.calls, together.measured_ns, together.share)
+
+
+def _aligned(rows: list[_Cells]) -> list[str]:
+    """Return each row's cells as one right-aligned text; the first row must have all cells."""
+    full = [(*row, *("",) * (len(rows[0]) - len(row))) for row in rows]
+    rooms = [max(map(columns, column)) + 2 for column in zip(*full, strict=True)]
+    return [
+        "".join(f"{cell:>{room}}" for cell, room in zip(row, rooms, strict=True)) for row in full
+    ]
+
+
+def is_empty(kernels: Kernels) -> bool:
+    """Return whether nothing was read."""
+    return not (any(window.events for window in kernels.windows) or kernels.memory)
+
+
+def _nothing(kernels: Kernels) -> Iterable[str]:
+    """Yield why there are no such rows, and which groupings have some."""
+    if is_empty(kernels):
+        return
+    if kernels.by == "phase":
+        yield "no phase is known: the window was not recorded in the steps of a run"
+    elif kernels.by in ("kernel", "stream"):
+        yield f"no {kernels.by}: no device was at work"
+    elif kernels.by == "operator" and not kernels.is_device:
+        yield "no operator was recorded"
+    else:
+        worker = "a device" if kernels.is_device else "an operator"
+        yield f"no {kernels.by} in which {worker} was at work"
+    there = [f"--by {by} ({plural(rows, 'row')})" for by, rows in kernels.groups.items() if rows]
+    if there:
+        yield f"there is: {', '.join(there)}"
+
+
+def _heads(kernels: Kernels) -> tuple[str, str, str]:
+    """Return the headings of the count, the total and the share."""
+    of_time = "of step" if kernels.step else "of window"
+    if kernels.by == "operator":
+        return ("calls", "on GPU", "of busy") if kernels.is_device else ("calls", "self", "of self")
+    if kernels.by == "stream":
+        return "kernels", "busy", of_time
+    share = "of busy" if kernels.is_device and kernels.by != "annotation" else of_time
+    if kernels.by in ("section", "phase", "step"):
+        return "kernels" if kernels.is_device else "operators", "total", share
+    return "calls", "total", share
+
+
+def _more_heads(kernels: Kernels) -> tuple[str, ...]:
+    """Return the headings of additional columns on a wide terminal."""
+    if kernels.by == "operator":
+        return ("self", "total") if kernels.is_device else ("total",)
+    return ("p95", "max")
+
+
+def _more_cells(kernels: Kernels, row: KernelRow) -> tuple[str, ...]:
+    figures: list[int | None] = [row.p95_ns, row.max_ns]
+    if kernels.by == "operator":
+        figures = [row.self_ns, row.total_ns] if kernels.is_device else [row.total_ns]
+    return tuple("–" if ns is None else duration(ns) for ns in figures)
+
+
+def _cells(calls: int, ns: int | None, share: float | None) -> tuple[str, str, str]:
+    return (
+        f"{calls:,}",
+        "" if ns is None else duration(ns),
+        "" if share is None else percent(share),
+    )
+
+
+def _mean(kernels: Kernels, row: KernelRow) -> float:
+    return row.measured_ns / row.calls if kernels.by == "operator" else row.mean_ns
+
 
 TOP: Final = 15
-_NARROWEST: Final = 16
 _DEVICES: Final = 8
 _COLLECTIVES: Final = 3
 

@@ -12,7 +12,7 @@ from otel_mlperf.analysis.run.run_processes import RUNNING
 from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.quantities import column_unit, duration, figures, percent, plural, rate
 from otel_mlperf.report.finding_lines import finding_text
-from otel_mlperf.report.work_lines import amount
+from otel_mlperf.report.machine_lines import amount
 from otel_mlperf.terminal_lines import WIDTH, Line, bar, columns, folded, left, short, text
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from otel_mlperf.findings.finding import Finding
     from otel_mlperf.quantities import Unit
     from otel_mlperf.terminal_lines import Style
-
 
 _MOST: Final = 4
 _NAME: Final = 12

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.quantities import duration, figures, percent, plural, rate, size
-from otel_mlperf.report.call_table import exact_share
+from otel_mlperf.report.section_tables import exact_share
 from otel_mlperf.terminal_lines import WIDTH, Line, columns, left, short, text
 
 if TYPE_CHECKING:

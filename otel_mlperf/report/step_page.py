@@ -4,23 +4,249 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.analysis.steps.step_shares import UNTRACKED
-from otel_mlperf.quantities import duration, plural
-from otel_mlperf.report.gpu_lines import step_gpu_words
-from otel_mlperf.report.span_lines import LEGEND, span_lines
-from otel_mlperf.terminal_lines import WIDTH, Line, columns, folded, left, short, text
+from otel_mlperf import names
+from otel_mlperf.analysis.profiles.section_operators import add_up
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED, shown
+from otel_mlperf.quantities import duration, plural, size_and_rate
+from otel_mlperf.report.kernel_names import short_names
+from otel_mlperf.report.machine_lines import step_gpu_words
+from otel_mlperf.report.section_tables import used_words
+from otel_mlperf.terminal_lines import WIDTH, Line, columns, folded, left, short, text, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from otel_mlperf.analysis.profiles.section_operators import Operator, Place
     from otel_mlperf.analysis.steps.step_shapes import (
         RankStep,
         RankTrace,
         RequestTrace,
         RunTrace,
+        Span,
         StepFindings,
         StepSection,
     )
+    from otel_mlperf.terminal_lines import Style
+
+LEGEND: Final = "operators by name, each with its own time: a part of the self time above them"
+_NAME: Final = 34
+"""Columns for a name if there are ``WIDTH`` in all."""
+_CHART: Final = (8, 60)
+_SAME: Final = 5
+"""Maximum number of equally named sections in a row that are shown singly."""
+_MOST_NAMES: Final[dict[Place, int]] = {"here": 4, "beside": 2, "device": 2}
+"""Maximum number of displayed names per place."""
+_ALONE: Final = 8
+"""Maximum number for one place, if no operator ran elsewhere."""
+_LEAST_OWN: Final = 0.01
+"""Minimum share of a section's own time outside operators to be shown."""
+_WORDS: Final[dict[Place, str]] = {
+    "here": "",
+    "beside": "  on other threads",
+    "device": "  on the device",
+}
+_TIME: Final = 10
+_NOT_THE_PROGRAMS: Final = (
+    *("otel_mlperf.", "otel.", "ml.", "pytorch.", "cuda.", "exception.", "error.", "code."),
+    "thread.",
+)
+"""Prefixes of attributes that do not come from the program."""
+
+
+def span_lines(spans: list[Span], width: int) -> list[Line]:
+    """Return a line per span, with profiled operators below it and a chart of its time."""
+    begin = min(span.start_ns for span in spans)
+    whole = max(max(span.start_ns + span.duration_ns for span in spans) - begin, 1)
+    name, chart = _rooms(spans, width)
+    title = f"  {left('span', name)}{'time':>{_TIME}}{'self':>{_TIME}}"
+    lines: list[Line] = [[(title, "dim")]]
+    for at, span in enumerate(spans):
+        # Merge loops: hundreds of equal sections would hide the rest of the step.
+        if (row := _place_in_row(spans, at)) > _SAME:
+            continue
+        more = _others(spans, at) if row == _SAME else []
+        if more:
+            lines += [_summed(more, name), *_operators(spans, at, name)]
+            continue
+        line = f"  {_padded(span, _label(span, spans[0].thread), name)}"
+        line += f"{duration(span.duration_ns):>{_TIME}}{duration(span.self_ns):>{_TIME}}  "
+        style: Style = "red" if span.is_error else "dim" if span.beside else "cyan"
+        lines.append([(line, ""), (_bar(span, begin, whole, chart), style)])
+        lines += [*_used(span, width), *_said(span, width), *_error(spans, at, width)]
+        lines += _operators(spans, at, name)
+    return lines
+
+
+def _rooms(spans: list[Span], width: int) -> tuple[int, int]:
+    """Return the columns for names and chart; on a wide terminal names get what they need."""
+    more = width - WIDTH
+    longest = max(len(_indent(span)) + columns(_label(span, spans[0].thread)) for span in spans)
+    name = _NAME + (more // 2 if more < 0 else min(more // 2, max(0, longest - _NAME)))
+    least, most = _CHART
+    return name, max(least, min(most, width - name - 2 * _TIME - 4))
+
+
+def _operators(spans: list[Span], at: int, name: int) -> list[Line]:
+    """Return the operators under a span; merged leaves have theirs below the last one."""
+    span, alike = spans[at], [spans[at]]
+    if _is_leaf(spans, at):
+        place, after = _place_in_row(spans, at), _others(spans, at)[1:]
+        if after and place < _SAME:
+            return []
+        alike = [*spans[at - place : at + 1], *after]
+    operators = add_up(leaf.operators for leaf in alike)
+    own = sum(leaf.self_ns for leaf in alike)
+    indent = 2 * min(span.depth, 10) + 2
+    return _operator_lines(operators, own, indent, name)
+
+
+def _label(span: Span, home: str) -> str:
+    """Return its name, and its thread unless it is the outermost thread, ``home``."""
+    name = shown(span.name)
+    count = span.attributes.get(names.ROLLED_UP)
+    name = f"{name} ×{count:,}" if count else name
+    # A forked child's threads have the names of its parent's threads.
+    where = "another process" if span.thread == home else span.thread or "beside"
+    return f"{name} ({where})" if span.beside else name
+
+
+def _padded(span: Span, label: str, room: int) -> str:
+    return _indent(span) + left(label, room - len(_indent(span)))
+
+
+def _indent(span: Span) -> str:
+    return "  " * min(span.depth, 10)
+
+
+def _bar(span: Span, begin: int, whole: int, chart: int) -> str:
+    at = min(int((span.start_ns - begin) / whole * chart), chart - 1)
+    size = max(1, round(span.duration_ns / whole * chart))
+    return " " * at + "▇" * min(size, chart - at)
+
+
+def _place_in_row(spans: list[Span], at: int) -> int:
+    """Return how many leaves of the same name and depth directly precede this one."""
+    span, before = spans[at], 0
+    if not _is_leaf(spans, at):
+        return 0
+    while before <= _SAME and at - before > 0 and _same(spans, at - before - 1, span):
+        before += 1
+    return before
+
+
+def _others(spans: list[Span], at: int) -> list[Span]:
+    """Return the leaves of the same name from here onward, if there are several."""
+    end = at
+    while end < len(spans) and _same(spans, end, spans[at]):
+        end += 1
+    return spans[at:end] if end - at > 1 else []
+
+
+def _same(spans: list[Span], at: int, span: Span) -> bool:
+    other = spans[at]
+    return (other.name, other.depth) == (span.name, span.depth) and _is_leaf(spans, at)
+
+
+def _is_leaf(spans: list[Span], at: int) -> bool:
+    return at + 1 == len(spans) or spans[at + 1].depth <= spans[at].depth
+
+
+def _summed(more: list[Span], room: int) -> Line:
+    label = _padded(more[0], f"{len(more):,} more {shown(more[0].name)}", room)
+    total = duration(sum(span.duration_ns for span in more))
+    own = duration(sum(span.self_ns for span in more))
+    return [(f"  {label}{total:>{_TIME}}{own:>{_TIME}}", "dim")]
+
+
+def _used(span: Span, width: int) -> list[Line]:
+    """Return the measured resource use of the span."""
+    told = used_words(span.attributes)
+    indent = "    " + _indent(span)
+    parts = wrapped("", told, width - len(indent), " · ") if told else []
+    return [[(indent + part, "dim")] for part in parts]
+
+
+def _said(span: Span, width: int) -> list[Line]:
+    """Return the attributes that the program set, and a checkpoint's own ones."""
+    said = [
+        f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
+        for key, value in span.attributes.items()
+        if not key.startswith(_NOT_THE_PROGRAMS)
+    ]
+    told = " · ".join([*_checkpoint(span), *said])
+    indent = "    " + _indent(span)
+    return [[(indent + short(told, width - len(indent)), "dim")]] if told else []
+
+
+def _checkpoint(span: Span) -> list[str]:
+    bytes_, rate = (
+        span.attributes.get(key) for key in (names.CHECKPOINT_SIZE, names.CHECKPOINT_RATE)
+    )
+    if isinstance(bytes_, int) and isinstance(rate, float):
+        return [size_and_rate(bytes_, rate)]
+    return []
+
+
+def _error(spans: list[Span], at: int, width: int) -> list[Line]:
+    """Return the exception that crossed a span, only at the innermost span that it crossed."""
+    told = _words(spans[at])
+    below = at + 1
+    while below < len(spans) and spans[below].depth > spans[at].depth:
+        # An exception passes through all enclosing sections: print it once, at its origin.
+        if _words(spans[below]) == told:
+            return []
+        below += 1
+    indent = "    " + _indent(spans[at])
+    return [[(indent + short(told, width - len(indent)), "red")]] if told else []
+
+
+def _words(span: Span) -> str:
+    if span.attributes.get(names.INTERRUPTED):
+        return "open when its process ended"
+    keys = (names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE)
+    return ": ".join(str(span.attributes[key]) for key in keys if span.attributes.get(key))
+
+
+def _operator_lines(
+    operators: Sequence[Operator], self_ns: int, indent: int, width: int
+) -> list[Line]:
+    """Return the largest operators of each place, and the sum of the rest.
+
+    Operators on the section's thread are a part of its ``self_ns``; the remainder was in no
+    operator.
+    """
+    lines: list[Line] = []
+    for place, few in _MOST_NAMES.items():
+        mine = [operator for operator in operators if operator.place == place]
+        most = _ALONE if len(mine) == len(operators) else few
+        rows = _rows(mine, most if len(mine) > most + 1 else len(mine), width - indent)
+        own = self_ns - sum(operator.self_ns for operator in mine)
+        if mine and place == "here" and own >= _LEAST_OWN * self_ns > 0:
+            rows.append(("not in an operator", own))
+        lines += [_operator_line(name, ns, place, indent, width) for name, ns in rows]
+    return lines
+
+
+def _rows(mine: Sequence[Operator], most: int, room: int) -> list[tuple[str, int]]:
+    counts = [f" ×{operator.count:,}" if operator.count > 1 else "" for operator in mine[:most]]
+    names = short_names(
+        [operator.name for operator in mine[:most]], room - max(map(len, counts), default=0)
+    )
+    rows = [
+        (name + count, operator.self_ns)
+        for operator, name, count in zip(mine, names, counts, strict=False)
+    ]
+    if rest := mine[most:]:
+        rows.append((f"{len(rest):,} more", sum(operator.self_ns for operator in rest)))
+    return rows
+
+
+def _operator_line(name: str, ns: int, place: Place, indent: int, width: int) -> Line:
+    time = f"{duration(ns):>{_TIME}}"
+    columns = f"{'':{_TIME}}{time}" if place == "here" else f"{time}{'':{_TIME}}"
+    text = f"  {' ' * indent}{left(name, width - indent)}{columns}"
+    return [(f"{text}{_WORDS[place]}", "dim")]
+
 
 _SECTION: Final = 34
 _NOT_KEPT: Final = "measured, not kept (first, every Nth, slow ones are)"

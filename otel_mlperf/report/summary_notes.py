@@ -15,10 +15,8 @@ from otel_mlperf.analysis.summary.marked_points import of_first_rank
 from otel_mlperf.journal.journal_folder import ROOM
 from otel_mlperf.quantities import duration, parts, percent, plural, size_and_rate
 from otel_mlperf.report.finding_lines import finding_lines
-from otel_mlperf.report.gpu_lines import gpu_lines
 from otel_mlperf.report.kernel_facts import unknown_row_texts
-from otel_mlperf.report.machine_line import machine_lines
-from otel_mlperf.report.work_lines import work_lines
+from otel_mlperf.report.machine_lines import gpu_lines, machine_lines, work_lines
 from otel_mlperf.terminal_lines import (
     LABEL,
     Line,
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
         Summary,
         Telemetry,
     )
-
 
 _LEAST: Final = 0.005
 """Minimum share to be shown."""

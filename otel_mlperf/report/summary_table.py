@@ -16,9 +16,8 @@ from otel_mlperf.quantities import (
     rate,
     size,
 )
-from otel_mlperf.report.call_table import call_lines, request_lines
+from otel_mlperf.report.section_tables import call_lines, request_lines, use_lines
 from otel_mlperf.report.summary_notes import around_lines, marked, telemetry_lines
-from otel_mlperf.report.use_table import use_lines
 from otel_mlperf.terminal_lines import WIDTH, bar, broken, columns, folded, left, short, text
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.epoch_figures import EpochFigures
     from otel_mlperf.analysis.summary.summary_shapes import Branch, Summary
     from otel_mlperf.terminal_lines import Line, Style
-
 
 _MOST: Final = 40
 _WIDTH: Final = 8

@@ -1,8 +1,12 @@
-"""Writer of table parts in a run folder: atomic, and in little memory.
+"""Writer of table parts in a run folder: atomic, in little memory, and within a size limit.
 
 Only the agent uses it. A part is written next to its place and renamed into it, so that a reader
 never sees a partial one. Writing the same number again replaces the same rows. pyarrow's own
 allocator keeps memory that it once had. It is configured to use the system's, on one thread.
+
+At the size limit the oldest profiler windows are removed first, then the oldest spans. They are
+examples, and the newest ones matter. Only when none are left are the oldest per-step sections
+removed, and last the steps. The newest part of a table is never removed.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -289,3 +293,43 @@ def _remove_unfinished(place: Path, host: str) -> None:
 def _remove(parts: Iterable[TablePart]) -> None:
     for part in parts:
         part.path.unlink(missing_ok=True)
+
+
+_REMOVAL_ORDER: Final = ("spans", "readings", "sections", "values", "marks", "durations", "steps")
+_SPANS: Final = 1
+"""Index of windows and the first table: removed spans of these are counted."""
+
+
+def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) -> int:
+    """Remove parts of ``host`` until its tables need at most ``most_bytes``.
+
+    ``windows`` stand for the host in parts of its profiler windows, the oldest first. Return the
+    number of removed spans of sections and events (no roll-ups, no segments).
+    """
+    by_window = [part for window in windows for part in _own(folder, "spans", window)]
+    parts = [by_window, *(_own(folder, table, host) for table in _REMOVAL_ORDER)]
+    size = sum(part.path.stat().st_size for of_table in parts for part in of_table)
+    removed = 0
+    for place, of_table in enumerate(parts):
+        # The newest part is kept whatever its size: a user may be viewing it.
+        for part in of_table[:-1]:
+            if size <= most_bytes:
+                return removed
+            size -= part.path.stat().st_size
+            removed += _items(part) if place <= _SPANS else 0
+            part.path.unlink(missing_ok=True)
+    return removed
+
+
+def _own(folder: Path, table: str, host: str) -> list[TablePart]:
+    """Return the parts of ``host``, oldest first."""
+    return live_parts(table_folder(folder, table), host)
+
+
+def _items(part: TablePart) -> int:
+    """Count the spans of a part; 0 for a damaged part, whose count is unknown."""
+    try:
+        kinds: list[str] = pq.read_table(part.path, columns=["kind"])["kind"].to_pylist()
+    except (OSError, pa.ArrowException):
+        return 0
+    return kinds.count("section") + kinds.count("event")

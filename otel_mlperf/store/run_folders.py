@@ -13,7 +13,7 @@ import msgspec
 
 from otel_mlperf.errors import NoSuchRun, SharedRunFolderWarning, StoreError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.run_file import RUN_FILE, RunFile, describe_sharing, read_run_file
+from otel_mlperf.run_files.run_file import RUN_FILE, RunFile, describe_sharing, read_run_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

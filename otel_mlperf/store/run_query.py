@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from otel_mlperf.errors import OtelMlperfError, QueryError, StoreError
-from otel_mlperf.isolated_process import command
+from otel_mlperf.own_processes import command
 from otel_mlperf.portability import IS_WINDOWS
 from otel_mlperf.store.run_folders import RunFolder, read_run
 from otel_mlperf.store.table_reader import Store

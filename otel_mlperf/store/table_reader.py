@@ -16,8 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from otel_mlperf.address_space import TABLES_BYTES, room_here, shortage
 from otel_mlperf.errors import StoreError
+from otel_mlperf.own_processes import TABLES_BYTES, room_here, shortage
 from otel_mlperf.store.parts import live_parts, table_folder
 from otel_mlperf.tables import NAMES, TABLES
 from otel_mlperf.tables.row import Row

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 import otel_mlperf as om
-from otel_mlperf.pytorch.memory.allocation_history import AllocationHistory
+from otel_mlperf.pytorch.memory.allocator import AllocationHistory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

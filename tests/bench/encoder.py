@@ -23,9 +23,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import span_tail
-from otel_mlperf.otlp.span_encoding import encode_spans
+from otel_mlperf.otlp.span_encoding import SpanColumns, encode_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import otel_mlperf as om
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.pytorch.gpu_time.gpu_stamps import GpuStamps
-from otel_mlperf.pytorch.gpu_time.switch import Switch
+from otel_mlperf.pytorch.gpu_time.stamp_switch import Switch
 from otel_mlperf.recorder.core import recording
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

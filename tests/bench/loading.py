@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import otel_mlperf as om
 from otel_mlperf.journal.layout import Word
-from otel_mlperf.pytorch.loading import hooks
+from otel_mlperf.pytorch.loading import loader_hooks
 from otel_mlperf.recorder.core import recording
 
 BLOCKS = 15
@@ -63,7 +63,7 @@ class Training:
     def steps_ns(self, loader, order):
         """What the loop's thread computes to get each batch, by row."""
         found = {row: [] for row in ROWS}
-        hooks.install()
+        loader_hooks.install()
         row, asked_ns = "", 0
         for (batch,) in om.steps(loader):
             got_ns = time.thread_time_ns()
@@ -73,7 +73,7 @@ class Training:
             self._model(batch).square().mean().backward()
             self._optimizer.step()
             row = order.choice(list(ROWS))
-            hooks.install() if ROWS[row] else hooks.switch_off()
+            loader_hooks.install() if ROWS[row] else loader_hooks.switch_off()
             asked_ns = time.thread_time_ns()
         return found
 
@@ -88,12 +88,12 @@ def measure(blocks):
     with tempfile.TemporaryDirectory() as folder:
         run = om.start("bench", dir=folder, agent="none", console=False)
         recorder = recording.active()
-        hooks.install()
+        loader_hooks.install()
         for _ in range(blocks):
             for workers, row in order.sample(list(found), len(found)):
                 # Nobody reads the journal here: what a block wrote is given free.
                 recorder.journal.words[Word.TAIL] = recorder.journal.lease.end
-                hooks.install() if ROWS[row] else hooks.switch_off()
+                loader_hooks.install() if ROWS[row] else loader_hooks.switch_off()
                 gc.collect()
                 found[workers, row].append(batch_ns(loader_of(workers)))
             for workers in WORKERS:

@@ -22,18 +22,14 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from otel_mlperf.sensors.host.cpu import CpuSensor
-from otel_mlperf.sensors.host.devices import DISKS, INTERFACES, DeviceSensor
+from otel_mlperf.sensors.host.devices import DISKS, INTERFACES, DeviceSensor, HardwareSensor
 from otel_mlperf.sensors.host.filesystem import FilesystemSensor
-from otel_mlperf.sensors.host.hardware import HardwareSensor
-from otel_mlperf.sensors.host.host_memory import read_memory
-from otel_mlperf.sensors.host.host_sensor import HostSensor
-from otel_mlperf.sensors.host.pressure import PressureSensor
+from otel_mlperf.sensors.host.host_sensor import CpuSensor, HostSensor, PressureSensor, read_memory
 from otel_mlperf.sensors.kernel_files import PROC, SYS
 from otel_mlperf.sensors.processes.children import ChildFinder
+from otel_mlperf.sensors.processes.process_usage import ProcessFiles, read_pss_bytes
 from otel_mlperf.sensors.processes.psutil_process import PsutilChildFinder, PsutilProcess
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
-from otel_mlperf.sensors.processes.usage import ProcessFiles, read_pss_bytes
 
 HOST_HZ = 10
 DEFAULT_S = 5.0

@@ -11,7 +11,7 @@ import warm_python
 from runs import LIMIT_S, Ended
 from section_rows import count_calls
 
-from otel_mlperf.journal.window import read_window
+from otel_mlperf.journal.profiler_windows import read_window
 from otel_mlperf.store.run_folders import list_runs
 from otel_mlperf.store.table_reader import Store
 

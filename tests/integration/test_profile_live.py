@@ -17,7 +17,7 @@ from servers.running import wait_until
 from otel_mlperf.journal.journal_folder import folders_of_run, journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
-from otel_mlperf.journal.window import read_window
+from otel_mlperf.journal.profiler_windows import read_window
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store
 

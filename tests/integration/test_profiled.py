@@ -13,7 +13,7 @@ from runs import LIMIT_S, adds_up, environment, run_program
 from servers.running import wait_until
 
 from otel_mlperf import names
-from otel_mlperf.journal.window import read_window
+from otel_mlperf.journal.profiler_windows import read_window
 
 pytestmark = pytest.mark.servers
 

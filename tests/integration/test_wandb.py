@@ -22,7 +22,7 @@ from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.agent.model.scalar_item import ScalarItem
 from otel_mlperf.agent.model.table_rows import TableRows
-from otel_mlperf.run_file import write_run_file
+from otel_mlperf.run_files.run_file import write_run_file
 
 pytestmark = pytest.mark.servers
 

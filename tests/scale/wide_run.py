@@ -29,7 +29,7 @@ from otel_mlperf import ids, names
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import read_options
-from otel_mlperf.run_file import write_run_file
+from otel_mlperf.run_files.run_file import write_run_file
 
 NODE = 8
 """Ranks of a node."""

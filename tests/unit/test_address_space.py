@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from otel_mlperf.address_space import AGENT_BYTES, room_here, room_of_next, shortage
+from otel_mlperf.own_processes import AGENT_BYTES, room_here, room_of_next, shortage
 
 LIMITED = """
 import resource
-from otel_mlperf.address_space import lift_limit, room_here, room_of_next
+from otel_mlperf.own_processes import lift_limit, room_here, room_of_next
 _, most = resource.getrlimit(resource.RLIMIT_AS)
 resource.setrlimit(resource.RLIMIT_AS, (256 << 20, most))
 before = room_here()

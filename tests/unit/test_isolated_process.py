@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import otel_mlperf
-from otel_mlperf.isolated_process import command
+from otel_mlperf.own_processes import command
 
 # As a copy that is installed too comes first.
 SHADOWED = "import sys\nsys.path.insert(0, {!r})\n"

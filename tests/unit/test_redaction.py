@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from otel_mlperf.redaction import HIDDEN, SHAPES, Redactor, is_secret_key
+from otel_mlperf.redaction import HIDDEN, Redactor, is_secret_key
+from otel_mlperf.secret_patterns import SHAPES
 
 TOKENS = {
     "Hugging Face": "hf_" + "aB3" * 12,

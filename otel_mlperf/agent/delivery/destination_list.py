@@ -28,7 +28,7 @@ from otel_mlperf.agent.delivery.destination import (
 from otel_mlperf.agent.delivery.store_destination import STORE
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.tracker_list import MLFLOW, TENSORBOARD, TRACKIO, WANDB, unusable
+from otel_mlperf.settings.tracker_list import MLFLOW, TENSORBOARD, TRACKIO, WANDB, unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

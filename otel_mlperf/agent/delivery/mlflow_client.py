@@ -10,8 +10,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from otel_mlperf import names
-from otel_mlperf.otlp.exchange_words import ErrorDescriber, retry_after
-from otel_mlperf.otlp.transport import Transport
+from otel_mlperf.otlp.transport import ErrorDescriber, Transport, retry_after
 
 if TYPE_CHECKING:
     from otel_mlperf.otlp.endpoint_settings import ServerSettings

@@ -19,7 +19,7 @@ from otel_mlperf.agent.delivery.mlflow_points import key_of, metric_of, tag_text
 from otel_mlperf.agent.delivery.mlflow_run import MlflowRun
 from otel_mlperf.agent.delivery.mlflow_settings import read_mlflow_settings
 from otel_mlperf.errors import StoreError
-from otel_mlperf.tracker_list import MLFLOW
+from otel_mlperf.settings.tracker_list import MLFLOW
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Signal, Verdict

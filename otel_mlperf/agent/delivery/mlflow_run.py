@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.agent.delivery.mlflow_client import Rejected, Unavailable
 from otel_mlperf.agent.delivery.mlflow_points import params_of, safe_key, tags_of
 from otel_mlperf.agent.derivation.scalars import OUTCOMES
-from otel_mlperf.run_file import RUN_FILE, read_run_file
+from otel_mlperf.run_files.run_file import RUN_FILE, read_run_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.delivery.mlflow_client import MlflowClient
     from otel_mlperf.agent.delivery.mlflow_settings import MlflowSettings
     from otel_mlperf.agent.model.scalar_item import ScalarItem
-    from otel_mlperf.run_file import RunFile
+    from otel_mlperf.run_files.run_file import RunFile
 
 _log = logging.getLogger("otel_mlperf.agent")
 RUN_TAG: Final = "otel_mlperf.run_id"

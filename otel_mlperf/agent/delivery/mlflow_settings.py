@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from otel_mlperf.otlp.endpoint_settings import ServerSettings, basic_login, is_in_the_clear
-from otel_mlperf.tracker_list import MLFLOW_URI
+from otel_mlperf.settings.tracker_list import MLFLOW_URI
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

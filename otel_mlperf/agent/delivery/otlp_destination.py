@@ -18,9 +18,8 @@ from otel_mlperf.agent.delivery.batches import count_items
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.client import Outcome
+from otel_mlperf.otlp.grpc_client import open_client
 from otel_mlperf.otlp.metric_encoding import encode_metrics
-from otel_mlperf.otlp.open_client import open_client
-from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import (
     OWN_SCOPE,
     OwnFields,
@@ -34,7 +33,7 @@ from otel_mlperf.otlp.span_content import (
     span_tail,
     take_kind_and_scope,
 )
-from otel_mlperf.otlp.span_encoding import cut, encode_spans
+from otel_mlperf.otlp.span_encoding import SpanColumns, cut, encode_spans
 from otel_mlperf.otlp.split import post_in_parts
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, SpanItem, TryLater
 from otel_mlperf.errors import StoreError
-from otel_mlperf.store.part_writer import compact, merge_all, write_part, write_pieces
-from otel_mlperf.store.trim import trim
+from otel_mlperf.store.part_writer import compact, merge_all, trim, write_part, write_pieces
 from otel_mlperf.tables import TABLES
 from otel_mlperf.tables.run_tables import SpanRow
 

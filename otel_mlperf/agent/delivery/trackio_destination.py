@@ -22,8 +22,8 @@ from otel_mlperf.agent.delivery.tracker_rows import json_safe_number, rows_of
 from otel_mlperf.agent.delivery.tracker_tags import curve_of, rank_of
 from otel_mlperf.errors import StoreError
 from otel_mlperf.findings.finding_table import RULES
-from otel_mlperf.run_file import read_run_file
-from otel_mlperf.tracker_list import TRACKIO, trackio_folder
+from otel_mlperf.run_files.run_file import read_run_file
+from otel_mlperf.settings.tracker_list import TRACKIO, trackio_folder
 from otel_mlperf.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Verdict
     from otel_mlperf.agent.delivery.tracker_rows import Named
     from otel_mlperf.agent.model.scalar_item import ScalarItem
-    from otel_mlperf.run_file import RunFile
+    from otel_mlperf.run_files.run_file import RunFile
 
 _VERSION: Final = 1
 _LEVELS: Final = {"critical": "error", "warning": "warn", "info": "info"}

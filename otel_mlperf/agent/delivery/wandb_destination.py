@@ -25,15 +25,15 @@ from otel_mlperf.agent.delivery.wandb_upload import Upload
 from otel_mlperf.agent.derivation.scalars import OUTCOMES
 from otel_mlperf.errors import StoreError
 from otel_mlperf.ids import safe_name
-from otel_mlperf.run_file import read_run_file
-from otel_mlperf.tracker_list import OFFLINE, WANDB, WANDB_MODE
+from otel_mlperf.run_files.run_file import read_run_file
+from otel_mlperf.settings.tracker_list import OFFLINE, WANDB, WANDB_MODE
 from otel_mlperf.whole_file import make_folder, read_regular, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Signal, Verdict
-    from otel_mlperf.run_file import RunFile
+    from otel_mlperf.run_files.run_file import RunFile
 
 _EXIT_CODES: Final = {"finished": 0, "failed": 1, "interrupted": 130, "killed": 137}
 """Exit codes as a shell has them; W&B distinguishes only 0 from all others."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from otel_mlperf.agent.delivery.tracker_rows import Named
-    from otel_mlperf.run_file import RunFile
+    from otel_mlperf.run_files.run_file import RunFile
 
 
 STEP: Final = "step"

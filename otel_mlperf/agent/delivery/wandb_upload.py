@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.isolated_process import command
+from otel_mlperf.own_processes import command
 from otel_mlperf.whole_file import make_folder, open_private
 
 if TYPE_CHECKING:

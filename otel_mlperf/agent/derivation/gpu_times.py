@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.derivation.mark_task import MarkTask
     from otel_mlperf.agent.model.journal_state import JournalState, KeptStep, Root
     from otel_mlperf.agent.model.kept_span import SampledSpan
-    from otel_mlperf.journal.device_times import DeviceTimes, SectionTimes
+    from otel_mlperf.journal.contents import DeviceTimes, SectionTimes
     from otel_mlperf.journal.ring_scan import Rows
 
 

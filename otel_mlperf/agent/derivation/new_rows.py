@@ -18,7 +18,7 @@ from otel_mlperf.redaction import Redactor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.journal.device_times import DeviceTimes
+    from otel_mlperf.journal.contents import DeviceTimes
 
 INTERRUPTED_FLAG = 1 << 6
 """Flag that the agent sets on sections that were open when their process died."""

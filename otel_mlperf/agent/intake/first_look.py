@@ -15,9 +15,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.journal.journal_folder import is_own, journals_in
+from otel_mlperf.journal.journal_folder import count_moved, is_own, journals_in, moved_path
 from otel_mlperf.journal.layout import MAGIC, ROW_BYTES, WORD, Shape, Word, stores_in_order
-from otel_mlperf.journal.moved_rows import count_moved, moved_path
 from otel_mlperf.portability import CLOEXEC, NOFOLLOW
 from otel_mlperf.whole_file import open_private
 

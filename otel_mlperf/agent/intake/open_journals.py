@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.journal_folder import journals_in
+from otel_mlperf.journal.journal_folder import drop_moved, journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
-from otel_mlperf.journal.moved_rows import drop_moved
 from otel_mlperf.journal.section_sums import drop_sums
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from otel_mlperf.journal.folder_lock import LOCK, OnlyOne
 from otel_mlperf.journal.journal_folder import is_own, journals_in
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.portability import IS_PORTABLE
-from otel_mlperf.run_file import RUN_FILE, write_run_file
+from otel_mlperf.run_files.run_file import RUN_FILE, write_run_file
 from otel_mlperf.whole_file import make_folder, open_private
 
 if TYPE_CHECKING:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from otel_mlperf.agent.model.sampling import Policy
-from otel_mlperf.config import READING_SOURCES
-from otel_mlperf.load_config import load_config
 from otel_mlperf.otlp.endpoint_settings import (
     SignalSettings,
     Temporality,
@@ -17,16 +15,25 @@ from otel_mlperf.otlp.endpoint_settings import (
     read_settings,
 )
 from otel_mlperf.otlp.span_limits import NO_LIMITS, SpanLimits, read_span_limits
-from otel_mlperf.run_settings import read_stored
-from otel_mlperf.trace_sampler import Sampler, make_sampler
-from otel_mlperf.tracker_list import MLFLOW, MLFLOW_URI, TRACKIO, TRACKIO_DIR, trackio_folder
+from otel_mlperf.settings.config import READING_SOURCES
+from otel_mlperf.settings.declared_config import declare
+from otel_mlperf.settings.load_config import load_config
+from otel_mlperf.settings.run_settings import read_stored
+from otel_mlperf.settings.trace_sampler import Sampler, make_sampler
+from otel_mlperf.settings.tracker_list import (
+    MLFLOW,
+    MLFLOW_URI,
+    TRACKIO,
+    TRACKIO_DIR,
+    trackio_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from otel_mlperf.config import Config
     from otel_mlperf.sensors.measurement import Level
+    from otel_mlperf.settings.config import Config
 
 _log = logging.getLogger("otel_mlperf.agent")
 _OFTEN_NS = 5 * 10**9
@@ -84,13 +91,15 @@ class Options:
 
 def read_options(environ: Mapping[str, str]) -> Options:
     """Read the options from environment variables; problems with them are logged."""
-    config = load_config(environ=environ)
-    traces, wrong_traces = read_settings(environ, "traces")
-    metrics, wrong_metrics = read_settings(environ, "metrics")
-    kind, wrong_kind = read_metric_settings(environ)
-    limits, wrong_limits = read_span_limits(environ)
-    for warning in dict.fromkeys([*wrong_traces, *wrong_metrics, *wrong_kind, *wrong_limits]):
-        _log.warning("%s", warning)
+    declared, problems = declare(environ)  # here: otherwise each of these would read the file
+    config = load_config(environ=declared)
+    traces, wrong_traces = read_settings(declared, "traces")
+    metrics, wrong_metrics = read_settings(declared, "metrics")
+    kind, wrong_kind = read_metric_settings(declared)
+    limits, wrong_limits = read_span_limits(declared)
+    problems = [*problems, *wrong_traces, *wrong_metrics, *wrong_kind, *wrong_limits]
+    for problem in dict.fromkeys(problems):
+        _log.warning("%s", problem)
     interval = config.metric_interval_ms * 1_000_000
     return Options(
         policy=Policy(
@@ -104,7 +113,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
         limits=limits,
         traces=traces,
         metrics=metrics,
-        exporters=_exporters(environ),
+        exporters=_exporters(declared),
         joins_provider=config.joins_provider,
         explicit=kind.explicit_buckets,
         temporality=kind.temporality,

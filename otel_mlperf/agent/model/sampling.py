@@ -22,7 +22,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.model.agent_state import RankState
-    from otel_mlperf.journal.window import Window
+    from otel_mlperf.journal.profiler_windows import Window
 
 PROFILED: Final = "profiled"
 FIRST: Final = "first"

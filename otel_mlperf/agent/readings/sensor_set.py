@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.agent.readings.gpu_visibility import TaskGpus
-from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.journal.bulletin import GPUS, TASK_GPUS
 from otel_mlperf.sensors.gpus.vendors import Gpus
 from otel_mlperf.sensors.kernel_files import PROC, SYS
@@ -26,6 +25,7 @@ from otel_mlperf.sensors.psutil_calls import read_psutil
 from otel_mlperf.sensors.sensor_kind import StartedSensor, Surroundings
 from otel_mlperf.sensors.sensor_list import SENSORS, find_brought_sensors
 from otel_mlperf.sensors.timed_sensor import TimedSensor
+from otel_mlperf.settings.config import READING_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

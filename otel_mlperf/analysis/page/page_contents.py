@@ -28,7 +28,7 @@ from otel_mlperf.analysis.profiles.window_shapes import Kernels  # noqa: TC001 -
 from otel_mlperf.analysis.summary.marked_points import of_first_rank
 from otel_mlperf.analysis.summary.summary_shapes import Summary  # noqa: TC001 - msgspec reads it
 from otel_mlperf.errors import NoSuchWindow
-from otel_mlperf.growth_file import MemoryGrowth  # noqa: TC001 - msgspec reads it
+from otel_mlperf.run_files.growth_file import MemoryGrowth  # noqa: TC001 - msgspec reads it
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from otel_mlperf.growth_file import MemoryGrowth, read_growths
-from otel_mlperf.hot_file import HotSpot, Kind, ProfiledCall, read_calls
+from otel_mlperf.run_files.growth_file import MemoryGrowth, read_growths
+from otel_mlperf.run_files.hot_file import HotSpot, Kind, ProfiledCall, read_calls
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:

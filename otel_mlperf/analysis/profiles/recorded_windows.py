@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 
 from otel_mlperf import names
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.window import FOLDER, WINDOW_SUFFIX, read_window
+from otel_mlperf.journal.profiler_windows import FOLDER, WINDOW_SUFFIX, read_window
 from otel_mlperf.store.window_facts import Loss, UnknownRows, WindowCompleteness
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from otel_mlperf import hot_file, names
+from otel_mlperf import names
 from otel_mlperf.analysis.profiles.recorded_windows import (
     find_unread,
     read_left_out,
@@ -51,6 +51,7 @@ from otel_mlperf.analysis.summary.outside_time import (
 from otel_mlperf.analysis.summary.progress import read_progress
 from otel_mlperf.analysis.summary.summary_shapes import AsOf, CheckpointTotal, Summary, Telemetry
 from otel_mlperf.analysis.summary.work_figures import read_work
+from otel_mlperf.run_files import hot_file
 from otel_mlperf.store.parts import read_as_of
 from otel_mlperf.store.table_reader import Store, label_path
 

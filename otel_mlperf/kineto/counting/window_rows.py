@@ -20,7 +20,7 @@ from otel_mlperf.tables.window_tables import CompletenessRow, WindowRow, WindowT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.journal.window import Window
+    from otel_mlperf.journal.profiler_windows import Window
     from otel_mlperf.kineto.counting.window_numbers import WindowNumbers
     from otel_mlperf.kineto.trace_events import Trace
     from otel_mlperf.store.window_facts import WindowCompleteness

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.journal.window import Window
+    from otel_mlperf.journal.profiler_windows import Window
     from otel_mlperf.kineto.trace_events import Trace
 
 _TWIN_NS: Final = 100_000

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.linking.forest import Forest
     from otel_mlperf.kineto.spans.trace_assignment import Assignment
     from otel_mlperf.kineto.trace_events import Trace
-    from otel_mlperf.trace_sampler import Sampler
+    from otel_mlperf.settings.trace_sampler import Sampler
 
 DEFAULT_SPANS: Final = 2_000
 _LARGEST_PART: Final = 8

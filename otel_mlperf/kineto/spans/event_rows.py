@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.journal.window import Window, WindowStep
+    from otel_mlperf.journal.profiler_windows import Window, WindowStep
     from otel_mlperf.kineto.spans.event_spans import Spans
 
 EVENT: Final = "event"

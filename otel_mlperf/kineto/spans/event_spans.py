@@ -18,7 +18,6 @@ from otel_mlperf.kineto.spans.event_attributes import constant_attributes, numbe
 from otel_mlperf.kineto.spans.rollups import OTHERS, roll_up_numbers
 from otel_mlperf.kineto.spans.trace_assignment import roll_up_ids, span_ids
 from otel_mlperf.kineto.trace_events import NONE
-from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import (
     OwnFields,
     SpanLink,
@@ -27,6 +26,7 @@ from otel_mlperf.otlp.span_content import (
     span_extra,
     span_tail,
 )
+from otel_mlperf.otlp.span_encoding import SpanColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

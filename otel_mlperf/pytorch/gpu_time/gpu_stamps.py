@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
-from otel_mlperf.journal.device_times import DeviceTimes, SectionTimes
+from otel_mlperf.journal.contents import DeviceTimes, SectionTimes
 from otel_mlperf.journal.layout import Flag
 from otel_mlperf.pytorch.gpu_time.captures import Captures
 from otel_mlperf.pytorch.gpu_time.device_clock import (

@@ -1,16 +1,27 @@
-"""Counters of a DataLoader: waits, ready batches, time to the first batch, and its workers."""
+"""Counters of a DataLoader and its workers: waits, ready batches, CPU time, first batch.
+
+Workers are forked for each epoch and killed at its end. So they count in memory that they share
+with the process that started them. This requires no journal for each worker and no messages, and
+the counts of a killed worker are kept. In the time that is neither CPU time nor a wait for a CPU, a
+thread waits for something else: a file, the network, a lock.
+"""
 
 from __future__ import annotations
 
+import mmap
+import os
 import time
 import weakref
+from contextlib import suppress
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Word
-from otel_mlperf.pytorch.loading.worker_counts import WorkerCounts, sum_of
+from otel_mlperf.own_descriptor import OwnDescriptor
 from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.core.attribute_values import safe_name_text
+from otel_mlperf.recorder.core.interrupts import raises_afterwards
 from otel_mlperf.recorder.instruments.cells import content_of
 from otel_mlperf.recorder.instruments.series_methods import HistogramSeries
 
@@ -18,8 +29,134 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from otel_mlperf.names import Metric
-    from otel_mlperf.pytorch.loading.worker_counts import Fetched
     from otel_mlperf.recorder.instruments.cells import Labels
+
+_PATH: Final = "/proc/thread-self/schedstat"
+"""CPU time, time ready to run but not running, time slices; some kernels do not have it."""
+_LONGEST: Final = 128
+
+
+class Used(NamedTuple):
+    """CPU use up to a moment, or between two; in nanoseconds."""
+
+    cpu_ns: int
+    delay_ns: int
+    """Time ready to run, but on no CPU; 0 if the kernel does not report it."""
+
+    def since(self, before: Used) -> Used:
+        """Return the use from ``before`` to this moment."""
+        return Used(self.cpu_ns - before.cpu_ns, self.delay_ns - before.delay_ns)
+
+
+class ThreadUse:
+    """Reader of the CPU use of the thread that made it; a reading costs 2 µs."""
+
+    _file: OwnDescriptor | None = None
+
+    def __init__(self, path: str = _PATH) -> None:
+        with suppress(OSError):
+            self._file = OwnDescriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def read(self) -> Used:
+        """Return the use up to now."""
+        return Used(time.thread_time_ns(), self._delay_ns())
+
+    def _delay_ns(self) -> int:
+        if self._file is None:
+            return 0
+        try:
+            return int(os.pread(self._file.fd, _LONGEST, 0).split(None, 2)[1])
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    # The descriptor of a thread is closed with it.
+    __del__ = raises_afterwards(close)
+
+
+_WORDS: Final = 8
+
+
+class Fetched(NamedTuple):
+    """Counts of the batches that one worker has fetched."""
+
+    worker: int
+    batches: int
+    items_ns: int
+    """Time in ``__getitem__``, or in the iterator of an iterable dataset."""
+    collate_ns: int
+    cpu_ns: int
+    """CPU time of the thread, during ``items_ns``."""
+    delay_ns: int
+    """Time ready to run without a CPU, during ``items_ns``."""
+    sized: int
+    """Number of batches whose samples were measured."""
+    elements: int
+    """Elements in the samples of these, before they were collated."""
+
+    def for_all(self, batches: int) -> Fetched:
+        """Return an estimate for this many batches, assuming that the others were the same."""
+        share = batches / self.batches
+        return self._replace(
+            batches=batches,
+            items_ns=int(self.items_ns * share),
+            collate_ns=int(self.collate_ns * share),
+            cpu_ns=int(self.cpu_ns * share),
+            delay_ns=int(self.delay_ns * share),
+        )
+
+
+def sum_of(worker: int, parts: list[Fetched]) -> Fetched:
+    """Return the sum of all that one worker has fetched."""
+    counts = (sum(counts) for counts in zip(*(part[1:] for part in parts), strict=True))
+    return Fetched(worker, *counts) if parts else nothing_of(worker)
+
+
+def nothing_of(worker: int) -> Fetched:
+    """Return zero counts, as before the first batch."""
+    return Fetched(worker, *[0] * _COUNTS)
+
+
+_COUNTS: Final = len(Fetched._fields) - 1
+
+
+class WorkerCounts:
+    """Words of shared memory; each worker writes only its own."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._words = memoryview(mmap.mmap(-1, workers * _WORDS * 8)).cast("Q")
+        self._told = [nothing_of(worker) for worker in range(workers)]
+
+    def add(self, fetched: Fetched) -> None:
+        """Add newly fetched batches of a worker."""
+        first = fetched.worker * _WORDS
+        for at in reversed(range(_COUNTS)):  # The batch count is written after its times.
+            if count := fetched[at + 1]:
+                self._words[first + at] += count
+
+    def grown(self) -> Iterator[Fetched]:
+        """Yield the growth since the last call, for workers that fetched anything."""
+        for worker in range(self._workers):
+            before, now = self._told[worker], self._of(worker)
+            if now != before:
+                self._told[worker] = now
+                _, *counts = (new - old for new, old in zip(now, before, strict=True))
+                yield Fetched(worker, *counts)
+
+    def forget(self) -> None:
+        """Discard the growth so far."""
+        self._told = [self._of(worker) for worker in range(self._workers)]
+
+    def _of(self, worker: int) -> Fetched:
+        at = worker * _WORDS
+        return Fetched(worker, *self._words[at : at + _COUNTS].tolist())
+
 
 clock: Final = time.monotonic_ns
 """Clock for all of these times."""
@@ -193,3 +330,40 @@ def _add(metric: Metric, value: float, labels: Labels) -> None:
 @cache
 def _series(metric: Metric, labels: Labels) -> HistogramSeries:
     return HistogramSeries(metric.name, content_of("histogram", metric.name, metric.unit, labels))
+
+
+_MOST_CLASSES: Final = 16
+_MOST_OF_CLASS: Final = 4
+"""Further data sets, beyond either limit, share one label."""
+
+
+class LoaderLabels:
+    """Labels of the data sets of this process."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[Any]] = {}
+
+    def of(self, dataset: object) -> str:
+        """Return a label: ``CIFAR10``; ``CIFAR10 2`` for a second one at the same time."""
+        text = safe_name_text(type(dataset).__name__)
+        if text not in self._known and len(self._known) >= _MOST_CLASSES:
+            return names.OTHER
+        places = self._known.setdefault(text, [])
+        number = _number(places, dataset)
+        return text if number == 1 else f"{text} {number}"
+
+
+def _number(places: list[Any], dataset: object) -> int:
+    """Return its position among the data sets of its class, counted from one."""
+    there = [place() for place in places]
+    for at, known in enumerate(there):
+        if known is dataset:
+            return at + 1
+    free = next((at for at, known in enumerate(there) if known is None), len(places))
+    if free >= _MOST_OF_CLASS:
+        return _MOST_OF_CLASS
+    try:
+        places[free : free + 1] = [weakref.ref(dataset)]
+    except TypeError:  # A list, for example: it cannot be known whether it still exists.
+        return 1
+    return free + 1

@@ -9,9 +9,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from otel_mlperf.pytorch.loop.epoch_count import EpochCount
+from otel_mlperf.pytorch.loop.epochs_and_validations import EpochCount, ValidationSink
 from otel_mlperf.pytorch.loop.step_batches import Content, StepBatches
-from otel_mlperf.pytorch.loop.validation import ValidationSink
 from otel_mlperf.recorder.core.interrupts import raises_afterwards
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.pytorch.loop.epoch_count import EpochCount
+from otel_mlperf.pytorch.loop.epochs_and_validations import EpochCount, Validation
 from otel_mlperf.pytorch.loop.inferred_step import InferredStep, StepSink
 from otel_mlperf.pytorch.loop.participants import DataSets, Learners
-from otel_mlperf.pytorch.loop.validation import Validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,13 +17,14 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
 
-from otel_mlperf.pytorch.operations.call_shapes import (
+from otel_mlperf.pytorch.operations.module_twin import (
     TensorShape,
     UncountableError,
     made_again,
     shape_of,
+    twin_of,
+    unnoticed,
 )
-from otel_mlperf.pytorch.operations.module_twin import twin_of, unnoticed
 
 _AUTOCAST: Final = ("cuda", "cpu", "xpu")
 

@@ -9,22 +9,22 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from otel_mlperf.load_config import load_config
-from otel_mlperf.profile_schedule import parse_schedule
 from otel_mlperf.pytorch.windows.run_windows import windows_of
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.core.interrupts import at_once
+from otel_mlperf.settings.load_config import load_config
+from otel_mlperf.settings.profile_schedule import parse_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from otel_mlperf.profile_schedule import Schedule
     from otel_mlperf.pytorch.windows.capture import Capture
     from otel_mlperf.pytorch.windows.run_windows import RunWindows
     from otel_mlperf.pytorch.windows.window_plan import WindowPlan
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.settings.profile_schedule import Schedule
 
 _NO_RUN = "torch_profile() with a schedule needs an active run, whose steps it counts"
 
@@ -105,8 +105,7 @@ class BlockProfiling(Profiling):
 
     def _start(self) -> None:
         from otel_mlperf.pytorch.windows.capture import Capture
-        from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
-        from otel_mlperf.pytorch.windows.window_end import count_skipped
+        from otel_mlperf.pytorch.windows.window_end import count_skipped, seen_steps_of
 
         if self._capture is not None:
             warn_once("torch_profile(): it was started before, and goes on")

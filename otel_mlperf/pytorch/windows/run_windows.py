@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import Word
-from otel_mlperf.profile_schedule import Schedule, parse_schedule
 from otel_mlperf.recorder.api.start import at_begin, at_takeover
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.settings.profile_schedule import Schedule, parse_schedule
 
 if TYPE_CHECKING:
-    from otel_mlperf.config import Config
-    from otel_mlperf.journal.window_control import Answer
+    from otel_mlperf.journal.profiler_windows import Answer
     from otel_mlperf.pytorch.windows.window_plan import WindowPlan
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.lifecycle.run import Run
     from otel_mlperf.recorder.sections.parents import OpenStep
+    from otel_mlperf.settings.config import Config
 
 _CONTROL, _TAKEN = int(Word.CONTROL), int(Word.TAKEN)
 _NEVER = -1
@@ -107,7 +107,7 @@ class RunWindows:
 
     def _take(self, request: int) -> None:
         """Accept a request for a window that starts with the next step, or for the end of that."""
-        from otel_mlperf.journal.window_control import answer_word, is_stop, steps_of
+        from otel_mlperf.journal.profiler_windows import answer_word, is_stop, steps_of
         from otel_mlperf.pytorch.windows.window_plan import WindowPlan
 
         if is_stop(request):

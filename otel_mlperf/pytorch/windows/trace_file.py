@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.errors import StoreError
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.ids import safe_name
-from otel_mlperf.journal.window import FOLDER, TRACE_SUFFIX
-from otel_mlperf.load_config import load_config
+from otel_mlperf.journal.profiler_windows import FOLDER, TRACE_SUFFIX
 from otel_mlperf.recorder.core.faults import log
 from otel_mlperf.recorder.lifecycle.run_identity import script_name
+from otel_mlperf.settings.load_config import load_config
 from otel_mlperf.whole_file import make_folder, replacing_by_name
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
-from otel_mlperf.load_config import load_config
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error, warn_once
+from otel_mlperf.settings.load_config import load_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ def _tell(is_recording: bool) -> None:
     recorder = active()
     if recorder is None:
         return
-    from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
+    from otel_mlperf.pytorch.windows.window_end import seen_steps_of
 
     profiled = seen_steps_of(recorder)
     if is_recording:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf.journal.window_control import Answer
+from otel_mlperf.journal.profiler_windows import Answer
 from otel_mlperf.pytorch.windows.capture import Capture
-from otel_mlperf.pytorch.windows.seen_steps import seen_steps_of
-from otel_mlperf.pytorch.windows.window_end import count_skipped, drop_window, end_window
+from otel_mlperf.pytorch.windows.window_end import (
+    count_skipped,
+    drop_window,
+    end_window,
+    seen_steps_of,
+)
 from otel_mlperf.recorder.core.faults import log, warn_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
 
@@ -20,11 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from otel_mlperf.profile_schedule import Action, Schedule
     from otel_mlperf.pytorch.windows.capture import Skipped
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.sections.parents import OpenStep
-
+    from otel_mlperf.settings.profile_schedule import Action, Schedule
 
 _NO_EPOCH_YET = object()
 

@@ -16,9 +16,9 @@ from otel_mlperf.recorder.sections.section_context import extra_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from otel_mlperf.growth_file import GrowthRow, MemoryGrowth, What
     from otel_mlperf.recorder.instruments.allocation_sites import AllocationSites
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
+    from otel_mlperf.run_files.growth_file import GrowthRow, MemoryGrowth, What
 
 _PROFILED: Final = int(Flag.PROFILED)
 _MOST_ROWS: Final = 50
@@ -86,7 +86,7 @@ def memory_growth(since: MemoryPoint) -> MemoryGrowth:
     Args:
         since: the result of ``memory_point()``.
     """
-    from otel_mlperf.growth_file import MemoryGrowth
+    from otel_mlperf.run_files.growth_file import MemoryGrowth
 
     try:
         if is_compiling():
@@ -112,9 +112,10 @@ def _is_point(given: Any) -> bool:
 def _note(point: MemoryPoint, recorder: Recorder, *, sites: bool) -> None:
     import msgspec
 
-    # First: otherwise the memory of loaded modules would count as growth by the next point.
-    from otel_mlperf import growth_file  # noqa: F401
     from otel_mlperf.recorder.instruments.allocation_sites import AllocationSites
+
+    # First: otherwise the memory of loaded modules would count as growth by the next point.
+    from otel_mlperf.run_files import growth_file  # noqa: F401
 
     asked = AllocationSites() if sites else None
     _slow_down(recorder)
@@ -132,7 +133,7 @@ def _note(point: MemoryPoint, recorder: Recorder, *, sites: bool) -> None:
 def _grown(since: MemoryPoint, recorder: Recorder) -> MemoryGrowth:
     import msgspec
 
-    from otel_mlperf.growth_file import MemoryGrowth
+    from otel_mlperf.run_files.growth_file import MemoryGrowth
 
     now, missing = _process(), list[str]()
     # First: the following code allocates, too.
@@ -229,7 +230,7 @@ def _by_line(before: bytes, seen: bytes) -> Iterator[GrowthRow]:
 
 def _row(now: Sequence[int], then: Sequence[int], **about: Any) -> Iterator[GrowthRow]:
     """Yield a row if something has grown, else nothing."""
-    from otel_mlperf.growth_file import GrowthRow
+    from otel_mlperf.run_files.growth_file import GrowthRow
 
     (count, size), (count_then, size_then) = now, then
     if count > count_then or size > size_then:
@@ -252,7 +253,7 @@ def _more(then: int | None, now: int | None) -> int | None:
 
 def _keep(growth: MemoryGrowth, recorder: Recorder) -> None:
     """Write the growth to the run folder."""
-    from otel_mlperf.growth_file import append_growth
+    from otel_mlperf.run_files.growth_file import append_growth
 
     kept: dict[type, Any] = recorder.kept
     number = kept[MemoryPoint] = kept.get(MemoryPoint, 0) + 1

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import metrics, trace
 
-from otel_mlperf.declared_config import PROPAGATORS, VARIABLES, declare
 from otel_mlperf.recorder.api.otel_meter import JournalMeterProvider
 from otel_mlperf.recorder.api.otel_observed import watch
 from otel_mlperf.recorder.api.otel_tracer import JournalTracerProvider
 from otel_mlperf.recorder.core.faults import warn_once
+from otel_mlperf.settings.declared_config import PROPAGATORS, VARIABLES, declare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.errors import ConfigError, JournalError, RunActive
-from otel_mlperf.load_config import load_config
 from otel_mlperf.portability import IS_WINDOWS
 from otel_mlperf.recorder.api.unrecorded import note_left_out, note_start
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
@@ -22,10 +21,11 @@ from otel_mlperf.recorder.lifecycle.run_identity import (
     is_interactive,
     script_name,
 )
+from otel_mlperf.settings.load_config import load_config
 
 if TYPE_CHECKING:
-    from otel_mlperf.config import Config
     from otel_mlperf.recorder.lifecycle.run_identity import Identity
+    from otel_mlperf.settings.config import Config
 
 _current: Run | None = None
 at_begin: list[Callable[[Run], None]] = []

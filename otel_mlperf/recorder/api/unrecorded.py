@@ -12,9 +12,9 @@ import os
 import sys
 
 from otel_mlperf.errors import ConfigError
-from otel_mlperf.load_config import load_config
 from otel_mlperf.recorder.core.faults import internal_error, log, warn_once
 from otel_mlperf.recorder.lifecycle.run_identity import detect_identity
+from otel_mlperf.settings.load_config import load_config
 
 _TEXT = (
     "%s ran, but no run was started: nothing was recorded. Call start() before it, or run the "

@@ -14,12 +14,12 @@ from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_nam
 from otel_mlperf.recorder.core.faults import warn_once
 from otel_mlperf.recorder.core.section_choice import matches
 from otel_mlperf.redaction import IN_PROCESS
-from otel_mlperf.request_bounds import bound_of
+from otel_mlperf.settings.setting_values import bound_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from otel_mlperf.request_bounds import Bounds
+    from otel_mlperf.settings.setting_values import Bounds
 
 ALL: Final = "all"
 """Stands for every category."""

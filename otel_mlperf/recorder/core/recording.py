@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf.recorder.core.name_registry import Registry
 from otel_mlperf.recorder.core.section_choice import SectionChoice, words
 from otel_mlperf.recorder.core.tracks import CallerTracks
-from otel_mlperf.request_bounds import parse_bounds
-from otel_mlperf.trace_sampler import make_sampler
+from otel_mlperf.settings.setting_values import parse_bounds
+from otel_mlperf.settings.trace_sampler import make_sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.config import Config
     from otel_mlperf.journal.journal_writer import Journal
     from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.settings.config import Config
 
 
 class Recording:

@@ -15,24 +15,23 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from otel_mlperf.address_space import AGENT_BYTES, room_here, room_of_next, shortage
-from otel_mlperf.config import LEVEL
-from otel_mlperf.declared_config import declare
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.ids import safe_name
-from otel_mlperf.isolated_process import command
 from otel_mlperf.journal.folder_lock import is_served
 from otel_mlperf.journal.journal_folder import make_private
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.own_processes import AGENT_BYTES, command, room_here, room_of_next, shortage
 from otel_mlperf.portability import host_name
 from otel_mlperf.recorder.core.faults import internal_error, warn_once
+from otel_mlperf.settings.config import LEVEL
+from otel_mlperf.settings.declared_config import declare
 from otel_mlperf.upper_parts import upper
 from otel_mlperf.whole_file import make_folder, open_private
 
 if TYPE_CHECKING:
-    from otel_mlperf.config import Config
     from otel_mlperf.journal.journal_writer import Journal
     from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.settings.config import Config
 
 _SILENT_NS = 5_000_000_000
 _END_SILENT_NS = 1_000_000_000

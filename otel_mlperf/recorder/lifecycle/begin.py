@@ -48,14 +48,14 @@ from otel_mlperf.recorder.lifecycle.run_identity import (
 from otel_mlperf.recorder.lifecycle.stack_choice import StackChoice
 from otel_mlperf.recorder.lifecycle.warning_watch import WarningWatch
 from otel_mlperf.recorder.sections.section_context import PARENTS
-from otel_mlperf.run_file import read_key
-from otel_mlperf.run_settings import write_settings
+from otel_mlperf.run_files.run_file import read_key
 from otel_mlperf.sensors.gpus.visible_devices import VARIABLES
+from otel_mlperf.settings.run_settings import write_settings
 from otel_mlperf.upper_parts import upper
 
 if TYPE_CHECKING:
-    from otel_mlperf.config import Config
     from otel_mlperf.recorder.sections.section import Section
+    from otel_mlperf.settings.config import Config
 
 _SCRATCH_ROWS = 1 << 11
 _CALLS = 100

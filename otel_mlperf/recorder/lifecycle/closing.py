@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf import names
-from otel_mlperf.isolated_process import HOME
 from otel_mlperf.journal.layout import MAX_ENTRIES, OPEN, OPEN_BYTES, Flag, Kind, Word
+from otel_mlperf.own_processes import HOME
 from otel_mlperf.recorder.core.faults import internal_error, say, warn_once
 from otel_mlperf.recorder.lifecycle.run_identity import is_notebook
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext, context_above

@@ -6,12 +6,12 @@ from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from otel_mlperf.config import DESTINATIONS, ENDPOINT, PREFIX, PROTOCOLS, known_variables
-from otel_mlperf.declared_config import declare
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.recorder.core.faults import warn_once
-from otel_mlperf.standard_variables import describe_unused
-from otel_mlperf.tracker_list import unusable
+from otel_mlperf.settings.config import DESTINATIONS, ENDPOINT, PREFIX, PROTOCOLS, known_variables
+from otel_mlperf.settings.declared_config import declare
+from otel_mlperf.settings.standard_variables import describe_unused
+from otel_mlperf.settings.tracker_list import unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

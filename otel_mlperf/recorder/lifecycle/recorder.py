@@ -40,8 +40,8 @@ from otel_mlperf.recorder.sections.section_cases import RecordedSections
 from otel_mlperf.recorder.stepping.step_recording import Stepping
 
 if TYPE_CHECKING:
-    from otel_mlperf.config import Config
     from otel_mlperf.journal.meta import JournalMeta
+    from otel_mlperf.settings.config import Config
 
 _hooked = False
 

@@ -22,7 +22,12 @@ from otel_mlperf.recorder.core.faults import warn_once
 from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.lifecycle.clocks import start_time_ns
 from otel_mlperf.redaction import IN_PROCESS
-from otel_mlperf.run_file import RUN_FILE, describe_sharing, extend_run_file, write_run_file
+from otel_mlperf.run_files.run_file import (
+    RUN_FILE,
+    describe_sharing,
+    extend_run_file,
+    write_run_file,
+)
 from otel_mlperf.whole_file import make_folder
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.recorder.sections.call_profile import OURS, CallProfile, why_not_loaded
 
 if TYPE_CHECKING:
-    from otel_mlperf.hot_file import HotSpot
+    from otel_mlperf.run_files.hot_file import HotSpot
 
 _PACKAGE: Final = "memray"
 _REFUSED: Final = (RuntimeError, AssertionError)
@@ -155,7 +155,7 @@ class ProcessAllocationProfile(CallProfile):
 
 
 def _largest(lines: dict[tuple[str, int], tuple[int, int]]) -> list[HotSpot]:
-    from otel_mlperf.hot_file import HotSpot
+    from otel_mlperf.run_files.hot_file import HotSpot
 
     seen = [
         HotSpot(file=file, line=line, kept_bytes=size, blocks=blocks)

@@ -23,7 +23,7 @@ from otel_mlperf.recorder.core.turns import current_turn, is_same_turn
 if TYPE_CHECKING:
     from types import CodeType
 
-    from otel_mlperf.hot_file import HotSpot, Kind
+    from otel_mlperf.run_files.hot_file import HotSpot, Kind
 
 ANOTHER: Final = "another profiler was on"
 CAME_BETWEEN: Final = "another profiler took its place"
@@ -180,7 +180,7 @@ def _is_ours(entry: Any) -> bool:
 
 
 def _function(entry: Any, calls: int, not_its_s: float) -> HotSpot:
-    from otel_mlperf.hot_file import HotSpot
+    from otel_mlperf.run_files.hot_file import HotSpot
 
     code: CodeType | str = entry.code
     about: dict[str, Any] = (

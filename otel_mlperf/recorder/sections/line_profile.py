@@ -17,7 +17,7 @@ from otel_mlperf.recorder.sections.call_profile import CallProfile, why_not_load
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_mlperf.hot_file import HotSpot
+    from otel_mlperf.run_files.hot_file import HotSpot
 
 _TRACED: Final = "a debugger or another tracer was on"
 _PACKAGE: Final = "line_profiler"
@@ -79,7 +79,7 @@ class LineProfile(CallProfile):
 
     def spots(self) -> list[HotSpot]:
         """Return the lines, sorted by their time including the calls in them."""
-        from otel_mlperf.hot_file import HotSpot
+        from otel_mlperf.run_files.hot_file import HotSpot
 
         stats = self._profiler.get_stats()
         seen = []

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.foreign_errors import raise_foreign
-from otel_mlperf.hot_file import ProfiledCall, append_call
 from otel_mlperf.journal.layout import Flag
 from otel_mlperf.recorder.core.faults import internal_error, warn_once
 from otel_mlperf.recorder.sections.line_profile import LineProfile
 from otel_mlperf.recorder.sections.profile_kinds import PROFILES
 from otel_mlperf.recorder.sections.section_context import extra_of, root_of
+from otel_mlperf.run_files.hot_file import ProfiledCall, append_call
 
 if TYPE_CHECKING:
     from otel_mlperf.recorder.core.recording import Recording

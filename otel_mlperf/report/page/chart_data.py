@@ -1,4 +1,4 @@
-"""Chart data of a run's page, as JSON-ready values.
+"""Chart data of a run's page, as JSON-ready values, and drawings of its histograms.
 
 Times are seconds since the start of the run, all other values are in their own unit. Numbers have
 six significant digits: more than a screen can show, and half the size of full precision.
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.quantities import plural
+from otel_mlperf.quantities import duration, plural
 from otel_mlperf.report.page.tables import section_colors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from otel_mlperf.analysis.page.duration_histograms import DurationHistogram
     from otel_mlperf.analysis.page.line_buckets import Chart, Line
     from otel_mlperf.analysis.page.page_contents import RunCourse, RunPage
     from otel_mlperf.analysis.page.rank_map import RankMap
     from otel_mlperf.analysis.page.step_buckets import StepBuckets
 
 _COLORS: Final = 8
+HISTOGRAM_HEIGHT: Final = 60
+"""Height of a drawing in path units; a bar is 1 unit wide."""
+_HISTOGRAM_BAR: Final = 0.9
 
 
 def chart_data(page: RunPage) -> dict[str, Any]:
@@ -135,3 +139,32 @@ def _seconds(times_ns: Iterable[int], begin_ns: int) -> list[float]:
 def _short(values: Iterable[float | None]) -> list[float | None]:
     short = (None if value is None else float(f"{value:.6g}") for value in values)
     return [int(value) if value is not None and value.is_integer() else value for value in short]
+
+
+def histogram_title(histogram: DurationHistogram) -> str:
+    """Return the name of the durations."""
+    if not histogram.in_step:
+        return histogram.name
+    return f"{histogram.name} in {histogram.place} steps"
+
+
+def histogram_path(histogram: DurationHistogram) -> str:
+    """Return all bars as one path; the highest bar has the height of the drawing."""
+    most, high = max(histogram.counts), HISTOGRAM_HEIGHT
+    return "".join(
+        f"M{at} {high}v-{max(1.0, high * count / most):.1f}h{_HISTOGRAM_BAR}V{high}z"
+        for at, count in enumerate(histogram.counts)
+        if count
+    )
+
+
+def histogram_note(histogram: DurationHistogram) -> str:
+    """Return the number of durations and the range of the highest bar."""
+    at = histogram.counts.index(max(histogram.counts))
+    low, high = histogram.edges_ns[at : at + 2]
+    return f"{sum(histogram.counts):,}; most between {duration(low)} and {duration(high)}"
+
+
+def histogram_ends(histogram: DurationHistogram) -> tuple[str, str]:
+    """Return the labels of the left and the right edge."""
+    return duration(histogram.edges_ns[0]), duration(histogram.edges_ns[-1])

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_mlperf.growth_file import KINDS, head_text, numbers, rows_of, titles
-from otel_mlperf.report.page.file_place import file_place
+from otel_mlperf.report.page.tables import file_place
+from otel_mlperf.run_files.growth_file import KINDS, head_text, numbers, rows_of, titles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_mlperf.growth_file import GrowthRow, MemoryGrowth, What
+    from otel_mlperf.run_files.growth_file import GrowthRow, MemoryGrowth, What
 
 __all__ = ["first", "head_text", "numbers", "shown", "tables", "titles"]
 

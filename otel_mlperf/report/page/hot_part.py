@@ -16,7 +16,7 @@ from otel_mlperf.report.hot_table import (
     section_text,
     titles,
 )
-from otel_mlperf.report.page.file_place import file_place
+from otel_mlperf.report.page.tables import file_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

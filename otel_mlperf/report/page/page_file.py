@@ -1,4 +1,4 @@
-"""Rendering of a run's page into one self-contained HTML file.
+"""Rendering of a run's page, with its headline and tiles, into one self-contained HTML file.
 
 A template escapes every inserted text. Styles, scripts and the chart data are embedded in the
 file. Its content security policy (CSP) lets the browser run only these scripts and forbids all
@@ -12,28 +12,101 @@ import hashlib
 import re
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from otel_mlperf.quantities import column_unit, duration, figures, percent, plural, size
+from otel_mlperf.analysis.run.run_processes import RUNNING
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED
+from otel_mlperf.quantities import column_unit, duration, figures, percent, plural, rate, size
 from otel_mlperf.report.finding_lines import finding_text
-from otel_mlperf.report.page import growth_part, histogram_part, hot_part, tables
-from otel_mlperf.report.page.chart_data import chart_data, course_data, points_text
+from otel_mlperf.report.page import chart_data, growth_part, hot_part, tables
 from otel_mlperf.report.page.chart_library import ASSETS, FOLDER, SCRIPT, STYLE
-from otel_mlperf.report.page.headline import headline, tiles
 from otel_mlperf.report.summary_table import failure_text, heading_text
 from otel_mlperf.terminal_lines import uncontrolled
 
-_ESCAPED_CONTROL = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bfr])")
-"""A control character in JSON notation; an escaped backslash before it makes it plain text."""
-
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from jinja2 import Environment
 
     from otel_mlperf.analysis.page.page_contents import RunCourse, RunPage
+    from otel_mlperf.analysis.summary.summary_shapes import Summary
+
+
+class Tile(NamedTuple):
+    """A tile: one number with its label."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+def headline(page: RunPage) -> str:
+    """Return the mean step time and the section with most of it.
+
+    For a run without steps, it is the busy time of devices, or else the outcome.
+    """
+    summary = page.summary
+    devices = page.kernels.total if page.kernels else None
+    if summary.steps is None and devices is not None and devices.window_ns:
+        least = "" if page.kernels and page.kernels.has_device_times else "at least "
+        busy = percent(devices.busy_ns / devices.window_ns)
+        return f"Devices were busy for {least}{busy} of what a profiler recorded."
+    if summary.steps is None:
+        word = "for" if summary.outcome == RUNNING else "after"
+        return f"{summary.outcome.capitalize()} {word} {duration(summary.duration_ns)}."
+    inside = [row for row in summary.steps.rows if not row.beside and row.name != UNTRACKED]
+    said = f"A step takes {duration(summary.steps.mean_ns)}"
+    if inside:
+        most = max(inside, key=lambda row: row.mean_ns)
+        said += f"; {percent(most.share)} of it is {most.name}"
+    return f"{said}."
+
+
+def tiles(page: RunPage) -> list[Tile]:
+    """Return the tiles of known numbers."""
+    return [*_step_tiles(page.summary), *_run_tiles(page.summary), *_machine_tiles(page.summary)]
+
+
+def _step_tiles(summary: Summary) -> Iterable[Tile]:
+    steps = summary.steps
+    if steps is None:
+        return
+    unit = column_unit(steps.mean_ns)
+    note = f"p50 {unit.number(steps.p50_ns)} · p95 {unit.number(steps.p95_ns)}"
+    yield Tile("mean step", f"{unit.number(steps.mean_ns)} {unit.name}", note)
+    for value, word in ((steps.tokens_per_s, "tokens"), (steps.samples_per_s, "samples")):
+        if value is not None:
+            yield Tile(f"{word} a second", rate(value), "over all ranks" * (summary.ranks > 1))
+    ranks = plural(summary.ranks, "rank")
+    yield Tile("steps", f"{steps.count:,}", f"{ranks}, {plural(summary.nodes, 'node')}")
+
+
+def _run_tiles(summary: Summary) -> Iterable[Tile]:
+    yield Tile("run", duration(summary.duration_ns), summary.outcome)
+    if summary.ledger is not None and summary.ledger.goodput:
+        yield Tile("goodput", percent(summary.ledger.goodput), "of the run's time")
+    if summary.work is not None and summary.work.mfu is not None:
+        yield Tile("MFU", percent(summary.work.mfu), summary.work.peak_type or "")
+
+
+def _machine_tiles(summary: Summary) -> Iterable[Tile]:
+    machine, process = summary.machine, summary.process
+    busy = [gpu.busy_share for gpu in machine.gpus if gpu.busy_share is not None] if machine else []
+    if busy:
+        yield Tile("devices busy", percent(sum(busy) / len(busy)), plural(len(busy), "device"))
+    if process is None:
+        return
+    if process.cuda_peak_bytes is not None:
+        yield Tile("peak device memory", size(process.cuda_peak_bytes, 1024), "PyTorch")
+    yield Tile("peak memory", size(process.memory_peak_bytes, 1024), "of one process")
+    yield Tile("processors", figures(process.cpus), "used by a process")
+
+
+_ESCAPED_CONTROL = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bfr])")
+"""A control character in JSON notation; an escaped backslash before it makes it plain text."""
 
 
 def render_page(page: RunPage) -> str:
@@ -41,13 +114,13 @@ def render_page(page: RunPage) -> str:
     return _rendered(
         "page.html.jinja",
         page,
-        chart_data(page),
+        chart_data.chart_data(page),
         heading=heading_text(page.summary),
         failure=failure_text(page.summary),
         headline=headline(page),
         tiles=tiles(page),
         tables=tables,
-        histogram=histogram_part,
+        charts=chart_data,
         hot=hot_part,
         growth=growth_part,
         unit=column_unit(page.summary.steps.mean_ns) if page.summary.steps else None,
@@ -58,7 +131,7 @@ def render_charts(course: RunCourse) -> str:
     """Return a file with only the charts over time; empty if the run has none."""
     if not (course.steps or course.charts):
         return ""
-    return _rendered("charts.html.jinja", course, course_data(course))
+    return _rendered("charts.html.jinja", course, chart_data.course_data(course))
 
 
 def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: Any) -> str:
@@ -71,7 +144,7 @@ def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: An
         .render(
             page=course,
             summary=course.summary,
-            points=course.steps and points_text(course.steps),
+            points=course.steps and chart_data.points_text(course.steps),
             # Markup is safe here: own files, and JSON that cannot close its enclosing element.
             styles=[Markup(_read(FOLDER / STYLE)), Markup(_read(ASSETS / "page.css"))],
             scripts=[Markup(script) for script in scripts],

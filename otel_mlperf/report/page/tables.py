@@ -5,6 +5,7 @@ The template calls these functions: they select, sort and format the rows.
 
 from __future__ import annotations
 
+import os
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.step_shapes import Row
     from otel_mlperf.analysis.summary.call_figures import CallFigures
     from otel_mlperf.analysis.summary.summary_shapes import Summary
+
+_MOST_FOLDERS: Final = 2
+"""Maximum folders of a path: its end is more informative; the browser shows the rest on hover."""
+
+
+def file_place(file: str, line: int) -> str:
+    """Return the end of the path, and the line."""
+    *folders, name = file.split(os.sep)
+    return f"{'/'.join([*folders[-_MOST_FOLDERS:], name])}:{line}"
+
 
 MOST_CALLS: Final = 40
 MOST_RANKS: Final = 16

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
-from otel_mlperf.sensors.gpus.amd.amd_gpus import AMD
+from otel_mlperf.sensors.gpus.amd_gpus import AMD
 from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NVIDIA
 from otel_mlperf.sensors.measurement import Measurement
 from otel_mlperf.sensors.sensor_kind import SensorKind, StartedSensor, find_brought

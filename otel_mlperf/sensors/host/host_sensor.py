@@ -1,22 +1,239 @@
-"""Readings of the host as a whole."""
+"""Readings of the host as a whole: CPUs, memory, stalls and page faults.
+
+CPUs and memory come from psutil. Stalls (PSI) and page faults are read by own code, because psutil
+reads neither.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.cpu import CpuSensor
-from otel_mlperf.sensors.host.devices import DISKS, INTERFACES, DeviceSensor
-from otel_mlperf.sensors.host.hardware import HardwareSensor
-from otel_mlperf.sensors.host.host_memory import read_memory
-from otel_mlperf.sensors.host.pressure import PressureSensor
-from otel_mlperf.sensors.kernel_files import PROC, SYS, has_proc
+from otel_mlperf.sensors.cgroup_files import parse_cpu_list
+from otel_mlperf.sensors.host.devices import DISKS, INTERFACES, DeviceSensor, HardwareSensor
+from otel_mlperf.sensors.kernel_files import PROC, SYS, KeptFile, field, has_proc, read_once
 from otel_mlperf.sensors.measurement import Level, Measurement, includes
-from otel_mlperf.sensors.psutil_calls import uptime_s
+from otel_mlperf.sensors.psutil_calls import read_psutil, uptime_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+_MODES: Final = {
+    "user": ("user",),
+    "nice": ("nice",),
+    "system": ("system",),
+    "idle": ("idle",),
+    "iowait": ("iowait",),
+    "interrupt": ("irq", "softirq"),
+    "steal": ("steal",),
+}
+"""Fields of psutil by mode; guests are in ``user`` and ``nice`` already."""
+_LABELS: Final = {mode: {names.CPU_MODE: mode} for mode in _MODES}
+
+Times = dict[str, float]
+"""Seconds by mode."""
+
+
+def by_mode(times: Any) -> Times:
+    """Return the seconds in each mode that the system counts; hard and soft interrupts are one."""
+    return {
+        mode: sum(getattr(times, field) for field in fields)
+        for mode, fields in _MODES.items()
+        if hasattr(times, fields[0])
+    }
+
+
+def shares(before: Times, now: Times) -> Times:
+    """Return the share of each mode in the time between two readings; empty if none passed.
+
+    share = time in the mode / time in all modes. The kernel may count idle and iowait backwards,
+    which is no time.
+    """
+    passed = {mode: max(0.0, now[mode] - before[mode]) for mode in now}
+    total = sum(passed.values())
+    return {mode: seconds / total for mode, seconds in passed.items()} if total else {}
+
+
+class CpuSensor:
+    """Sensor of the host's CPUs. Level ``comprehensive`` reports each CPU's time, not the sum."""
+
+    def __init__(self, level: Level, sys: Path) -> None:
+        self._level, self._online = level, sys / "devices/system/cpu/online"
+        self._before: Times = {}
+
+    def read(self) -> list[Measurement]:
+        """Return times, shares since the last reading, number of CPUs and load."""
+        times = by_mode(read_psutil("cpu_times"))
+        measured = self._of_each_cpu() if includes(self._level, "comprehensive") else _time(times)
+        if times and self._before:
+            measured += [
+                Measurement(names.SYSTEM_CPU_UTILIZATION.name, _LABELS[mode], share)
+                for mode, share in shares(self._before, times).items()
+            ]
+        self._before = times
+        count = read_psutil("cpu_count")
+        if count:
+            measured.append(Measurement(names.SYSTEM_CPU_COUNT.name, {}, count))
+        return measured + self._load()
+
+    def _of_each_cpu(self) -> list[Measurement]:
+        cpus = read_psutil("cpu_times", percpu=True) or []
+        return [
+            measurement
+            for number, times in zip(self._numbers(len(cpus)), cpus, strict=True)
+            for measurement in _time(by_mode(times), {names.CPU_NUMBER: str(number)})
+        ]
+
+    def _numbers(self, count: int) -> Sequence[int]:
+        # psutil does not number CPUs: without CPU 1 its second entry is CPU 2.
+        online = parse_cpu_list(read_once(self._online))
+        return online if len(online) == count else range(count)
+
+    def _load(self) -> list[Measurement]:
+        """Return the load of the last minute.
+
+        From level ``detailed`` upward also of 5 and 15 minutes.
+        """
+        wanted = [names.LOAD_1M]
+        if includes(self._level, "detailed"):
+            wanted += [names.LOAD_5M, names.LOAD_15M]
+        loads = read_psutil("getloadavg") or ()
+        return [Measurement(metric.name, {}, load) for metric, load in zip(wanted, loads)]  # noqa: B905 - fewer are wanted at level basic
+
+
+def _time(times: Times, labels: dict[str, str] | None = None) -> list[Measurement]:
+    return [
+        Measurement(names.SYSTEM_CPU_TIME.name, {**_LABELS[mode], **(labels or {})}, seconds)
+        for mode, seconds in times.items()
+    ]
+
+
+def by_state(memory: Any) -> dict[str, int]:
+    """Return the bytes by state of psutil's ``virtual_memory``; they sum to its total.
+
+    used = total - free - buffers - cached; cached = page cache + slabs that can be reclaimed,
+    shared memory and tmpfs included. psutil's own ``used`` is different since version 7: total -
+    available. A system without buffers, such as macOS, uses that, and free = available. Empty if
+    the states overlap: the kernel reads its counters one after another.
+    """
+    if not hasattr(memory, "buffers"):
+        return {"used": memory.total - memory.available, "free": memory.available}
+    used = memory.total - memory.free - memory.buffers - memory.cached
+    states = {"used": used, "free": memory.free}
+    states |= {"buffers": memory.buffers, "cached": memory.cached}
+    return states if used >= 0 else {}
+
+
+def read_memory(level: Level) -> list[Measurement]:
+    """Return memory and, from level ``detailed`` upward, swap and shared memory."""
+    is_detailed, memory = includes(level, "detailed"), read_psutil("virtual_memory")
+    measured = _swap() if is_detailed else []
+    if memory is None:
+        return measured
+    states, label = by_state(memory), names.MEMORY_STATE
+    measured += [
+        Measurement(names.SYSTEM_MEMORY.name, {label: state}, size)
+        for state, size in states.items()
+    ]
+    measured += [
+        Measurement(names.SYSTEM_MEMORY_LIMIT.name, {}, memory.total),
+        Measurement(names.SYSTEM_MEMORY_AVAILABLE.name, {}, memory.available),
+    ]
+    if is_detailed and hasattr(memory, "shared"):
+        measured.append(Measurement(names.SYSTEM_MEMORY_SHARED.name, {}, memory.shared))
+    if states:
+        share = states["used"] / memory.total
+        measured.append(Measurement(names.SYSTEM_MEMORY_UTILIZATION.name, {label: "used"}, share))
+    return measured
+
+
+def _swap() -> list[Measurement]:
+    swap = read_psutil("swap_memory")
+    if swap is None:
+        return []
+    used, free = {names.PAGING_STATE: "used"}, {names.PAGING_STATE: "free"}
+    measured = [
+        Measurement(names.PAGING_USAGE.name, used, swap.used),
+        Measurement(names.PAGING_USAGE.name, free, swap.free),
+    ]
+    if swap.total:
+        measured.append(Measurement(names.PAGING_UTILIZATION.name, used, swap.used / swap.total))
+    return measured
+
+
+_STALL: Final = re.compile(
+    rb"^(some|full) avg10=(\d{1,3}\.\d\d) avg60=\S{1,9} avg300=\S{1,9} total=(\d{1,20})$",
+    re.MULTILINE,
+)
+_RESOURCES: Final = ("cpu", "memory", "io")
+_UNDEFINED: Final = ("cpu", "full")
+"""The kernel writes zeros there for compatibility: a whole host never waits for its CPUs."""
+
+
+class Stall(NamedTuple):
+    """Line of a file in ``/proc/pressure``."""
+
+    average_ratio: float
+    """Average of the last ten seconds."""
+    total_s: float
+
+
+def parse_pressure(text: bytes) -> dict[str, Stall]:
+    """Return ``some`` and ``full``; missing lines are absent."""
+    return {
+        kind.decode(): Stall(float(average) / 100, int(total) / 1e6)
+        for kind, average, total in _STALL.findall(text)
+    }
+
+
+class PressureSensor:
+    """Sensor of stalls of CPUs, memory and disks; from level ``detailed`` upward also of paging."""
+
+    def __init__(self, level: Level, proc: Path) -> None:
+        self._stalls = {
+            resource: KeptFile(proc / "pressure" / resource, may_lack=False)
+            for resource in _RESOURCES
+        }
+        is_detailed = includes(level, "detailed")
+        self._vmstat = KeptFile(proc / "vmstat", may_lack=False) if is_detailed else None
+
+    def read(self) -> list[Measurement]:
+        """Return the time in which something waited, its share of ten seconds, and page faults."""
+        measured: list[Measurement] = []
+        for resource, file in self._stalls.items():
+            for kind, stall in parse_pressure(file.read()).items():
+                if (resource, kind) != _UNDEFINED:
+                    labels = {names.PSI_RESOURCE: resource, names.PSI_KIND: kind}
+                    measured += [
+                        Measurement(names.PSI_TIME.name, labels, stall.total_s),
+                        Measurement(names.PSI_AVERAGE.name, labels, stall.average_ratio),
+                    ]
+        return measured + (_paging(self._vmstat.read()) if self._vmstat else [])
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in (*self._stalls.values(), self._vmstat):
+            if file is not None:
+                file.close()
+
+
+def _paging(text: bytes) -> list[Measurement]:
+    faults, major = field(text, b"pgfault "), field(text, b"pgmajfault ")
+    # pgfault counts the major ones too.
+    minor = None if faults is None or major is None else max(0, faults - major)
+    counts = (
+        (names.PAGING_FAULTS, names.PAGING_FAULT, "minor", minor),
+        (names.PAGING_FAULTS, names.PAGING_FAULT, "major", major),
+        (names.PAGING_OPERATIONS, names.PAGING_DIRECTION, "in", field(text, b"pswpin ")),
+        (names.PAGING_OPERATIONS, names.PAGING_DIRECTION, "out", field(text, b"pswpout ")),
+    )
+    return [
+        Measurement(metric.name, {label: kind}, count)
+        for metric, label, kind, count in counts
+        if count is not None
+    ]
 
 
 class HostSensor:

@@ -1,7 +1,12 @@
-"""Children of a training process, and which of them load its data.
+"""Children of a training process: which of them load its data, and the CPU time of ended ones.
 
 This is own code. The kernel has lists of children; psutil scans all processes, at 30 times the
 cost.
+
+Children that start and end between two readings, such as workers that are started anew each pass,
+are never seen. Of other children the last moments are missed. Once a process has waited for a
+child, the kernel adds what the child used to the process's own ``cutime`` and ``cstime``
+(proc_pid_stat(5)). These include what the child had waited for.
 """
 
 from __future__ import annotations
@@ -11,10 +16,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from otel_mlperf.sensors.kernel_files import KeptFile, entries, number, read_once
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
-    from otel_mlperf.sensors.processes.usage import Stat
+    from otel_mlperf.sensors.processes.process_usage import Stat
 
 Role = Literal["worker", "other"]
 _TORCH_WORKER: Final = b"pt_data_worker"
@@ -97,3 +102,36 @@ class ChildFinder:
         """Close its files."""
         for file in self._lists.values():
             file.close()
+
+
+class CpuTimes(NamedTuple):
+    """CPU time by mode."""
+
+    user_s: float = 0.0
+    system_s: float = 0.0
+
+
+class EndedChildren:
+    """CPU time of the ended children of one training process and its descendants."""
+
+    def __init__(self) -> None:
+        self._read = self._unread = CpuTimes()
+
+    def leave_out(self, user_s: float, system_s: float) -> None:
+        """Exclude time of an ended child that another count contains."""
+        self._read = CpuTimes(self._read.user_s + user_s, self._read.system_s + system_s)
+
+    def unread(self, living: Iterable[Stat]) -> CpuTimes:
+        """Return the total so far, given the living processes; never less than before.
+
+        Children that no process waits for (an orphan, or if the program ignores ``SIGCHLD``) stay
+        unknown.
+        """
+        user_s, system_s = -self._read.user_s, -self._read.system_s
+        for stat in living:
+            user_s += stat.waited_user_s
+            system_s += stat.waited_system_s
+        self._unread = CpuTimes(
+            max(self._unread.user_s, user_s), max(self._unread.system_s, system_s)
+        )
+        return self._unread

@@ -1,7 +1,7 @@
 """Processes where there is no ``/proc``, from psutil.
 
 Faults, run delay, context switches, proportional set size, the loop's thread and calls to write are
-absent. On Linux own code reads processes: see ``usage`` and ``children``.
+absent. On Linux own code reads processes: see ``process_usage`` and ``children``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import psutil
 from otel_mlperf import names
 from otel_mlperf.sensors.measurement import Level, includes
 from otel_mlperf.sensors.processes.children import ChildFinder
-from otel_mlperf.sensors.processes.usage import Figures, Stat, figures_of
+from otel_mlperf.sensors.processes.process_usage import Figures, Stat, figures_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection

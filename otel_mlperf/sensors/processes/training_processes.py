@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from psutil import LINUX
 
 from otel_mlperf import names
-from otel_mlperf.sensors.cgroups.cgroup import CgroupSensor
+from otel_mlperf.sensors.cgroup import CgroupSensor
 from otel_mlperf.sensors.kernel_files import PROC, SYS, has_proc
 from otel_mlperf.sensors.measurement import Measurement
-from otel_mlperf.sensors.processes.children import ChildFinder
-from otel_mlperf.sensors.processes.ended_children import EndedChildren
+from otel_mlperf.sensors.processes.children import ChildFinder, EndedChildren
+from otel_mlperf.sensors.processes.process_usage import Figures, ProcessFiles
 from otel_mlperf.sensors.processes.psutil_process import PsutilChildFinder, PsutilProcess
-from otel_mlperf.sensors.processes.usage import Figures, ProcessFiles
 from otel_mlperf.sensors.psutil_calls import read_psutil
 from otel_mlperf.sensors.psutil_calls import uptime_s as host_uptime_s
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.names import Metric
     from otel_mlperf.sensors.measurement import Level
-    from otel_mlperf.sensors.processes.usage import Scheduled, Stat
+    from otel_mlperf.sensors.processes.process_usage import Scheduled, Stat
 
 MAIN: Final = "main"
 _ENDED: Final = "ended"

@@ -19,11 +19,11 @@ from otel_mlperf.agent.lifecycle.run_recovery import deliver_rest
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.agent.window_conversion import TRIES
 from otel_mlperf.cli.import_ import import_
-from otel_mlperf.journal.window import Window, WindowStep, write_window
+from otel_mlperf.journal.profiler_windows import Window, WindowStep, write_window
 from otel_mlperf.otlp.endpoint_settings import read_settings
-from otel_mlperf.run_file import RunFile
+from otel_mlperf.run_files.run_file import RunFile
+from otel_mlperf.settings.trace_sampler import make_sampler
 from otel_mlperf.store.run_folders import RunFolder
-from otel_mlperf.trace_sampler import make_sampler
 
 pytestmark = pytest.mark.usefixtures("warm_children")
 UNIX = 1_700_000_000_000_000_000

@@ -24,7 +24,7 @@ from run_folders import RunFolderBuilder, digits
 
 from otel_mlperf.cli import main
 from otel_mlperf.cli.import_ import import_
-from otel_mlperf.journal.window import Window, write_window
+from otel_mlperf.journal.profiler_windows import Window, write_window
 from otel_mlperf.kineto.counting.window_numbers import count
 from otel_mlperf.kineto.counting.window_rows import tables_of
 from otel_mlperf.kineto.linking.link import link

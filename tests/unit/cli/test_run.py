@@ -208,7 +208,7 @@ def test_nothing_is_watched_where_nothing_is_recorded(execute, tmp_path, switch)
     write(
         tmp_path,
         "train.py",
-        "import sys, torch; print('otel_mlperf.pytorch.loop.hooks' in sys.modules)",
+        "import sys, torch; print('otel_mlperf.pytorch.loop.loop_hooks' in sys.modules)",
     )
 
     done = execute("-m", "otel_mlperf", "run", "train.py", **{switch: "true"})
@@ -472,7 +472,7 @@ def test_profile_takes_a_schedule():
 
 def test_bootstrap_folder_holds_nothing_else():
     """What is put at the front of a program's path can shadow one module only."""
-    from otel_mlperf.integrations.told_start import FOLDER
+    from otel_mlperf.integrations.start_request import FOLDER
 
     assert [path.name for path in Path(FOLDER).glob("*.py")] == ["sitecustomize.py"]
 

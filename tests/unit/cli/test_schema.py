@@ -20,8 +20,8 @@ from otel_mlperf import ids
 from otel_mlperf.cli import commands, main
 from otel_mlperf.cli.import_ import import_
 from otel_mlperf.cli.schema import answers
-from otel_mlperf.growth_file import GrowthRow
-from otel_mlperf.hot_file import HotSpot, ProfiledCall, append_call
+from otel_mlperf.run_files.growth_file import GrowthRow
+from otel_mlperf.run_files.hot_file import HotSpot, ProfiledCall, append_call
 
 ASKED = [
     "summary digits",

@@ -13,7 +13,7 @@ import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.cli.send import send
 from otel_mlperf.errors import ConfigError, Unreachable
-from otel_mlperf.run_settings import write_settings
+from otel_mlperf.settings.run_settings import write_settings
 
 
 def build(tmp_path, spans=3):

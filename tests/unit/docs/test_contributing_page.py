@@ -7,7 +7,7 @@ import importlib
 import re
 from pathlib import Path
 
-from otel_mlperf.config import known_variables
+from otel_mlperf.settings.config import known_variables
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import otel_mlperf as om
-from otel_mlperf.config import known_variables
+from otel_mlperf.settings.config import known_variables
 
 each_guide = pytest.mark.parametrize("page", guides.GUIDES, ids=lambda page: page.stem)
 

@@ -12,18 +12,18 @@ import pytest
 from otel_mlperf.agent.derivation import rule_evaluator
 from otel_mlperf.agent.model import sampling
 from otel_mlperf.agent.model.sampling import Policy
-from otel_mlperf.config import READING_SOURCES, Config, known_variables
 from otel_mlperf.doctor.check_endpoint import JAEGER_VARIABLE, PROMETHEUS_VARIABLE
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.journal.bulletin import RunWarning
-from otel_mlperf.load_config import load_config
 from otel_mlperf.otlp.endpoint_settings import read_metric_settings, read_settings
 from otel_mlperf.otlp.span_limits import read_span_limits
 from otel_mlperf.recorder.api import readings as recorded
 from otel_mlperf.recorder.api.readings import GpuReadings, HostReadings, ProcessReadings, Readings
 from otel_mlperf.sensors.gpus.nvidia import nvml_gpu
-from otel_mlperf.sensors.processes import usage
-from otel_mlperf.store import trim
+from otel_mlperf.sensors.processes import process_usage
+from otel_mlperf.settings.config import READING_SOURCES, Config, known_variables
+from otel_mlperf.settings.load_config import load_config
+from otel_mlperf.store import part_writer
 
 PAGES = sorted(pages.DOCS.glob("*.md"))
 UNITS = {
@@ -170,7 +170,8 @@ def test_sources_and_seldom_readings_are_those_of_the_sensors():
     ]
 
     assert [name for name in sources if name != "none"] == list(READING_SOURCES)
-    assert f"`ml.process.memory.pss` at every {usage._PSS_EVERY}th reading" in flat("readings.md")
+    every = process_usage._PSS_EVERY
+    assert f"`ml.process.memory.pss` at every {every}th reading" in flat("readings.md")
     assert f"limits of GPUs every {nvml_gpu.SELDOM_S:.0f} s" in flat("readings.md")
 
 
@@ -223,4 +224,5 @@ def test_settings_that_limit_traces_are_settings():
 
 def test_what_goes_first_from_a_run_folder():
     """In the order in which it is removed."""
-    assert f"then the oldest {', '.join(trim._ORDER)}, in this order" in flat("traces.md")
+    order = ", ".join(part_writer._REMOVAL_ORDER)
+    assert f"then the oldest {order}, in this order" in flat("traces.md")

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.integrations.started_program import Program, detect_program
-from otel_mlperf.integrations.told_start import FOLDER, Autostart, read_autostart
+from otel_mlperf.integrations.start_request import (
+    FOLDER,
+    Autostart,
+    Program,
+    detect_program,
+    read_autostart,
+)
 
 
 @pytest.mark.parametrize("before", [{}, {"PYTHONPATH": ""}, {"PYTHONPATH": "/a:/b"}])

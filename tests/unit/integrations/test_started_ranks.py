@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from otel_mlperf.integrations.start_request import Autostart
 from otel_mlperf.integrations.started_ranks import script_rank
-from otel_mlperf.integrations.told_start import Autostart
 from otel_mlperf.recorder.lifecycle.run_identity import Identity, give_identity, take_identity
 
 

@@ -20,7 +20,7 @@ from otel_mlperf.journal.journal_folder import (
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.run_file import write_run_file
+from otel_mlperf.run_files.run_file import write_run_file
 
 META = JournalMeta(
     run_id="r", run_name="n", run_folder="/nowhere", service="s", host="h", pid=1, run_span=7,

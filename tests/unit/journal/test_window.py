@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.window import Window, WindowStep, read_window, write_window
+from otel_mlperf.journal.profiler_windows import Window, WindowStep, read_window, write_window
 
 WINDOW = Window(
     run_id="r", restart=0, rank=1, world_size=2, pid=7, number=3, trace="rank1.3.pt.trace.json",

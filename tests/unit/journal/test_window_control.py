@@ -13,7 +13,7 @@ from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_writer import Journal
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.journal.window_control import (
+from otel_mlperf.journal.profiler_windows import (
     Answer,
     WindowControl,
     answer_word,
@@ -25,7 +25,7 @@ from otel_mlperf.journal.window_control import (
 ASK = """
 import pathlib, sys
 from otel_mlperf.errors import JournalError
-from otel_mlperf.journal.window_control import WindowControl
+from otel_mlperf.journal.profiler_windows import WindowControl
 control = WindowControl(pathlib.Path(sys.argv[1]))
 try:
     print(control.ask(int(sys.argv[2])) if sys.argv[2] != "stop" else control.stop())

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from run_folders import MS, RUN_ID, START, RunFolderBuilder
 
 from otel_mlperf import ids, names
-from otel_mlperf.journal.window import Window, WindowStep
+from otel_mlperf.journal.profiler_windows import Window, WindowStep
 from otel_mlperf.kineto.convert import convert, requests, sent_rows, store, stored_rows
 from otel_mlperf.kineto.spans.budget import Budget
 from otel_mlperf.store.table_reader import Store

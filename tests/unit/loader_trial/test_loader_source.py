@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from otel_mlperf.errors import LoaderError, NoSuchLoader, UsageError
-from otel_mlperf.loader_trial.loader_source import failure, find_loader
+from otel_mlperf.loader_trial.loaders import failure, find_loader
 
 PROGRAM = """
 import of_program_neighbour

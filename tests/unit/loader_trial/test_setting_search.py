@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from otel_mlperf.errors import UsageError
-from otel_mlperf.loader_trial.setting_search import (
+from otel_mlperf.loader_trial.loader_settings import (
+    Setting,
+    Trial,
     find_best,
     parse_counts,
     pasted,
     try_settings,
     usual_counts,
 )
-from otel_mlperf.loader_trial.trial_shapes import Setting, Trial
 
 NOW = Setting(num_workers=0)
 CPUS = 4

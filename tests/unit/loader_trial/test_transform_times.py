@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.loader_trial.transform_times import timed_transforms
+from otel_mlperf.loader_trial.timing import timed_transforms
 
 
 class Compose:

@@ -7,7 +7,8 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler
 
 from otel_mlperf.errors import LoaderError
-from otel_mlperf.loader_trial.torch_loader import made_again
+from otel_mlperf.loader_trial.loader_settings import Setting, Trial
+from otel_mlperf.loader_trial.loaders import made_again
 from otel_mlperf.loader_trial.trial import (
     count_bytes,
     look_inside,
@@ -15,7 +16,6 @@ from otel_mlperf.loader_trial.trial import (
     read_notes,
     try_loader,
 )
-from otel_mlperf.loader_trial.trial_shapes import Setting, Trial
 
 MS = 1_000_000
 

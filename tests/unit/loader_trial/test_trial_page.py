@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from otel_mlperf.loader_trial.trial_page import render_loader
-from otel_mlperf.loader_trial.trial_shapes import (
+from otel_mlperf.loader_trial.loader_settings import (
     Inside,
     LoaderAnswer,
     Setting,
     TransformTime,
     Trial,
 )
+from otel_mlperf.loader_trial.trial_page import render_loader
 from otel_mlperf.terminal_lines import columns
 
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_mlperf.otlp.histogram import ExponentialBuckets
-from otel_mlperf.otlp.quantiles import error_ratio, merged, quantile
+from otel_mlperf.otlp.histogram import ExponentialBuckets, error_ratio, merged, quantile
 
 DURATIONS = st.lists(st.floats(1e-9, 1e6) | st.just(0.0), min_size=1, max_size=80)
 

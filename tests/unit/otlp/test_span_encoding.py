@@ -12,7 +12,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import (
     OwnFields,
     SpanEvent,
@@ -21,7 +20,7 @@ from otel_mlperf.otlp.span_content import (
     span_extra,
     span_tail,
 )
-from otel_mlperf.otlp.span_encoding import cut, encode_spans, span_sizes
+from otel_mlperf.otlp.span_encoding import SpanColumns, cut, encode_spans, span_sizes
 
 U64 = st.integers(1, 2**64 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

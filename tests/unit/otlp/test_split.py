@@ -21,9 +21,8 @@ from otel_mlperf.otlp.metric_encoding import (
     SumPoints,
     encode_metrics,
 )
-from otel_mlperf.otlp.span_columns import SpanColumns
 from otel_mlperf.otlp.span_content import span_tail
-from otel_mlperf.otlp.span_encoding import encode_spans
+from otel_mlperf.otlp.span_encoding import SpanColumns, encode_spans
 from otel_mlperf.otlp.split import count_items, halves, post_in_parts
 
 RESOURCE = wire.encode_resource({"service.name": "digits"})

@@ -15,8 +15,8 @@ import torch
 import otel_mlperf as om
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Flag, Kind, Word
+from otel_mlperf.journal.profiler_windows import Window, read_window
 from otel_mlperf.journal.ring_scan import PayloadParts, rows_of_kind
-from otel_mlperf.journal.window import Window, read_window
 from otel_mlperf.recorder.core import faults
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from profilers_on import HAS_MONITORING, is_nothing_on
 
 import otel_mlperf as om
 from otel_mlperf import names
-from otel_mlperf.hot_file import ProfiledCall, read_calls
 from otel_mlperf.journal.layout import Flag
+from otel_mlperf.run_files.hot_file import ProfiledCall, read_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

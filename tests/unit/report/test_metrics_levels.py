@@ -20,17 +20,17 @@ from otel_mlperf import names
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.agent.readings.sensor_set import this_machine
-from otel_mlperf.config import READING_SOURCES
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.names.sources import SOURCES
 from otel_mlperf.pytorch.memory.allocator import Allocator
 from otel_mlperf.pytorch.memory.mps_memory import MpsMemory
-from otel_mlperf.sensors.gpus.amd.amd_gpus import AMD
+from otel_mlperf.sensors.gpus.amd_gpus import AMD
 from otel_mlperf.sensors.gpus.vendors import DetectedVendor
 from otel_mlperf.sensors.host.filesystem import FilesystemSensor
 from otel_mlperf.sensors.measurement import LEVELS
 from otel_mlperf.sensors.sensor_kind import Surroundings
 from otel_mlperf.sensors.timed_sensor import TimedSensor
+from otel_mlperf.settings.config import READING_SOURCES
 
 PID = 4711
 PROCESS = f"proc/{PID}/"
@@ -249,7 +249,7 @@ def test_sources_are_those_that_can_be_switched_off():
 def test_what_no_source_reads_is_of_the_run():
     """Every metric of host, hardware and processes has its source."""
     read = {metric for levels in SOURCES.values() for found in levels.values() for metric in found}
-    for module in (names.host, names.device, names.process, names.runtime):
+    for module in (names.host_and_process, names.device, names.runtime):
         assert {m for m in vars(module).values() if isinstance(m, names.Metric)} <= read
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from otel_mlperf import names
 from otel_mlperf.analysis.summary.call_figures import SectionUse, UseFigures
-from otel_mlperf.report.use_table import use_lines, used_words
+from otel_mlperf.report.section_tables import use_lines, used_words
 from otel_mlperf.terminal_lines import columns
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from otel_mlperf.errors import StoreError
-from otel_mlperf.isolated_process import command
+from otel_mlperf.own_processes import command
 from otel_mlperf.store.part_writer import compact, merge_all, write_part
 from otel_mlperf.store.parts import live_parts, parse, part_name, table_folder
 from otel_mlperf.tables import TABLES

@@ -11,7 +11,7 @@ import pytest
 from run_folders import digits
 
 from otel_mlperf.errors import QueryError
-from otel_mlperf.isolated_process import command
+from otel_mlperf.own_processes import command
 from otel_mlperf.report.query_table import render_query
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.run_query import MOST_MEMORY_BYTES, ask, ask_within

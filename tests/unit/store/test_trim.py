@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from otel_mlperf.store.part_writer import write_part
+from otel_mlperf.store.part_writer import trim, write_part
 from otel_mlperf.store.parts import table_folder
-from otel_mlperf.store.trim import trim
 
 ROW = {
     "rank": [0], "restart": [0], "trace_id": ["0" * 32], "span_id": ["1" * 16], "parent_id": [""],

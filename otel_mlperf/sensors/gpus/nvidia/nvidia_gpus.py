@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf import names
 from otel_mlperf.sensors.gpus.gpu import Device, Instance, find_host_pids
-from otel_mlperf.sensors.gpus.nvidia.nvml_gpu import GONE, Gpu, GpuHandles
-from otel_mlperf.sensors.gpus.nvidia.nvml_processes import GpuProcesses
-from otel_mlperf.sensors.gpus.nvidia.nvml_xids import Xids
+from otel_mlperf.sensors.gpus.nvidia.nvml_gpu import GONE, Gpu, GpuHandles, GpuProcesses, Xids
 from otel_mlperf.sensors.kernel_files import read_once
 from otel_mlperf.sensors.measurement import Measurement
 from otel_mlperf.sensors.sensor_kind import AGAIN_S, SensorKind

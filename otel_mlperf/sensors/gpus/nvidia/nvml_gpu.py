@@ -1,27 +1,32 @@
-"""Readings of one NVIDIA GPU, with its refused values and the detection of its loss.
+"""Readings of one NVIDIA GPU: its values, its processes and its errors (XID).
 
 A value that NVML refuses for a permanent reason (not supported, no permission) is not read again,
 which is logged once. A value that fails without a reason is retried after five minutes. An error
 that means that the whole device has gone is raised to the caller.
+
+NVML reports an XID once, to registered listeners, and stores none. Errors before the registration
+are not counted.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from otel_mlperf import names
+from otel_mlperf.sensors.gpus.gpu import GPU
 from otel_mlperf.sensors.gpus.nvidia.nvml_fields import CALLS, VALUES, ask_memory
-from otel_mlperf.sensors.measurement import includes
+from otel_mlperf.sensors.measurement import Measurement, includes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
     from types import ModuleType
 
     from otel_mlperf.sensors.gpus.gpu import Call, Device, Handle, Said
     from otel_mlperf.sensors.gpus.nvidia.nvml_fields import FieldValue
-    from otel_mlperf.sensors.measurement import Level, Measurement
+    from otel_mlperf.sensors.measurement import Level
 
 _log = logging.getLogger("otel_mlperf.sensors")
 
@@ -199,3 +204,148 @@ class Gpu:
 def _wraps(value: FieldValue, answer: Any) -> bool:
     """Return whether it is a count of bytes in 32 bits, which wraps several times in a pass."""
     return value.metric is names.GPU_IO and answer.valueType == _UNSIGNED_INT
+
+
+TASKS: Final = {names.TASK_GENERAL: "smUtil", "encoder": "encUtil", "decoder": "decUtil"}
+
+
+class GpuProcesses:
+    """Memory of our processes on each GPU, and on request the time that their work ran there."""
+
+    def __init__(self, level: Level) -> None:
+        self._wants_memory = includes(level, "detailed")
+        self._wants_time = includes(level, "comprehensive")
+        self._seen_us: dict[str, int] = {}
+
+    def read(self, gpu: Gpu, ours: Collection[int], now_s: float) -> list[Measurement]:
+        """Read the use of ``gpu`` by the processes ``ours``.
+
+        Raises:
+            NVMLError: The device has gone.
+        """
+        measured: list[Measurement] = []
+        if ours and self._wants_memory:
+            measured += self._memory(gpu, ours, now_s)
+        if ours and self._wants_time:
+            measured += self._time(gpu, ours, now_s)
+        return measured
+
+    def _memory(self, gpu: Gpu, ours: Collection[int], now_s: float) -> list[Measurement]:
+        places = {
+            (instance.gpu_instance, instance.compute_instance): place
+            for place, instance in enumerate(gpu.device.instances)
+        }
+        measured = []
+        for process in gpu.ask("memory of processes", _ask_processes, gpu.handle, now_s):
+            # None: the driver does not report it. As zero it would be a process without memory.
+            if process.pid not in ours or process.usedGpuMemory is None:
+                continue
+            place = places.get((process.gpuInstanceId, process.computeInstanceId))
+            labels = gpu.device.labels if place is None else gpu.device.instance_labels(place)
+            measured.append(
+                Measurement(
+                    names.DEVICE_PROCESS_MEMORY.name,
+                    labels,
+                    process.usedGpuMemory,
+                    process.pid,
+                    labels[names.HW_ID],
+                )
+            )
+        return measured
+
+    def _time(self, gpu: Gpu, ours: Collection[int], now_s: float) -> list[Measurement]:
+        uuid = gpu.device.uuid
+        seen_us = self._seen_us.get(uuid, 0)
+
+        def question(nvml: ModuleType, handle: Handle) -> list[Any]:
+            return list(nvml.nvmlDeviceGetProcessUtilization(handle, seen_us))
+
+        newest: dict[int, Any] = {}
+        for sample in gpu.ask("time of processes", question, gpu.handle, now_s):
+            # Over all processes: the next call returns samples newer than this, of any process.
+            self._seen_us[uuid] = max(self._seen_us.get(uuid, 0), sample.timeStamp)
+            before = newest.get(sample.pid)
+            if sample.pid in ours and (before is None or before.timeStamp < sample.timeStamp):
+                newest[sample.pid] = sample
+        name = names.DEVICE_PROCESS_UTILIZATION.name
+        return [
+            Measurement(
+                name,
+                gpu.device.labels | {names.HW_GPU_TASK: task},
+                getattr(sample, field) / 100,
+                pid,
+                uuid,
+            )
+            for pid, sample in newest.items()
+            for task, field in TASKS.items()
+        ]
+
+
+def _ask_processes(nvml: ModuleType, handle: Handle) -> list[Any]:
+    return list(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+
+
+AT_MOST: Final = 1000
+"""Maximum number of errors per pass; a storm of them must not delay the readings."""
+
+
+class Xids:
+    """Error counts per GPU, preserved when the library is restarted."""
+
+    def __init__(self) -> None:
+        self._labels: dict[str, dict[str, str]] = {}
+        self._counts: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._set: Any = None
+        self._uuid_at: dict[int, str] = {}
+
+    def listen(self, nvml: ModuleType, gpus: Iterable[Gpu]) -> None:
+        """Register for errors on every GPU that supports it; once per start of NVML."""
+        # A set belongs to one start of the library; the old one was removed with it.
+        self._uuid_at = {}
+        try:
+            self._set = nvml.nvmlEventSetCreate()
+        except nvml.NVMLError:
+            self._set = None
+            return
+        for gpu in gpus:
+            try:
+                nvml.nvmlDeviceRegisterEvents(
+                    gpu.handle, nvml.nvmlEventTypeXidCriticalError, self._set
+                )
+            except nvml.NVMLError:
+                continue
+            uuid = gpu.device.uuid
+            self._uuid_at[_address(gpu.handle)] = uuid
+            self._labels[uuid] = gpu.device.labels
+            self._counts.setdefault(uuid, 0)
+
+    def read(self, nvml: ModuleType) -> list[Measurement]:
+        """Return the counts, including errors reported since the last pass."""
+        self._take(nvml)
+        measured = []
+        for uuid, count in self._counts.items():
+            labels = self._labels[uuid]
+            kind = labels | GPU | {names.ERROR_TYPE: "xid"}
+            measured.append(Measurement(names.HW_ERRORS.name, kind, count, device=uuid))
+            if uuid in self._last:
+                measured.append(Measurement(names.XID.name, labels, self._last[uuid], device=uuid))
+        return measured
+
+    def _take(self, nvml: ModuleType) -> None:
+        if not self._uuid_at:
+            return
+        for _ in range(AT_MOST):
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._set, 0)
+            except nvml.NVMLError:  # a timeout: there are no more errors
+                return
+            # By address: the binding creates a new object for the same handle each time.
+            uuid = self._uuid_at.get(_address(event.device))
+            if uuid is not None:
+                self._counts[uuid] += 1
+                self._last[uuid] = int(event.eventData)
+
+
+def _address(handle: Handle) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0

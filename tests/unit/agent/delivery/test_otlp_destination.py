@@ -20,7 +20,7 @@ from otel_mlperf.journal.layout import FIRST_OWN, Kind
 from otel_mlperf.otlp.endpoint_settings import read_settings
 from otel_mlperf.otlp.span_content import MOST_MARKS
 from otel_mlperf.replay.span_requests import requests
-from otel_mlperf.run_file import write_run_file
+from otel_mlperf.run_files.run_file import write_run_file
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store
 

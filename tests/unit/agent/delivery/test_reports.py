@@ -6,7 +6,7 @@ import pytest
 from by_hand import Program, accounts, adds_up
 
 from otel_mlperf.agent.lifecycle.run_recovery import deliver_rest
-from otel_mlperf.run_file import write_run_file
+from otel_mlperf.run_files.run_file import write_run_file
 from otel_mlperf.store.run_folders import read_run
 
 SHELF = """

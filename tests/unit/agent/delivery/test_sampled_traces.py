@@ -17,7 +17,7 @@ from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options, read_options
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.otlp.endpoint_settings import read_settings
-from otel_mlperf.trace_sampler import make_sampler
+from otel_mlperf.settings.trace_sampler import make_sampler
 
 STEPS = 40
 

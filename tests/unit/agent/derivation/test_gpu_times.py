@@ -11,7 +11,7 @@ from by_hand import MS, TRACK, accounts, adds_up, table
 
 from otel_mlperf import names
 from otel_mlperf.agent.model.sampling import Policy
-from otel_mlperf.journal.device_times import DeviceTimes, SectionTimes
+from otel_mlperf.journal.contents import DeviceTimes, SectionTimes
 from otel_mlperf.journal.layout import Flag, Kind
 
 key = itertools.count(1 << 50).__next__

@@ -14,8 +14,8 @@ from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.sampling import Policy
+from otel_mlperf.journal.journal_folder import count_moved, moved_path
 from otel_mlperf.journal.layout import ROW_BYTES, Word
-from otel_mlperf.journal.moved_rows import count_moved, moved_path
 
 STEPS = 3000
 """Twelve thousand rows, of a ring that has room for sixteen thousand."""
@@ -57,11 +57,11 @@ def test_it_needs_the_standard_library_alone():
         "import sys\nbefore = set(sys.modules)\n"
         "import otel_mlperf.agent.__main__\n"
         "from otel_mlperf.agent.intake.first_look import FirstLook\n"
-        "from otel_mlperf.journal.folder_lock import OnlyOne\n"
+        "from otel_mlperf.journal.journal_folder import OnlyOne\n"
         "print(*{name.partition('.')[0] for name in sys.modules} & "
         "{'numpy', 'msgspec', 'pyarrow', 'opentelemetry', 'logging'})"
     )
-    from otel_mlperf.isolated_process import command
+    from otel_mlperf.own_processes import command
 
     line = command("otel_mlperf.agent.__main__", "")
     place = line.index("-c") + 1

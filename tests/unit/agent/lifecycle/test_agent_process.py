@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from otel_mlperf.isolated_process import command
+from otel_mlperf.own_processes import command
 
 LOWEST = 19
 """The kernel has no lower priority: whoever runs the tests may have taken some of it."""

@@ -16,14 +16,14 @@ from otel_mlperf.agent.lifecycle.agent_process import serve
 from otel_mlperf.agent.lifecycle.node_folder import claim_folder
 from otel_mlperf.agent.lifecycle.run_recovery import deliver_rest, folders_to_read, recover_journals
 from otel_mlperf.agent.model.agent_options import read_options, read_stored_options
-from otel_mlperf.config import Config
 from otel_mlperf.errors import RunServed, StoreError
 from otel_mlperf.journal.bulletin import FILE, read_readings
 from otel_mlperf.journal.folder_lock import LOCK, OnlyOne, is_served
 from otel_mlperf.journal.layout import META_AT
 from otel_mlperf.recorder.lifecycle.agent_launch import agent_environ
-from otel_mlperf.run_file import RunFile
-from otel_mlperf.run_settings import write_settings
+from otel_mlperf.run_files.run_file import RunFile
+from otel_mlperf.settings.config import Config
+from otel_mlperf.settings.run_settings import write_settings
 from otel_mlperf.store.run_folders import RunFolder, read_run
 from otel_mlperf.store.table_reader import Store
 

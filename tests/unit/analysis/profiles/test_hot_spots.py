@@ -9,10 +9,10 @@ import pytest
 from run_folders import RunFolderBuilder
 
 from otel_mlperf.analysis.profiles.hot_spots import find_hot
-from otel_mlperf.growth_file import GrowthRow, MemoryGrowth, append_growth
-from otel_mlperf.hot_file import HotSpot, ProfiledCall, append_call
 from otel_mlperf.report.hot_table import render_hot
-from otel_mlperf.run_file import RunFile
+from otel_mlperf.run_files.growth_file import GrowthRow, MemoryGrowth, append_growth
+from otel_mlperf.run_files.hot_file import HotSpot, ProfiledCall, append_call
+from otel_mlperf.run_files.run_file import RunFile
 from otel_mlperf.store.run_folders import RunFolder
 from otel_mlperf.tables import TABLES
 

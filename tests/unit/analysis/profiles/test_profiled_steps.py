@@ -17,7 +17,7 @@ from otel_mlperf.analysis.profiles.profiled_steps import (
     read_step_events,
 )
 from otel_mlperf.errors import NoSuchStep
-from otel_mlperf.journal.window import Window, WindowStep
+from otel_mlperf.journal.profiler_windows import Window, WindowStep
 from otel_mlperf.kineto.convert import convert, store
 from otel_mlperf.kineto.counting.attribution import find_attribution
 from otel_mlperf.kineto.counting.stored_step import count_step

@@ -9,7 +9,7 @@ from otel_mlperf.analysis.profiles.kernel_totals import read_rows
 from otel_mlperf.analysis.profiles.recorded_windows import find_unread, read_left_out
 from otel_mlperf.doctor.check_run import check_profiler
 from otel_mlperf.errors import NoSuchWindow
-from otel_mlperf.journal.window import Window, write_window
+from otel_mlperf.journal.profiler_windows import Window, write_window
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store
 

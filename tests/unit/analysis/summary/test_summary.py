@@ -16,7 +16,7 @@ from otel_mlperf.analysis.summary.summary_shapes import (
     no_summary,
 )
 from otel_mlperf.errors import NoSuchRun
-from otel_mlperf.journal.window import Window, write_window
+from otel_mlperf.journal.profiler_windows import Window, write_window
 from otel_mlperf.report.summary_notes import closing_lines
 from otel_mlperf.store.parts import write_as_of
 from otel_mlperf.store.run_folders import read_run

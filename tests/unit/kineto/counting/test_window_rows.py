@@ -9,7 +9,7 @@ import pytest
 from kineto_traces import BASE_NS, PID, allocation, real_traces, training_step, write_trace
 from msgspec.structs import asdict
 
-from otel_mlperf.journal.window import Window, WindowStep
+from otel_mlperf.journal.profiler_windows import Window, WindowStep
 from otel_mlperf.kineto.counting.window_numbers import count
 from otel_mlperf.kineto.counting.window_rows import rows_of, tables_of
 from otel_mlperf.kineto.linking.link import link

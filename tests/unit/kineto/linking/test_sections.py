@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from run_folders import MS, START, RunFolderBuilder, S
 
-from otel_mlperf.journal.window import Window, WindowStep
+from otel_mlperf.journal.profiler_windows import Window, WindowStep
 from otel_mlperf.kineto.linking.sections import read_sections, shifted
 from otel_mlperf.kineto.trace_events import NONE
 

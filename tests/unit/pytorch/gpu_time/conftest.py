@@ -15,16 +15,16 @@ from otel_mlperf import names
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Flag, Kind, Word
 from otel_mlperf.journal.ring_scan import PayloadParts, rows_of_kind
-from otel_mlperf.levels import LEVELS
 from otel_mlperf.pytorch.gpu_time.device_clock import MOST_EVENTS
 from otel_mlperf.pytorch.gpu_time.gpu_stamps import GpuStamps
-from otel_mlperf.pytorch.gpu_time.switch import Switch
+from otel_mlperf.pytorch.gpu_time.stamp_switch import Switch
 from otel_mlperf.recorder.core import faults
+from otel_mlperf.settings.config import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_mlperf.journal.device_times import DeviceTimes
+    from otel_mlperf.journal.contents import DeviceTimes
 
 
 @dataclass

@@ -7,7 +7,7 @@ from interrupted_calls import interruptions
 from open_files import open_files
 
 from otel_mlperf.pytorch import loading
-from otel_mlperf.pytorch.loading.thread_use import ThreadUse, Used
+from otel_mlperf.pytorch.loading.loader_figures import ThreadUse, Used
 
 
 def test_waiting_for_a_cpu_is_the_second_number(tmp_path):

@@ -9,7 +9,7 @@ from torch import distributed
 import otel_mlperf as om
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.collective_count import StepCollectives, count_collectives
-from otel_mlperf.pytorch.loop.few_updates import UPDATES
+from otel_mlperf.pytorch.loop.training_moments import UPDATES
 
 COLLECTIVES = names.COLLECTIVES.name
 

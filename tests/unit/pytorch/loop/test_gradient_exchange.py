@@ -7,7 +7,7 @@ import torch
 from torch import distributed
 
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop.few_updates import EXCHANGE_PASSES, read_exchange
+from otel_mlperf.pytorch.loop.training_moments import EXCHANGE_PASSES, read_exchange
 
 EXPOSED = names.DDP_EXPOSED_COMMUNICATION.name
 

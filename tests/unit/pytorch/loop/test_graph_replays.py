@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import otel_mlperf as om
-from otel_mlperf.pytorch.loop import hooks
+from otel_mlperf.pytorch.loop import loop_hooks
 
 
 class _OnDevice:
@@ -41,7 +41,7 @@ class Graph(_OnDevice):
 @pytest.fixture
 def seen(watched):
     """A run in which graphs of that class are seen."""
-    hooks.weave_graphs(Graph)
+    loop_hooks.weave_graphs(Graph)
     return watched
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from otel_mlperf import names
-from otel_mlperf.pytorch.loop.few_updates import history_bytes
+from otel_mlperf.pytorch.loop.training_moments import history_bytes
 
 HISTORY = names.OPTIMIZER_HISTORY.name
 

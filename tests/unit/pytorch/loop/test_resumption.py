@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
 import otel_mlperf as om
-from otel_mlperf.pytorch.loop.gates import count_updates
+from otel_mlperf.pytorch.loop.non_training_moments import count_updates
 from otel_mlperf.recorder.api.span import active
 
 

@@ -6,7 +6,7 @@ import pytest
 from fake_cuda import fake_torch
 
 import otel_mlperf as om
-from otel_mlperf.pytorch.memory.allocation_history import AllocationHistory
+from otel_mlperf.pytorch.memory.allocator import AllocationHistory
 
 
 def test_it_is_kept_from_when_cuda_is_in_use_until_the_end():

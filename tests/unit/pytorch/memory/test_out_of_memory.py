@@ -12,7 +12,7 @@ from fake_cuda import Account, OutOfMemoryError, fake_torch
 
 import otel_mlperf as om
 from otel_mlperf import names
-from otel_mlperf.pytorch.memory.out_of_memory import OutOfMemory
+from otel_mlperf.pytorch.memory.allocator_snapshot import OutOfMemory
 
 TEXT = "CUDA out of memory. Tried to allocate 2.00 GiB."
 

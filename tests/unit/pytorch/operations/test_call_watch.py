@@ -8,7 +8,7 @@ import pytest
 from interrupted_calls import interruptions
 
 from otel_mlperf.pytorch import operations
-from otel_mlperf.pytorch.operations.call_watch import CallWatch
+from otel_mlperf.pytorch.operations.model_work import CallWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

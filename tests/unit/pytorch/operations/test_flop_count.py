@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from otel_mlperf.pytorch.operations.call_shapes import UncountableError
 from otel_mlperf.pytorch.operations.flop_count import (
     Flops,
     count_flops,
@@ -17,6 +16,7 @@ from otel_mlperf.pytorch.operations.flop_count import (
     describe_call,
     sum_flops,
 )
+from otel_mlperf.pytorch.operations.module_twin import UncountableError
 
 
 def counted(model, *args, **kwargs):

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from otel_mlperf.pytorch.windows.process_memory import Heap
+from otel_mlperf.pytorch.windows.capture import Heap
 
 _WINDOWS = """
 import json, sys, torch
-from otel_mlperf.pytorch.windows.process_memory import Heap
-from otel_mlperf.profile_schedule import Schedule
+from otel_mlperf.pytorch.windows.capture import Heap
+from otel_mlperf.settings.profile_schedule import Schedule
 
 model, data = torch.nn.Linear(16, 16), torch.randn(4, 16)
 for what in json.loads(sys.argv[1]):
@@ -31,7 +31,7 @@ for what in json.loads(sys.argv[1]):
     print(estimated, sum(event["ph"] in "Xi" for event in events))
 """
 _GROWTH = """
-from otel_mlperf.pytorch.windows.process_memory import resident_bytes
+from otel_mlperf.pytorch.windows.capture import resident_bytes
 
 before = resident_bytes()
 block = bytearray(b"x") * 64_000_000

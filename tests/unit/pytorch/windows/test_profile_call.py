@@ -212,7 +212,7 @@ def test_profiler_memory_is_given_back(train):
     way; what is kept is kept each time.
     """
     trained = train()
-    from otel_mlperf.pytorch.windows.process_memory import Heap
+    from otel_mlperf.pytorch.windows.capture import Heap
 
     def window():
         with om.torch_profile():

@@ -15,7 +15,7 @@ import otel_mlperf as om
 from otel_mlperf import ids
 from otel_mlperf.integrations.torch_loop import TorchLoop
 from otel_mlperf.journal.layout import Word
-from otel_mlperf.journal.window_control import Answer, parse_answer
+from otel_mlperf.journal.profiler_windows import Answer, parse_answer
 
 
 def by_steps(work, count):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import otel_mlperf as om
-from otel_mlperf.growth_file import read_growths
 from otel_mlperf.journal.layout import Flag
+from otel_mlperf.run_files.growth_file import read_growths
 
 np = pytest.importorskip("numpy")
 

@@ -20,7 +20,6 @@ from runs import LIMIT_S
 from servers.running import wait_until
 
 import otel_mlperf as om
-from otel_mlperf.config import Config
 from otel_mlperf.journal.folder_lock import OnlyOne, is_served
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Word
@@ -32,6 +31,7 @@ from otel_mlperf.recorder.lifecycle.agent_launch import (
     start_process,
 )
 from otel_mlperf.recorder.lifecycle.closing import PATIENCE_S
+from otel_mlperf.settings.config import Config
 
 ROOT = Path(__file__).parents[4]
 

@@ -17,7 +17,7 @@ import otel_mlperf as om
 from otel_mlperf.journal.journal_folder import journal_folder
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.meta import JournalMeta
-from otel_mlperf.run_file import write_run_file
+from otel_mlperf.run_files.run_file import write_run_file
 from otel_mlperf.store.run_folders import list_runs
 from otel_mlperf.store.run_query import ask_within
 

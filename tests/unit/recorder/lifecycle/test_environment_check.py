@@ -6,7 +6,7 @@ import pytest
 
 import otel_mlperf as om
 from otel_mlperf.recorder.core import faults
-from otel_mlperf.standard_variables import STANDARD, describe_unused
+from otel_mlperf.settings.standard_variables import STANDARD, describe_unused
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"

@@ -16,10 +16,10 @@ from summaries import summary_of
 from otel_mlperf.analysis.page.page_contents import read_page
 from otel_mlperf.analysis.profiles.hot_spots import find_hot
 from otel_mlperf.analysis.profiles.window_shapes import KernelRow, Kernels
-from otel_mlperf.hot_file import HotSpot
 from otel_mlperf.report.page import hot_part, tables
 from otel_mlperf.report.page.hot_part import MOST_PARTS
 from otel_mlperf.report.page.page_file import render_page
+from otel_mlperf.run_files.hot_file import HotSpot
 from otel_mlperf.store.run_folders import read_run
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernel_files import of, write_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.cpu import CpuSensor, by_mode, shares
+from otel_mlperf.sensors.host.host_sensor import CpuSensor, by_mode, shares
 
 STAT = """\
 cpu  1000 50 300 6000 200 10 40 5 900 0

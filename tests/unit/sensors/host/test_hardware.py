@@ -6,7 +6,7 @@ import pytest
 from kernel_files import of, write_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.hardware import HardwareSensor
+from otel_mlperf.sensors.host.devices import HardwareSensor
 
 
 def test_frequency_is_the_mean_of_the_cpus(tmp_path):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kernel_files import of, values, write_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.host_memory import by_state, read_memory
+from otel_mlperf.sensors.host.host_sensor import by_state, read_memory
 
 MEMINFO = """\
 MemTotal:        1000 kB

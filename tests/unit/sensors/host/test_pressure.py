@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kernel_files import of, values, write_files
 
 from otel_mlperf import names
-from otel_mlperf.sensors.host.pressure import PressureSensor, parse_pressure
+from otel_mlperf.sensors.host.host_sensor import PressureSensor, parse_pressure
 
 CPU = """\
 some avg10=15.01 avg60=16.72 avg300=10.44 total=2216078233

@@ -16,8 +16,8 @@ from open_files import open_files
 
 from otel_mlperf import names
 from otel_mlperf.sensors.processes import training_processes
+from otel_mlperf.sensors.processes.process_usage import PAGE_BYTES
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
-from otel_mlperf.sensors.processes.usage import PAGE_BYTES
 from otel_mlperf.sensors.psutil_calls import uptime_s
 
 TICK = os.sysconf("SC_CLK_TCK")

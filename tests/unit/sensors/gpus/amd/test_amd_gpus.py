@@ -12,7 +12,7 @@ import pytest
 from nvml.scripted import HERE, by_key
 
 from otel_mlperf import names
-from otel_mlperf.sensors.gpus.amd.amd_gpus import AMD
+from otel_mlperf.sensors.gpus.amd_gpus import AMD
 from otel_mlperf.sensors.gpus.vendors import DetectedVendor
 from otel_mlperf.sensors.sensor_kind import Surroundings
 

@@ -1,0 +1,288 @@
+"""Profiler windows: their descriptions next to each trace, and their control from other processes.
+
+Next to the Chrome trace ``<name>.pt.trace.json``, ``<name>.window.json`` is stored, written last
+and as a whole. If it exists, the trace is complete and any process that finds it can convert it.
+
+A command stores a request in the header word CONTROL of the journal: the number of steps, and a
+random number that makes the request unique. The process checks the word before each step. It
+accepts a request that differs from the one that it accepted last (word TAKEN), so that each request
+is accepted once. It stores the outcome in ANSWERED and ANSWER. A request of no steps ends the open
+window: it is not accepted; the process restores the request that it accepted before. Commands
+exclude each other by a lock on the file, or on its folder, that the process does not know of.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from contextlib import contextmanager, suppress
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from otel_mlperf.errors import JournalError
+from otel_mlperf.journal.journal_folder import rank_of
+from otel_mlperf.journal.layout import HEADER_BYTES, MAGIC, WORD, Word, is_closed
+from otel_mlperf.journal.meta import has_owner
+from otel_mlperf.portability import CLOEXEC, IS_PORTABLE, NOFOLLOW
+from otel_mlperf.whole_file import read_regular, write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRACE_SUFFIX = ".pt.trace.json"
+WINDOW_SUFFIX = ".window.json"
+FOLDER = "profiles"
+"""Folder of profiler windows, inside a run folder."""
+
+
+class WindowStep(msgspec.Struct, frozen=True):
+    """One profiled step."""
+
+    phase: str
+    n: int
+    number: int
+    span: str
+    """Its span id, 16 hexadecimal digits."""
+    trace: str
+    """Its trace id, 32 hexadecimal digits."""
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """One profiler window of one process."""
+
+    run_id: str
+    restart: int
+    rank: int
+    world_size: int
+    pid: int
+    number: int
+    """Number of the window in its process, from 0."""
+    trace: str
+    """Name of the trace file next to it."""
+    parent: str
+    """Span id of the run-trace section that exported it: for events outside any step."""
+    anchor: tuple[int, int] = (0, 0)
+    """Unix and monotonic ns of the recorder's one anchor, on which its sections' times are based.
+    """
+    steps: list[WindowStep]
+    start: tuple[int, int]
+    """Unix and monotonic ns, read together, at its start."""
+    end: tuple[int, int]
+    activities: list[str]
+    """Recorded activities: ``cpu``, ``cuda``, …"""
+    is_cut: bool = False
+    """Whether it ended early: at the limit of events, say, or at a profiler of the program's own.
+    """
+    problem: str = ""
+    """Why events are missing; empty: none are."""
+
+
+def write_window(folder: Path, window: Window) -> Path:
+    """Write the description of a finished window, whole or not at all."""
+    place = folder / (window.trace.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
+    write_whole(place, msgspec.json.encode(window))
+    return place
+
+
+def read_window(path: Path) -> Window:
+    """Read a window's description.
+
+    Raises:
+        JournalError: the file cannot be read or is no such description.
+    """
+    try:
+        window = msgspec.json.decode(read_regular(path), type=Window)
+        # A path could lead out of the run folder, which may be another user's.
+        if window.trace != os.path.basename(window.trace) or window.trace in ("", ".", ".."):
+            raise ValueError(f"{window.trace!r} is no name of a file beside it")
+        return window
+    except (OSError, ValueError) as error:  # no JSON, no such shape, or no text
+        raise JournalError(
+            f"reading the profiler window {path}: {error}; delete it to leave that window out"
+        ) from error
+
+
+with suppress(ImportError):  # Windows, where nothing is recorded
+    import fcntl
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MOST_STEPS: Final = 10_000
+_STEPS_BITS: Final = 16
+_ANSWER_BITS: Final = 8
+
+
+class Answer(IntEnum):
+    """Outcome of a request."""
+
+    WRITTEN = 1
+    BUSY = 2
+    NO_TORCH = 3
+    MEMORY = 4
+    CUDA_GRAPHS = 5
+    FAILED = 6
+    NOT_REACHED = 7
+    """It was ended before it had recorded a step."""
+
+
+def steps_of(request: int) -> int:
+    """Return the number of steps of a request."""
+    return min(max(request & ((1 << _STEPS_BITS) - 1), 1), MOST_STEPS)
+
+
+def is_stop(request: int) -> bool:
+    """Return whether a request is for the end of the open window."""
+    return not request & ((1 << _STEPS_BITS) - 1)
+
+
+def answer_word(answer: Answer, number: int) -> int:
+    """Return an answer and the number of the written window as one word."""
+    return number << _ANSWER_BITS | answer
+
+
+def parse_answer(word: int) -> tuple[Answer, int]:
+    """Return the answer and the window's number."""
+    return Answer(word & ((1 << _ANSWER_BITS) - 1)), word >> _ANSWER_BITS
+
+
+class WindowControl:
+    """The command's side of one journal's control words.
+
+    Raises:
+        JournalError: the file is no journal, or the caller may not write it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._fd = os.open(path, os.O_RDWR | CLOEXEC | NOFOLLOW)
+        except OSError as error:
+            raise JournalError(
+                f"asking for a profiler window through {path}: {error.strerror}; only the user "
+                "who runs the program can"
+            ) from error
+        size = os.fstat(self._fd).st_size
+        is_long = size >= HEADER_BYTES and not size % WORD
+        self._map = mmap.mmap(self._fd, 0) if is_long else None
+        # One store per word: the process may read at any moment.
+        self._words = memoryview(self._map or bytes(HEADER_BYTES)).cast("Q")
+        if self.word(Word.MAGIC) != MAGIC:
+            self.close()
+            raise JournalError(f"asking for a profiler window through {path}: it is no journal")
+
+    def ask(self, steps: int) -> int:
+        """Store a request and return it.
+
+        Raises:
+            JournalError: the process has ended, does not check, or another request is pending.
+        """
+        with self._alone():
+            self._check()
+            self._words[Word.CONTROL] = request = _new_request(steps)
+        return request
+
+    def withdraw(self, request: int) -> bool:
+        """Withdraw a request; False if the process has accepted it."""
+        with self._alone():
+            if self.word(Word.CONTROL) == request:
+                self._words[Word.CONTROL] = self.word(Word.TAKEN)
+        return self.word(Word.TAKEN) != request
+
+    def stop(self) -> int | None:
+        """Request the end of the open window, and return the window's request; None: none is open.
+
+        Raises:
+            JournalError: the process has ended, or does not check for requests.
+        """
+        with self._alone():
+            if trouble := self._absence():
+                raise JournalError(f"ending a profiler window of rank {self._rank}: {trouble}")
+            taken = self.word(Word.TAKEN)
+            if self.word(Word.ANSWERED) == taken:
+                return None
+            if self.word(Word.CONTROL) == taken:
+                self._words[Word.CONTROL] = _new_request(0)
+            return taken
+
+    @property
+    def waiting(self) -> int | None:
+        """The pending request for a window, which the process has yet to accept."""
+        request = self.word(Word.CONTROL)
+        return None if request == self.word(Word.TAKEN) or is_stop(request) else request
+
+    def answer(self, request: int) -> tuple[Answer, int] | None:
+        """Return the outcome of a request; None: none so far."""
+        if self.word(Word.ANSWERED) != request:
+            return None
+        return parse_answer(self.word(Word.ANSWER))
+
+    @property
+    def listens(self) -> bool:
+        """Whether the process checks for requests before each step."""
+        return self.word(Word.LISTENS) == 1
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process still records its run (see ``has_owner``)."""
+        return has_owner(self._fd, self.word(Word.PID)) and not is_closed(self._words)
+
+    def word(self, word: Word) -> int:
+        """Return one header word."""
+        return int(self._words[word])
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Exclude other commands.
+
+        On macOS a lock on the file would wait for the lock by which its process shows that it is
+        alive, and on a shared disk Linux cannot lock folders.
+        """
+        lock = os.open(self._path.parent, os.O_RDONLY | CLOEXEC) if IS_PORTABLE else self._fd
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            if lock != self._fd:
+                os.close(lock)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._words.release()
+        if self._map is not None:
+            self._map.close()
+        os.close(self._fd)
+
+    @property
+    def _rank(self) -> int | None:
+        return rank_of(self._path)
+
+    def _absence(self) -> str:
+        if not self.is_running:
+            return "its process has ended"
+        if not self.listens:
+            return "its process does not look for requests: it records with another version"
+        return ""
+
+    def _check(self) -> None:
+        trouble, taken, waiting = self._absence(), self.word(Word.TAKEN), self.waiting
+        if not trouble and waiting is not None:
+            trouble = f"another request, for {_steps(waiting)}, waits for the next step"
+        elif not trouble and self.word(Word.ANSWERED) != taken:
+            trouble = f"the window of {_steps(taken)} that was asked for before is still open"
+        if not trouble:
+            return
+        remedy = "" if self._absence() else "; wait for it, or end it with --stop"
+        raise JournalError(f"asking rank {self._rank} for a profiler window: {trouble}{remedy}")
+
+
+def _new_request(steps: int) -> int:
+    return (int.from_bytes(os.urandom(5)) | 1) << _STEPS_BITS | steps
+
+
+def _steps(request: int) -> str:
+    count = steps_of(request)
+    return f"{count:,} step{'s' * (count != 1)}"

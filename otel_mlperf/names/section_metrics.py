@@ -1,0 +1,314 @@
+"""Measures and metrics of sections: resource use, GPU time, data loading and files.
+
+Resource use: CPU time, bytes and context switches are those of the section's thread. Memory is that
+of its process: the kernel has it for all threads together.
+
+GPU time: the time on the device between the stamps at a section's start and at its end, in the
+stream that was current there.
+
+Data loading: the wait of the loop and the concurrent work of the loader's workers, by the dataset's
+class.
+
+Files: their calls are measured while a program requests it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from otel_mlperf.names.attributes import (
+    CONTEXT_SWITCH,
+    CUDA_MEMORY_DELTA,
+    CUDA_MEMORY_PEAK,
+    DISK_DIRECTION,
+    ERROR_TYPE,
+    ML_PHASE,
+    SECTION_CATEGORY,
+    SECTION_NAME,
+)
+from otel_mlperf.names.metric import Metric
+
+
+class Measure(NamedTuple):
+    """Measure of each call of a section."""
+
+    key: str
+    """Name in the tables and in JSON, with its unit."""
+    attribute: str
+    """Name of the span attribute."""
+    meaning: str
+
+
+CPU_NS: Final = Measure("cpu_ns", "ml.section.thread.cpu_time", "CPU time of its thread, ns")
+SWITCHES: Final = Measure(
+    "voluntary_switches",
+    "ml.section.thread.context_switches.voluntary",
+    "times that its thread waited",
+)
+INVOLUNTARY_SWITCHES: Final = Measure(
+    "involuntary_switches",
+    "ml.section.thread.context_switches.involuntary",
+    "times that its thread lost the CPU although it had more to do",
+)
+READ_BYTES: Final = Measure(
+    "read_bytes", "ml.section.thread.io.read", "bytes that its thread read, page cache included"
+)
+WRITTEN_BYTES: Final = Measure(
+    "written_bytes", "ml.section.thread.io.written", "bytes that its thread wrote"
+)
+MEMORY_BEFORE: Final = Measure(
+    "memory_before_bytes",
+    "ml.section.process.memory.before",
+    "resident memory of the process at its begin",
+)
+MEMORY_AFTER: Final = Measure(
+    "memory_after_bytes",
+    "ml.section.process.memory.after",
+    "resident memory of the process at its end",
+)
+MEMORY_GROWTH: Final = Measure(
+    "memory_growth_bytes", "ml.section.process.memory.growth", "the second less the first"
+)
+MEMORY_PEAK: Final = Measure(
+    "memory_peak_bytes",
+    "ml.section.process.memory.peak",
+    "the most that was resident in it; known where it was the highest so far",
+)
+CUDA_GROWTH: Final = Measure(
+    "cuda_growth_bytes", CUDA_MEMORY_DELTA, "what PyTorch's allocator gave out, less what came back"
+)
+CUDA_PEAK: Final = Measure(
+    "cuda_peak_bytes",
+    CUDA_MEMORY_PEAK,
+    "the most that it had given out; known where it was the highest so far",
+)
+MEASURES: Final = (
+    CPU_NS,
+    SWITCHES,
+    INVOLUNTARY_SWITCHES,
+    READ_BYTES,
+    WRITTEN_BYTES,
+    MEMORY_BEFORE,
+    MEMORY_AFTER,
+    MEMORY_GROWTH,
+    MEMORY_PEAK,
+    CUDA_GROWTH,
+    CUDA_PEAK,
+)
+"""In the order in which a section's payload has them."""
+
+_LABELS: Final = (SECTION_NAME, SECTION_CATEGORY, ML_PHASE)
+SECTION_CPU: Final = Metric(
+    "ml.section.cpu.time",
+    "s",
+    "counter",
+    "CPU time of the thread in sections whose resources are measured; those inside count in each.",
+    _LABELS,
+)
+SECTION_IO: Final = Metric(
+    "ml.section.io",
+    "By",
+    "counter",
+    "Bytes that the thread's calls read and wrote in them, the page cache included.",
+    (*_LABELS, DISK_DIRECTION),
+)
+SECTION_SWITCHES: Final = Metric(
+    "ml.section.context_switches",
+    "{context_switch}",
+    "counter",
+    "Context switches of the thread in them.",
+    (*_LABELS, CONTEXT_SWITCH),
+)
+SECTION_MEMORY_GROWTH: Final = Metric(
+    "ml.section.memory.growth",
+    "By",
+    "updowncounter",
+    "By how much resident memory of the process grew in them, all calls together.",
+    _LABELS,
+)
+SECTION_MEMORY_PEAK: Final = Metric(
+    "ml.section.memory.peak",
+    "By",
+    "gauge",
+    "The most memory of the process that one of them was the first to reach.",
+    _LABELS,
+)
+SECTION_CUDA_GROWTH: Final = Metric(
+    "ml.section.cuda.memory.growth",
+    "By",
+    "updowncounter",
+    "By how much memory of PyTorch's CUDA allocator grew in them, all calls together.",
+    _LABELS,
+)
+SECTION_CUDA_PEAK: Final = Metric(
+    "ml.section.cuda.memory.peak",
+    "By",
+    "gauge",
+    "The most CUDA memory that one of them was the first to reach.",
+    _LABELS,
+)
+
+GPU_NS: Final = Measure(
+    "gpu_ns", "ml.section.gpu.time", "time on the GPU from its begin to its end, ns"
+)
+GPU_IDLE: Final = "ml.step.gpu.idle"
+"""For a step: time on the GPU in none of the sections that give it work, ns."""
+PACED_BY: Final = "ml.step.paced_by"
+"""``host``: the GPU waited for it; ``device``: it was ahead; ``unknown``: the clocks do not decide.
+"""
+
+SECTION_GPU: Final = Metric(
+    "ml.section.gpu.time",
+    "s",
+    "counter",
+    "Time on the GPU from begin to end of sections; of what is inside too, and of gaps.",
+    (SECTION_NAME, SECTION_CATEGORY, ML_PHASE),
+)
+STEP_GPU: Final = Metric(
+    "ml.step.gpu.time",
+    "s",
+    "counter",
+    "Time on the GPU from begin to end of steps, by who set the pace.",
+    (ML_PHASE, PACED_BY),
+)
+STEP_GPU_IDLE: Final = Metric(
+    "ml.step.gpu.idle.time",
+    "s",
+    "counter",
+    "Of that, time in no section that gives the GPU work: it idled, if only those do.",
+    (ML_PHASE,),
+)
+GPU_TIME_MISSED: Final = Metric(
+    "otel_mlperf.gpu_time.missed",
+    "{section}",
+    "counter",
+    "Sections without GPU time: pool, capture, stream, late, error.",
+    (ERROR_TYPE,),
+)
+
+DATASET: Final = "ml.dataset.name"
+"""The class of a loader's dataset; a second one of it at a time has a number behind."""
+LOADER_WORKER: Final = "ml.dataloader.worker.id"
+"""Number of a worker; ``main``: the training process itself, of a loader without workers."""
+LOADER_WORKERS: Final = "ml.dataloader.workers.state"
+"""``started`` for this pass, ``kept`` from the previous one, ``none``: the loader has no workers.
+"""
+LOADER_PART: Final = "ml.dataloader.fetch.part"
+"""``items``: ``__getitem__`` or the dataset's iterator; ``collate``: made into a batch."""
+LOADER_ITEMS: Final = "items"
+LOADER_COLLATE: Final = "collate"
+
+LOADER_WAIT: Final = Metric(
+    "ml.dataloader.wait.time",
+    "s",
+    "counter",
+    "Time in which the program waited for batches of a DataLoader.",
+    (DATASET,),
+)
+LOADER_BATCHES: Final = Metric(
+    "ml.dataloader.batches", "{batch}", "counter", "Batches that it got.", (DATASET,)
+)
+LOADER_READY: Final = Metric(
+    "ml.dataloader.batches.ready",
+    "{batch}",
+    "histogram",
+    "Batches that workers had ready when the program asked for one.",
+    (DATASET,),
+)
+LOADER_NONE_READY: Final = Metric(
+    "ml.dataloader.batches.awaited",
+    "{batch}",
+    "counter",
+    "Batches for which the program asked when none was ready.",
+    (DATASET,),
+)
+LOADER_FIRST_BATCH: Final = Metric(
+    "ml.dataloader.first_batch.time",
+    "s",
+    "histogram",
+    "Time from the begin of a pass to its first batch, with the start of workers.",
+    (DATASET, LOADER_WORKERS),
+)
+LOADER_FETCHED: Final = Metric(
+    "ml.dataloader.worker.batches",
+    "{batch}",
+    "counter",
+    "Batches that a worker has fetched.",
+    (DATASET, LOADER_WORKER),
+)
+LOADER_FETCH_TIME: Final = Metric(
+    "ml.dataloader.worker.time",
+    "s",
+    "counter",
+    "Time in which a worker fetched them; the parts add up.",
+    (DATASET, LOADER_WORKER, LOADER_PART),
+)
+LOADER_CPU: Final = Metric(
+    "ml.dataloader.worker.cpu.time",
+    "s",
+    "counter",
+    "CPU time of its thread while it got the samples, without collating.",
+    (DATASET, LOADER_WORKER),
+)
+LOADER_DELAY: Final = Metric(
+    "ml.dataloader.worker.delay.time",
+    "s",
+    "counter",
+    "Time in which it was ready to run meanwhile and had no CPU, where the kernel says so.",
+    (DATASET, LOADER_WORKER),
+)
+LOADER_SIZED: Final = Metric(
+    "ml.dataloader.worker.sized.batches",
+    "{batch}",
+    "counter",
+    "Batches of which the elements of the samples were counted: the first 32, then one in 16.",
+    (DATASET, LOADER_WORKER),
+)
+LOADER_ELEMENTS: Final = Metric(
+    "ml.dataloader.worker.sized.elements",
+    "{element}",
+    "counter",
+    "Elements of the largest tensor of each sample of these, before they were padded to a batch.",
+    (DATASET, LOADER_WORKER),
+)
+PLACES: Final = Metric(
+    "ml.batch.places",
+    "{place}",
+    "counter",
+    "Places of token numbers in the batches that were looked at, the 1st, 2nd, 4th, 8th and so on.",
+)
+PADDED: Final = Metric(
+    "ml.batch.places.padded", "{place}", "counter", "Of these, those that are padding."
+)
+LOADER_END: Final = Metric(
+    "ml.dataloader.end.time",
+    "s",
+    "histogram",
+    "Time to the end of a pass after its last batch, with the end of workers that are not kept.",
+    (DATASET, LOADER_WORKERS),
+)
+LOADER_PIN: Final = Metric(
+    "ml.dataloader.pin.time",
+    "s",
+    "histogram",
+    "Time to copy a batch into pinned memory, in the thread that does it.",
+)
+
+SPAN_FILE_READ: Final = "file.read"
+SPAN_FILE_WRITE: Final = "file.write"
+FILE_READ: Final = "read"
+FILE_WRITE: Final = "write"
+FILE_IO: Final = Metric(
+    "ml.file.io",
+    "By",
+    "counter",
+    "Bytes that calls of files read and wrote, of those that were opened while files were watched.",
+    (DISK_DIRECTION,),
+)
+FILE_IO_TIME: Final = Metric(
+    "ml.file.io.time",
+    "s",
+    "counter",
+    "Time of the calls that are counted in ml.file.io.",
+    (DISK_DIRECTION,),
+)

@@ -1,0 +1,365 @@
+"""Gates around the calls inside a DataLoader that torch exposes.
+
+An iterator is made, is asked for a batch, or starts another pass. In it, or in one of its workers,
+a batch is fetched, collated and pinned. Functions of torch are woven into one gate for each of
+these. Only the outermost call on a thread counts: a dataset may have a loader of its own. A loader
+is named by the class of its dataset, followed by a number for a second one of the same class. The
+number of a deleted dataset is reused, so names stay the same from epoch to epoch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from otel_mlperf.pytorch.loading.loader_figures import (
+    Fetched,
+    LoaderFigures,
+    LoaderLabels,
+    Loaders,
+    ThreadUse,
+    clock,
+    record_pinned,
+)
+from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.stepping.batch_size import count_elements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from otel_mlperf.pytorch.loading.loader_figures import Used, WorkerCounts
+
+_UNSEEN = nullcontext()
+
+
+class Thread(threading.local):
+    """State of one thread."""
+
+    asked: LoaderFigures | None = None
+    """Figures of the iterator that is being asked for a batch."""
+    collates: Callable[[FrameType], None] | None = None
+    """Called when the samples of the batch that is being fetched are complete."""
+    pins = False
+    use: ThreadUse | None = None
+    fetches = 0
+    """Number of fetches since an iterator was made."""
+    started: WorkerCounts | None = None
+    """Counts of the iterator whose workers this thread starts, or started last."""
+
+
+class Shared:
+    """State shared by the gates.
+
+    Args:
+        worker_id: returns the number of the worker that this process is; None: not a worker.
+    """
+
+    def __init__(self, worker_id: Callable[[], int | None]) -> None:
+        self.thread, self.worker_id = Thread(), worker_id
+        self.loaders, self.labels = Loaders(), LoaderLabels()
+        self.inherited: WorkerCounts | None = None
+        """In a worker: the memory that it counts in."""
+
+
+class Gate:
+    """Gate of one kind of call."""
+
+    name: ClassVar[str]
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self.busy = True
+
+    def of(self, subject: Any) -> Any:
+        """Return the context that the call runs in."""
+        began_ns = clock()
+        try:
+            return self._enter(subject) or _UNSEEN
+        except Exception as error:  # noqa: BLE001 - recording never raises
+            internal_error(error)
+            return _UNSEEN
+        finally:
+            self.shared.loaders.own_ns += clock() - began_ns
+
+    def _enter(self, subject: Any) -> Any:
+        raise NotImplementedError
+
+
+class Call:
+    """One call; the code at its end must not raise."""
+
+    __slots__ = ("began_ns", "shared")
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared, self.began_ns = shared, clock()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        left_ns = clock()
+        try:
+            self._leave(kind)
+        except Exception as problem:  # noqa: BLE001 - recording never raises
+            internal_error(problem)
+        finally:
+            self.shared.loaders.own_ns += clock() - left_ns
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        raise NotImplementedError
+
+
+_FIRST: Final = 16
+"""Number of first batches of an iterator, or of a worker, whose samples are measured."""
+_EVERY: Final = 16
+"""Afterwards one batch in this many is measured."""
+_MOST_SAMPLES: Final = 16
+"""Maximum number of samples measured in a batch; larger batches are measured in steps."""
+
+
+class Fetching(Gate):
+    """Gate for fetching a batch: in a worker, or where it was requested."""
+
+    name = "fetch"
+
+    def _enter(self, subject: Any) -> Any:
+        shared = self.shared
+        if shared.thread.collates is not None:
+            return None
+        worker = shared.worker_id()
+        if worker is not None:
+            return _Fetch(shared, worker)
+        asked = shared.thread.asked
+        if asked is None or asked.pass_over():
+            return None
+        return _Fetch(shared, None)
+
+
+class _Fetch(Call):
+    __slots__ = ("_before", "_elements", "_items", "_use", "_worker")
+
+    def __init__(self, shared: Shared, worker: int | None) -> None:
+        self._worker = worker
+        self._items: tuple[int, Used] | None = None
+        """Time at which collating started, and the CPU use of the samples until then."""
+        self._elements: int | None = None
+        use = shared.thread.use
+        if use is None:
+            use = shared.thread.use = ThreadUse()
+        self._use, self._before = use, use.read()
+        super().__init__(shared)
+
+    def __enter__(self) -> None:
+        self.shared.thread.collates = self._collates
+
+    def _collates(self, fetching: FrameType) -> None:
+        """Note that all samples exist, in the function that fetches them."""
+        now_ns, thread = clock(), self.shared.thread
+        self._items = now_ns, self._use.read().since(self._before)
+        if thread.fetches < _FIRST or thread.fetches % _EVERY == 0:
+            self._elements = _count_all(fetching.f_locals.get("data"))
+        thread.fetches += 1
+        self.shared.loaders.own_ns += clock() - now_ns
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        now_ns, shared = clock(), self.shared
+        shared.thread.collates = None
+        if kind is not None:
+            return
+        between_ns, used = self._items or (now_ns, self._use.read().since(self._before))
+        elements = self._elements
+        # Positional, without names: saves half a microsecond for each batch.
+        fetched = Fetched(
+            self._worker or 0, 1, between_ns - self.began_ns, now_ns - between_ns, *used,
+            elements is not None, elements or 0,
+        )  # fmt: skip
+        if self._worker is None:
+            asked = shared.thread.asked
+            if asked is not None:
+                asked.fetched(fetched)
+        elif shared.inherited is not None:
+            shared.inherited.add(fetched)
+
+
+def _count_all(samples: object) -> int | None:
+    """Return the elements of all samples; None: a sample has none, or they are not a list."""
+    if not isinstance(samples, list):
+        return None
+    sizes = [count_elements(sample) for sample in samples[:: len(samples) // _MOST_SAMPLES + 1]]
+    if None in sizes or not sizes:
+        return None
+    return sum(size or 0 for size in sizes) * len(samples) // len(sizes)
+
+
+class CollateMoment:
+    """Descriptor for ``collate_fn`` of torch's fetchers, which is read right before its call.
+
+    The function stays in the fetcher's own dictionary, and is returned unchanged: nothing is
+    wrapped.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def __get__(self, fetcher: Any, kind: type | None = None) -> Any:
+        if fetcher is None:
+            return self
+        collates = self._shared.thread.collates
+        if collates is not None:
+            try:
+                collates(sys._getframe(1))
+            except Exception as error:  # noqa: BLE001 - recording never raises
+                internal_error(error)
+        try:
+            return fetcher.__dict__["collate_fn"]
+        except KeyError:
+            text = f"{type(fetcher).__name__!r} object has no attribute 'collate_fn'"
+            raise AttributeError(text, name="collate_fn", obj=fetcher) from None
+
+    def __set__(self, fetcher: Any, collate: Any) -> None:
+        fetcher.__dict__["collate_fn"] = collate
+
+    def __delete__(self, fetcher: Any) -> None:
+        del fetcher.__dict__["collate_fn"]
+
+
+class Made(Gate):
+    """Gate for making an iterator; its workers are started right afterwards, on the same thread."""
+
+    name = "iterator"
+
+    def _enter(self, subject: Any) -> Any:
+        shared = self.shared
+        return None if shared.thread.asked is not None else _Making(shared, subject)
+
+
+class _Making(Call):
+    __slots__ = ("_iterator",)
+
+    def __init__(self, shared: Shared, iterator: Any) -> None:
+        super().__init__(shared)
+        self._iterator = iterator
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        if kind is None:
+            iterator, shared = self._iterator, self.shared
+            label = shared.labels.of(iterator._dataset)
+            figures = LoaderFigures(label, iterator._num_workers, self.began_ns)
+            shared.loaders.add(iterator, figures)
+            shared.thread.started, shared.thread.fetches = figures.counts, 0
+
+
+class Passed(Gate):
+    """Gate for the start of a pass: the first with the workers started for it, or another."""
+
+    name = "pass"
+
+    def _enter(self, subject: Any) -> Any:
+        iterator, is_first = subject
+        figures = self.shared.loaders.of(iterator)
+        if is_first:
+            self.shared.thread.started = None  # all workers are started; later forks are none
+        elif figures is not None:
+            figures.goes_on(clock())
+        return None
+
+
+class Asked(Gate):
+    """Gate for a program's request for an iterator's next batch."""
+
+    name = "ask"
+
+    def _enter(self, subject: Any) -> Any:
+        shared = self.shared
+        figures = shared.loaders.of(subject) if shared.thread.asked is None else None
+        return None if figures is None else _Ask(shared, subject, figures)
+
+
+class _Ask(Call):
+    __slots__ = ("_figures", "_ready")
+
+    def __init__(self, shared: Shared, iterator: Any, figures: LoaderFigures) -> None:
+        self._figures = figures
+        self._ready = None if figures.counts is None else _count_ready(iterator)
+        super().__init__(shared)
+
+    def __enter__(self) -> None:
+        self.shared.thread.asked = self._figures
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        now_ns, shared = clock(), self.shared
+        shared.thread.asked = None
+        if kind is None:
+            self._figures.given(self.began_ns, now_ns, self._ready)
+        if kind is StopIteration:
+            self._figures.ended(self.began_ns, now_ns)
+            shared.loaders.tell()
+        else:
+            shared.loaders.look(now_ns)
+
+
+def _count_ready(iterator: Any) -> int:
+    """Return the number of ready batches: in the queue, or read and waiting for an earlier one."""
+    waiting = sum(len(task) == 2 for task in iterator._task_info.values())
+    return waiting + int(iterator._data_queue.qsize())
+
+
+class Pinning(Gate):
+    """Gate for copying a batch into pinned memory; nested calls are part of the outer one."""
+
+    name = "pin"
+
+    def _enter(self, subject: Any) -> Any:
+        return None if self.shared.thread.pins else _Pin(self.shared)
+
+
+class _Pin(Call):
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        self.shared.thread.pins = True
+
+    def _leave(self, kind: type[BaseException] | None) -> None:
+        self.shared.thread.pins = False
+        if kind is None:
+            record_pinned(clock() - self.began_ns)
+
+
+class LoaderGates(Shared):
+    """The gates of loaders, with their shared state.
+
+    Args:
+        worker_id: returns the number of the worker that this process is; None: not a worker.
+    """
+
+    def __init__(self, worker_id: Callable[[], int | None]) -> None:
+        super().__init__(worker_id)
+        self._pid = os.getpid()
+        self.all: tuple[Gate, ...] = (
+            Made(self),
+            Passed(self),
+            Asked(self),
+            Fetching(self),
+            Pinning(self),
+        )
+        self.made, self.passed, self.asked, self.fetching, self.pinning = self.all
+
+    def switch(self, *, is_off: bool) -> None:
+        """Switch all gates off, or on again."""
+        for gate in self.all:
+            gate.busy = is_off
+
+    def in_child(self) -> None:
+        """Adapt to a fork: a worker counts for its parent, and does nothing else."""
+        pid = os.getpid()
+        if self._pid != pid:
+            started = None if self.fetching.busy else self.thread.started
+            thread, loaders = Thread(), Loaders()
+            # No call in between: an interrupted caller does either all of it again, or nothing.
+            self.inherited, self.thread, self.loaders, self._pid = started, thread, loaders, pid
+        self.switch(is_off=True)
+        self.fetching.busy = self.inherited is None

@@ -1,0 +1,331 @@
+"""Gates of the moments of a loop other than training itself.
+
+- epochs: no section; the loop learns the numbers of a framework's own epochs;
+- the exit: whether Ctrl-C ended a program whose framework catches it;
+- collectives that the program itself calls; those of DDP and FSDP are part of what calls them;
+- evaluation: a validation starts where a model was switched to evaluation, or where a framework's
+  own call started, if nothing was recorded since;
+- resumption: optimizers of the Adam family save their number of updates, one a step;
+- transfers: the one call by which a framework moves a whole batch; nobody waits for the device;
+- CUDA graphs: each replay of a graph that was captured around a whole step is an update;
+- checkpoints: a framework's call that writes or reads several files is one checkpoint, and tensors
+  pickled into a buffer are not checkpoints.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_mlperf import names
+from otel_mlperf.foreign_errors import is_foreign
+from otel_mlperf.pytorch.loop.checkpoint_io import CheckpointIo, set_size
+from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, OtherWork, clock, safely
+from otel_mlperf.pytorch.loop_thread import LoopThread
+from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.api.start import current
+
+if TYPE_CHECKING:
+    from otel_mlperf.pytorch.loop.loop_finder import Loop
+
+_ROUNDING: Final = 1e-6
+"""Tolerance: transformers sums the shares of steps up to its epoch."""
+
+
+class EpochBegins(LoopMoment):
+    """Gate of the call with which Lightning's fit loop or transformers' Trainer starts an epoch."""
+
+    def of(self, subject: Any = None) -> Any:
+        """Report the framework's epoch number to the loop."""
+        if LoopThread.is_here():
+            safely(self._report, subject)
+        return UNSEEN
+
+    def _report(self, subject: Any) -> None:
+        trainer = getattr(subject, "trainer", None)
+        number = subject.epoch if trainer is None else trainer.current_epoch
+        if number is not None:
+            self._loop.epoch_begins(int(number + _ROUNDING))
+
+
+class Interrupted(LoopMoment):
+    """Gate of a framework's exception handler: no section, only the run is notified."""
+
+    def of(self, subject: Any = None) -> Any:
+        """Note a KeyboardInterrupt as the run's failure."""
+        run = current()
+        # Any other exception is raised again by the framework, and may be caught by the program.
+        if run is not None and isinstance(subject, KeyboardInterrupt):
+            run._note_failure(subject)
+        return UNSEEN
+
+
+COLLECTIVES: Final = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier",
+)  # fmt: skip
+"""Names of the sections of the category communication."""
+
+
+class Collective(LoopMoment):
+    """Collective within a step; outside of steps, as before the first one, it is not recorded."""
+
+    def of(self, subject: Any = None) -> Any:
+        """Return the gate for this call; one inside another moment is part of that moment."""
+        if self._loop.depth or not self._loop.step.is_open:
+            return UNSEEN
+        return super().of(subject)
+
+    def _settle(self, subject: Any) -> None:
+        """Keep a paused moment open: in a validation, ranks agree on its result."""
+
+
+class EvaluationMode(LoopMoment):
+    """Gate of ``eval()`` of a module: no section, and nothing is inside it."""
+
+    def of(self, subject: Any = None) -> Any:
+        """Note the time of the first of several calls in a row."""
+        if LoopThread.is_here():
+            safely(_note)
+        return UNSEEN
+
+
+class Evaluation(EvaluationMode):
+    """Gate of a framework's call that validates, or is part of a validation."""
+
+    def of(self, subject: Any = None) -> Any:
+        """Note the start, unless it is within a validation, and the end."""
+        if not LoopThread.is_here() or self._loop.depth:
+            return UNSEEN
+        if not self._loop.validation.is_open:
+            safely(_note)
+        return self
+
+    def __enter__(self) -> None:
+        self.busy = True
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self.busy = LoopMoment.is_off
+        safely(self._loop.over, time.monotonic_ns())
+
+
+class Evaluator(EvaluationMode):
+    """Gate of ignite's call that runs any loop; evaluators run inside that of their trainer."""
+
+    def of(self, subject: Any = None) -> Any:
+        """End the validation of the previous evaluator."""
+        if not LoopThread.is_here() or self._loop.depth:
+            return UNSEEN
+        safely(self._loop.evaluation_begins)
+        safely(_note)
+        return UNSEEN
+
+
+def _note() -> None:
+    recorder = active()
+    if recorder is not None:
+        number = recorder.next_id()
+        if number != LoopMoment.switched_id + 1:
+            LoopMoment.switched_ns = time.monotonic_ns()
+        LoopMoment.switched_id = number
+
+
+_MOST_LOOKED_AT: Final = 8
+"""Maximum number of parameters read: their counts are equal, except those of rarely updated ones.
+"""
+
+
+class OptimizerPrepared(LoopMoment):
+    """Preparation of an optimizer's state: no section, and an update in it does not count."""
+
+    def _begins(self, subject: Any) -> None:
+        pass
+
+
+class OptimizerRestored(LoopMoment):
+    """Restoring of an optimizer's state: no section, only the loop is notified."""
+
+    def _begins(self, subject: Any) -> None:
+        updates = count_updates(subject)
+        if updates:
+            self._loop.optimizer_restored(updates)
+
+
+def count_updates(state: object) -> int:
+    """Return the updates of an optimizer with that ``state_dict()``; 0: not recorded there."""
+    of_parameters = state.get("state") if isinstance(state, Mapping) else None
+    if not isinstance(of_parameters, Mapping):
+        return 0
+    return max(map(_count, islice(of_parameters.values(), _MOST_LOOKED_AT)), default=0)
+
+
+def _count(of_parameter: object) -> int:
+    step: Any = of_parameter.get("step") if isinstance(of_parameter, Mapping) else None
+    # A count on a device is not read: that would wait for the device.
+    device: Any = getattr(step, "device", None)
+    if device is not None and (device.type != "cpu" or step.numel() != 1):
+        return 0
+    return int(step) if device is not None or isinstance(step, int | float) else 0
+
+
+_DEPTH: Final = 4
+"""Maximum depth of containers around a tensor that are searched."""
+_HOST: Final = "cpu"
+
+
+class _AtHost:
+    type: Final = _HOST
+
+
+_AT_HOST: Final = _AtHost()
+
+
+class Transfer(LoopMoment):
+    """Transfer of a batch to the device; its subject is the batch, and the destination."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(names.TRANSFER, loop)
+
+    def of(self, subject: Any = None) -> Any:
+        """Return the gate for this batch and device; one inside another moment is part of that."""
+        if self._loop.depth or subject is None or not _moves(*subject):
+            return UNSEEN
+        return super().of(subject)
+
+    def _settle(self, subject: Any) -> None:
+        # It stays paused: a generator that has its batch moved may still request the next one.
+        if LoopMoment.paused is not None:
+            LoopMoment.paused.settle()
+
+
+def _moves(batch: Any, device: Any) -> bool:
+    """Return whether the batch is still on the host, by its first tensor, and leaves it."""
+    try:
+        kind = getattr(device, "type", device)
+        if kind == _HOST:
+            return False
+        first = _first(batch, _DEPTH)
+        # An object of the program's own without a device manages its content itself.
+        return first is not None and getattr(first, "device", _AT_HOST).type == _HOST
+    except Exception as error:
+        if is_foreign(error):
+            raise
+        return False
+
+
+def _first(batch: Any, depth: int) -> Any:
+    """Return the first item in the batch that can be moved; None without one."""
+    parts = batch.values() if isinstance(batch, Mapping) else batch
+    if parts is batch and not isinstance(batch, list | tuple):
+        return batch if hasattr(batch, "to") else None
+    if not depth:
+        return None
+    return next((one for part in parts if (one := _first(part, depth - 1)) is not None), None)
+
+
+class CapturedUpdates:
+    """The captured graphs that contain updates of parameters."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._before = 0
+
+    def __contains__(self, graph: object) -> bool:
+        return graph in self._graphs
+
+    def begin(self, _graph: Any) -> None:
+        """Note the start of a capture, in the thread of the loop."""
+        self._before = self._loop.updates
+
+    def end(self, graph: Any) -> None:
+        """Note the end of a capture, and keep its graph if it contains an update."""
+        if self._loop.updates > self._before:
+            self._graphs.add(graph)
+            self._loop.captured()
+
+
+class Capture(LoopMoment):
+    """Gate of one end of captures: no section, and no moment of the loop."""
+
+    def __init__(self, loop: Loop, captured: CapturedUpdates, *, is_begin: bool) -> None:
+        super().__init__("capture_begin" if is_begin else "capture_end", loop)
+        self._tell: Final = captured.begin if is_begin else captured.end
+
+    def of(self, subject: Any = None) -> Any:
+        """Report this graph's start or end of capture."""
+        if super().of() is self:
+            safely(self._tell, subject)
+        return UNSEEN
+
+
+class Replay(LoopMoment):
+    """Replay of a graph that contains an update; one inside another moment is part of that."""
+
+    def __init__(self, loop: Loop, captured: CapturedUpdates) -> None:
+        super().__init__(names.SPAN_GRAPH_REPLAY, loop)
+        self._captured = captured
+
+    def of(self, subject: Any = None) -> Any:
+        """Return the gate for a replay of this graph."""
+        if self._loop.depth or subject not in self._captured:
+            return UNSEEN
+        return super().of(subject)
+
+    def _begins(self, subject: Any) -> None:
+        self._loop.update_begins(subject)
+        super()._begins(subject)
+        self._loop.updated(subject)
+
+
+_PICKLES_TENSORS: Final = "torch.storage"
+
+
+class Checkpoint(OtherWork):
+    """Writing or reading of a checkpoint's file."""
+
+    def __init__(self, name: str, direction: str, loop: Loop) -> None:
+        super().__init__(name, loop)
+        self.whole = WholeCheckpoint(name, loop)
+        """The framework's call that it may be part of."""
+        self._direction = direction
+        self._io: CheckpointIo | None = None
+
+    def of(self, subject: Any = None) -> Any:
+        """Return the gate for a call with this file."""
+        if sys._getframe(2).f_globals.get("__name__") == _PICKLES_TENSORS:
+            return UNSEEN  # a tensor is pickled, for another process or to be copied
+        return super().of(subject)
+
+    def _begins(self, subject: Any) -> None:
+        super()._begins(subject)
+        self._io = CheckpointIo(self._direction, subject)
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        written, self._io = self._io, None
+        try:
+            if written is not None and kind is None:
+                self.whole.size += written.end(self._section)
+        finally:
+            super().__exit__(kind, error, traceback)
+
+
+class WholeCheckpoint(OtherWork):
+    """A framework's call that writes or reads all files of a checkpoint, which are its parts."""
+
+    size = 0
+    """Number of bytes of its files so far."""
+
+    def _begins(self, subject: Any) -> None:
+        super()._begins(subject)
+        self.size = 0
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        try:
+            if self.size and kind is None:
+                safely(set_size, self._section, self.size, clock() - self._began_ns)
+        finally:
+            super().__exit__(kind, error, traceback)

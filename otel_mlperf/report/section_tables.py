@@ -1,0 +1,205 @@
+"""Terminal tables of the durations and the resource use of section calls and requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from otel_mlperf import names
+from otel_mlperf.quantities import duration, figures, plural, size
+from otel_mlperf.terminal_lines import WIDTH, Line, columns, left
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from otel_mlperf.analysis.summary.call_figures import CallFigures, SectionUse
+
+
+class Placed(Protocol):
+    """Figures of one section in one place."""
+
+    @property
+    def name(self) -> str:
+        """Name as a summary shows it."""
+
+    @property
+    def path(self) -> str:
+        """For sections outside steps: names from below the run."""
+
+    @property
+    def phase(self) -> str:
+        """Phase of the steps that contain it; empty outside steps."""
+
+
+def place_labels(places: Sequence[Placed]) -> list[str]:
+    """Return names; a name that occurs repeatedly gets its path, or the phase of its steps."""
+    phases: dict[str, set[str]] = {}
+    for one in places:
+        phases.setdefault(one.name, set()).add(one.phase)
+    known = [one.name for one in places]
+    return [
+        _label(one, phases[one.name]) if known.count(one.name) > 1 else one.name for one in places
+    ]
+
+
+def _label(one: Placed, phases: set[str]) -> str:
+    # The phase comes first, as in a path: it still distinguishes names that are cut.
+    in_phase = f"{one.phase}/{one.name}" if one.phase and len(phases) > 1 else one.name
+    return one.path or in_phase
+
+
+_MOST_REQUESTS: Final = 8
+_CALLS: Final = 8
+_CALLS_NAME: Final = 12
+_CALLS_COLUMN: Final = 8
+_WITHIN: Final = 9
+_OF_REQUESTS: Final = ("mean", "p50", "p95", "p99", "max")
+_OF_ALL: Final = ("mean", "sd", "min", "p50", "p95", "p99", "max")
+_FIELDS: Final = {"sd": "deviation_ns"}
+
+
+def request_lines(calls: list[CallFigures], width: int) -> list[Line]:
+    """Return a line per kind of request, with the share within its bound, if it has one."""
+    requests = [one for one in calls if one.category == names.REQUEST]
+    return _lines("a request", requests, _OF_REQUESTS, width, _MOST_REQUESTS)
+
+
+def call_lines(calls: list[CallFigures], width: int) -> list[Line]:
+    """Return a line per section, requests first."""
+    return _lines("a call", calls, _OF_ALL, width, len(calls))
+
+
+def _lines(
+    title: str, calls: list[CallFigures], shown: tuple[str, ...], width: int, most: int
+) -> list[Line]:
+    if not calls:
+        return []
+    told, labels = calls[:most], _labels(calls[:most])
+    has_bound = any(one.bound_s is not None for one in told)
+    taken = 2 + _CALLS + _CALLS_COLUMN * len(shown) + _WITHIN * has_bound
+    name = max(_CALLS_NAME, min(width - taken, max(map(columns, [title, *labels]))))
+    head = f"  {left(title, name)}{'calls':>{_CALLS}}"
+    head += "".join(f"{column:>{_CALLS_COLUMN}}" for column in shown)
+    lines: list[Line] = [[(head + f"{'within':>{_WITHIN}}" * has_bound, "dim")]]
+    for one, label in zip(told, labels, strict=True):
+        cells = "".join(f"{_written(one, column):>{_CALLS_COLUMN}}" for column in shown)
+        line = f"  {left(label, name)}{one.count:>{_CALLS},}{cells}"
+        lines.append([(line, ""), (f"{exact_share(one):>{_WITHIN}}" * has_bound, "")])
+    return [*lines, *_notes(calls, told)]
+
+
+def _labels(calls: list[CallFigures]) -> list[str]:
+    labels = zip(place_labels(calls), calls, strict=True)
+    return [f"{label} (beside)" if one.beside else label for label, one in labels]
+
+
+def _written(one: CallFigures, column: str) -> str:
+    return duration(getattr(one, _FIELDS.get(column, f"{column}_ns")))
+
+
+def exact_share(one: CallFigures) -> str:
+    """Return the share, rounded down as for service objectives: 99.95 % is not 100 %."""
+    if one.within_share is None:
+        return "–"
+    if one.within == one.count:
+        return "100 %"
+    return f"{min(one.within_share * 100, 99.99):.2f} %"
+
+
+def _notes(calls: list[CallFigures], told: list[CallFigures]) -> list[Line]:
+    """Return notes on the bounds, the failures, and the accuracy of quantiles."""
+    bounds = {one.name: one.bound_s for one in told if one.bound_s is not None}
+    words = [f"{name} within {duration(bound * 1e9)}" for name, bound in bounds.items()]
+    if failed := sum(one.errors for one in told if one.category == names.REQUEST):
+        words.append(f"{failed:,} failed")
+    worst = max(one.error_ratio for one in told)
+    words.append(f"p50, p95, p99 to within {figures(worst * 100)} %")
+    if rest := len(calls) - len(told):
+        words.append(f"{plural(rest, 'other')}: summary --calls")
+    return [[("  " + " · ".join(words), "dim")]]
+
+
+_MOST: Final = 10
+_USE_NAME: Final = 16
+_LONGEST: Final = 34
+_USE_COLUMN: Final = 9
+
+
+class _Column(NamedTuple):
+    """Column of the table: one figure of each section."""
+
+    title: str
+    measure: names.Measure
+    value: str
+    """``mean`` of the calls, or ``most``: the maximum of all."""
+    written: Callable[[float], str]
+
+
+def _signed(count: float) -> str:
+    return f"{'-' if count < 0 else '+'}{size(abs(count))}" if count else "0 B"
+
+
+def _peak(count: float) -> str:
+    """Format it in the same unit as the peak in the process line."""
+    return size(count, 1024)
+
+
+_COLUMNS: Final = (
+    _Column("cpu", names.CPU_NS, "mean", duration),
+    _Column("gpu time", names.GPU_NS, "mean", duration),
+    _Column("memory", names.MEMORY_GROWTH, "mean", _signed),
+    _Column("peak", names.MEMORY_PEAK, "most", _peak),
+    _Column("gpu", names.CUDA_GROWTH, "mean", _signed),
+    _Column("gpu peak", names.CUDA_PEAK, "most", _peak),
+    _Column("read", names.READ_BYTES, "mean", size),
+    _Column("written", names.WRITTEN_BYTES, "mean", size),
+    _Column("waits", names.SWITCHES, "mean", figures),
+    _Column("lost cpu", names.INVOLUNTARY_SWITCHES, "mean", figures),
+)
+"""Columns; the first ones take precedence in a narrow terminal."""
+
+
+def use_lines(uses: list[SectionUse], width: int) -> list[Line]:
+    """Return a line per measured section: the mean of a call, and the highest peak."""
+    if not uses:
+        return []
+    told = [column for column in _COLUMNS if any(column.measure.key in use.figures for use in uses)]
+    labels = place_labels(uses[:_MOST])
+    longest = max(_USE_NAME, *map(columns, labels))
+    told = told[: (width - 2 - _USE_NAME - _CALLS) // _USE_COLUMN]
+    room = width - 2 - _CALLS - _USE_COLUMN * len(told)
+    name = max(_USE_NAME, min(longest, room, _LONGEST + (width - WIDTH) // 2))
+    titles = "".join(f"{column.title:>{_USE_COLUMN}}" for column in told)
+    lines: list[Line] = [[(f"  {left('a call used', name)}{'calls':>{_CALLS}}{titles}", "dim")]]
+    for label, use in zip(labels, uses, strict=False):
+        cells = "".join(f"{_cell(use, column):>{_USE_COLUMN}}" for column in told)
+        lines.append([(f"  {left(label, name)}{use.calls:>{_CALLS},}{cells}", "")])
+    if rest := len(uses) - _MOST:
+        more = f"  {plural(rest, 'other')}: summary --json has all of them"
+        lines += [[(more, "dim")]] if rest > 0 else []
+    return lines
+
+
+def _cell(use: SectionUse, column: _Column) -> str:
+    figure = use.figures.get(column.measure.key)
+    return "–" if figure is None else column.written(getattr(figure, column.value))
+
+
+def used_words(attributes: Mapping[str, Any]) -> list[str]:
+    """Return the resource use of one span: ``cpu 12.1 ms``, ``memory +3.20 MB`` and so on."""
+    told = (
+        ("cpu", names.CPU_NS, duration),
+        ("gpu time", names.GPU_NS, duration),
+        ("memory", names.MEMORY_GROWTH, _signed),
+        ("peak", names.MEMORY_PEAK, _peak),
+        ("gpu memory", names.CUDA_GROWTH, _signed),
+        ("gpu peak", names.CUDA_PEAK, _peak),
+        ("read", names.READ_BYTES, size),
+        ("written", names.WRITTEN_BYTES, size),
+        ("waits", names.SWITCHES, str),
+        ("lost cpu", names.INVOLUNTARY_SWITCHES, str),
+    )
+    return [
+        f"{word} {written(value)}"
+        for word, measure, written in told
+        if (value := attributes.get(measure.attribute)) is not None
+    ]

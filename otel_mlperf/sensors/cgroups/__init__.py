@@ -1,1 +1,0 @@
-"""Limits and use of the container or job of a process."""

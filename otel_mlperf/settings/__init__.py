@@ -1,0 +1,1 @@
+"""Settings: declaration, sources, and what the standard variables of OpenTelemetry mean here."""

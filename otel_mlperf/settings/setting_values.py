@@ -1,0 +1,179 @@
+"""Values of settings: their declaration, and the conversion of given text or numbers to their type.
+
+Arguments, environment and YAML file give the same setting in different types. This module makes
+them agree.
+
+Default bounds of request durations apply to requests that declare no bound themselves. Settings
+give one bound for all of them, ``0.05``, or bounds by shell patterns of their names,
+``predict=0.05,chat*=2``. The first pattern that matches counts. Bounds are in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+from otel_mlperf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+def some_of(known: Sequence[str]) -> Callable[[Any], str]:
+    """Return a parser of a list or comma-separated text of ``known`` names.
+
+    Its result contains each name once and in one order, separated by commas.
+    """
+
+    def parse(given: Any) -> str:
+        words = given.split(",") if isinstance(given, str) else list(given)
+        wanted = {word.strip() for word in words} - {""}
+        if unknown := wanted.difference(known):
+            raise ConfigError(f"found {min(unknown)!r}, expected some of {', '.join(known)}")
+        return ",".join(name for name in known if name in wanted)
+
+    return parse
+
+
+def set_by(
+    variable: str,
+    default: Any,
+    meaning: str,
+    *choices: str,
+    low: float = 0,
+    parse: Callable[[Any], Any] | None = None,
+    secret: bool = False,
+) -> Any:
+    """Declare a field of ``Config``.
+
+    Args:
+        variable: the environment variable that sets it too.
+        default: its value if it is not set; its type is the setting's.
+        meaning: one sentence for the user.
+        *choices: the only values that it may have.
+        low: the minimum of a number.
+        parse: converts the given value, in place of the type's own conversion.
+        secret: whether its value, which may contain a login or a key, is never shown.
+    """
+    metadata = {
+        "variable": variable, "meaning": meaning, "choices": choices, "low": low, "parse": parse,
+        "secret": secret,
+    }  # fmt: skip
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+def checked(item: Any, value: Any, where: str) -> Any:
+    """Convert ``value`` to the field's type; text is parsed, so that all sources agree.
+
+    Raises:
+        ConfigError: it is invalid; names ``where`` it was given, and what was expected.
+    """
+    kind, low, choices = type(item.default), item.metadata["low"], item.metadata["choices"]
+    try:
+        parsed = (item.metadata["parse"] or _PARSE[kind])(value)
+        if choices and parsed not in choices:
+            raise ValueError
+        if kind in (int, float) and not low <= parsed < math.inf:
+            raise ValueError
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    except (ValueError, TypeError, OverflowError, AttributeError):
+        wanted = " or ".join(map(repr, choices)) or _WANTED[kind].format(low=f"{low:g}")
+        shown = f"a {type(value).__name__}" if item.metadata["secret"] else repr(value)
+        raise ConfigError(f"{where}: found {shown}, expected {wanted}") from None
+    return parsed
+
+
+def _parse_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text not in _TRUE + _FALSE:
+        raise ValueError
+    return text in _TRUE
+
+
+def _parse_int(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    return int(value)
+
+
+def _parse_float(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    return float(value)
+
+
+def _parse_str(value: Any) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError
+    return os.fspath(value)
+
+
+_PARSE: dict[type, Any] = {
+    bool: _parse_bool,
+    int: _parse_int,
+    float: _parse_float,
+    str: _parse_str,
+}
+_WANTED = {
+    bool: "true or false",
+    int: "a whole number of at least {low}",
+    float: "a number of at least {low}",
+    str: "text",
+}
+
+
+Bounds = tuple[tuple[str, float], ...]
+_ALL = "*"
+
+
+def bounds_text(given: Any) -> str:
+    """Return the setting as text, given as text, a number, or a mapping of patterns.
+
+    Raises:
+        ConfigError: a time is invalid.
+    """
+    if isinstance(given, Mapping):
+        bounds = tuple((str(name), _seconds(bound)) for name, bound in given.items())
+    elif isinstance(given, str):
+        bounds = parse_bounds(given)
+    else:
+        bounds = ((_ALL, _seconds(given)),)
+    return ",".join(f"{name}={bound:g}" if name != _ALL else f"{bound:g}" for name, bound in bounds)
+
+
+def parse_bounds(text: str) -> Bounds:
+    """Parse patterns with their bounds, in order.
+
+    Raises:
+        ConfigError: a time is invalid.
+    """
+    parts = [part.strip().rpartition("=") for part in text.split(",") if part.strip()]
+    return tuple((name.strip() or _ALL, _seconds(bound)) for name, _, bound in parts)
+
+
+def bound_of(bounds: Iterable[tuple[str, float]], name: str) -> float | None:
+    """Return the bound of requests of that name; None: they have none."""
+    from fnmatch import fnmatchcase  # brings regular expressions along
+
+    return next((bound for pattern, bound in bounds if fnmatchcase(name, pattern)), None)
+
+
+def _seconds(given: Any) -> float:
+    try:
+        bound = math.nan if isinstance(given, bool) else float(given)
+    except (TypeError, ValueError):
+        bound = math.nan
+    if not 0 < bound < math.inf:
+        raise ConfigError(
+            f"found {given!r:.40}, expected seconds, or patterns of names with seconds: "
+            "predict=0.05,chat*=2"
+        )
+    return bound
