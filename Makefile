@@ -56,7 +56,7 @@ bench: $(DEV) $(CHECK)
 	$(CHECK_BIN)/python tests/bench/frameworks.py
 
 load: $(DEV)
-	@for load in rate.py "rate.py --keep-every 100" "rate.py --keep-every 100 --busy 2" \
+	@for load in rate.py "rate.py --trace-every 100" "rate.py --keep-every 100 --busy 2" \
 			"rate.py --ranks 8 --rate 1000 --seconds 30" \
 			at_once.py "at_once.py --threads 64" "outage.py --seconds $(OUTAGE_S)" dead_server.py \
 			kills.py forks.py interrupts.py collector_kills.py "soak.py --minutes $(SOAK_MINUTES)"; do \

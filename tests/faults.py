@@ -277,7 +277,7 @@ ATTACKS = {
     ),
     "F98": Fault(
         "garbled or foreign files in the agent's folder",
-        "left out with a word; the agent starts, and `recover` works",
+        "left out with a word; the agent starts, and `doctor --recover` works",
     ),
     "F99": Fault(
         "another user owns or prepares the folder of the journals",

@@ -15,7 +15,7 @@ from pathlib import Path
 import faults
 import yaml
 
-from otel_mlperf.cli.schema import answers
+from otel_mlperf.cli.reference import answers
 from otel_mlperf.findings.finding_table import RULES, TABLE
 from otel_mlperf.names.sources import levels_of
 from otel_mlperf.redaction import ENDINGS, KEY_WORDS, URL_PARAMETERS

@@ -92,8 +92,8 @@ class Ended:
 
 
 def recover(runs: Path) -> None:
-    """Runs ``otel-mlperf recover`` for the newest run."""
-    command = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
+    """Runs ``otel-mlperf doctor --recover`` for the newest run."""
+    command = [sys.executable, "-m", "otel_mlperf", "doctor", "--recover", "latest"]
     warm_python.run(command, env=environment(runs), check=True, stdout=subprocess.DEVNULL)
 
 

@@ -70,7 +70,7 @@ def by_query(folder: Path, place: Path, questions: Questions) -> Answers:
 
 
 def by_assistant(folder: Path, place: Path, questions: Questions) -> Answers:
-    """The tool ``query`` of ``otel-mlperf mcp``."""
+    """The tool ``query`` of ``otel-mlperf serve mcp``."""
     asked = {name: ("query", {"sql": sql, "rows": 1000}) for name, sql in questions.items()}
     return {name: told["rows"] for name, told in by_tools(folder, asked).items()}
 
@@ -90,7 +90,7 @@ def by_tools(folder: Path, asked: dict[str, tuple[str, dict[str, Any]]]) -> dict
     async def talk() -> dict[str, Any]:
         server = StdioServerParameters(
             command=sys.executable,
-            args=["-m", "otel_mlperf", "mcp"],
+            args=["-m", "otel_mlperf", "serve", "mcp"],
             env=environment(folder.parent),
         )
         run = {"run": json.loads((folder / "run.json").read_text())["id"]}

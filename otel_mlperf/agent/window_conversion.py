@@ -110,7 +110,7 @@ class WindowQueue:
         return ended
 
     def rest(self, state: AgentState) -> Iterator[WindowConverted]:
-        """Convert every window that is left, however long it takes; for ``recover``."""
+        """Convert every window that is left, however long it takes; for ``doctor --recover``."""
         self.look(state)
         self.stored()
         while self.waiting:
@@ -183,9 +183,11 @@ class WindowQueue:
         self._child = None
 
     def stop(self) -> None:
-        """End a running conversion; another agent, or ``recover``, repeats it."""
+        """End a running conversion; another agent, or ``doctor --recover``, repeats it."""
         if self.waiting:
-            _log.warning("%d profiler windows wait for otel-mlperf recover", len(self._seen))
+            _log.warning(
+                "%d profiler windows wait for otel-mlperf doctor --recover", len(self._seen)
+            )
         self._kill()
 
     def forget(self, state: AgentState) -> None:

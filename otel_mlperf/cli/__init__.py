@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 _NOT_WRITTEN = 74
-_ACTING = frozenset({"run", "import", "export", "report", "send", "profile", "recover", "agent"})
-"""Commands whose remaining work is not done if their output is no longer read."""
+_ACTING = frozenset({"run", "import", "export", "report", "profile", "serve", "--recover"})
+"""Commands, and an option, whose remaining work is not done if their output is no longer read."""
 
 
 def main() -> NoReturn:
@@ -34,16 +34,16 @@ def main() -> NoReturn:
         code = 0
     except OtelMlperfError as error:
         code = error.exit_code
-        _say(str(error))
+        _report(str(error))
     except KeyboardInterrupt:
         code = _INTERRUPTED
     except BrokenPipeError:
         _forget_output()  # the reader of the output has closed the pipe
-        code = int(not _ACTING.isdisjoint(sys.argv[1:2]))
+        code = int(not _ACTING.isdisjoint(sys.argv[1:]))
     except OSError as error:
         _forget_output()
         code = _NOT_WRITTEN
-        _say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        _report(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
     sys.exit(code)
 
 
@@ -59,7 +59,7 @@ def _replace_closed_streams() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open
 
 
-def _say(message: str) -> None:
+def _report(message: str) -> None:
     from otel_mlperf.cli.output import warn
 
     with suppress(OSError):
@@ -70,7 +70,7 @@ def _show_warning(
     default: Callable[..., None], message: Warning | str, category: type[Warning], *rest: Any
 ) -> None:
     if issubclass(category, SharedRunFolderWarning):
-        _say(str(message))
+        _report(str(message))
     else:
         default(message, category, *rest)
 

@@ -1,4 +1,4 @@
-"""``otel-mlperf agent``: one process that serves all runs on a node."""
+"""One process that serves all runs on a node."""
 
 from __future__ import annotations
 
@@ -6,30 +6,18 @@ import os
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-
-from otel_mlperf.cli.arguments import OneRunArgument  # noqa: TC001 - typer reads it
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def agent(
-    run: OneRunArgument = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Exit when no journal is left instead of waiting.")
-    ] = False,
-) -> None:
-    """Serve every run of this user on this node, as a sidecar or service.
-
-    Programs start their own agent by default. This one is for jobs with OTEL_MLPERF_AGENT=none,
-    where one process of the node serves all runs.
-    """
+def serve_runs(run: str | None, *, once: bool) -> None:
+    """Serve ``run``, or every run of this user on this node, until all have ended with ``once``."""
     from otel_mlperf.agent.lifecycle.agent_process import serve
     from otel_mlperf.agent.lifecycle.run_recovery import folders_to_read
     from otel_mlperf.agent.model.agent_options import read_options
+    from otel_mlperf.cli.output import echo
     from otel_mlperf.journal.folder_lock import is_served
     from otel_mlperf.store.run_folders import find_run
 
@@ -40,7 +28,7 @@ def agent(
         threads = {folder: serving for folder, serving in threads.items() if serving.is_alive()}
         for folder in folders_to_read(None if run is None else find_run(run)):
             if folder not in threads and not is_served(folder):
-                typer.echo(f"serving {folder.name}")
+                echo(f"serving {folder.name}")
                 thread = threading.Thread(target=serve, args=(folder, options), daemon=True)
                 threads[folder] = thread
                 thread.start()

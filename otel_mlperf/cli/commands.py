@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 import sys
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -18,14 +19,20 @@ NAME: Final = "otel-mlperf"
 _RUN: Final = "run"
 _PANELS: Final = {
     "Record": (_RUN, "profile"),
-    "Inspect": ("summary", "findings", "show", "kernels", "hot", "periods", "top", "runs", "query",
-                "report"),
-    "Compare": ("compare", "check", "loader"),
-    "Exchange": ("export", "import", "send"),
-    "Operate": ("doctor", "recover", "agent", "mcp", "metrics", "schema"),
-}  # fmt: skip
+    "Inspect": ("summary", "findings", "show", "kernels", "top", "runs", "query", "report"),
+    "Compare": ("compare",),
+    "Export": ("export", "import"),
+    "Operate": ("doctor", "serve", "reference"),
+}
 """Commands in the order of ``--help``; each but ``run`` is a module with a function of its name."""
 _COMMANDS: Final = {name: panel for panel, names in _PANELS.items() for name in names}
+_ELSEWHERE: Final = {
+    "agent": "serve agent", "check": "compare --check", "hot": "summary --functions",
+    "loader": "profile --loader", "mcp": "serve mcp", "metrics": "reference metrics",
+    "periods": "summary --every 1h", "recover": "doctor --recover", "schema": "reference schema",
+    "send": "export --otlp",
+}  # fmt: skip
+"""Names that users may try, and the command that does it."""
 
 
 class _Lazy(TyperGroup):
@@ -35,8 +42,11 @@ class _Lazy(TyperGroup):
         return [*_COMMANDS]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] not in _COMMANDS and (close := get_close_matches(args[0], _COMMANDS, n=1)):
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        name = args[0]
+        if name in _ELSEWHERE:
+            ctx.fail(f"No such command {name!r}. Use '{NAME} {_ELSEWHERE[name]}' instead.")
+        if name not in _COMMANDS and (close := get_close_matches(name, _COMMANDS, n=1)):
+            ctx.fail(f"No such command {name!r}. Did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -55,7 +65,7 @@ def call(arguments: list[str]) -> None:
     app = typer.Typer(
         cls=_Lazy, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False
     )
-    app.callback()(_about)
+    app.callback(help=_unwrapped(inspect.getdoc(_about) or ""))(_about)
     command = typer.main.get_command(app)
     try:
         command.main(arguments, prog_name=NAME, standalone_mode=True)
@@ -89,13 +99,19 @@ def _about(
     """Show where the training time goes: record a run, then query it.
 
     RUN is a run's name, the beginning of its id, its folder, or `latest` (default).
-    Runs are stored in $OTEL_MLPERF_DIR, else in ./otel-runs.
 
-    Text is as wide as the terminal, or as $COLUMNS; in a pipe or a file it has 80 columns.
+    Runs are stored in $OTEL_MLPERF_DIR (default: ./otel-runs). Text has the width of the terminal
+    or of $COLUMNS; in a pipe or a file it has 80 columns.
     """
+
+
+def _unwrapped(about: str) -> str:
+    """Return a docstring with one line per paragraph, so that it is wrapped only once."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in about.split("\n\n"))
 
 
 def _as_command(name: str, function: Callable[..., None]) -> Any:
     app = typer.Typer(add_completion=False)
-    app.command(name, rich_help_panel=_COMMANDS[name])(function)
+    about = _unwrapped(inspect.getdoc(function) or "")
+    app.command(name, help=about, rich_help_panel=_COMMANDS[name])(function)
     return typer.main.get_command(app)

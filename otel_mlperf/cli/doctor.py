@@ -1,17 +1,61 @@
-"""``otel-mlperf doctor``: diagnosis of machine, run, agent and server, with remedies."""
+"""``otel-mlperf doctor``: diagnosis, and recovery of what killed processes left."""
 
 from __future__ import annotations
 
 import os
+from typing import Annotated
 
 import typer
 
-from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
-from otel_mlperf.errors import Unreachable
+from otel_mlperf.cli.arguments import JsonOption  # noqa: TC001 - typer reads it
+from otel_mlperf.errors import Unreachable, UsageError
+
+_Run = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN",
+        help="Run: name, id prefix or path (default: latest; with --recover: all).",
+    ),
+]
 
 
-def doctor(run: RunArgument = "latest", as_json: JsonOption = False) -> None:
-    """Check machine, run, agent, accounting and server; failures first."""
+def doctor(
+    run: _Run = None,
+    is_recovery: Annotated[
+        bool,
+        typer.Option("--recover", help="Read and deliver what killed processes left, instead."),
+    ] = False,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="With --recover: OTLP endpoint to send to, e.g. http://localhost:4318 (default: "
+            "OTEL_EXPORTER_OTLP_ENDPOINT).",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Diagnose a run and its servers, or recover data after a crash.
+
+    It checks machine, run, agent, accounting and server, and shows failures first.
+
+    With --recover it reads the journals that killed processes left, and delivers buffered data of
+    RUN. Without RUN the journals of all runs of this user on this node are read. Nothing is sent to
+    a destination that only the run folder names: a message shows how to
+    send it.
+    """
+    if is_recovery:
+        from otel_mlperf.cli.recovery import recover
+
+        if as_json:
+            raise UsageError("--recover has no answer in JSON: omit --json")
+        recover(run, endpoint)
+        return
+    if endpoint is not None:
+        raise UsageError("--endpoint: give it with --recover")
+    _diagnose(run or "latest", as_json=as_json)
+
+
+def _diagnose(run: str, *, as_json: bool) -> None:
     from functools import partial
 
     from otel_mlperf.cli.output import print_answer

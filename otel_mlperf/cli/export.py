@@ -1,4 +1,4 @@
-"""``otel-mlperf export``: export of a run to timeline viewers, OTLP/JSON, CSV or Parquet."""
+"""``otel-mlperf export``: export of a run to timeline viewers, OTLP, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
-from otel_mlperf.cli.output import say
+from otel_mlperf.cli.output import echo
 from otel_mlperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +32,16 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
             "--otlp-json", help="Write the spans that servers receive, as lines of OTLP/JSON."
         ),
     ] = False,
+    otlp: Annotated[
+        bool, typer.Option("--otlp", help="Send the sampled spans to an OTLP server.")
+    ] = False,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="OTLP endpoint to send to, e.g. http://localhost:4318; implies --otlp (default: "
+            "OTEL_EXPORTER_OTLP_ENDPOINT).",
+        ),
+    ] = None,
     csv: Annotated[
         bool, typer.Option("--csv", help="Write a folder with a CSV file for each table.")
     ] = False,
@@ -42,7 +52,7 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
         str | None,
         typer.Option("--steps", "--step", metavar="N|A-B", help="Only these training steps."),
     ] = None,
-    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this rank (default: all).")] = None,
     out: Annotated[
         str | None,
         typer.Option(
@@ -51,7 +61,11 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
-    """Write a run into a file: its steps, sections, kernels and readings on one timeline."""
+    """Write a run into a file, or send its spans to a server.
+
+    The file contains steps, sections, kernels and readings on one timeline, or the tables. Sending
+    spans repeatedly is harmless: they keep their ids.
+    """
     from pathlib import Path
 
     from otel_mlperf.analysis.steps.step_selection import select
@@ -60,13 +74,17 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     from otel_mlperf.store.run_folders import find_run
     from otel_mlperf.whole_file import new_file
 
-    if perfetto + chrome + otlp_json + csv + parquet > 1:
+    is_sent = otlp or endpoint is not None
+    if perfetto + chrome + otlp_json + is_sent + csv + parquet > 1:
         raise UsageError(
-            "exporting: give one of --perfetto, --chrome, --otlp-json, --csv and --parquet"
+            "exporting: give one of --perfetto, --chrome, --otlp-json, --otlp, --csv and --parquet"
         )
+    if is_sent:
+        _send(run, endpoint, is_limited=(steps, rank, out, force) != (None, None, None, False))
+        return
     if csv or parquet:
         if steps is not None:
-            raise UsageError(f"--steps {steps}: tables are written whole; filter what is read")
+            raise UsageError(f"--steps {steps}: tables are exported completely; omit --steps")
         _export_tables(find_run(run), "csv" if csv else "parquet", rank, out, force)
         return
     form = CHROME if chrome else OTLP_JSON if otlp_json else PERFETTO
@@ -75,7 +93,15 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     path = Path(out or f"{selected.run.path.resolve().name}{form.ending}")
     with new_file(path, is_replaced=force) as file:
         content = form.write(selected, file)
-    say(f"{path}: {size(path.stat().st_size)}, {content}\n{form.reader}")
+    echo(f"{path}: {size(path.stat().st_size)}, {content}\n{form.reader}")
+
+
+def _send(run: str, endpoint: str | None, *, is_limited: bool) -> None:
+    from otel_mlperf.cli.send import send
+
+    if is_limited:
+        raise UsageError("--otlp sends all sampled spans: omit --steps, --rank, --out and --force")
+    send(run, endpoint)
 
 
 def _export_tables(
@@ -90,4 +116,4 @@ def _export_tables(
     folder = Path(out or f"{run.path.resolve().name}-{form}")
     written = write_tables(select(run, rank=rank).store, folder, form, is_replaced=force)
     rows = ", ".join(f"{table} {count:,}" for table, count in written.items())
-    say(f"{folder}: {plural(len(written), 'table')}\nrows: {rows}")
+    echo(f"{folder}: {plural(len(written), 'table')}\nrows: {rows}")

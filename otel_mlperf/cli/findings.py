@@ -11,12 +11,13 @@ from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - t
 
 def findings(
     run: RunArgument = "latest",
-    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this rank (default: all).")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the findings of a run, worst first, with their evidence and the possible saving.
+    """Show what is worth changing in a run, worst first.
 
-    A message reports if nothing was found, and which data could not be evaluated.
+    Each finding has its evidence, the possible saving and advice. A message reports if nothing was
+    found, and which data could not be evaluated.
     """
     from functools import partial
 

@@ -111,7 +111,7 @@ def _all(importer: Importer, traces: list[Path], stream: TextIO | None) -> list[
     shown_on = stream or sys.stdout
     (color, unicode), width = shown_in(shown_on), width_of(shown_on)
     with Progress(traces) as progress:
-        for taken in importer.take_all(traces, progress.of, progress.say):
+        for taken in importer.take_all(traces, progress.of, progress.warn):
             imported.append(taken)
             if stream is not None:
                 lines = text(imported_lines(taken, width), color=color, unicode=unicode)

@@ -53,7 +53,9 @@ def kernels(
     by: _By = None,
     step: _Step = None,
     phase: _Phase = None,
-    rank: Annotated[int | None, typer.Option(help="Only this rank of a run.")] = None,
+    rank: Annotated[
+        int | None, typer.Option(help="Only this rank of a run (default: all).")
+    ] = None,
     top: _Top = None,
     capture: _Capture = None,
     as_json: JsonOption = False,
@@ -73,7 +75,7 @@ def kernels(
     from otel_mlperf.report.kernel_tables import TOP, render_kernels
 
     if phase is not None and step is None:
-        raise UsageError(f"--phase {phase}: give it with --step, whose number several phases have")
+        raise UsageError(f"--phase {phase}: give it with --step")
     number = None if step is None else (step, phase)
     totals = find_source(source, _checked(by), rank, number, capture)
     draw = partial(render_kernels, totals, top=top or TOP)
@@ -94,7 +96,7 @@ def _checked(by: str | None) -> By | None:
     for known in BY:
         if by == known:
             return known
-    raise UsageError(f"--by {by}: it is one of {', '.join(BY)}")
+    raise UsageError(f"--by {by}: expected one of {', '.join(BY)}")
 
 
 def _damage(trace: str, damage: list[dict[str, Any]]) -> str:

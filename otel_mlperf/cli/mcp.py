@@ -1,17 +1,12 @@
-"""``otel-mlperf mcp``: Model Context Protocol server that gives assistants access to runs."""
+"""Model Context Protocol server that gives assistants access to runs."""
 
 from __future__ import annotations
 
 import sys
 
 
-def mcp() -> None:
-    """Serve an assistant by the Model Context Protocol, on standard input and output.
-
-    The assistant can list, summarize and compare the runs in $OTEL_MLPERF_DIR, and query their
-    tables; it cannot change anything. The assistant starts this command itself: see
-    docs/assistants.md.
-    """
+def serve_assistant() -> None:
+    """Answer an assistant on standard input and output until the input ends."""
     from otel_mlperf.cli.output import warn
     from otel_mlperf.errors import MissingPackage
 

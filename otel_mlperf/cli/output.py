@@ -36,7 +36,7 @@ def _escaped(char: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def say(message: str) -> None:
+def echo(message: str) -> None:
     """Print what was done, on standard output."""
     from otel_mlperf.terminal_lines import visible
 
@@ -144,6 +144,6 @@ class Progress:
         output()
         self._bar.start()
 
-    def say(self, message: str) -> None:
+    def warn(self, message: str) -> None:
         """Print a warning without disturbing the bar."""
         self._pause(lambda: warn(message))

@@ -1,4 +1,4 @@
-"""``otel-mlperf profile``: profiler window in a running job."""
+"""``otel-mlperf profile``: profiler window in a running job, or benchmark of a data loader."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
-from otel_mlperf.cli.output import say
-from otel_mlperf.errors import NotRunning
+from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
+from otel_mlperf.cli.output import echo
+from otel_mlperf.errors import NotRunning, UsageError
 from otel_mlperf.journal.profiler_windows import FOLDER, MOST_STEPS
 from otel_mlperf.live_profiling import (
     ask_ranks,
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 
-def profile(
+def profile(  # noqa: PLR0913, PLR0917 - one for each option
     run: RunArgument = "latest",
     steps: Annotated[
         int, typer.Option("--steps", min=1, max=MOST_STEPS, help="Number of steps to record.")
     ] = 3,
     rank: Annotated[
-        list[int] | None, typer.Option("--rank", help="Only this rank; may be repeated.")
+        list[int] | None,
+        typer.Option("--rank", help="Only this rank (default: all); may be repeated."),
     ] = None,
     wait: Annotated[
         bool | None,
@@ -46,13 +47,51 @@ def profile(
     stop: Annotated[
         bool, typer.Option("--stop", help="End the requested window early and keep its trace.")
     ] = False,
+    loader: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:LOADER",
+            help="Benchmark a data loader instead: a module or file and the loader in it, or a "
+            "function that makes it, e.g. train.py:loader.",
+        ),
+    ] = None,
+    batches: Annotated[
+        int, typer.Option(metavar="N", min=1, help="With --loader: batches in each of five rounds.")
+    ] = 20,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N…",
+            help="With --loader: numbers of workers to try (default: 0, 1, 2, 4 … up to the number "
+            "of CPUs, and more while that helps).",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Profile the next steps of a running run.
+    """Profile the next steps of a running run, or a data loader.
 
     One step passes with the profiler on, and the steps after it are recorded. Without --rank every
     rank on this node is profiled. Ctrl-C while waiting withdraws requests that no process has
     started.
+
+    With --loader it shows the throughput, memory, the cost of each part, and the best setting of a
+    data loader. Its module is imported, not run as a program: code below
+    `if __name__ == "__main__"` is skipped. A DataLoader is tried with several numbers of workers;
+    any other iterable of batches is timed without changes.
     """
+    if loader is not None:
+        from otel_mlperf.cli.loader_benchmark import benchmark_loader
+
+        benchmark_loader(loader, batches, workers, as_json=as_json)
+        return
+    if as_json or workers is not None:
+        raise UsageError("--json and --workers: give them with --loader")
+    _profile_steps(run, steps, rank, wait=wait, stop=stop)
+
+
+def _profile_steps(
+    run: str, steps: int, rank: list[int] | None, *, wait: bool | None, stop: bool
+) -> None:
     from otel_mlperf.store.run_folders import find_run
 
     chosen = find_run(run)
@@ -60,13 +99,13 @@ def profile(
     if stop:
         asked = []
         for each in stop_ranks(journals):
-            say(f"rank {each.rank}: {each.words}")
+            echo(f"rank {each.rank}: {each.words}")
             asked += [each.asked] if each.asked else []
     else:
         asked = ask_ranks(journals, steps)
         for window in asked:
             print(f"rank {window.rank}: asked for {plural(steps, 'step')} after the next one")
-        say(f"traces go to {chosen.path / FOLDER}")
+        echo(f"traces go to {chosen.path / FOLDER}")
     if wait if wait is not None else sys.stdout.isatty():
         _wait(chosen, asked)
 
@@ -77,7 +116,7 @@ def _wait(run: RunFolder, asked: list[AskedRank]) -> None:
     try:
         for window in asked:
             trace = wait_for_trace(run, window)
-            say(f"rank {window.rank}: {trace}")
+            echo(f"rank {window.rank}: {trace}")
             if isinstance(trace, Path):
                 traces[window.rank] = trace
     except KeyboardInterrupt:

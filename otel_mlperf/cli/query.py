@@ -20,12 +20,12 @@ def query(
     ] = 30.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Query a run's tables with SQL: steps, sections, spans, readings, values, totals and more.
+    """Query the tables of a run with SQL.
 
-    Only this run's tables are accessible, and nothing is written. `SHOW TABLES` lists them,
-    `DESCRIBE steps` the columns of one. In `spans`, `kind` is `event` for an event of a profiler
-    and `event_rollup` for a span that was sent in place of several events, which are rows as well:
-    count only one of the two.
+    The tables are steps, sections, spans, readings, values, totals and more. Only this run's tables
+    are accessible, and nothing is written. `SHOW TABLES` lists them, `DESCRIBE steps` the columns
+    of one. In `spans`, `kind` is `event` for an event of a profiler and `event_rollup` for a span
+    that was sent in place of several events, which are rows as well: count only one of the two.
     """
     from functools import partial
 

@@ -26,16 +26,16 @@ def report(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Write a page about a run: one HTML file that needs no server and no network.
+    """Write a page about a run: one HTML file.
 
-    It contains headline, findings, time breakdown, steps, memory and devices over time, calls of
-    sections, ranks, kernels, and the environment. With a second run it also shows what is slower or
-    faster.
+    The page needs no server and no network. It contains headline, findings, time breakdown, steps,
+    memory and devices over time, calls of sections, ranks, kernels, and the environment. With a
+    second run it also shows what is slower or faster.
     """
     from pathlib import Path
 
     from otel_mlperf.analysis.page.page_contents import read_page
-    from otel_mlperf.cli.output import say
+    from otel_mlperf.cli.output import echo
     from otel_mlperf.quantities import size
     from otel_mlperf.report.page.page_file import render_page
     from otel_mlperf.store.run_folders import LATEST, find_run
@@ -45,4 +45,4 @@ def report(
     path = Path(out or f"{found[-1].path.resolve().name}.html")
     with new_file(path, is_replaced=force) as file:
         file.write(render_page(read_page(found)).encode())
-    say(f"{path}: {size(path.stat().st_size)}\nopen it in any browser")
+    echo(f"{path}: {size(path.stat().st_size)}\nopen it in any browser")

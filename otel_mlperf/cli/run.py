@@ -25,10 +25,10 @@ Usage: otel-mlperf run [OPTIONS] SCRIPT [ARGUMENTS]...
        otel-mlperf run [OPTIONS] -- COMMAND [ARGUMENTS]...
 
 Run a program as `python` would, and record it. Steps, data wait, forward, backward and optimizer of
-a PyTorch loop are seen from outside; a program that uses otel_mlperf itself is recorded as it says.
+a PyTorch loop are detected; a program that uses otel_mlperf itself is recorded as it declares.
 Everything after SCRIPT, MODULE or COMMAND belongs to the program.
 
-With `--`, COMMAND is started as it is, and the Python programs that it starts are recorded:
+With `--`, COMMAND is started unchanged, and the Python programs that it starts are recorded:
 
   otel-mlperf run train.py --lr 1e-3
   otel-mlperf run -m package.train --lr 1e-3
@@ -36,13 +36,13 @@ With `--`, COMMAND is started as it is, and the Python programs that it starts a
   torchrun --nproc-per-node 2 -m otel_mlperf run train.py --lr 1e-3
 
 Options:
-  --name NAME         what the run is called; the script's or module's name by default
-  --profile SCHEDULE  steps that torch.profiler records, as in wait=10,warmup=1,active=3,repeat=2
-                      (the words of otel_mlperf.torch_profile), or `on`
-  --level LEVEL       how much is recorded: off, light, basic, detailed or comprehensive
-  --help              show this and exit
+  --name NAME         Name of the run (default: the name of the script or module).
+  --profile SCHEDULE  Steps that torch.profiler records, e.g. wait=10,warmup=1,active=3,repeat=2
+                      (the arguments of otel_mlperf.torch_profile), or `on`.
+  --level LEVEL       Amount of recorded data: off, light, basic, detailed or comprehensive.
+  --help              Show this message and exit.
 
-Settings come from the environment: OTEL_MLPERF_* and OTEL_*.
+Settings come from the environment variables OTEL_MLPERF_* and OTEL_*.
 """
 
 
@@ -70,7 +70,9 @@ def parse_arguments(arguments: Sequence[str]) -> ProgramRequest:
     while rest and rest[0].startswith("--") and rest[0] != "--":
         option, _, value = rest.pop(0).partition("=")
         if option not in _VALUES:
-            raise UsageError(f"run: no such option {option}; the program's own come after it")
+            raise UsageError(
+                f"run: no such option {option}; options of the program come after its name"
+            )
         given[option] = value or (rest.pop(0) if rest else "")
         if not given[option]:
             word = _VALUES[option]
@@ -82,7 +84,7 @@ def parse_arguments(arguments: Sequence[str]) -> ProgramRequest:
         raise UsageError("run: nothing to run; name a script, -m MODULE, -c TEXT or -- COMMAND")
     if not is_command and rest[0].startswith("-") and rest[0] not in {"-m", "-c", "-"}:
         raise UsageError(
-            f"run: no such option {rest[0]}; Python's own go before: python {rest[0]} …"
+            f"run: no such option {rest[0]}; options of Python come first: python {rest[0]} …"
         )
     return ProgramRequest(
         given.get("--name"),

@@ -37,21 +37,26 @@ def runs(  # noqa: PLR0913, PLR0917 - one for each option
     every: Annotated[
         bool, typer.Option("--all", help="Show all runs (default: the 20 newest).")
     ] = False,
-    name: Annotated[str | None, typer.Option(help="Only runs with this name.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Only runs with this name (default: all).")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Only runs with this tag; may be repeated.")
+    ] = None,
     columns: _Columns = None,
     sort: _Sort = None,
     ascending: Annotated[
-        bool, typer.Option("--ascending", help="Sort the smallest first.")
+        bool, typer.Option("--ascending", help="Sort in ascending order.")
     ] = False,
     trend: _Trend = None,
     mean: Annotated[
         bool, typer.Option("--mean", help="Add mean and standard deviation over these runs.")
     ] = False,
 ) -> None:
-    """List the runs, newest first; with requested columns, or the trend of a name.
+    """List the runs, newest first.
 
-    Step counts are training steps; for a run without training, those of its first phase.
+    With --columns it shows these figures, and with --trend how the runs of a name developed. Step
+    counts are training steps; for a run without training, those of its first phase.
     """
     from functools import partial
 
@@ -104,7 +109,7 @@ def _print_columns(
     from otel_mlperf.report.run_table import render_columns
 
     if trend is not None and sort is not None:
-        raise UsageError("--trend is in the order of time: leave --sort out")
+        raise UsageError("--trend is sorted by time: omit --sort")
     wanted = [part.strip() for part in columns.split(",")] if columns else []
     wanted = list(dict.fromkeys([*wanted, *([sort] if sort else [])]))
     read = read_trend if trend is not None else read_columns

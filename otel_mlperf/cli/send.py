@@ -1,4 +1,4 @@
-"""``otel-mlperf send``: delivery of a run's spans that was recorded without a server."""
+"""Delivery of the spans of a run that was recorded without a server."""
 
 from __future__ import annotations
 
@@ -6,27 +6,14 @@ import os
 import shlex
 import sys
 from contextlib import closing
-from typing import Annotated
 
-import typer
-
-from otel_mlperf.cli.arguments import RunArgument  # noqa: TC001 - typer reads them
-from otel_mlperf.cli.output import say, warn
+from otel_mlperf.cli.output import echo, warn
 from otel_mlperf.errors import Unreachable
 from otel_mlperf.settings.config import ENDPOINT
 
 
-def send(
-    run: RunArgument = "latest",
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="OTLP endpoint, e.g. http://localhost:4318 "
-            "(default: OTEL_EXPORTER_OTLP_ENDPOINT).",
-        ),
-    ] = None,
-) -> None:
-    """Send the sampled spans of a run to a server.
+def send(run: str, endpoint: str | None) -> None:
+    """Send the sampled spans of a run to ``endpoint``, or the one that the environment names.
 
     Sending them repeatedly is harmless: they keep their ids.
     """
@@ -49,6 +36,6 @@ def send(
                 print(f"\r{sent:,} of {wanted:,} spans", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
-    say(f"{sent:,} of {wanted:,} kept spans of {chosen.path.name} sent to {settings.endpoint}")
+    echo(f"{sent:,} of {wanted:,} sampled spans of {chosen.path.name} sent to {settings.endpoint}")
     if refused:
         raise Unreachable(f"sending to {settings.endpoint}: it refused {refused:,} spans")

@@ -32,21 +32,21 @@ def show(
             help="A request by its id, or by its number among those with spans, from 1.",
         ),
     ] = None,
-    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this rank (default: all).")] = None,
     operators: Annotated[
         bool,
         typer.Option(
             "--operators/--no-operators",
-            help="Show what a profiler recorded under each section, by name.",
+            help="Show the profiled operators under each section.",
         ),
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Show one step: its spans, or else its measured sections.
 
-    Without --step it is the slowest step with sampled spans. A profiled step includes its operators
-    and kernels. For a run without steps it shows the run itself with its sections. With --request,
-    or --phase request for the slowest, it shows a request.
+    Without --step it shows the slowest step with sampled spans. A profiled step includes its
+    operators and kernels. For a run without steps it shows the run itself with its sections. With
+    --request, or --phase request for the slowest, it shows a request.
     """
     from functools import partial
 
@@ -55,14 +55,14 @@ def show(
     from otel_mlperf.analysis.steps.sampled_step import read_step
     from otel_mlperf.cli.output import print_answer
     from otel_mlperf.errors import UsageError
-    from otel_mlperf.names import REQUEST
+    from otel_mlperf.names.attributes import REQUEST
     from otel_mlperf.report.step_page import render_request, render_run_trace, render_step
     from otel_mlperf.store.run_folders import find_run
 
     folder = find_run(run)
     if request is not None or phase == REQUEST:
         if step is not None:
-            raise UsageError("--step: a request has none; name it by --request")
+            raise UsageError("--step: a request has no step; choose it by --request")
         found = read_request(folder, request, rank, operators=operators)
         print_answer(found, partial(render_request, found), as_json=as_json)
         return

@@ -1,4 +1,4 @@
-"""``otel-mlperf summary``: breakdown of a run's time."""
+"""``otel-mlperf summary``: breakdown of a run's time, as a whole, by period or by function."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.cli.output import to_json
+from otel_mlperf.errors import UsageError
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import Summary
@@ -19,16 +20,39 @@ if TYPE_CHECKING:
 
 def summary(  # noqa: PLR0913, PLR0917 - one for each option
     run: RunArgument = "latest",
-    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this rank (default: all).")] = None,
     phase: Annotated[
         str | None,
-        typer.Option(help="Steps of this phase: train, validate, test, predict; or request."),
+        typer.Option(
+            help="Phase: train, validate, test, predict or request (default: train, if present)."
+        ),
     ] = None,
     calls: Annotated[
         bool,
         typer.Option("--calls", help="Add a table with the durations of calls of each section."),
     ] = False,
     epochs: Annotated[bool, typer.Option("--epochs", help="Add a line for each epoch.")] = False,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Show the figures of each period of this length instead: 15m, 1h, 1d.",
+        ),
+    ] = None,
+    functions: Annotated[
+        bool,
+        typer.Option("--functions", help="Show functions and lines of profiled sections instead."),
+    ] = False,
+    section: Annotated[
+        str | None, typer.Option(help="With --functions: only the section with this name.")
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --functions: maximum number of rows (default: 10; with --json: all).",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     as_html: Annotated[
         bool, typer.Option("--html", help="Print HTML for notebooks, with charts.")
@@ -37,7 +61,54 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
     cell: Annotated[bool, typer.Option("--cell", hidden=True)] = False,
     wait_stored: Annotated[list[str] | None, typer.Option("--wait-stored", hidden=True)] = None,
 ) -> None:
-    """Show where the time of a run went."""
+    """Show where the time of a run went.
+
+    With --every it shows steps, requests, their durations, CPUs and memory by period. Periods start
+    at midnight of the local clock, and at multiples of their length from there. A step or request
+    counts in the period in which it ended.
+
+    With --functions it shows the functions that took the time of profiled sections, and the lines
+    that allocated. A program enables it by `span(name, profile="calls")`, "lines" or "memory";
+    profiler windows with stacks (`with_stack=True`) contain functions, too.
+    """
+    if every is not None or functions:
+        _check_view(every, calls or epochs or as_html, functions=functions)
+        from otel_mlperf.cli.summary_views import print_functions, print_periods
+
+        if every is not None:
+            print_periods(run, every, rank, phase, as_json=as_json)
+        else:
+            print_functions(run, section, rank, top, as_json=as_json)
+        return
+    if section is not None or top is not None:
+        raise UsageError("--section and --top: give them with --functions")
+    _print_breakdown(
+        run, rank, phase, calls=calls, epochs=epochs, as_json=as_json, as_html=as_html,
+        closing=closing, cell=cell, wait_stored=wait_stored,
+    )  # fmt: skip
+
+
+def _check_view(every: str | None, other: bool, *, functions: bool) -> None:
+    if functions and every is not None:
+        raise UsageError("--functions and --every are two views: give one of them")
+    if other:
+        given = "--functions" if functions else "--every"
+        raise UsageError(f"{given}: --calls, --epochs and --html belong to the breakdown")
+
+
+def _print_breakdown(  # noqa: PLR0913 - one for each option
+    run: str,
+    rank: int | None,
+    phase: str | None,
+    *,
+    calls: bool,
+    epochs: bool,
+    as_json: bool,
+    as_html: bool,
+    closing: bool,
+    cell: bool,
+    wait_stored: list[str] | None,
+) -> None:
     from otel_mlperf.analysis.findings.finding_sources import judge_run
     from otel_mlperf.analysis.run.run_processes import RUNNING
     from otel_mlperf.cli.stored_now import wait_for_now

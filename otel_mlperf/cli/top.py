@@ -34,10 +34,10 @@ def top(
     ] = _EVERY_S,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch a run live: its ranks, open sections, step times, GPUs, findings. Ctrl-C quits.
+    """Watch a run live: ranks, step times, GPUs, findings.
 
-    Ranks on this node show their current state, without any server; other ranks as stored in the
-    run folder.
+    Ctrl-C quits. Ranks on this node show their current state, without any server; for other ranks,
+    it shows the stored state.
     """
     from otel_mlperf.analysis.findings.finding_watch import FindingWatch
     from otel_mlperf.analysis.live.live_view import LiveWatch

@@ -39,7 +39,7 @@ _ACCOUNTS: Final[dict[Signal, str]] = {"traces": "spans", "metrics": "metrics"}
 """Names of the accounts of a signal's items."""
 _OTLP: Final = "otlp"
 """Destination name of an OTLP server."""
-_UNSENT: Final = "no endpoint is set: the run folder has it all"
+_UNSENT: Final = "no endpoint is set: data is in the run folder only"
 _SENT: Final = "no endpoint is set here: the server that the run was sent to is not checked"
 _JAEGER: Final = "http://localhost:16686"
 _PROMETHEUS: Final = "http://localhost:9090"
@@ -47,8 +47,8 @@ _ARRIVES_WITHIN_S: Final = 15.0
 _LOOK_EVERY_S: Final = 0.25
 _ANSWER_S: Final = 3.0
 _TRACES_ALONE: Final = (
-    "does it take traces alone, as Jaeger does? Then OTEL_METRICS_EXPORTER=none; "
-    "else check the path of the endpoint"
+    "if the server accepts only traces, like Jaeger: OTEL_METRICS_EXPORTER=none; "
+    "otherwise check the path of the endpoint"
 )
 _OPENER = build_opener(ProxyHandler({}))
 
@@ -130,7 +130,7 @@ def check_otlp(settings: SignalSettings) -> Check:
     client.close()
     what = f"otlp {settings.signal}"
     if answer.outcome is Outcome.DELIVERED:
-        return Check("ok", what, f"{settings.endpoint} takes it")
+        return Check("ok", what, f"{settings.endpoint} accepts it")
     found, _, advice = answer.reason.partition(": check ")
     is_unknown = settings.signal == "metrics" and found.endswith(
         ("answered 404", ": UNIMPLEMENTED")
@@ -184,7 +184,7 @@ def _round_trip(
         arrived()
     except (OSError, ValueError, KeyError):
         variable = JAEGER_VARIABLE if what == "jaeger" else PROMETHEUS_VARIABLE
-        return Check("ok", what, f"none at {url}: {variable} says where to look")
+        return Check("ok", what, f"none at {url}: set {variable} to its URL")
     client = open_client(settings)
     answer = client.post(body)
     client.close()

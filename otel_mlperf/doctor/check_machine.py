@@ -60,7 +60,9 @@ def check_torch() -> Check:
     """Check whether torch is installed, without importing it."""
     # An import would cost seconds.
     if importlib.util.find_spec("torch") is None:
-        return Check("ok", "torch", "not installed; only `otel-mlperf run` would hook it")
+        return Check(
+            "ok", "torch", "not installed; only needed for PyTorch loops under `otel-mlperf run`"
+        )
     try:
         return Check("ok", "torch", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:
@@ -72,7 +74,7 @@ def check_gpu(driver: Path) -> Check:
     try:
         words = driver.read_text().partition("\n")[0].split()
     except OSError:
-        return Check("ok", "gpu", "no NVIDIA driver here; times are those of the host")
+        return Check("ok", "gpu", "no NVIDIA driver; times are measured on the host")
     version = next((word for word in words if word[0].isdigit()), "of unknown version")
     return Check("ok", "gpu", f"NVIDIA driver {version}; section times are host time")
 
@@ -84,7 +86,7 @@ def check_shared_memory(folder: str) -> Check:
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         return Check(
             "warn", "shared memory", f"{folder} is not writable: journals go to the run folder, "
-            "where a busy disk can hold up the program",
+            "where a busy disk can block the program",
             f"make {folder} writable",
         )  # fmt: skip
     room = os.statvfs(folder)
@@ -126,17 +128,17 @@ def check_clock(now: Callable[[], float], state: int | None, nodes: int) -> Chec
     """Check whether times of the nodes are comparable; ``state`` is that of adjtimex(2)."""
     if now() < _CLOCK_FROM:
         return Check(
-            "FAIL", "clock", f"it says {time.strftime('%d %b %Y', time.gmtime(now()))}",
-            "set it: spans of another year are not found",
+            "FAIL", "clock", f"it shows {time.strftime('%d %b %Y', time.gmtime(now()))}",
+            "set it: servers do not find spans of another year",
         )  # fmt: skip
     if state == _UNSYNCHRONISED and nodes > 1:
         return Check(
-            "warn", "clock", f"the kernel says that nothing synchronises it, and {nodes} nodes "
+            "warn", "clock", f"the kernel reports it as not synchronized, and {nodes} nodes "
             "train together", "start chronyd or systemd-timesyncd on each of them",
         )  # fmt: skip
     if state == _UNSYNCHRONISED:
-        return Check("ok", "clock", "set; not synchronised, which matters to several nodes only")
-    return Check("ok", "clock", "set" if state is None else "set and synchronised")
+        return Check("ok", "clock", "set; not synchronized, which only matters with several nodes")
+    return Check("ok", "clock", "set" if state is None else "set and synchronized")
 
 
 def clock_state() -> int | None:

@@ -37,19 +37,20 @@ if TYPE_CHECKING:
 _SILENT_S: Final = 5.0
 """Timeout of the agent: if it has not read a journal for so long, it is gone or hangs."""
 _FAULT: Final = "this is a fault of otel_mlperf: please report it with agent/*/agent.log"
-_CALLBACK: Final = "the program's log says which, and why; training went on"
-_AGAIN: Final = "profile again where it matters: what follows from these records is not complete"
-_TOO_LOW: Final = "its figures of the GPU are too low; profile again, fewer steps at a time"
-_UNKNOWN_ROWS: Final = (
-    "its figures of devices lack them; docs/profiler-numbers.md has what is known"
-)
+_CALLBACK: Final = "the program's log contains the errors; training continued"
+_AGAIN: Final = "profile again if needed: figures from these records are incomplete"
+_TOO_LOW: Final = "its GPU figures are too low; profile again with fewer steps at a time"
+_UNKNOWN_ROWS: Final = "its device figures lack them; see docs/profiler-numbers.md"
 _LOSSES: Final = {
     Word.LOST_RING_FULL: ("spans (the journal was full)", ROOM),
     Word.LOST_PAYLOADS: ("attributes (the journal was full)", ROOM),
     Word.LOST_VALUES: ("values of log() (the journal was full)", ROOM),
     Word.LOST_OPEN: ("spans unseen while open", "larger OTEL_MLPERF_JOURNAL_ROWS="),
     Word.LOST_CELLS: ("counters without a cell", "larger OTEL_MLPERF_JOURNAL_ROWS="),
-    Word.LOST_ENTRIES: ("names beyond the limit", "fewer names: what varies is an attribute"),
+    Word.LOST_ENTRIES: (
+        "names beyond the limit",
+        "use fewer names: pass varying parts as attributes",
+    ),
     Word.INTERNAL_ERRORS: ("errors inside the recorder", _FAULT),
 }
 
@@ -77,7 +78,7 @@ def check_run(
                 "warn",
                 "accounting",
                 "no agent has counted yet",
-                f"otel-mlperf recover {run.short_id}",
+                f"otel-mlperf doctor {run.short_id} --recover",
             )
         )
     return checks
@@ -96,17 +97,17 @@ def check_windows(store: Store) -> list[Check]:
     rows = WindowTables(windows=store.read(WindowRow), completeness=store.read(CompletenessRow))
     known = [window for window in find_windows(rows) if window.completeness]
     checks = [
-        Check("warn", "window", f"{window.trace} of rank {window.rank}: {words}", _remedy(window))
+        Check("warn", "window", f"{window.trace} of rank {window.rank}: {message}", _remedy(window))
         for window in known
-        if (words := losses_text(window))
+        if (message := losses_text(window))
     ]
     if whole := [window for window in known if not losses_text(window)]:
         answered = answered_text(whole)
         found = f"{plural(len(whole), 'window')} complete" + (f": {answered}" if answered else "")
         checks.append(Check("ok", "profiler", found))
     return checks + [
-        Check("warn", "profiler", words, _UNKNOWN_ROWS)
-        for words in unknown_row_texts(read_unknown_rows(store))
+        Check("warn", "profiler", message, _UNKNOWN_ROWS)
+        for message in unknown_row_texts(read_unknown_rows(store))
     ]
 
 
@@ -145,9 +146,9 @@ def check_journals(
         if outcome == RUNNING:
             return [
                 Check("warn", "agent", "the run did not end, and has no journal on this node",
-                      "look on the node where it runs; if it is gone, its end was not seen")
+                      "look on the node where it runs; if it is gone, its end was not recorded")
             ]  # fmt: skip
-        return [Check("ok", "agent", "nothing left to read: it has ended")]
+        return [Check("ok", "agent", "the run has ended; all its data is stored")]
     return checks
 
 
@@ -163,13 +164,15 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
         found = f"{plural(failed, 'call')} of the program's own failed"
         checks.append(Check("warn", "callbacks", found, _CALLBACK))
     if not reader.is_owned:
-        found = f"{path.name} is of a process that has ended"
-        checks.append(Check("warn", what, found, f"otel-mlperf recover {short_id}"))
+        found = f"{path.name} belongs to a process that has ended"
+        checks.append(Check("warn", what, found, f"otel-mlperf doctor {short_id} --recover"))
     # A live process without a reader loses its newest records when the ring is full.
     elif not reader.word(Word.BEAT):
-        checks.append(Check("FAIL", what, "nobody has read its journal", "otel-mlperf agent"))
+        checks.append(
+            Check("FAIL", what, "no agent has read its journal", "otel-mlperf serve agent")
+        )
     elif silent_s > _SILENT_S:
-        found = f"its journal was read last {silent_s:.0f} s ago"
+        found = f"its journal was last read {silent_s:.0f} s ago"
         checks.append(Check("FAIL", what, found, "see agent/*/agent.log in the run folder"))
     else:
         pid = reader.word(Word.AGENT_PID)
@@ -189,7 +192,7 @@ def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -
     if not account.adds_up:
         missing = account.created - account.ended - account.pending
         return Check(
-            "FAIL", what, f"{sum_of}, which leaves {missing:,} unexplained",
+            "FAIL", what, f"{sum_of}, which leaves {missing:,} unaccounted",
             _FAULT,
         )  # fmt: skip
     if account.lost.get(RING_FULL):
@@ -197,5 +200,5 @@ def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -
     if sum(account.lost.values()):
         return Check("warn", what, sum_of, "see agent/*/agent.log in the run folder")
     if account.pending and outcome != RUNNING:
-        return Check("warn", what, sum_of, f"otel-mlperf recover {short_id}")
+        return Check("warn", what, sum_of, f"otel-mlperf doctor {short_id} --recover")
     return Check("ok", what, sum_of)

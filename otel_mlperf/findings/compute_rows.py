@@ -16,8 +16,8 @@ SAMPLED_ROWS: Final[tuple[FindingRow, ...]] = (
             "the loop likely spends {value:.0%} of a step {doing}, most of it in {call} ({place})"
         ),
         action=(
-            "Do it every so many steps, or in another thread: keep losses as tensors and call "
-            ".item() when they are printed, log and write what has been collected, flush seldom."
+            "Do it only every N steps, or in another thread: keep losses as tensors and call "
+            ".item() when they are printed, log and write in batches, flush rarely."
         ),
         of_ended=True,
     ),
@@ -26,10 +26,12 @@ SAMPLED_ROWS: Final[tuple[FindingRow, ...]] = (
         name="BlockedLoop",
         severity="warning",
         threshold=0.1,
-        summary="for {value:.0%} of a step the loop stands still in no section: likely {doing}",
+        summary=(
+            "for {value:.0%} of a step the loop is blocked outside of all sections: likely {doing}"
+        ),
         action=(
-            "Write, log, send and save what has been collected every so many steps, or in another "
-            "thread, and flush seldom; ask other processes for results before they are needed."
+            "Write, log, send and save in batches every N steps, or in another thread, and flush "
+            "rarely; request results from other processes before they are needed."
         ),
         of_ended=True,
     ),
@@ -43,9 +45,9 @@ SAMPLED_ROWS: Final[tuple[FindingRow, ...]] = (
             "step, most of it {call} ({place})"
         ),
         action=(
-            "Stay with tensors: operate on whole tensors instead of their elements, convert once "
-            "before the loop, torch.from_numpy() instead of lists, and no .tolist(), .numpy() or "
-            ".item() for what goes back into a tensor."
+            "Keep data in tensors: operate on whole tensors instead of their elements, convert once"
+            " before the loop, use torch.from_numpy() instead of lists, and avoid .tolist(), "
+            ".numpy() and .item() on values that become tensors again."
         ),
         of_ended=True,
     ),
@@ -59,12 +61,12 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.05,
         summary=(
-            "torch.compile compiles again in {steps} of {all} steps: {value:.0%} of the steps' time"
+            "torch.compile recompiles in {steps} of {all} steps: {value:.0%} of the steps' time"
         ),
         action=(
             "Likely shapes or arguments change: pad batches to a few sizes, drop the last one "
-            "(drop_last=True), use torch.compile(dynamic=True) or torch._dynamo.mark_dynamic(), "
-            "and pass numbers that change as tensors. TORCH_LOGS=recompiles says what changed."
+            "(drop_last=True), use torch.compile(dynamic=True) or torch._dynamo.mark_dynamic(), and"
+            " pass changing numbers as tensors. TORCH_LOGS=recompiles shows the reason."
         ),
         of_ended=True,
     ),
@@ -73,12 +75,12 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         name="SmallOperators",
         severity="warning",
         threshold=0.35,
-        summary=("the model is likely computed in too small pieces: {how}"),
+        summary="the model likely runs too many small operators: {how}",
         action=(
-            "Compute a whole batch or sequence by one operation instead of a Python loop over its "
-            "items (torch.stack, bmm, nn.LSTM for cells, torch.vmap), use larger batches, or "
-            "torch.compile(); on a GPU with mode='reduce-overhead' or torch.cuda.graph(), and an "
-            "optimizer with fused=True."
+            "Compute a whole batch or sequence with one operation instead of a Python loop over its"
+            " items (torch.stack, bmm, nn.LSTM instead of cells, torch.vmap), use larger batches, "
+            "or torch.compile(); on a GPU with mode='reduce-overhead' or torch.cuda.graph(), and an"
+            " optimizer with fused=True."
         ),
         of_ended=True,
     ),
@@ -88,12 +90,12 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.05,
         summary=(
-            "torch's anomaly detection is on: the stack of each operation is kept and, as it is "
-            "by default, its gradient looked at for NaN: likely at least {value:.0%} of a step"
+            "torch's anomaly detection is on: it keeps the stack of each operation and, by default,"
+            " checks its gradient for NaN: likely at least {value:.0%} of a step"
         ),
         action=(
-            "Leave it out of what trains; switch it on, from the checkpoint before, for the steps "
-            "in which NaN has come up."
+            "Switch it off for training; switch it on only to repeat the steps in which NaN "
+            "occurred, from the checkpoint before them."
         ),
         of_ended=True,
     ),
@@ -103,13 +105,13 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.1,
         summary=(
-            "products of matrices are made in float32, without the tensor cores of the {device}: "
-            "with TF32 these alone would likely take {value:.0%} of a step less"
+            "matrix products run in float32, without the tensor cores of the {device}: TF32 alone "
+            "would likely save {value:.0%} of a step"
         ),
         action=(
-            "torch.set_float32_matmul_precision('high') (TF32), or the forward pass under "
-            "torch.autocast('cuda', torch.bfloat16), which makes the rest of it faster, too; look "
-            "at the loss afterwards."
+            "Use torch.set_float32_matmul_precision('high') (TF32), or run the forward pass under "
+            "torch.autocast('cuda', torch.bfloat16), which speeds up its other operations, too; "
+            "check the loss afterwards."
         ),
         of_ended=True,
     ),
@@ -119,13 +121,13 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=1.0,
         summary=(
-            "the CUDA allocator asks the driver for memory {value:.1f} times a step, as if nothing "
-            "were kept in between"
+            "the CUDA allocator requests memory from the driver {value:.1f} times a step, as if its"
+            " cache were emptied in between"
         ),
         action=(
-            "Leave torch.cuda.empty_cache() out of the loop: what is kept is used again, and to "
-            "give it back waits for the GPU. Where batches are of many sizes: "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or few sizes."
+            "Remove torch.cuda.empty_cache() from the loop: cached memory is reused, and releasing "
+            "it waits for the GPU. If batches have many sizes, use few sizes or "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
         ),
         of_ended=True,
     ),

@@ -60,7 +60,7 @@ class FindingRow:
     severity: Severity
     threshold: float
     comparison: Literal["above", "below"] = "above"
-    matters: float = 0.0
+    min_step_share: float = 0.0
     """Additional minimum share of a mean step for the condition to be reported."""
     summary: str = ""
     """The problem, with ``{value}`` and labels such as ``{hw_name}`` to be filled in."""
@@ -74,12 +74,12 @@ class FindingRow:
         """Return whether ``value`` is beyond the threshold."""
         return value > self.threshold if self.comparison == "above" else value < self.threshold
 
-    def told(self, value: float, labels: Mapping[str, str]) -> str:
+    def format_summary(self, value: float, labels: Mapping[str, str]) -> str:
         """Return the summary with the value and the labels filled in."""
-        words = {label.replace(".", "_"): text for label, text in labels.items()}
-        return self.summary.format(value=value, **words)
+        values = {label.replace(".", "_"): text for label, text in labels.items()}
+        return self.summary.format(value=value, **values)
 
-    def written(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         """Format a value as in the summary; empty if the summary contains none."""
         field = _VALUE.search(self.summary)
         return field[0].format(value=value).replace("%", " %") if field else ""

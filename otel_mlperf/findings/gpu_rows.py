@@ -21,8 +21,8 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.3,
         summary="the GPU idles for {value:.0%} of a step",
         action=(
-            "Look at what the host does between the sections that give it work: loading, copies, "
-            "logging, .item(). Prefetch, move it to another thread, or do it every so many steps."
+            "Check what the host does between the sections that launch GPU work: loading, copies, "
+            "logging, .item(). Prefetch, move it to another thread, or do it only every N steps."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.STEP_GPU_IDLE),
@@ -38,11 +38,11 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
             summary="The GPUs of run {{ $labels.ml_run_name }} idle within its steps.",
             description=(
                 "For {{ $value | humanizePercentage }} of a step they are in none of the sections "
-                "that give them work."
+                "that launch GPU work."
             ),
             what_to_do=(
-                "Look at what the host does between those sections: loading, copies, logging, "
-                ".item(). Prefetch, move it to another thread, or do it every so many steps."
+                "Check what the host does between those sections: loading, copies, logging, "
+                ".item(). Prefetch, move it to another thread, or do it only every N steps."
             ),
             dashboard="otel-mlperf-training-run",
             after="10m",
@@ -54,9 +54,9 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="info",
         threshold=0.4,
         comparison="below",
-        summary="{hw_name} has work for {value:.0%} of the time",
+        summary="{hw_name} is busy {value:.0%} of the time",
         action=(
-            "Look at what the steps wait for (data, the host, other ranks): a larger batch, more "
+            "Check what the steps wait for (data, the host, other ranks). Use a larger batch, more "
             "DataLoader workers, torch.compile, or fewer GPUs."
         ),
         measured=MeasuredSeries(
@@ -87,10 +87,10 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         name="GpuThrottled",
         severity="warning",
         threshold=0,
-        summary="{hw_name} runs below its clock: {ml_accelerator_throttle_reason}",
+        summary="{hw_name} is throttled: {ml_accelerator_throttle_reason}",
         action=(
-            "Look at cooling and power of the machine; a synchronous job is as fast as its slowest "
-            "GPU."
+            "Check cooling and power supply of the machine: a synchronous job is only as fast as "
+            "its slowest GPU."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.THROTTLE, where=((names.THROTTLE_REASON, _SLOWING),)),
@@ -129,7 +129,7 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=3,
         comparison="below",
         summary="{hw_name} is {value:.0f} degrees below the temperature at which it slows down",
-        action="Look at the cooling of the machine.",
+        action="Check the cooling of the machine.",
         of_ended=True,
         measured=MeasuredSeries(metric=names.TEMPERATURE_MARGIN),
         by=_GPU,
@@ -159,8 +159,8 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.97,
         summary="{value:.0%} of the memory of {hw_name} is in use",
         action=(
-            "The next peak may not fit: use a smaller batch, activation checkpointing, or see what "
-            "else is on the GPU."
+            "The next peak may not fit: use a smaller batch or activation checkpointing, or check "
+            "what else runs on the GPU."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.GPU_MEMORY_USAGE),
@@ -193,9 +193,9 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         name="GpuMemoryRetries",
         severity="info",
         threshold=0,
-        summary="the CUDA allocator ran short {value:.0f} times and gave back its cache",
+        summary="the CUDA allocator ran out of memory {value:.0f} times and released its cache",
         action=(
-            "Each time costs a synchronisation: use a smaller batch, or set "
+            "Each retry synchronizes the device: use a smaller batch, or set "
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
         ),
         of_ended=True,
@@ -212,8 +212,8 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
                 "}} fights for GPU memory."
             ),
             description=(
-                "About {{ $value | humanize }} times in 15 minutes the CUDA allocator "
-                "ran short and gave back its cache, which stops the device each time."
+                "About {{ $value | humanize }} times in 15 minutes the CUDA allocator ran out of "
+                "memory and released its cache, which stops the device each time."
             ),
             what_to_do=(
                 "A smaller batch, activation checkpointing, or "
@@ -227,9 +227,10 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         name="GpuMemoryErrors",
         severity="critical",
         threshold=0,
-        summary="{hw_name} has had {value:.0f} memory errors that could not be corrected",
+        summary="{hw_name} had {value:.0f} uncorrectable memory errors",
         action=(
-            "Take the node out of service: results may be wrong, and the driver kills what was hit."
+            "Take the node out of service: results may be wrong, and the driver kills the affected "
+            "processes."
         ),
         of_ended=True,
         measured=MeasuredSeries(
@@ -262,10 +263,10 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         name="GpuXid",
         severity="critical",
         threshold=0,
-        summary="the driver has reported {value:.0f} XID errors of {hw_name}",
+        summary="the driver reported {value:.0f} XID errors for {hw_name}",
         action=(
-            "Look the number up (dmesg, ml.accelerator.xid): some are the program's own, others "
-            "mean that the GPU needs a reset or an exchange."
+            "Look up the number (dmesg, ml.accelerator.xid): some are errors of the program, others"
+            " mean that the GPU needs a reset or a replacement."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.HW_ERRORS, where=((names.ERROR_TYPE, ("xid",)),)),
@@ -296,8 +297,8 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         name="GpuLost",
         severity="critical",
         threshold=0,
-        summary="{hw_name} has stopped answering",
-        action="Look at dmesg; it takes a reset of the GPU or of the machine.",
+        summary="{hw_name} stopped responding",
+        action="Check dmesg: the GPU or the machine needs a reset.",
         of_ended=True,
         measured=MeasuredSeries(metric=names.DEVICE_LOST),
         by=_GPU,

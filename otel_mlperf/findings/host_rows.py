@@ -14,11 +14,11 @@ CONTENTION_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.1,
         summary=(
-            "{runnable:.1f} threads of the run want {cpus:g} CPUs, so that its main thread waits "
-            "for one in {value:.0%} of the time"
+            "{runnable:.1f} threads of the run compete for {cpus:g} CPUs, and its main thread waits"
+            " for a CPU {value:.0%} of the time"
         ),
         action=(
-            "Likely its own threads are too many: set OMP_NUM_THREADS={threads} (or "
+            "The run likely has too many threads: set OMP_NUM_THREADS={threads} (or "
             "torch.set_num_threads({threads})) in the training process."
         ),
         of_ended=True,
@@ -29,12 +29,12 @@ CONTENTION_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.1,
         summary=(
-            "others use {others:.1f} of the {host:g} CPUs of the host, and the main thread waits "
-            "for a CPU in {value:.0%} of the time"
+            "other programs use {others:.1f} of the {host:g} CPUs of the host, and the main thread "
+            "waits for a CPU {value:.0%} of the time"
         ),
         action=(
-            "Look at who else runs there (top, ps -eo pcpu,args --sort=-pcpu), stop or move it, "
-            "or give this run CPUs of its own (taskset, an exclusive node, a CPU quota of theirs)."
+            "Find the other programs (top, ps -eo pcpu,args --sort=-pcpu), stop or move them, or "
+            "give this run its own CPUs (taskset, an exclusive node, a CPU quota for the others)."
         ),
         of_ended=True,
     ),
@@ -47,9 +47,9 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         name="MemoryNearLimit",
         severity="critical",
         threshold=0.9,
-        summary="{value:.0%} of the memory that the job may use is in use",
+        summary="the job uses {value:.0%} of its memory limit",
         action=(
-            "Use fewer DataLoader workers or a smaller prefetch_factor, or ask for more memory: at "
+            "Use fewer DataLoader workers or a smaller prefetch_factor, or request more memory: at "
             "the limit the kernel kills a process."
         ),
         of_ended=True,
@@ -68,12 +68,12 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
                 "}} is near its memory limit."
             ),
             description=(
-                "Its container or job uses {{ $value | humanizePercentage }} of the "
-                "memory that it may. At the limit the kernel kills a process of it."
+                "Its container or job uses {{ $value | humanizePercentage }} of its memory limit. "
+                "At the limit the kernel kills one of its processes."
             ),
             what_to_do=(
-                "Fewer DataLoader workers or a smaller prefetch_factor; look for memory "
-                "that grows from epoch to epoch. Write a checkpoint now."
+                "Use fewer DataLoader workers or a smaller prefetch_factor; check for memory that "
+                "grows from epoch to epoch. Write a checkpoint now."
             ),
             dashboard="otel-mlperf-host",
             after="2m",
@@ -87,7 +87,7 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         comparison="below",
         summary="only {value:.0%} of the host's memory is available",
         action=(
-            "Look for what uses it, also beside this run: the host swaps or kills processes next."
+            "Find what uses it, including other programs: the host swaps or kills processes next."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.SYSTEM_MEMORY_AVAILABLE),
@@ -105,7 +105,7 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
                 "among them."
             ),
             what_to_do=(
-                "Look for what uses it, also beside this run; files under /dev/shm count, too."
+                "Find what uses it, including other programs; files under /dev/shm count, too."
             ),
             dashboard="otel-mlperf-host",
             after="2m",
@@ -116,9 +116,10 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         name="ProcessKilledForMemory",
         severity="critical",
         threshold=0,
-        summary="the kernel has killed a process of the job for want of memory",
+        summary="the kernel killed a process of the job because memory ran out",
         action=(
-            "A DataLoader worker that is gone ends the training: use fewer, or ask for more memory."
+            "Losing a DataLoader worker ends the training: use fewer workers, or request more "
+            "memory."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.CGROUP_OOM_KILLS),
@@ -135,8 +136,8 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
                 "$labels.host_name }}, for want of memory."
             ),
             what_to_do=(
-                "A DataLoader worker that is gone ends the training: use fewer of them, "
-                "a smaller prefetch_factor, or ask for more memory."
+                "Losing a DataLoader worker ends the training: use fewer workers, a smaller "
+                "prefetch_factor, or request more memory."
             ),
             dashboard="otel-mlperf-host",
         ),
@@ -146,10 +147,10 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         name="CpuThrottled",
         severity="warning",
         threshold=0.25,
-        summary="the CPU quota was used up in {value:.0%} of its periods",
+        summary="the CPU quota was exhausted in {value:.0%} of its periods",
         action=(
-            "Ask for more CPUs, or use fewer DataLoader workers and threads than the quota "
-            "has CPUs."
+            "Request more CPUs, or use fewer DataLoader workers and threads than the quota has "
+            "CPUs."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.CGROUP_THROTTLED_PERIODS),
@@ -164,15 +165,15 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
             ),
             summary=(
                 "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
-                "}} is kept from running."
+                "}} is throttled."
             ),
             description=(
-                "Its CPU quota was used up in {{ $value | humanizePercentage }} of the "
-                "quota's periods."
+                "Its CPU quota was exhausted in {{ $value | humanizePercentage }} of the quota's "
+                "periods."
             ),
             what_to_do=(
-                "Ask for more CPUs, or use fewer DataLoader workers and threads "
-                "(OMP_NUM_THREADS) than the quota has CPUs."
+                "Request more CPUs, or use fewer DataLoader workers and threads (OMP_NUM_THREADS) "
+                "than the quota has CPUs."
             ),
             dashboard="otel-mlperf-host",
             after="5m",
@@ -184,7 +185,7 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.95,
         summary="the disk of the run folder ({system_filesystem_mountpoint}) is {value:.0%} full",
-        action="Make room: checkpoints and the run folder cannot be written on a full disk.",
+        action="Free disk space: checkpoints and the run folder cannot be written to a full disk.",
         of_ended=True,
         measured=MeasuredSeries(metric=names.FILESYSTEM_UTILIZATION),
         by=(names.MOUNTPOINT,),

@@ -33,15 +33,15 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
             ),
             summary=(
                 "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
-                "}} waits for data more than the others."
+                "}} waits for data more than other ranks."
             ),
             description=(
-                "Its share of waiting lies {{ $value | humanizePercentage }} of a step "
-                "above the median of the ranks, and every other rank waits for it."
+                "Its data wait is {{ $value | humanizePercentage }} of a step above the median of "
+                "the ranks, and all other ranks wait for it."
             ),
             what_to_do=(
-                "Look at that rank's node: its disk, its network, its CPU and who else "
-                "runs there; then at the shard of the data that it reads."
+                "Check that rank's node: its disk, network, CPU and other programs; then the data "
+                "shard that the rank reads."
             ),
             dashboard="otel-mlperf-ranks",
             group="training",
@@ -56,10 +56,10 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         name="DataWait",
         severity="warning",
         threshold=0.3,
-        summary="training waits for data for {value:.0%} of its time",
+        summary="training waits for data {value:.0%} of the time",
         action=(
-            "Use more DataLoader workers where CPUs are free, else cheaper samples or faster "
-            "storage: `otel-mlperf findings` says which."
+            "Use more DataLoader workers if CPUs are free, otherwise cheaper samples or faster "
+            "storage: `otel-mlperf findings` shows which."
         ),
         of_ended=True,
         measured=MeasuredSeries(
@@ -80,13 +80,13 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
             ),
             summary="Run {{ $labels.ml_run_name }} waits for data.",
             description=(
-                "{{ $value | humanizePercentage }} of the time of its steps passes with "
-                "waiting for the next batch."
+                "Its steps spend {{ $value | humanizePercentage }} of their time waiting for the "
+                "next batch."
             ),
             what_to_do=(
-                "More DataLoader workers, a larger prefetch_factor, faster storage. "
-                "Look whether workers are at one core each, the container is throttled, "
-                "or a disk is busy all the time."
+                "Use more DataLoader workers, a larger prefetch_factor or faster storage. Check "
+                "whether each worker uses a whole core, the container is throttled, or a disk is "
+                "always busy."
             ),
             dashboard="otel-mlperf-host",
             group="training",
@@ -99,12 +99,12 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.15,
         summary=(
-            "the workers of {dataset} are started anew for each of {passes:.0f} passes, "
-            "{each} each: {value:.0%} of the training"
+            "the workers of {dataset} are restarted for each of {passes:.0f} passes, {each} each: "
+            "{value:.0%} of the training"
         ),
         action=(
-            "DataLoader(..., persistent_workers=True), and one loader for all epochs: the workers "
-            "then stay from pass to pass."
+            "Use DataLoader(..., persistent_workers=True) and one loader for all epochs: the "
+            "workers then survive between passes."
         ),
         of_ended=True,
     ),
@@ -114,13 +114,13 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.1,
         summary=(
-            "worker {worker} of {dataset} takes {times:.1f} × as long for a batch as the others, "
-            "and batches come in order: the wait for it is {value:.0%} of a step"
+            "worker {worker} of {dataset} takes {times:.1f} × as long per batch as the others, and "
+            "batches are delivered in order: waiting for it costs {value:.0%} of a step"
         ),
         action=(
-            "Look at what is different for that worker, likely its part of the data: {reason}. "
-            "Spread the work evenly (shards of one size, shuffled samples); more workers will not "
-            "help."
+            "Check what is different for that worker, likely its part of the data: {reason}. "
+            "Distribute the work evenly (shards of equal size, shuffled samples); more workers will"
+            " not help."
         ),
         of_ended=True,
     ),
@@ -129,12 +129,15 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         name="SlowCollate",
         severity="warning",
         threshold=0.5,
-        matters=0.1,
-        summary="collate_fn takes {value:.0%} of a batch of {dataset}, and the steps wait for it",
+        min_step_share=0.1,
+        summary=(
+            "collate_fn takes {value:.0%} of the time of a batch of {dataset}, and the steps wait "
+            "for it"
+        ),
         action=(
-            "Make collate_fn cheaper: what can be done for a sample belongs in `__getitem__` or "
-            "before the training; build each tensor of the batch once (torch.stack, pad_sequence), "
-            "without loops over its elements."
+            "Make collate_fn cheaper: move work per sample into `__getitem__` or before the "
+            "training; build each tensor of the batch once (torch.stack, pad_sequence), without "
+            "loops over its elements."
         ),
         of_ended=True,
     ),
@@ -143,15 +146,15 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         name="SlowStorage",
         severity="warning",
         threshold=0.5,
-        matters=0.1,
+        min_step_share=0.1,
         summary=(
-            "samples of {dataset} wait for {value:.0%} of a batch's time without using a CPU, "
-            "likely for files or a network, and the steps wait for them"
+            "loading samples of {dataset} spends {value:.0%} of its time waiting without using a "
+            "CPU, likely for files or the network, and the steps wait for it"
         ),
         action=(
-            "Read ahead: {workers} (they wait and need no CPU of their own). Or make reading "
-            "cheaper: copy the data to a local disk or into memory first, keep it in few large "
-            "files, read a sample once."
+            "Read ahead: {workers} (they mostly wait and need no CPU each). Or make reading "
+            "cheaper: copy the data to a local disk or into memory first, store it in few large "
+            "files, read each sample once."
         ),
         of_ended=True,
     ),
@@ -161,12 +164,12 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.15,
         summary=(
-            "a step's time follows the size of its batch, and {padding:.0%} of that is likely "
+            "step time follows the size of the batch, and {padding:.0%} of a batch is likely "
             "padding: {value:.0%} of a step"
         ),
         action=(
-            "Put samples of similar length into a batch (a batch_sampler that sorts by length in "
-            "buckets), pad to the longest of the batch only, or pack sequences."
+            "Batch samples of similar length (a batch_sampler with length buckets), pad only to the"
+            " longest sample of the batch, or pack sequences."
         ),
         of_ended=True,
     ),
@@ -175,11 +178,11 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         name="CopiesToDevice",
         severity="warning",
         threshold=0.1,
-        summary="copies to the device take {value:.0%} of a step by themselves, {how}",
+        summary="copies to the device take {value:.0%} of a step without overlap, {how}",
         action=(
-            "DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True): the next "
-            "batch then goes over while the device works. Copy bytes (uint8) and convert them "
-            "there."
+            "Use DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True): the next"
+            " batch is then copied while the device computes. Copy bytes (uint8) and convert them "
+            "on the device."
         ),
         of_ended=True,
     ),
@@ -190,9 +193,9 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.1,
         summary="{what}, {times:.1f} × as long as later: {value:.0%} of the training",
         action=(
-            "Look at what is done the first time alone: files that are read before they are in "
-            "memory (copy or read them beforehand), compilation, benchmarks of kernels, caches of "
-            "the program; or at what is set up at each begin of a pass."
+            "Check what happens only the first time: files that are not yet in the page cache (copy"
+            " or read them beforehand), compilation, kernel benchmarks, caches of the program; or "
+            "what is set up at the start of each pass."
         ),
         of_ended=True,
     ),

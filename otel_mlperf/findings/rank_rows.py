@@ -13,11 +13,14 @@ RANK_ROWS: Final[tuple[FindingRow, ...]] = (
         name="SlowRank",
         severity="warning",
         threshold=1.2,
-        matters=0.05,
-        summary="rank {rank} likely holds up the others: its {section} takes {value:.1f} × theirs",
+        min_step_share=0.05,
+        summary=(
+            "rank {rank} likely delays the other ranks: its {section} takes {value:.1f} × as long "
+            "as theirs"
+        ),
         action=(
-            "Look at that rank's node: its clocks and throttling, its CPU and who else runs there; "
-            "then at the share of the work that it gets."
+            "Check that rank's node: its clocks and throttling, its CPU and other programs; then "
+            "its share of the work."
         ),
         of_ended=True,
     ),
@@ -26,11 +29,14 @@ RANK_ROWS: Final[tuple[FindingRow, ...]] = (
         name="UnevenShards",
         severity="warning",
         threshold=1.2,
-        summary="rank {rank} has {value:.1f} × as many {what} as the others{where}, which wait",
+        summary=(
+            "rank {rank} has {value:.1f} × as many {what} as the other ranks{where}, which wait for"
+            " it"
+        ),
         action=(
-            "Give every rank as much: a DistributedSampler over the whole data set, shards of one "
-            "size (split what is in the largest), batches of one size, samples shuffled or "
-            "bucketed by length before they are shared out."
+            "Give every rank the same amount: a DistributedSampler over the whole data set, shards "
+            "of equal size (split the largest), batches of equal size, samples shuffled or bucketed"
+            " by length before they are distributed."
         ),
         of_ended=True,
     ),
@@ -41,9 +47,10 @@ RANK_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.3,
         summary="collectives take {value:.0%} of a step",
         action=(
-            "Ask for fewer and larger ones: no barrier or all_reduce of a number in each step, "
+            "Use fewer and larger ones: no barrier or all_reduce of a number in each step, "
             "model.no_sync() while gradients are accumulated, gradients in larger buckets or as "
-            "bfloat16 (a DDP communication hook). Waits for others: give every rank the same work."
+            "bfloat16 (a DDP communication hook). If ranks wait for each other, give every rank the"
+            " same work."
         ),
         of_ended=True,
         measured=MeasuredSeries(

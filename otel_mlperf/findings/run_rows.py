@@ -34,10 +34,10 @@ RECORDING_ROWS: Final[tuple[FindingRow, ...]] = (
                 "About {{ $value | humanize }} {{ $labels.otel_mlperf_signal }} to {{ "
                 "$labels.otel_mlperf_destination }} in the last ten minutes, counted by "
                 "the agent on {{ $labels.host_name }}. The training itself is not "
-                "touched."
+                "affected."
             ),
             what_to_do=(
-                "otel-mlperf doctor RUN says where. ring_full: the agent gets no CPU; "
+                "otel-mlperf doctor RUN shows where. ring_full: the agent gets no CPU; "
                 "rejected or unauthorized: the server's settings; outbox_full: the "
                 "server was away for too long."
             ),
@@ -51,7 +51,7 @@ RECORDING_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="info",
         threshold=0,
         summary="{name} could not be judged: {error}",
-        action="Report it to whoever wrote it: the other findings are not touched.",
+        action="Report it to its author: the other findings are not affected.",
         of_ended=True,
     ),
 )
@@ -66,9 +66,9 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.5,
         comparison="below",
-        summary="{value:.0%} of the run's time went into what it is for",
+        summary="only {value:.0%} of the run's time was productive (goodput)",
         action=(
-            "Begin with what took most: {most}. otel-mlperf summary has all of it in the line "
+            "Start with the largest loss: {most}. otel-mlperf summary shows all losses in the line "
             "goodput."
         ),
         of_ended=True,
@@ -79,16 +79,16 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
                 "/ count by (job, ml_run_name)\n"
                 "(ml_run_productive_time_seconds_total)"
             ),
-            summary="Run {{ $labels.ml_run_name }} does little of what it is for.",
+            summary="Run {{ $labels.ml_run_name }} has a low goodput.",
             description=(
-                "Steps that bring it forward, without their waits for data and compilation, have "
-                "taken {{ $value | humanizePercentage }} of the last half hour, mean of the ranks."
+                "Productive steps, without their waits for data and compilation, took {{ $value | "
+                "humanizePercentage }} of the last half hour, mean of the ranks."
             ),
             what_to_do=(
                 '"Where a step goes" and "Validation and checkpoint" show what it does instead: '
                 "waits for data - storage and workers; validation and checkpoints - how often; "
-                "nothing at all - a rank that the others wait for, or restarts. otel-mlperf "
-                "summary has all of it in the line goodput."
+                "nothing at all - a rank that the other ranks wait for, or restarts. otel-mlperf "
+                "summary shows all losses in the line goodput."
             ),
             dashboard="otel-mlperf-training-run",
             group="training",
@@ -103,9 +103,9 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.4,
         summary="set-up takes {value:.0%} of the run: {spent:.1f} s before the first step{longest}",
         action=(
-            "Look at what is made anew each time (tables, indexes, tokenized or decoded data: keep "
-            "them in a file or make them once), loaded one after the other, or imported and not "
-            "used: python -X importtime, and `with om.span(...)` around its parts."
+            "Check what is recreated each time (tables, indexes, tokenized or decoded data: store "
+            "them in a file), loaded sequentially, or imported and not used: python -X importtime, "
+            "and `with om.span(...)` around its parts."
         ),
         of_ended=True,
     ),
@@ -115,10 +115,11 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.95,
         comparison="below",
-        summary="only {value:.0%} of the requests {ml_section_name} are within their bound",
+        summary="only {value:.0%} of the requests {ml_section_name} meet their time limit",
         action=(
-            "Look at the slowest (otel-mlperf show --phase request): what it waits for, and how "
-            "many are open at once (otel-mlperf top). One that fails is late."
+            "Check the slowest request (otel-mlperf show --phase request): what it waits for, and "
+            "how many requests are open concurrently (otel-mlperf top). A failed request counts as "
+            "late."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.SECTION_WITHIN, where=_REQUESTS),
@@ -136,8 +137,8 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
                 "Requests {{ $labels.ml_section_name }} of run {{ $labels.ml_run_name }} are late."
             ),
             description=(
-                "{{ $value | humanizePercentage }} of those that ended within five minutes were "
-                "within the time that they may take."
+                "{{ $value | humanizePercentage }} of the requests that ended in the last five "
+                "minutes met their time limit."
             ),
             what_to_do=(
                 '"Time of requests" shows whether all are slower or few are: all - the model, the '

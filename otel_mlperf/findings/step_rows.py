@@ -13,12 +13,12 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.01,
         summary=(
-            "every {period} steps one takes {times:.1f} × the others, most of it in {section}: "
-            "{value:.1%} of the steps' time"
+            "every {period} steps, one takes {times:.1f} × as long as the others, mostly in "
+            "{section}: {value:.1%} of the steps' time"
         ),
         action=(
-            "Look at what the loop does every {period} steps (logging, printing, saving, "
-            "evaluating), and do it less often, beside the step, or outside of it."
+            "Check what the loop does every {period} steps (logging, printing, saving, evaluating),"
+            " and do it less often, in another thread, or outside of the step."
         ),
         of_ended=True,
     ),
@@ -27,11 +27,14 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         name="UnevenSection",
         severity="info",
         threshold=3.0,
-        matters=0.1,
-        summary="{section} takes {value:.1f} × as long in one step of twenty as in the middle one",
+        min_step_share=0.1,
+        summary=(
+            "{section} is uneven: in one step of twenty it takes {value:.1f} × its median or more"
+        ),
         action=(
             "Compare a slow step with a usual one (otel-mlperf show --step): inputs of different "
-            "lengths (sort or pad them), a device or a rank that is waited for, a neighbour."
+            "lengths (sort or pad them), waits for a device or another rank, other programs on the "
+            "host."
         ),
         of_ended=True,
     ),
@@ -42,8 +45,8 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.05,
         summary="garbage collections take {value:.0%} of a step",
         action=(
-            "Call gc.freeze() when all is set up, or gc.disable() and gc.collect() every few "
-            "hundred steps: objects that live as long as the program are looked at each time."
+            "Call gc.freeze() after set-up, or gc.disable() and gc.collect() every few hundred "
+            "steps: otherwise each collection visits all objects that live as long as the program."
         ),
         of_ended=True,
     ),
@@ -54,8 +57,8 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.2,
         summary="{value:.0%} of a step is in no section",
         action=(
-            "Put `with om.span(...)` around what else the loop does. The line that takes most of "
-            "it is named after some five seconds of steps."
+            "Put `with om.span(...)` around the rest of the loop. After about five seconds of steps"
+            " the most expensive line is reported."
         ),
         of_ended=True,
     ),
@@ -69,9 +72,9 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
             "the training, most of it into {place}"
         ),
         action=(
-            "Do it every so many steps or once an epoch, from what has been collected, for the "
-            "whole batch at once (operations of tensors instead of a loop over elements), or in "
-            "another process: DataLoader workers for what prepares data."
+            "Do it only every N steps or once an epoch, for the whole batch at once (tensor "
+            "operations instead of a loop over elements), or in another process: DataLoader workers"
+            " for data preparation."
         ),
         of_ended=True,
     ),
@@ -94,7 +97,7 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.1,
         summary="checkpoints take {value:.0%} of the run",
         action=(
-            "Save less often, to a faster disk, or beside the training "
+            "Save less often, to a faster disk, or asynchronously "
             "(torch.distributed.checkpoint.async_save)."
         ),
         of_ended=True,
@@ -104,13 +107,11 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         name="MemoryGrowth",
         severity="warning",
         threshold=0.2,
-        summary=(
-            "memory of {of} grows steadily: by {grown}, {value:.0%} of what it was, in {time}"
-        ),
+        summary="memory of {of} grows steadily: by {grown} ({value:.0%}) in {time}",
         action=(
-            "Look for what keeps objects: losses that are added up with their graph "
-            "(use .item() or .detach()), lists of outputs, caches without a limit; "
-            "om.memory_growth() tells what has grown between two points."
+            "Find what keeps objects alive: losses that are summed with their graph (use .item() or"
+            " .detach()), lists of outputs, unbounded caches; om.memory_growth() lists what has "
+            "grown between two points."
         ),
         of_ended=True,
     ),
@@ -156,9 +157,8 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=1.15,
         summary="steps take {value:.2f} × as long at the end as at the beginning",
         action=(
-            "Compare a late step with an early one (otel-mlperf show --step): something that grows "
-            "(a list, a cache, a log, a graph that is kept), a device that throttles, or longer "
-            "inputs."
+            "Compare a late step with an early one (otel-mlperf show --step): something grows (a "
+            "list, a cache, a log, a retained graph), a device throttles, or inputs become longer."
         ),
         of_ended=True,
         alert=Alert(
@@ -175,8 +175,8 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
             ),
             summary="Steps of run {{ $labels.ml_run_name }} take longer than they used to.",
             description=(
-                "The mean step of the last five minutes takes {{ $value | "
-                "humanizePercentage }} of the median of the last six hours."
+                "The mean step of the last five minutes lasts {{ $value | humanizePercentage }} of "
+                "the median of the last six hours."
             ),
             what_to_do=(
                 '"Where a step goes" shows the kind of work that grew: data_loading - '
@@ -198,10 +198,10 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         # Backward passes of an unfinished run: a first step cannot contain that many.
         threshold=20,
-        summary="no step of a PyTorch loop was seen: {seen}",
+        summary="no step of a PyTorch loop was detected: {seen}",
         action=(
-            "Write `import otel_mlperf as om` and, around one turn of the loop, `with om.step():`; "
-            "what is seen inside it then belongs to the step."
+            "Write `import otel_mlperf as om` and, around one iteration of the loop, `with "
+            "om.step():`; recorded sections inside it then belong to the step."
         ),
         of_ended=True,
     ),

@@ -1,8 +1,9 @@
 """pytest plugin for performance tests: bounds and baselines for the body of a test.
 
 pytest finds this by an entry point. ``@pytest.mark.ml_performance(max=[...], baseline="...")``
-records the body of a test as a run. The test fails if a bound of ``otel-mlperf check`` is violated
-or the body is significantly slower than its baseline. Tests without the marker are unaffected.
+records the body of a test as a run. The test fails if a bound of ``otel-mlperf compare --check`` is
+violated or the body is significantly slower than its baseline. Tests without the marker are
+unaffected.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def integrate(name: str) -> None:
 
     It may be called before or after the framework is imported and the run starts; calling it twice
     has no further effect. Under ``otel-mlperf run`` all integrations are switched on, until the
-    program starts a run itself; ``dataloader`` is on in each run. The setting ``integrations_off``
-    names those that are not.
+    program starts a run itself; ``dataloader`` is on in each run. The setting
+    ``disabled_integrations`` names those that are not.
 
     Args:
         name: an integration of this package (``torch``: steps and their parts, validations and
@@ -105,7 +105,7 @@ def integrate_all(but: Set[str] = frozenset()) -> None:
 
 def named_off(config: Config) -> set[str]:
     """Return the integrations that a run's settings leave to the program itself."""
-    return set(filter(None, config.integrations_off.split(",")))
+    return set(filter(None, config.disabled_integrations.split(",")))
 
 
 def _tell_unknown(off: Set[str]) -> None:
@@ -115,7 +115,7 @@ def _tell_unknown(off: Set[str]) -> None:
     known |= {entry.name for entry in offered_by(sys.path)}
     for name in sorted(off - known):
         warn_once(
-            f"integrations_off names {name!r:.80}, which there is not; "
+            f"disabled_integrations names {name!r:.80}, which there is not; "
             f"known: {', '.join(sorted(known))}"
         )
 

@@ -8,7 +8,7 @@ mapping stay valid, and a reader of the old file continues in the new file at th
 No earlier check can keep a truncated file from raising SIGBUS at the next store. The agent restores
 its length as soon as it sees it (``ring_scan``). Only the owner of the file can truncate it. The
 kernel cannot seal the size of a file that has a name. A file without a name (``memfd_create``)
-would be gone with the process and its agent, and ``recover`` could not read its rows.
+would be gone with the process and its agent, and ``doctor --recover`` could not read its rows.
 """
 
 from __future__ import annotations

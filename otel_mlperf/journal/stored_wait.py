@@ -151,7 +151,7 @@ def find_left(run_id: str, run_folder: Path, short_id: str) -> list[str]:
     journals = journals_in(*folders_of_run(run_id, run_folder))
     if not journals or any(is_served(path.parent) or is_written(path) for path in journals):
         return []
-    return [f"its processes have ended, and nobody reads: otel-mlperf recover {short_id}"]
+    return [f"its processes have ended, and nobody reads: otel-mlperf doctor {short_id} --recover"]
 
 
 def is_written(path: Path) -> bool:

@@ -126,7 +126,9 @@ def parse_counts(text: str) -> list[int]:
     words = [word.strip() for word in text.split(",")]
     wrong = [word for word in words if not (word.isascii() and word.isdigit())]
     if wrong:
-        raise UsageError(f"--workers {text}: {wrong[0]!r} is no number of workers; 0,2,4 say")
+        raise UsageError(
+            f"--workers {text}: {wrong[0]!r} is no number of workers; expected e.g. 0,2,4"
+        )
     return [int(word) for word in words]
 
 

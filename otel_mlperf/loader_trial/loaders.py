@@ -33,7 +33,9 @@ def find_loader(target: str, folder: Path) -> Any:
     """
     place, _, name = target.rpartition(":")
     if not place or not name:
-        raise UsageError(f"{target!r} names no loader: module:loader or train.py:loader, say")
+        raise UsageError(
+            f"{target!r} names no loader; expected e.g. module:loader or train.py:loader"
+        )
     found = _named(_module(place, folder), name, place)
     if not _is_iterable(found) and callable(found):
         try:

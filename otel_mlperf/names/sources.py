@@ -168,7 +168,7 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
 """By source and level: the metrics that the level adds. A metric of two levels has more series at
 the second one.
 
-Sources are those of ``readings_off``, and ``agent``, which only level ``none`` switches off.
+Sources are those of ``disabled_readings``, and ``agent``, which only level ``none`` switches off.
 """
 
 

@@ -33,10 +33,10 @@ _SIGNS: Final = {"above": ">", "below": "<"}
 
 def render_alert_rules(rows: Iterable[FindingRow]) -> str:
     """Return a rules file; rows without an alert are left out."""
-    told = [(row, row.alert) for row in rows if row.alert is not None]
+    alerts = [(row, row.alert) for row in rows if row.alert is not None]
     groups = []
     for group in get_args(Group):
-        mine = [_rule(row, alert) for row, alert in told if alert.group == group]
+        mine = [_rule(row, alert) for row, alert in alerts if alert.group == group]
         if mine:
             head = f"  - name: {group}\n    interval: {_INTERVAL}\n    rules:\n"
             groups.append(head + "\n".join(mine))

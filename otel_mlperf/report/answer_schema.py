@@ -72,14 +72,14 @@ def field_meanings(kind: type) -> dict[str, str]:
         assert isinstance(body, ast.ClassDef)
         for field, below in zip(body.body, body.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                meaning = _said(below)
+                meaning = _docstring(below)
                 if meaning:
                     meanings[field.target.id] = meaning
     known = {field.encode_name for field in msgspec.structs.fields(kind)}
     return {name: meaning for name, meaning in meanings.items() if name in known}
 
 
-def _said(node: ast.stmt) -> str:
+def _docstring(node: ast.stmt) -> str:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return _flat(str(node.value.value))
     return ""

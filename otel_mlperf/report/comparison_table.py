@@ -10,7 +10,6 @@ from otel_mlperf.quantities import (
     column_unit,
     duration,
     figures,
-    percent,
     plural,
     rate,
     signed,
@@ -67,17 +66,17 @@ def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
     runs = (comparison.before, comparison.after)
     unit = "step" if all(run.profiled_steps for run in runs) else "window"
     more = f" ({signed(after_ns / before_ns - 1)} %)" if before_ns else ""
-    said = f"all kernels {duration(before_ns)} → {duration(after_ns)} a {unit}{more}"
+    total = f"all kernels {duration(before_ns)} → {duration(after_ns)} a {unit}{more}"
     if not comparison.kernels:
-        said += ": none changed that matters"
+        total += ": none changed that matters"
     room = width - LABEL
-    lines = labelled_lines("kernels", [said])
+    lines = labelled_lines("kernels", [total])
     for change in comparison.kernels[:_MOST_KERNELS]:
         first, *rest = _kernel_texts(change, unit, room)
         style: Style = "red" if change.after_ns > change.before_ns else "green"
         lines += labelled_lines("", [first], style)
         lines += labelled_lines(
-            "", [f"  {part}" for told in rest for part in broken(told, room - 2)]
+            "", [f"  {part}" for text_line in rest for part in broken(text_line, room - 2)]
         )
     if (left_out := len(comparison.kernels) - _MOST_KERNELS) > 0:
         lines += labelled_lines("", [f"… {left_out} more: --json has them"])
@@ -177,23 +176,23 @@ def _run_line(
 ) -> Line:
     mean = unit.number(mean_ns) if mean_ns else _NOT_SAID
     samples = run.numbers.get("samples_per_s")
-    told = difference_text(change) if change else ""
+    difference = difference_text(change) if change else ""
     word: Word | None = change.word if change else None
     return [
         (left(_named(run), widths[0]), "bold"),
-        (f"{mean:>{widths[1]}}{told:>24}  ", ""),
+        (f"{mean:>{widths[1]}}{difference:>24}  ", ""),
         (f"{word or '':<8}", _WORDS[word] if word else ""),
         (f"{rate(samples) if samples is not None else _NOT_SAID:>11}", ""),
     ]
 
 
 def _given_lines(one: Comparison, width: int) -> list[Line]:
-    told = [differing_text(differing) for differing in one.differing if differing.what != "last"]
-    if not told:
+    texts = [differing_text(differing) for differing in one.differing if differing.what != "last"]
+    if not texts:
         return []
     room = width - LABEL
     label = short(one.after.short_id, LABEL - 1)
-    return labelled_lines(label, wrapped("", told[:_MOST_PARAMS], room, " · "))
+    return labelled_lines(label, wrapped("", texts[:_MOST_PARAMS], room, " · "))
 
 
 def _heading(before: RunMeasures, after: RunMeasures, width: int) -> str:
@@ -284,13 +283,13 @@ def _reach(interval: Interval) -> str:
 
 
 def _number_lines(numbers: Iterable[NumberChange], width: int) -> list[Line]:
-    told = [
+    texts = [
         f"{NUMBERS[one.name]} {measured(one.name, one.before)} → "
         f"{measured(one.name, one.after)}{_percent_more(one)}"
         for one in numbers
         if one.name in NUMBERS and None not in (one.before, one.after)
     ]
-    return _labelled("numbers", told, width)
+    return _labelled("numbers", texts, width)
 
 
 NUMBERS: Final = {
@@ -324,9 +323,9 @@ def _differing_lines(differing: Iterable[Differing], width: int) -> list[Line]:
     by_kind: dict[str, list[str]] = {}
     for one in differing:
         by_kind.setdefault(one.what, []).append(differing_text(one))
-    for kind, told in by_kind.items():
-        more = [f"… {len(told) - _MOST_PARAMS} more"] if len(told) > _MOST_PARAMS else []
-        lines += _labelled(_LABELS[kind], [*told[:_MOST_PARAMS], *more], width)
+    for kind, texts in by_kind.items():
+        more = [f"… {len(texts) - _MOST_PARAMS} more"] if len(texts) > _MOST_PARAMS else []
+        lines += _labelled(_LABELS[kind], [*texts[:_MOST_PARAMS], *more], width)
     return lines
 
 
@@ -349,24 +348,23 @@ def _value(value: Any) -> str:
 
 
 def _left_out_lines(before: RunMeasures, after: RunMeasures, width: int) -> list[Line]:
-    told = [
+    texts = [
         f"{reason} {before.left_out.get(reason, 0):,} and {after.left_out.get(reason, 0):,}"
         for reason in dict.fromkeys((*before.left_out, *after.left_out))
     ]
-    return _labelled("left out", told, width)
+    return _labelled("excluded", texts, width)
 
 
 def _certainty_lines(comparison: Comparison, width: int) -> list[Line]:
     if not (comparison.times or comparison.calls):
         return []
-    share = percent(1 - comparison.confidence)
-    told = f"all intervals hold at once but in {share} of equal pairs".replace("<1 %", "under 1 %")
+    sentence = f"all intervals hold together with {comparison.confidence * 100:.1f} % confidence"
     if any(time.word == "unclear" for time in (*comparison.times, *comparison.calls)):
-        told += f"; unclear: more {'steps' if comparison.times else 'calls'} would tell"
-    return [[(line, "dim") for _, line in [("", short(f"{'certainty':<{LABEL}}{told}", width))]]]
+        sentence += f"; unclear: more {'steps' if comparison.times else 'calls'} are needed"
+    return [[(short(f"{'certainty':<{LABEL}}{sentence}", width), "dim")]]
 
 
-def _labelled(label: str, told: list[str], width: int) -> list[Line]:
-    if not told:
+def _labelled(label: str, texts: list[str], width: int) -> list[Line]:
+    if not texts:
         return []
-    return labelled_lines(label, wrapped("", told, width - LABEL, " · "))
+    return labelled_lines(label, wrapped("", texts, width - LABEL, " · "))

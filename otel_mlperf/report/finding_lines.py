@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.findings.finding_table import row_of
-from otel_mlperf.quantities import duration, figures, percent, plural
+from otel_mlperf.quantities import duration, figures, percent, plural, size
 from otel_mlperf.terminal_lines import (
     LABEL,
     WIDTH,
@@ -42,12 +42,12 @@ def finding_lines(
     room = width - LABEL
     for finding in findings[:_MOST]:
         label = "" if lines else "findings"
-        said = broken(finding_text(finding, ranks=ranks), room)
-        lines += labelled_lines(label, said, _STYLES[finding.severity])
+        problem = broken(finding_text(finding, ranks=ranks), room)
+        lines += labelled_lines(label, problem, _STYLES[finding.severity])
         lines += labelled_lines("", broken(finding.action, room))
     if (more := len(findings) - _MOST) > 0:
-        told = f"{plural(more, 'more finding')}: otel-mlperf findings {short_id}"
-        lines.append([(" " * LABEL + told, "dim")])
+        rest = f"{plural(more, 'more finding')}: otel-mlperf findings {short_id}"
+        lines.append([(" " * LABEL + rest, "dim")])
     return lines
 
 
@@ -78,27 +78,37 @@ def render_findings(
 
 def _whole(finding: Finding, width: int, ranks: int) -> list[Line]:
     room = width - LABEL
-    said, *more = broken(finding_text(finding, ranks=ranks), room)
+    problem, *more = broken(finding_text(finding, ranks=ranks), room)
     style = _STYLES[finding.severity]
-    lines: list[Line] = [[(left(finding.severity, LABEL), style), (said, style)]]
+    lines: list[Line] = [[(left(finding.severity, LABEL), style), (problem, style)]]
     lines += labelled_lines("", more, style)
     lines += labelled_lines("", broken(finding.action, room))
-    told = [f"{name} {figures(value)}" for name, value in sorted(finding.evidence.items())]
+    numbers = [_evidence(*item) for item in sorted(finding.evidence.items())]
     lines += [
-        [(" " * LABEL + part, "dim")] for part in broken(" · ".join([finding.id, *told]), room)
+        [(" " * LABEL + part, "dim")] for part in broken(" · ".join([finding.id, *numbers]), room)
     ]
     if finding.command:
         lines.append([(" " * LABEL + f"→ {finding.command}", "bold")])
     return lines
 
 
+def _evidence(name: str, value: float) -> str:
+    """Format a number of the evidence in the unit that its name ends with: ``over 7.79 s``."""
+    quantity = name.replace("_", " ")
+    if name.endswith("_ns"):
+        return f"{quantity.removesuffix(' ns')} {duration(value)}"
+    if name.endswith("_bytes"):
+        return f"{quantity.removesuffix(' bytes')} {size(value, 1024)}"
+    return f"{quantity} {figures(value)}"
+
+
 def finding_text(finding: Finding, *, ranks: int = 1) -> str:
     """Return the problem and its possible saving in one line; ``ranks`` is the number of ranks."""
-    said, rank = finding.summary.replace("%", " %"), finding.where.rank
-    if ranks > 1 and rank is not None and f"rank {rank}" not in said:
-        said = f"rank {rank}: {said}"
+    problem, rank = finding.summary.replace("%", " %"), finding.where.rank
+    if ranks > 1 and rank is not None and f"rank {rank}" not in problem:
+        problem = f"rank {rank}: {problem}"
     more = [_gain(finding.gain)] if finding.gain else []
-    return " · ".join([said, *more, *_warned(finding)])
+    return " · ".join([problem, *more, *_warned(finding)])
 
 
 def _warned(finding: Finding) -> list[str]:
@@ -112,7 +122,7 @@ def _warned(finding: Finding) -> list[str]:
         steps = f" (step {begin})" if begin == end else f" (steps {begin}–{end})"
     lasted = f" for {duration(first.held_ns)}" if first.held_ns else ""
     again = f", and {plural(more, 'time')} more" if more else ""
-    limit = row_of(finding.id).written(first.threshold)
+    limit = row_of(finding.id).format_value(first.threshold)
     return [
         f"warned after {duration(first.after_ns)}{steps}{lasted}{again}"
         + (f", limit {limit}" if limit else "")

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 TOP: Final = 10
 _NONE: Final = (
-    "no call of a section was profiled: span(name, profile='calls') asks for it, 'lines' for the "
-    "lines of a function, 'memory' for what is allocated; a profiler window with_stack=True has "
-    "functions, too; memory_growth() tells what has grown"
+    "no call of a section was profiled: span(name, profile='calls') records functions, 'lines' "
+    "lines of a function, 'memory' allocations; profiler windows with_stack=True contain "
+    "functions, too; memory_growth() lists what has grown"
 )
 _COLUMN: Final = 9
 _NAME_PART: Final = 0.5
@@ -80,11 +80,11 @@ _TITLES: Final = {
 
 
 def _head(section: HotSection) -> Line:
-    told: Line = [(f"{section_text(section)}: {calls_text(section)}", "bold")]
-    told += [(f"  {why}", "yellow") for why in left_out_texts(section)]
+    title: Line = [(f"{section_text(section)}: {calls_text(section)}", "bold")]
+    title += [(f"  {why}", "yellow") for why in left_out_texts(section)]
     if section.passed_over:
-        told.append((f"  {passed_over_text(section)}", "dim"))
-    return told
+        title.append((f"  {passed_over_text(section)}", "dim"))
+    return title
 
 
 def section_text(section: HotSection) -> str:

@@ -162,8 +162,8 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
         line = f"  GPU busy {least}{busy} ({duration(imported.busy_ns)})"
         lines.append([(line + f", idle {'at most ' if least else ''}{idle}", "")])
     lines += _kernel_lines(imported.kernels)
-    for words in unknown_row_texts(imported.unknown_rows):
-        lines += [[(f"  {part}", "")] for part in broken(words, width - 2)]
+    for message in unknown_row_texts(imported.unknown_rows):
+        lines += [[(f"  {part}", "")] for part in broken(message, width - 2)]
     if imported.captured is not None:
         lines.append([("  " + short(captured_words(imported.captured), width - 2), "")])
     for kind, count in imported.orphans.items():
@@ -171,9 +171,9 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
     for loss in imported.completeness.losses:
         lines.append([("  " + short(f"incomplete: {loss.words}", width - 2), "red")])
     for damage in imported.damage:
-        words = f"{damage['kind'].replace('_', ' ')} ×{damage['occurrences']:,}, first at byte "
-        words += f"{damage['offset']:,}: {damage['example']}"
-        lines.append([("  " + short(f"damage: {words}", width - 2), "red")])
+        message = f"{damage['kind'].replace('_', ' ')} ×{damage['occurrences']:,}, first at byte "
+        message += f"{damage['offset']:,}: {damage['example']}"
+        lines.append([("  " + short(f"damage: {message}", width - 2), "red")])
     return lines + [[("  " + short(line, width - 2), "")] for line in _outcome(imported)]
 
 
@@ -181,7 +181,7 @@ def _about(imported: Imported) -> str:
     device = " + ".join(dict.fromkeys(imported.devices)) or _unnamed_devices(imported)
     rank = f"rank {imported.rank}"
     rank += f" of {imported.world_size}" if imported.world_size else ""
-    rank += "" if imported.is_rank_known else " (not said in the file)"
+    rank += "" if imported.is_rank_known else " (not recorded in the file)"
     steps = plural(len(imported.steps), "step")
     return f"{device} · {rank} · {steps} · {duration(imported.duration_ns)}"
 
@@ -207,19 +207,19 @@ def _kernel_lines(kernels: list[TopKernel]) -> list[Line]:
 
 
 def _outcome(imported: Imported) -> list[str]:
-    said = []
+    notes = []
     if imported.is_empty:
-        said.append("it holds no events: there is nothing to store or send")
+        notes.append("the file contains no events: nothing to store or send")
     if imported.run is not None:
         what = "replaced in" if imported.is_replaced else "stored in"
-        said.append(f"{what} {'the new run ' * imported.is_run_new}{PurePath(imported.run).name}")
+        notes.append(f"{what} {'the new run ' * imported.is_run_new}{PurePath(imported.run).name}")
     if imported.note:
-        said.append(imported.note)
+        notes.append(imported.note)
     if imported.sent is not None:
         refused = f", {imported.refused:,} refused" if imported.refused else ""
-        said.append(f"{imported.sent:,} spans sent{refused}")
+        notes.append(f"{imported.sent:,} spans sent{refused}")
     if imported.out is not None:
-        said.append(f"written to {imported.out}")
+        notes.append(f"written to {imported.out}")
     if imported.events and not imported.is_unix_time:
-        said.append("its times count from the start of the machine, not from 1970")
-    return said
+        notes.append("its times count from the start of the machine, not from 1970")
+    return notes

@@ -33,14 +33,16 @@ _LONGEST: Final = 4_096
 
 def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
     """Return what each window lacks, and how busy devices were in its complete part."""
-    told = [(window, words) for window in windows if (words := losses_text(window))]
+    incomplete = [
+        (window, losses_line) for window in windows if (losses_line := losses_text(window))
+    ]
     lines: list[Line] = []
-    for window, words in told[:_MOST_WINDOWS]:
+    for window, losses_line in incomplete[:_MOST_WINDOWS]:
         of = f"{window.trace}, rank {window.rank}: " if len(windows) > 1 else ""
-        line = short(f"incomplete: {of}{words}", _LONGEST)
+        line = short(f"incomplete: {of}{losses_line}", _LONGEST)
         lines += [[(part, "red")] for part in textwrap.wrap(line, width, subsequent_indent="  ")]
-    if len(told) > _MOST_WINDOWS:
-        more = plural(len(told) - _MOST_WINDOWS, "more window")
+    if len(incomplete) > _MOST_WINDOWS:
+        more = plural(len(incomplete) - _MOST_WINDOWS, "more window")
         lines.append([(f"  and {more} incomplete", "red")])
     return lines
 
@@ -48,10 +50,10 @@ def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
 def losses_text(window: WindowFacts) -> str:
     """Return the losses of a window in one sentence; empty without losses."""
     losses = window.completeness.losses if window.completeness else []
-    told = [loss.words for loss in losses[:_MOST_LOSSES]]
+    texts = [loss.words for loss in losses[:_MOST_LOSSES]]
     if len(losses) > _MOST_LOSSES:
-        told.append(f"{len(losses) - _MOST_LOSSES} more in --json")
-    return "; ".join([*told, *_whole(window)])
+        texts.append(f"{len(losses) - _MOST_LOSSES} more in --json")
+    return "; ".join([*texts, *_whole(window)])
 
 
 def _whole(window: WindowFacts) -> Iterable[str]:
@@ -94,31 +96,31 @@ _OUTSIDE: Final = "outside_steps"
 
 def around(kernels: Kernels, width: int) -> list[Line]:
     """Return the facts, each with a label; a repeated label is printed once."""
-    told: list[tuple[str, str]] = []
+    facts: list[tuple[str, str]] = []
     if kernels.total is not None:
-        told += _kinds(kernels.total)
-        told += _overlap(kernels.total)
-        told += _idle(kernels.total, kernels.gaps, len(kernels.devices))
-        told += _launches(kernels.total)
-        told += _answered(kernels.windows)
+        facts += _kinds(kernels.total)
+        facts += _overlap(kernels.total)
+        facts += _idle(kernels.total, kernels.gaps, len(kernels.devices))
+        facts += _launches(kernels.total)
+        facts += _answered(kernels.windows)
     # Kernels without a size are skipped: their row in the table has the same information.
     sized = [kernel for kernel in kernels.collective_kernels if kernel.bytes is not None]
-    told += [("comm", _collective(kernel)) for kernel in sized]
-    told += [("copies", _copy(copy)) for copy in kernels.copies]
+    facts += [("comm", _collective(kernel)) for kernel in sized]
+    facts += [("copies", _copy(copy)) for copy in kernels.copies]
     is_device = any(peak.device_type != _CPU for peak in kernels.memory)
     memory = [peak for peak in kernels.memory if (peak.device_type != _CPU) == is_device]
-    told += [("memory", words) for peak in memory for words in _peak(peak, len(memory))]
-    told += _captured(kernels.windows)
-    told += _unlinked(kernels.windows)
+    facts += [("memory", line) for peak in memory for line in _peak(peak, len(memory))]
+    facts += _captured(kernels.windows)
+    facts += _unlinked(kernels.windows)
     in_headline = 1 if kernels.total is None else 0
     unknown = unknown_row_texts(unknown_rows_of(kernels.windows))
-    told += [("unknown", words) for words in unknown[in_headline:]]
-    told += _damage(kernels.windows)
+    facts += [("unknown", line) for line in unknown[in_headline:]]
+    facts += _damage(kernels.windows)
     lines: list[Line] = []
     before = ""
-    for label, words in told:
+    for label, line in facts:
         style: Style = "red" if label == "damaged" else ""
-        for part in broken(words, width - _LABEL):
+        for part in broken(line, width - _LABEL):
             head = f"{label if label != before else '':<{_LABEL}}"
             lines.append([(head, style or "dim"), (part, style)])
             before = label
@@ -133,17 +135,17 @@ def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
         (total.communication_ns, "communication", ""),
         (total.copy_ns, "copies", exposed),
     ]
-    told = [f"{word} {duration(ns)}{more}" for ns, word, more in kinds if ns]
-    if len(told) > 1:
-        yield "work", ", ".join(told)
+    texts = [f"{word} {duration(ns)}{more}" for ns, word, more in kinds if ns]
+    if len(texts) > 1:
+        yield "work", ", ".join(texts)
 
 
 def _overlap(total: DeviceFigures) -> Iterable[tuple[str, str]]:
     # A share of the busy time alone would be too high a limit if one duration is far too long.
     if total.overlap_ns > min(_LEAST_OVERLAP * total.busy_ns, _ROUNDING_NS * total.count):
-        words = f"work of single streams overlaps by {duration(total.overlap_ns)}: graphs, "
-        words += "dependent launches and loops of XLA run so, otherwise durations are too long"
-        yield "overlap", words
+        line = f"work of single streams overlaps by {duration(total.overlap_ns)}: graphs, "
+        line += "dependent launches and loops of XLA run so, otherwise durations are too long"
+        yield "overlap", line
 
 
 def _idle(total: DeviceFigures, gaps: list[GapRow], devices: int) -> Iterable[tuple[str, str]]:
@@ -164,43 +166,43 @@ def _idle(total: DeviceFigures, gaps: list[GapRow], devices: int) -> Iterable[tu
 
 def _launches(total: DeviceFigures) -> Iterable[tuple[str, str]]:
     if total.delay_p50_ns is not None and total.delay_p95_ns is not None and total.delay_max_ns:
-        words = f"p50 {duration(total.delay_p50_ns)} from call to start, "
-        words += f"p95 {duration(total.delay_p95_ns)}, max {duration(total.delay_max_ns)}"
-        yield "launch", words
+        line = f"p50 {duration(total.delay_p50_ns)} from call to start, "
+        line += f"p95 {duration(total.delay_p95_ns)}, max {duration(total.delay_max_ns)}"
+        yield "launch", line
 
 
 def _answered(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
-    if words := answered_text(windows):
-        yield "launch", words
+    if line := answered_text(windows):
+        yield "launch", line
 
 
 def _collective(kernels: CollectiveKernels) -> str:
     of = f" of {plural(kernels.group_size, 'rank')}" if kernels.group_size else ""
-    words = f"{kernels.operation}{of} ×{kernels.calls:,}: {duration(kernels.total_ns)}"
-    words += f", {size(kernels.bytes or 0)}"
+    line = f"{kernels.operation}{of} ×{kernels.calls:,}: {duration(kernels.total_ns)}"
+    line += f", {size(kernels.bytes or 0)}"
     if kernels.bus_bytes_per_s is not None:
-        words += f", bus bandwidth {size(kernels.bus_bytes_per_s)}/s"
-    return words
+        line += f", bus bandwidth {size(kernels.bus_bytes_per_s)}/s"
+    return line
 
 
 def _copy(copy: CopyFigures) -> str:
-    words = f"{copy.name} ×{copy.calls:,}: {duration(copy.total_ns)}"
+    line = f"{copy.name} ×{copy.calls:,}: {duration(copy.total_ns)}"
     if copy.bytes is not None:
-        words += f", {size(copy.bytes)}"
+        line += f", {size(copy.bytes)}"
     if copy.bytes_per_s is not None:
-        words += f" at {size(copy.bytes_per_s)}/s"
-    return words
+        line += f" at {size(copy.bytes_per_s)}/s"
+    return line
 
 
 def _peak(peak: AllocatorPeak, devices: int) -> Iterable[str]:
     if peak.allocated_bytes is None:
         return
-    words = f"peak {size(peak.allocated_bytes, 1024)} allocated"
+    line = f"peak {size(peak.allocated_bytes, 1024)} allocated"
     if peak.reserved_bytes is not None and peak.device_type != _CPU:
-        words += f" of {size(peak.reserved_bytes, 1024)} reserved"
-    words += f", rank {peak.rank} device {peak.device}" if devices > 1 else ""
+        line += f" of {size(peak.reserved_bytes, 1024)} reserved"
+    line += f", rank {peak.rank} device {peak.device}" if devices > 1 else ""
     then = [short_name(name, 40) for name in (peak.section, peak.operator) if name]
-    yield words + (f", in {', '.join(then)}" if then else "")
+    yield line + (f", in {', '.join(then)}" if then else "")
 
 
 def _captured(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
@@ -213,9 +215,9 @@ def captured_words(captured: CapturedWork) -> str:
     """Return how much of the work of graphs has its operator from their capture."""
     if not captured.work:
         return f"no graph was launched that {captured.capture} could explain"
-    words = f"{captured.matched:,} of {captured.work:,} kernels and copies have their operator "
-    words += f"from {plural(captured.captures, 'capture')} in {captured.capture}"
-    return "; ".join([words, *(f"{n:,} {reason}" for reason, n in captured.unmatched.items())])
+    line = f"{captured.matched:,} of {captured.work:,} kernels and copies have their operator "
+    line += f"from {plural(captured.captures, 'capture')} in {captured.capture}"
+    return "; ".join([line, *(f"{n:,} {reason}" for reason, n in captured.unmatched.items())])
 
 
 def unknown_rows_of(windows: Iterable[WindowFacts]) -> Iterable[UnknownRows]:
@@ -243,8 +245,8 @@ def _unlinked(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
         counts.update(window.orphans)
     counts.pop(_OUTSIDE, None)
     if counts:
-        told = (f"{count:,} × {kind.replace('_', ' ')}" for kind, count in counts.items())
-        yield "unlinked", ", ".join(told)
+        texts = (f"{count:,} × {kind.replace('_', ' ')}" for kind, count in counts.items())
+        yield "unlinked", ", ".join(texts)
 
 
 def _damage(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:

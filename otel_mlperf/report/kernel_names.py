@@ -48,24 +48,24 @@ def short_name(name: str, width: int, more: str = "") -> str:
     """Return a kernel's or operator's name in at most ``width`` columns; a cut is marked."""
     plain = _PATH.sub("", _ADDRESS.sub("", name))
     base, template = split_name(plain)
-    told = _telling(template)
-    if base.split("::")[-1] in _GENERIC and told:
-        base, told = told, ""
-    told = ", ".join(part for part in (told, more) if part)
-    if not told:
+    arguments = _significant_arguments(template)
+    if base.split("::")[-1] in _GENERIC and arguments:
+        base, arguments = arguments, ""
+    arguments = ", ".join(part for part in (arguments, more) if part)
+    if not arguments:
         return short(base, width)
-    if columns(base) + columns(told) + 2 > width:
+    if columns(base) + columns(arguments) + 2 > width:
         # The text in brackets distinguishes kernels: the function's name is cut first.
         room = width - 2
-        base = short(base, max(_LEAST_BASE, room - columns(told)))
-        told = short(told, room - columns(base))
-    return f"{base}<{told}>"
+        base = short(base, max(_LEAST_BASE, room - columns(arguments)))
+        arguments = short(arguments, room - columns(base))
+    return f"{base}<{arguments}>"
 
 
 def _differences(names: Sequence[str]) -> list[str]:
     """Return the first words in which the names differ, per name; empty without differences."""
-    words = [_WORD.findall(name) for name in names]
-    differing = [column for column in zip(*words, strict=False) if len(set(column)) > 1]
+    tokens = [_WORD.findall(name) for name in names]
+    differing = [column for column in zip(*tokens, strict=False) if len(set(column)) > 1]
     return [" ".join(row) for row in zip(*differing[:_MOST_WORDS], strict=True)] or [""] * len(
         names
     )
@@ -100,7 +100,7 @@ def _last_word(head: str) -> str:
     return head[ends[-1] + 1 :] if ends else head
 
 
-def _telling(template: str) -> str:
+def _significant_arguments(template: str) -> str:
     """Return the most informative template argument: a functor, or the first non-plain type."""
     functors = [functor for functor in _FUNCTOR.findall(template) if not _is_wrapper(functor)]
     if functors:

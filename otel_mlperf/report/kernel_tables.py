@@ -242,10 +242,10 @@ def _collectives(kernels: Kernels, width: int) -> list[Line]:
         f"{duration(collective.total_ns)} in {collective.name} ×{collective.calls:,}"
         for collective in kernels.collectives[:_COLLECTIVES]
     ]
-    words = f": {', '.join(shown)}"
+    listed = f": {', '.join(shown)}"
     more = "" if kernels.by == "annotation" else "; --by annotation"
     room = width - columns("collectives" + more)
-    return [[("collectives", "bold"), (short(words, room) + more, "")]]
+    return [[("collectives", "bold"), (short(listed, room) + more, "")]]
 
 
 def _part(ns: int, of: DeviceFigures) -> str:
@@ -255,10 +255,10 @@ def _part(ns: int, of: DeviceFigures) -> str:
 def _source(kernels: Kernels, width: int) -> str:
     windows = kernels.windows
     ranks = kernels.step.ranks if kernels.step else sorted({window.rank for window in windows})
-    told = f"rank {ranks[0]}" if len(ranks) == 1 else plural(len(ranks), "rank")
+    ranks_text = f"rank {ranks[0]}" if len(ranks) == 1 else plural(len(ranks), "rank")
     if len(ranks) == 1 and (kernels.world_size or 1) > 1:
-        told += f" of {kernels.world_size}"
-    parts = ["", told]
+        ranks_text += f" of {kernels.world_size}"
+    parts = ["", ranks_text]
     parts += [plural(kernels.step.events, "event")] if kernels.step else _extent(windows)
     rest = " · ".join(parts)
     return short(kernels.source, max(_NARROWEST, width - columns(rest))) + rest

@@ -34,12 +34,12 @@ def live_request_lines(requests: list[RequestsNow], width: int) -> list[Line]:
     """Return a line per request name: open ones, and those that ended within the last minute."""
     if not requests:
         return []
-    told = requests[:_MOST]
-    name = max(_NAME, min(width - _REQUEST_COLUMNS, max(columns(one.name) for one in told)))
+    shown = requests[:_MOST]
+    name = max(_NAME, min(width - _REQUEST_COLUMNS, max(columns(one.name) for one in shown)))
     title = f"{left('requests', name)}{'open':>6}{'oldest':>9}{'a second':>10}{'failed':>8}"
     title += "".join(f"{column:>8}" for column in ("p50", "p95", "p99", "max"))
     lines: list[Line] = [[(title, "dim")]]
-    lines += [[(_row(one, name), "")] for one in told]
+    lines += [[(_row(one, name), "")] for one in shown]
     if rest := requests[_MOST:]:
         lines.append([(f"and {plural(len(rest), 'more name')}: top --json has all", "dim")])
     return lines
@@ -108,18 +108,18 @@ def top_lines(
 
 def _findings(live: Live, width: int) -> list[Line]:
     """Return the worst findings, without those that an active warning already reports."""
-    told = [one for one in live.findings if not _is_warned(one, live.warnings)]
+    unwarned = [one for one in live.findings if not _is_warned(one, live.warnings)]
     return [
         [(short(f"→ {finding_text(one, ranks=len(live.ranks))}", width), "yellow")]
-        for one in told[:_MOST_FINDINGS]
+        for one in unwarned[:_MOST_FINDINGS]
     ]
 
 
 def _is_warned(finding: Finding, warnings: Sequence[str]) -> bool:
     """Return whether a warning of the same rule is active, by the text before its first number."""
     rule = next((rule for rule in RULES if rule.id == finding.id), None)
-    words = rule.summary.partition("{")[0].strip() if rule else ""
-    return bool(words) and any(words in warning for warning in warnings)
+    texts = rule.summary.partition("{")[0].strip() if rule else ""
+    return bool(texts) and any(texts in warning for warning in warnings)
 
 
 def _heading(live: Live, width: int) -> list[Line]:
@@ -175,10 +175,10 @@ def _wait_style(share: float) -> Style:
 
 
 def _logged(live: Live, width: int) -> list[Line]:
-    words = [f"{name} {value:.4g}" for name, value in list(live.last.items())[:_MOST_LOGGED]]
-    words += [f"… {more} more"] if (more := len(live.last) - _MOST_LOGGED) > 0 else []
+    texts = [f"{name} {value:.4g}" for name, value in list(live.last.items())[:_MOST_LOGGED]]
+    texts += [f"… {more} more"] if (more := len(live.last) - _MOST_LOGGED) > 0 else []
     bad = any(not math.isfinite(value) for value in live.last.values())
-    return [[(short(" · ".join(words), width), "red" if bad else "")]] if words else []
+    return [[(short(" · ".join(texts), width), "red" if bad else "")]] if texts else []
 
 
 def _ranks(live: Live, width: int, room: int, unicode: bool) -> list[Line]:
@@ -283,23 +283,23 @@ def _cut(line: Line, width: int) -> Line:
 
 
 def _foot(live: Live, width: int) -> Line:
-    words = []
+    texts = []
     ages = [rank.last_step_ns for rank in live.ranks if rank.last_step_ns is not None]
     if live.outcome != RUNNING:
-        words.append(f"it has ended ({live.outcome}): this is how it was last")
+        texts.append(f"the run has ended ({live.outcome}); last known state")
     elif ages:
-        words.append(f"last step {duration(min(ages))} ago")
+        texts.append(f"last step {duration(min(ages))} ago")
     if live.outcome == RUNNING and not live.is_seen:
-        words.append("not on this node: as far as the run folder says")
+        texts.append("not on this node: state from the run folder")
     memory = [now.memory_bytes for now in live.ranks if now.memory_bytes is not None]
     cpus = [now.cpus for now in live.ranks if now.cpus is not None]
     if cpus:
-        words.append(f"{figures(sum(cpus))} CPUs")
+        texts.append(f"{figures(sum(cpus))} CPUs")
     if memory:
-        words.append(f"{figures(sum(memory) / 2**30)} GiB")
+        texts.append(f"{figures(sum(memory) / 2**30)} GiB")
     if live.readings_age_ns is not None and live.outcome == RUNNING:
-        words.append(f"read {duration(live.readings_age_ns)} ago")
+        texts.append(f"read {duration(live.readings_age_ns)} ago")
     if live.lost:
-        words.append(f"{live.lost:,} lost")
+        texts.append(f"{live.lost:,} lost")
     late = live.outcome == RUNNING and bool(ages) and min(ages) > _STUCK_NS
-    return [(short(" · ".join(words), width), "red" if late or live.lost else "dim")]
+    return [(short(" · ".join(texts), width), "red" if late or live.lost else "dim")]

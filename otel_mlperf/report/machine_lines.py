@@ -21,20 +21,20 @@ _MOST_LOSSES: Final = 3
 
 def machine_lines(summary: Summary, width: int) -> list[Line]:
     """Return the use of the machines, and the devices that stopped responding."""
-    told = _machine(summary.machine) if summary.machine else []
-    lines = wrapped("", told, width - LABEL, " · ") if told else []
+    texts = _machine(summary.machine) if summary.machine else []
+    lines = wrapped("", texts, width - LABEL, " · ") if texts else []
     process = labelled_lines("process", _process(summary.process) if summary.process else [])
     return [*labelled_lines("machine", lines), *process, *_losses(summary, width)]
 
 
 def _process(use: ProcessUse) -> list[str]:
     """Return ``0.30 CPUs, peak memory 412 MiB, workers 1.4 GiB, CUDA 61.0 GiB``."""
-    told = f"{figures(use.cpus)} CPUs, peak memory {size(use.memory_peak_bytes, 1024)}"
+    usage = f"{figures(use.cpus)} CPUs, peak memory {size(use.memory_peak_bytes, 1024)}"
     if use.workers_peak_bytes is not None:
-        told += f", workers {size(use.workers_peak_bytes, 1024)}"
+        usage += f", workers {size(use.workers_peak_bytes, 1024)}"
     if use.cuda_peak_bytes is not None:
-        told += f", CUDA {size(use.cuda_peak_bytes, 1024)}"
-    return [told]
+        usage += f", CUDA {size(use.cuda_peak_bytes, 1024)}"
+    return [usage]
 
 
 def _losses(summary: Summary, width: int) -> list[Line]:
@@ -63,13 +63,13 @@ def _machine(machine: MachineUse) -> list[str]:
 
 
 def _host(machine: MachineUse) -> str:
-    words = []
+    readings = []
     if machine.cpu_share is not None and machine.cpus is not None:
-        words.append(f"cpu {percent(machine.cpu_share)} of {machine.cpus:g}")
+        readings.append(f"cpu {percent(machine.cpu_share)} of {machine.cpus:g}")
     if machine.memory_bytes is not None and machine.memory_limit_bytes is not None:
         used, limit = machine.memory_bytes / _GIB, machine.memory_limit_bytes / _GIB
-        words.append(f"{figures(used)} of {figures(limit)} GiB")
-    return ", ".join(words)
+        readings.append(f"{figures(used)} of {figures(limit)} GiB")
+    return ", ".join(readings)
 
 
 def _gpus(gpus: list[GpuUse]) -> str:
@@ -77,14 +77,14 @@ def _gpus(gpus: list[GpuUse]) -> str:
     memory = _known(gpus, lambda gpu: gpu.memory_bytes)
     heat = _known(gpus, lambda gpu: gpu.temperature_c)
     most = "≤ " if len(gpus) > 1 else ""
-    words = []
+    readings = []
     if shares:
         least = f"{shares[0] * 100:.0f}–" if round(100 * (shares[-1] - shares[0])) else ""
-        words.append(f"{least}{percent(shares[-1])}")
-    words += [f"{most}{figures(memory[-1] / _GIB)} GiB"] if memory else []
-    words += [f"{most}{heat[-1]:.0f} °C"] if heat else []
+        readings.append(f"{least}{percent(shares[-1])}")
+    readings += [f"{most}{figures(memory[-1] / _GIB)} GiB"] if memory else []
+    readings += [f"{most}{heat[-1]:.0f} °C"] if heat else []
     which = f"{len(gpus)} gpus" if len(gpus) > 1 else "".join(f"gpu {gpu.name[3:]}" for gpu in gpus)
-    return f"{which}: {', '.join(words)}" if words else ""
+    return f"{which}: {', '.join(readings)}" if readings else ""
 
 
 def _known(gpus: list[GpuUse], value: Callable[[GpuUse], float | None]) -> list[float]:
@@ -98,24 +98,24 @@ def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
     """Return the GPU time of a step, its idle part, and which side set the pace."""
     if gpu is None:
         return []
-    said = [f"{duration(gpu.gpu_ns)} a step"]
+    texts = [f"{duration(gpu.gpu_ns)} a step"]
     if gpu.idle_ns is not None and gpu.idle_share is not None:
-        said.append(f"idle {duration(gpu.idle_ns)} ({percent(gpu.idle_share).strip()})")
-    said.append(_BOUND.get(gpu.paced_by, "neither host nor device set the pace"))
+        texts.append(f"idle {duration(gpu.idle_ns)} ({percent(gpu.idle_share).strip()})")
+    texts.append(_BOUND.get(gpu.paced_by, "neither host nor device set the pace"))
     shares = (("device", gpu.device_share), ("host", gpu.host_share))
     pace = ", ".join(f"{percent(share).strip()} by the {who}" for who, share in shares)
-    said.append(f"paced {pace}")
-    return labelled_lines("gpu time", wrapped("", said, width - LABEL))
+    texts.append(f"paced {pace}")
+    return labelled_lines("gpu time", wrapped("", texts, width - LABEL))
 
 
 def step_gpu_words(gpu: StepOnGpu | None) -> list[str]:
     """Return the text for one step: ``GPU 80.1 ms, idle 12.3 ms, device-bound``."""
     if gpu is None:
         return []
-    said = [f"GPU {duration(gpu.gpu_ns)}"]
-    said += [f"idle {duration(gpu.idle_ns)}"] if gpu.idle_ns is not None else []
-    said += [_BOUND[gpu.paced_by]] if gpu.paced_by else []
-    return [", ".join(said)]
+    texts = [f"GPU {duration(gpu.gpu_ns)}"]
+    texts += [f"idle {duration(gpu.idle_ns)}"] if gpu.idle_ns is not None else []
+    texts += [_BOUND[gpu.paced_by]] if gpu.paced_by else []
+    return [", ".join(texts)]
 
 
 _LETTERS: Final = ("", "k", "M", "G", "T", "P", "E")
@@ -140,23 +140,23 @@ def work_lines(work: WorkFigures | None, width: int) -> list[Line]:
     size = amount(work.parameters, "parameters")
     if work.trainable != work.parameters:
         size += f" ({amount(work.trainable, 'trainable')})"
-    told = [size, *_counted(work), *_six_nd(work)]
-    return labelled_lines("work", wrapped("", told, width - LABEL, " · "))
+    texts = [size, *_counted(work), *_six_nd(work)]
+    return labelled_lines("work", wrapped("", texts, width - LABEL, " · "))
 
 
 def _counted(work: WorkFigures) -> list[str]:
     if work.flops_per_step is None or work.flops_per_parameter is None:
         return []
-    told = [
+    texts = [
         f"{amount(work.flops_per_step, 'FLOP')} a step",
         f"{amount(work.flops_per_parameter, 'a parameter')}",
     ]
     if work.flops_per_s is not None:
-        told.append(amount(work.flops_per_s, "FLOP/s"))
+        texts.append(amount(work.flops_per_s, "FLOP/s"))
     if work.mfu is not None and work.peak_flops_per_s is not None:
         of = f"{amount(work.peak_flops_per_s, 'FLOP/s')} ({work.peak_type}, {work.peak_source})"
-        told.append(f"MFU {percent(work.mfu)} of {of}")
-    return told
+        texts.append(f"MFU {percent(work.mfu)} of {of}")
+    return texts
 
 
 def _six_nd(work: WorkFigures) -> list[str]:

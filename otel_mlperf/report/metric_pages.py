@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from otel_mlperf.names import LOGGED, METRICS, Metric, user_metric
-from otel_mlperf.names.metric import (
-    UNIT_WORDS,
-    Instrument,
-)
+from otel_mlperf.names.metric import UNIT_WORDS, Instrument
 from otel_mlperf.names.sources import levels_of
 from otel_mlperf.terminal_lines import WIDTH, Line, text
 
@@ -35,17 +32,17 @@ _PAGE_WIDTH: Final = 100
 _HEAD: Final = """\
 # Metrics
 
-Every metric that the package makes, generated from `otel_mlperf/names/` by
-`otel-mlperf metrics --markdown > docs/metrics.md`. Names with a convention follow the OpenTelemetry
-semantic conventions 1.44; `ml.*`, `linux.*` and `otel_mlperf.*` are ours. Rank, run and host are
-attributes of the resource. Labels are attributes of the points; in Prometheus their dots are
-underscores, and a histogram has three series: `_bucket`, `_sum`, `_count` (one where it is native).
-What a machine cannot give is absent, never zero.
+Every metric that the package makes, generated from `otel_mlperf/names/` by `otel-mlperf reference
+metrics --markdown > docs/metrics.md`. Names with a convention follow the OpenTelemetry semantic
+conventions 1.44; `ml.*`, `linux.*` and `otel_mlperf.*` are ours. Rank, run and host are attributes
+of the resource. Labels are attributes of the points; in Prometheus their dots are underscores, and
+a histogram has three series: `_bucket`, `_sum`, `_count` (one where it is native). What a machine
+cannot give is absent, never zero.
 
-**Read by** says which source reads a metric, and from which level of `readings` on: `basic`, the
-default, `detailed` or `comprehensive`; *more at* a level are further series of it. Readings are
-made every 5 s, at level `comprehensive` every second. What nobody reads is of the run itself,
-whatever the level. Sources, and where readings go: [readings.md](readings.md).
+**Read by** names the source that reads a metric, and the lowest level of `readings` that includes
+it: `basic` (the default), `detailed` or `comprehensive`; *more at* a level are further series of
+it. Readings are made every 5 s, at level `comprehensive` every second. A metric without a source
+comes from the run itself, at any level. Sources, and where readings go: [readings.md](readings.md).
 """
 _COLUMNS: Final = """\
 | metric | Prometheus | kind | unit | labels | read by | meaning |
@@ -90,7 +87,10 @@ def render_metrics(*, width: int = WIDTH, color: bool = False, unicode: bool = T
     """Render each metric with instrument, unit, labels, Prometheus name and meaning."""
     lines: list[Line] = []
     for title, metrics in groups():
-        lines += [[(title, "bold")], *(line for metric in metrics for line in _told(metric, width))]
+        lines += [
+            [(title, "bold")],
+            *(line for metric in metrics for line in _metric_lines(metric, width)),
+        ]
         lines.append([])
     lines.append([(_OWN_TITLE, "bold")])
     for code, metric in own_examples().items():
@@ -98,7 +98,7 @@ def render_metrics(*, width: int = WIDTH, color: bool = False, unicode: bool = T
     return text(lines, color=color, unicode=unicode)
 
 
-def _told(metric: Metric, width: int) -> Iterator[Line]:
+def _metric_lines(metric: Metric, width: int) -> Iterator[Line]:
     unit = f", {metric.unit}" if metric.unit else ""
     head, kind, read_by = f"  {metric.name}", f"  {metric.instrument}{unit}", _read_by(metric)
     fits = len(f"{head}{kind}  {read_by}") <= width

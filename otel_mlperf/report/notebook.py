@@ -82,7 +82,7 @@ def _steps(rows: list[Row], mean_ns: float, has_gpu: bool) -> Iterable[str]:
         late = "–" if row.p95_ns is None else unit.number(row.p95_ns)
         share = percent(row.share)
         if row.beside:
-            share = f"in {row.inside}" if row.inside else "beside"
+            share = f"in {row.inside}" if row.inside else "concurrent"
         yield _cells(
             row.name, [unit.number(row.mean_ns), late, share], row.share * (not row.beside)
         )

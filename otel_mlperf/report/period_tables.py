@@ -24,7 +24,7 @@ _DAY_S: Final = 86_400
 _LONGEST_NAME: Final = 30
 _TIMES: Final = ("mean", "p50", "p95", "p99", "max")
 _HEADS: Final = (
-    *("steps", "calls", "there", "failed", "a second", "cpus", "memory", *_TIMES),
+    *("steps", "calls", "running", "failed", "a second", "cpus", "memory", *_TIMES),
     *("wait", "within", "samples/s", "tokens/s"),
 )
 """Headings in their order; columns without any value are left out."""
@@ -66,11 +66,11 @@ def _table(answer: Periods, title: str, cells_of: Callable[[Period], Cells]) -> 
         heads = [head for head in heads if head != "failed"]
     if not heads:
         return []
-    told = [[row.get(head, _UNKNOWN) for head in heads] for row in rows]
-    widths = [max(map(columns, cells)) + 1 for cells in zip(heads, *told, strict=True)]
+    table = [[row.get(head, _UNKNOWN) for head in heads] for row in rows]
+    widths = [max(map(columns, cells)) + 1 for cells in zip(heads, *table, strict=True)]
     lines: list[Line] = [[], [(title, "bold")], [(_line("", heads, widths), "dim")]]
     day = ""
-    for period, cells in zip(answer.periods, told, strict=True):
+    for period, cells in zip(answer.periods, table, strict=True):
         begin = time.gmtime(period.start_ns // 10**9 + answer.utc_offset_s)
         date, label = time.strftime("%a %d %b", begin), time.strftime("%H:%M", begin)
         if answer.every_ns % (_DAY_S * 10**9) == 0:
@@ -83,9 +83,9 @@ def _table(answer: Periods, title: str, cells_of: Callable[[Period], Cells]) -> 
 
 
 def _line(label: str, cells: list[str], widths: list[int]) -> str:
-    told = zip(cells, widths, strict=True)
+    padded = zip(cells, widths, strict=True)
     return f"  {left(label, 5)}" + "".join(
-        " " * (wide - columns(cell)) + cell for cell, wide in told
+        " " * (wide - columns(cell)) + cell for cell, wide in padded
     )
 
 
@@ -99,13 +99,13 @@ def _of_steps(period: Period) -> Cells:
     cells |= {head: duration(getattr(of, f"{head}_ns")) for head in _TIMES}
     cells |= {"wait": percent(of.wait_share or 0.0)}
     rates = {"samples/s": of.samples_per_s, "tokens/s": of.tokens_per_s}
-    return cells | {head: rate(told) for head, told in rates.items() if told is not None}
+    return cells | {head: rate(value) for head, value in rates.items() if value is not None}
 
 
 def _title(one: CallFigures) -> str:
     bound = "" if one.bound_s is None else f", within {duration(one.bound_s * 1e9)}"
     place = f", in {one.phase} steps" if one.in_step else ""
-    return f"requests {one.name}{place}{', beside' * one.beside}{bound}"
+    return f"requests {one.name}{place}{', concurrent' * one.beside}{bound}"
 
 
 def _of_calls(period: Period, title: str) -> Cells:
@@ -120,7 +120,7 @@ def _of_calls(period: Period, title: str) -> Cells:
 
 def _of_processes(period: Period) -> Cells:
     used = period.process
-    cells = {"there": percent(period.lived_ns / (period.end_ns - period.start_ns))}
+    cells = {"running": percent(period.lived_ns / (period.end_ns - period.start_ns))}
     cells |= {} if used.cpus is None else {"cpus": f"{used.cpus:.2f}"}
     peak = used.memory_peak_bytes
     return cells | ({} if peak is None else {"memory": size(peak, 1024)})

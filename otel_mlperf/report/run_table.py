@@ -101,10 +101,10 @@ def render_columns(
     shown = {column: [_shown(row.cells[column]) for row in rows] for column in wanted}
     below = _mean_cells(wanted, means) if means is not None else {}
     shown = {
-        column: [*told, *(of[column] for of in below.values())] for column, told in shown.items()
+        column: [*own, *(of[column] for of in below.values())] for column, own in shown.items()
     }
     widths = {
-        column: max(columns(column), *(columns(told) for told in of)) + 2
+        column: max(columns(column), *(columns(cell) for cell in of)) + 2
         for column, of in shown.items()
     }
     title = f"{left('id', short_id)}  {left('name', name)}  {'started':<12}"
@@ -144,10 +144,10 @@ def _changed(change: TimeChange | None) -> Line:
     if change is None:
         return []
     interval = change.usual if change.by == "usual" else change.mean
-    told = f"{signed(interval.ratio)} % " if interval else ""
+    label = f"{signed(interval.ratio)} % " if interval else ""
     if change.name != STEP:
-        told = f"{change.name} {told}"
-    return [(f"  {told}", ""), (f"{change.word}{usual_note(change)}", _CHANGE_STYLES[change.word])]
+        label = f"{change.name} {label}"
+    return [(f"  {label}", ""), (f"{change.word}{usual_note(change)}", _CHANGE_STYLES[change.word])]
 
 
 def _shown(cell: Cell) -> str:

@@ -73,23 +73,23 @@ def _lines(
 ) -> list[Line]:
     if not calls:
         return []
-    told, labels = calls[:most], _labels(calls[:most])
-    has_bound = any(one.bound_s is not None for one in told)
+    listed, labels = calls[:most], _labels(calls[:most])
+    has_bound = any(one.bound_s is not None for one in listed)
     taken = 2 + _CALLS + _CALLS_COLUMN * len(shown) + _WITHIN * has_bound
     name = max(_CALLS_NAME, min(width - taken, max(map(columns, [title, *labels]))))
     head = f"  {left(title, name)}{'calls':>{_CALLS}}"
     head += "".join(f"{column:>{_CALLS_COLUMN}}" for column in shown)
     lines: list[Line] = [[(head + f"{'within':>{_WITHIN}}" * has_bound, "dim")]]
-    for one, label in zip(told, labels, strict=True):
+    for one, label in zip(listed, labels, strict=True):
         cells = "".join(f"{_written(one, column):>{_CALLS_COLUMN}}" for column in shown)
         line = f"  {left(label, name)}{one.count:>{_CALLS},}{cells}"
         lines.append([(line, ""), (f"{exact_share(one):>{_WITHIN}}" * has_bound, "")])
-    return [*lines, *_notes(calls, told)]
+    return [*lines, *_notes(calls, listed)]
 
 
 def _labels(calls: list[CallFigures]) -> list[str]:
     labels = zip(place_labels(calls), calls, strict=True)
-    return [f"{label} (beside)" if one.beside else label for label, one in labels]
+    return [f"{label} (concurrent)" if one.beside else label for label, one in labels]
 
 
 def _written(one: CallFigures, column: str) -> str:
@@ -105,17 +105,17 @@ def exact_share(one: CallFigures) -> str:
     return f"{min(one.within_share * 100, 99.99):.2f} %"
 
 
-def _notes(calls: list[CallFigures], told: list[CallFigures]) -> list[Line]:
+def _notes(calls: list[CallFigures], listed: list[CallFigures]) -> list[Line]:
     """Return notes on the bounds, the failures, and the accuracy of quantiles."""
-    bounds = {one.name: one.bound_s for one in told if one.bound_s is not None}
-    words = [f"{name} within {duration(bound * 1e9)}" for name, bound in bounds.items()]
-    if failed := sum(one.errors for one in told if one.category == names.REQUEST):
-        words.append(f"{failed:,} failed")
-    worst = max(one.error_ratio for one in told)
-    words.append(f"p50, p95, p99 to within {figures(worst * 100)} %")
-    if rest := len(calls) - len(told):
-        words.append(f"{plural(rest, 'other')}: summary --calls")
-    return [[("  " + " · ".join(words), "dim")]]
+    bounds = {one.name: one.bound_s for one in listed if one.bound_s is not None}
+    texts = [f"{name} within {duration(bound * 1e9)}" for name, bound in bounds.items()]
+    if failed := sum(one.errors for one in listed if one.category == names.REQUEST):
+        texts.append(f"{failed:,} failed")
+    worst = max(one.error_ratio for one in listed)
+    texts.append(f"p50, p95, p99 to within {figures(worst * 100)} %")
+    if rest := len(calls) - len(listed):
+        texts.append(f"{plural(rest, 'other')}: summary --calls")
+    return [[("  " + " · ".join(texts), "dim")]]
 
 
 _MOST: Final = 10
@@ -162,16 +162,18 @@ def use_lines(uses: list[SectionUse], width: int) -> list[Line]:
     """Return a line per measured section: the mean of a call, and the highest peak."""
     if not uses:
         return []
-    told = [column for column in _COLUMNS if any(column.measure.key in use.figures for use in uses)]
+    shown = [
+        column for column in _COLUMNS if any(column.measure.key in use.figures for use in uses)
+    ]
     labels = place_labels(uses[:_MOST])
     longest = max(_USE_NAME, *map(columns, labels))
-    told = told[: (width - 2 - _USE_NAME - _CALLS) // _USE_COLUMN]
-    room = width - 2 - _CALLS - _USE_COLUMN * len(told)
+    shown = shown[: (width - 2 - _USE_NAME - _CALLS) // _USE_COLUMN]
+    room = width - 2 - _CALLS - _USE_COLUMN * len(shown)
     name = max(_USE_NAME, min(longest, room, _LONGEST + (width - WIDTH) // 2))
-    titles = "".join(f"{column.title:>{_USE_COLUMN}}" for column in told)
+    titles = "".join(f"{column.title:>{_USE_COLUMN}}" for column in shown)
     lines: list[Line] = [[(f"  {left('a call used', name)}{'calls':>{_CALLS}}{titles}", "dim")]]
     for label, use in zip(labels, uses, strict=False):
-        cells = "".join(f"{_cell(use, column):>{_USE_COLUMN}}" for column in told)
+        cells = "".join(f"{_cell(use, column):>{_USE_COLUMN}}" for column in shown)
         lines.append([(f"  {left(label, name)}{use.calls:>{_CALLS},}{cells}", "")])
     if rest := len(uses) - _MOST:
         more = f"  {plural(rest, 'other')}: summary --json has all of them"
@@ -186,7 +188,7 @@ def _cell(use: SectionUse, column: _Column) -> str:
 
 def used_words(attributes: Mapping[str, Any]) -> list[str]:
     """Return the resource use of one span: ``cpu 12.1 ms``, ``memory +3.20 MB`` and so on."""
-    told = (
+    measures = (
         ("cpu", names.CPU_NS, duration),
         ("gpu time", names.GPU_NS, duration),
         ("memory", names.MEMORY_GROWTH, _signed),
@@ -200,6 +202,6 @@ def used_words(attributes: Mapping[str, Any]) -> list[str]:
     )
     return [
         f"{word} {written(value)}"
-        for word, measure, written in told
+        for word, measure, written in measures
         if (value := attributes.get(measure.attribute)) is not None
     ]

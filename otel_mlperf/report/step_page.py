@@ -72,7 +72,7 @@ def span_lines(spans: list[Span], width: int) -> list[Line]:
         line += f"{duration(span.duration_ns):>{_TIME}}{duration(span.self_ns):>{_TIME}}  "
         style: Style = "red" if span.is_error else "dim" if span.beside else "cyan"
         lines.append([(line, ""), (_bar(span, begin, whole, chart), style)])
-        lines += [*_used(span, width), *_said(span, width), *_error(spans, at, width)]
+        lines += [*_used(span, width), *_value_lines(span, width), *_error(spans, at, width)]
         lines += _operators(spans, at, name)
     return lines
 
@@ -106,7 +106,7 @@ def _label(span: Span, home: str) -> str:
     count = span.attributes.get(names.ROLLED_UP)
     name = f"{name} ×{count:,}" if count else name
     # A forked child's threads have the names of its parent's threads.
-    where = "another process" if span.thread == home else span.thread or "beside"
+    where = "another process" if span.thread == home else span.thread or "concurrent"
     return f"{name} ({where})" if span.beside else name
 
 
@@ -160,22 +160,22 @@ def _summed(more: list[Span], room: int) -> Line:
 
 def _used(span: Span, width: int) -> list[Line]:
     """Return the measured resource use of the span."""
-    told = used_words(span.attributes)
+    used = used_words(span.attributes)
     indent = "    " + _indent(span)
-    parts = wrapped("", told, width - len(indent), " · ") if told else []
+    parts = wrapped("", used, width - len(indent), " · ") if used else []
     return [[(indent + part, "dim")] for part in parts]
 
 
-def _said(span: Span, width: int) -> list[Line]:
+def _value_lines(span: Span, width: int) -> list[Line]:
     """Return the attributes that the program set, and a checkpoint's own ones."""
-    said = [
+    values = [
         f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
         for key, value in span.attributes.items()
         if not key.startswith(_NOT_THE_PROGRAMS)
     ]
-    told = " · ".join([*_checkpoint(span), *said])
+    shown_text = " · ".join([*_checkpoint(span), *values])
     indent = "    " + _indent(span)
-    return [[(indent + short(told, width - len(indent)), "dim")]] if told else []
+    return [[(indent + short(shown_text, width - len(indent)), "dim")]] if shown_text else []
 
 
 def _checkpoint(span: Span) -> list[str]:
@@ -189,15 +189,15 @@ def _checkpoint(span: Span) -> list[str]:
 
 def _error(spans: list[Span], at: int, width: int) -> list[Line]:
     """Return the exception that crossed a span, only at the innermost span that it crossed."""
-    told = _words(spans[at])
+    message = _words(spans[at])
     below = at + 1
     while below < len(spans) and spans[below].depth > spans[at].depth:
         # An exception passes through all enclosing sections: print it once, at its origin.
-        if _words(spans[below]) == told:
+        if _words(spans[below]) == message:
             return []
         below += 1
     indent = "    " + _indent(spans[at])
-    return [[(indent + short(told, width - len(indent)), "red")]] if told else []
+    return [[(indent + short(message, width - len(indent)), "red")]] if message else []
 
 
 def _words(span: Span) -> str:
@@ -249,7 +249,7 @@ def _operator_line(name: str, ns: int, place: Place, indent: int, width: int) ->
 
 
 _SECTION: Final = 34
-_NOT_KEPT: Final = "measured, not kept (first, every Nth, slow ones are)"
+_NOT_KEPT: Final = "measured, not sampled (the first, every Nth and slow steps are)"
 _UNSAID: Final = "as profiled"
 """Replaces the phase if only the profiler reported the step."""
 _RANKS: Final = 16
@@ -270,13 +270,13 @@ def render_step(
     ]
     if step.chosen:
         others = ", ".join(map(str, step.kept))
-        line = f"the slowest step that was kept; --step N shows another: {others}"
+        line = f"the slowest sampled step; --step N shows another: {others}"
         lines.append([(short(line, width), "dim")])
     if not step.is_kept:
         near = ", ".join(map(str, step.nearby)) or "none"
-        lines.append([(f"{_NOT_KEPT}; kept nearby: {near}", "yellow")])
-    told = _told(step.ranks)
-    for rank in told:
+        lines.append([(f"{_NOT_KEPT}; sampled nearby: {near}", "yellow")])
+    shown = _shown_ranks(step.ranks)
+    for rank in shown:
         lines += folded(_heading(rank, step.is_kept), width)
         lines += _marks(rank, width)
         if rank.spans:
@@ -285,11 +285,11 @@ def render_step(
             lines += _measured(rank)
         elif rank.spans:
             lines += _added_up(rank.sections)
-    lines += _foot(told, len(step.ranks))
+    lines += _foot(shown, len(step.ranks))
     return text(lines, color=color, unicode=unicode)
 
 
-def _told(ranks: Sequence[RankStep]) -> Sequence[RankStep]:
+def _shown_ranks(ranks: Sequence[RankStep]) -> Sequence[RankStep]:
     """Return all ranks; of very many, the failed, sampled or slowest ones, sorted by rank."""
     return sorted(sorted(ranks, key=_weight)[-_RANKS:], key=lambda of: of.rank)
 
@@ -326,20 +326,20 @@ def render_request(
     line: Line = [(f"request {request.name}{id}", "bold"), (where, "")]
     lines = folded([*line, (" · failed", "red")] if request.is_error else line, width)
     lines.append([(f"trace {request.trace_id}", "dim")])
-    which = "the slowest with spans" if request.chosen else f"kept: {request.kept}"
-    told = f"{which}; --request 1 to {request.kept_requests:,} shows another by its start"
-    lines.append([(short(told, width), "dim")])
+    which = "the slowest with spans" if request.chosen else f"sampled: {request.kept}"
+    hint = f"{which}; --request 1 to {request.kept_requests:,} shows another by its start"
+    lines.append([(short(hint, width), "dim")])
     facts = f"number {request.number:,} · {duration(request.duration_ns)}"
     lines += [[(facts, "")], *span_lines(request.spans, width)]
     return text(lines, color=color, unicode=unicode)
 
 
-def _foot(told: Sequence[RankStep] | Sequence[RankTrace], ranks: int) -> list[Line]:
+def _foot(shown: Sequence[RankStep] | Sequence[RankTrace], ranks: int) -> list[Line]:
     lines: list[Line] = []
-    if any(span.operators for of_rank in told for span in of_rank.spans):
+    if any(span.operators for of_rank in shown for span in of_rank.spans):
         lines.append([(LEGEND, "dim")])
-    if ranks > len(told):
-        lines.append([(f"and {plural(ranks - len(told), 'rank')} more: --rank N", "dim")])
+    if ranks > len(shown):
+        lines.append([(f"and {plural(ranks - len(shown), 'rank')} more: --rank N", "dim")])
     return lines
 
 
@@ -349,7 +349,7 @@ def _heading(rank: RankStep, others_kept: bool) -> Line:
     facts += [f"{rank.tokens:,} tokens"] if rank.tokens is not None else []
     facts += step_gpu_words(rank.gpu)
     if rank.kept or others_kept:
-        facts.append(f"kept: {rank.kept}" if rank.kept else "measured, not kept")
+        facts.append(f"sampled: {rank.kept}" if rank.kept else "measured, not sampled")
     line: Line = [(f"rank {rank.rank}", "bold"), *((f" · {fact}", "") for fact in facts)]
     return [*line, (" · failed", "red")] if rank.is_error else line
 
@@ -358,8 +358,8 @@ def _marks(rank: RankStep, width: int) -> list[Line]:
     """Return the marks of the program in the step, on a line of their own."""
     if not rank.marks:
         return []
-    told = ", ".join(f"{mark.name} at {duration(mark.after_ns)}" for mark in rank.marks)
-    return [[("  ", ""), (short(f"marked {told}", width - 2), "dim")]]
+    marks = ", ".join(f"{mark.name} at {duration(mark.after_ns)}" for mark in rank.marks)
+    return [[("  ", ""), (short(f"marked {marks}", width - 2), "dim")]]
 
 
 def _outside(rank: RankStep) -> str:
@@ -376,7 +376,8 @@ def _added_up(sections: Sequence[StepSection]) -> list[Line]:
     lines: list[Line] = [[(f"  {_ADDED_UP}", "dim")]] if rows else []
     for row in rows:
         name = left(f"  {row.name} ×{row.count:,}", _SECTION)
-        where = f"  {'beside' if _is_elsewhere(row) else 'in'} {row.inside}" * bool(row.inside)
+        relation = "concurrent with" if _is_elsewhere(row) else "in"
+        where = f"  {relation} {row.inside}" * bool(row.inside)
         times = f"{duration(row.sum_ns):>10}{duration(row.self_ns):>10}"
         lines.append([(f"  {name}{times}", ""), (where, "dim")])
     return lines
@@ -396,5 +397,5 @@ def _measured(rank: RankStep) -> list[Line]:
         line = f"  {left(section.name, width)}{section.count:>8,}"
         line += f"{duration(section.sum_ns):>10}{duration(section.self_ns):>10}"
         where = f"  in {section.inside}" if section.inside else ""
-        lines.append([(line, ""), ("  beside" if _is_elsewhere(section) else where, "dim")])
+        lines.append([(line, ""), ("  concurrent" if _is_elsewhere(section) else where, "dim")])
     return lines

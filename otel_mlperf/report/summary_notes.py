@@ -51,11 +51,11 @@ def goodput_lines(ledger: Ledger | None, width: int) -> list[Line]:
     if ledger is None or not total or not any(ledger.spent_ns[kind] for kind in PRODUCTIVE):
         return []
     by_size = sorted(ledger.spent_ns.items(), key=lambda item: -item[1])
-    told = [f"{kind} {percent(ns / total)}" for kind, ns in by_size if ns >= _LEAST * total]
+    kinds = [f"{kind} {percent(ns / total)}" for kind, ns in by_size if ns >= _LEAST * total]
     if ledger.lost_steps:
-        told.append(plural(ledger.lost_steps, "step") + " lost")
+        kinds.append(plural(ledger.lost_steps, "step") + " lost")
     head = f"{percent(ledger.goodput)} of {duration(ledger.wall_ns)}: "
-    return labelled_lines("goodput", wrapped(head, told, width - LABEL))
+    return labelled_lines("goodput", wrapped(head, kinds, width - LABEL))
 
 
 _MOST: Final = 3
@@ -151,7 +151,7 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
     lines += [*_beside(summary, width), *_slowest(summary, width), *machine_lines(summary, width)]
     lines += work_lines(summary.work, width)
     lines += labelled_lines("marks", _marks(summary, width - LABEL))
-    return [*lines, *_profiled(summary, width), *_said(summary, width)]
+    return [*lines, *_profiled(summary, width), *_reported_values(summary, width)]
 
 
 def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
@@ -159,7 +159,7 @@ def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
     lines = []
     for one in aggregates[:_MOST_ADDED_UP]:
         where = f" in {shown(one.enclosing)}" if one.enclosing else ""
-        where = f" beside {shown(one.enclosing)}".rstrip() if one.beside else where
+        where = f" concurrent with {shown(one.enclosing)}".rstrip() if one.beside else where
         line = f"{one.name} ×{one.count:,}: {duration(one.sum_ns)}{where}"
         if one.count > 1:
             mean = duration(one.sum_ns / one.count)
@@ -183,21 +183,21 @@ def _ranks(steps: StepFigures, width: int) -> list[Line]:
 
 def _marks(summary: Summary, room: int) -> list[str]:
     """Return the marks of the program."""
-    told = [
+    texts = [
         f"{short(mark.name, _LONGEST_NAME)} at step {mark.number:,}"
         for mark in of_first_rank(summary.marks)
     ]
-    return _few(wrapped("", told, room)) if told else []
+    return _few(wrapped("", texts, room)) if texts else []
 
 
 def _beside(summary: Summary, width: int) -> list[Line]:
     if not summary.beside:
         return []
-    told = [
+    texts = [
         f"{short(part.name, _LONGEST_NAME)} {duration(part.sum_ns)} ×{part.count:,}"
         for part in summary.beside
     ]
-    return labelled_lines("beside", _few(wrapped("", told, width - LABEL)))
+    return labelled_lines("parallel", _few(wrapped("", texts, width - LABEL)))
 
 
 def _slowest(summary: Summary, width: int) -> list[Line]:
@@ -205,33 +205,33 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
     if slow is None:
         return []
     rank = f" on rank {slow.rank}" if summary.ranks > 1 else ""
-    what = f"{slow.section} {parts(slow.duration_ns, slow.section_ns)}"
+    what = f"{slow.section} {duration(slow.section_ns)}"
     if slow.collection_ns >= _LEAST_OUTSIDE * slow.duration_ns > 0:
         if slow.section != COLLECTION:
-            what += f", {COLLECTION} {parts(slow.duration_ns, slow.collection_ns)}"
+            what += f", {COLLECTION} {duration(slow.collection_ns)}"
         what += f" in {slow.collection_in}" if slow.collection_in else ""
-    mark = " (profiled)" if slow.profiled else "" if slow.kept else " (not kept)"
+    mark = ", profiled" if slow.profiled else "" if slow.kept else ", not sampled"
     if mark and not slow.profiled and slow.kept_number is not None:
-        mark = f" (not kept; step {slow.kept_number} was)"
-    line = f"step {slow.number}{rank}, {duration(slow.duration_ns)}{mark}: {what}"
+        mark = f", not sampled (sampled: step {slow.kept_number})"
+    line = f"step {slow.number}{rank}: {duration(slow.duration_ns)}{mark} · {what}"
     return [labelled("slowest", short(line, width - LABEL))]
 
 
 def _profiled(summary: Summary, width: int) -> list[Line]:
     """Return recorded windows, windows left out, and profiled calls of sections."""
-    told = []
+    texts = []
     if summary.windows:
         steps = f", {summary.profiled_steps:,} of the steps above" * bool(summary.profiled_steps)
         windows = plural(summary.windows, "window")
-        told.append(f"{windows}{steps} · otel-mlperf kernels {summary.short_id}")
+        texts.append(f"{windows}{steps} · otel-mlperf kernels {summary.short_id}")
     elif summary.profiled_steps:
         steps = plural(summary.profiled_steps, "step")
-        told.append(f"{steps} of the above · otel-mlperf hot {summary.short_id}")
+        texts.append(f"{steps} of the above · otel-mlperf summary {summary.short_id} --functions")
     for reason, count in summary.windows_left_out.items():
-        told.append(f"{plural(count, 'window')} left out: {reason}")
-    lines = [short(line, width - LABEL) for line in told]
-    for words in unknown_row_texts(summary.unknown_rows):
-        lines += broken(words, width - LABEL)
+        texts.append(f"{plural(count, 'window')} left out: {reason}")
+    lines = [short(line, width - LABEL) for line in texts]
+    for message in unknown_row_texts(summary.unknown_rows):
+        lines += broken(message, width - LABEL)
     return labelled_lines("profiled", lines)
 
 
@@ -242,10 +242,10 @@ def _outside(summary: Summary, room: int) -> list[str]:
     shares = [part for part in summary.outside if _counts(total, part.sum_ns)]
     # Shares are sorted in descending order, so the smallest are dropped first, down to two lines.
     for kept in range(len(shares), 0, -1):
-        told = [_part(total, share) + marked(share.name, summary) for share in shares[:kept]]
+        texts = [_part(total, share) + marked(share.name, summary) for share in shares[:kept]]
         rest = sum(share.sum_ns for share in shares[kept:])
-        told += [f"other {parts(total, rest)}"] if _counts(total, rest) else []
-        lines = wrapped(f"{head}: ", told, room)
+        texts += [f"other {parts(total, rest)}"] if _counts(total, rest) else []
+        lines = wrapped(f"{head}: ", texts, room)
         if len(lines) <= 2:
             return lines
     return [head]
@@ -266,7 +266,7 @@ def _part(total: float, share: OutsideShare) -> str:
     return f"{short(share.name, _LONGEST_NAME)} {parts(total, share.sum_ns)}{times}"
 
 
-def _said(summary: Summary, width: int) -> list[Line]:
+def _reported_values(summary: Summary, width: int) -> list[Line]:
     """Return the values that the program reported, each on as many lines as it needs."""
     room, lines = width - LABEL, []
     for label, facts in (
@@ -276,9 +276,9 @@ def _said(summary: Summary, width: int) -> list[Line]:
         ("gauges", _gauges(summary.series)),
         ("result", summary.result),
     ):
-        told = [short(f"{key} {_value(value)}", room) for key, value in facts.items()]
+        values = [short(f"{key} {_value(value)}", room) for key, value in facts.items()]
         between = ", " if label == "result" else " · "
-        lines += labelled_lines(label, _few(wrapped("", told, room, between) if told else []))
+        lines += labelled_lines(label, _few(wrapped("", values, room, between) if values else []))
     return lines
 
 
@@ -308,17 +308,17 @@ def _value(value: object) -> str:
 def telemetry_lines(summary: Summary, width: int) -> list[Line]:
     """Return the quality of the recording, its location, and the next command."""
     facts, notes = summary.telemetry, summary.missing
-    told, place = _recorded(summary), f"stored in {readable(summary.path)}"
+    facts_line, place = _recorded(summary), f"stored in {readable(summary.path)}"
     stored: Line = [(place, "")]
     if facts.pending and summary.outcome != RUNNING:
         # While the run goes on, the agent delivers them; afterwards the user has to act.
-        remedy = f"{facts.pending:,} still to be sent: otel-mlperf recover {summary.short_id}"
-        notes = [remedy, *notes]
-    taken = LABEL + sum(columns(part) + len(_BETWEEN) for part, _ in told)
-    if not told or taken + columns(place) <= width:
-        lines = [_joined("telemetry", told + stored)]
+        id, pending = summary.short_id, facts.pending
+        notes = [f"{pending:,} still to be sent: otel-mlperf doctor {id} --recover", *notes]
+    taken = LABEL + sum(columns(part) + len(_BETWEEN) for part, _ in facts_line)
+    if not facts_line or taken + columns(place) <= width:
+        lines = [_joined("telemetry", facts_line + stored)]
     else:
-        lines = [_joined("telemetry", told), _joined("", stored)]
+        lines = [_joined("telemetry", facts_line), _joined("", stored)]
     lines += [[(" " * LABEL, ""), (short(note, width - LABEL), "yellow")] for note in notes]
     lines.append([("next      ", "dim"), (summary.next, "bold")])
     return [*_as_of(summary), *_incomplete(facts), *lines]
@@ -329,9 +329,9 @@ def _as_of(summary: Summary) -> list[Line]:
     lines = []
     if summary.progress is not None:
         done = summary.progress
-        told = f"{done.step + 1:,} of {done.expected:,} steps ({percent(done.share)})"
+        steps = f"{done.step + 1:,} of {done.expected:,} steps ({percent(done.share)})"
         rest = "" if done.left_ns is None else f", {duration(done.left_ns)} left"
-        lines.append(labelled("progress", told + rest))
+        lines.append(labelled("progress", steps + rest))
     if summary.as_of is None or summary.outcome != RUNNING:
         return lines
     at = time.strftime("%d %b %H:%M:%S", time.localtime(summary.as_of.time_ns / 1e9))
@@ -341,16 +341,16 @@ def _as_of(summary: Summary) -> list[Line]:
 
 def _recorded(summary: Summary) -> Line:
     """Return facts about the recording; an imported run has none."""
-    facts, told = summary.telemetry, Line()
+    facts, line = summary.telemetry, Line()
     if facts.lost is not None:
-        told.append((f"{facts.lost:,} lost", "red" if facts.lost else ""))
+        line.append((f"{facts.lost:,} lost", "red" if facts.lost else ""))
     elif summary.outcome != IMPORTED:
-        told.append(("not counted yet", ""))
+        line.append(("not counted yet", ""))
     if facts.pending and summary.outcome == RUNNING:
-        told.append((f"{facts.pending:,} still to be sent", ""))
+        line.append((f"{facts.pending:,} still to be sent", ""))
     if facts.overhead is not None:
-        told.append((f"{_overhead(facts.overhead)} overhead", ""))
-    return told
+        line.append((f"{_overhead(facts.overhead)} overhead", ""))
+    return line
 
 
 def _incomplete(facts: Telemetry) -> list[Line]:
@@ -364,9 +364,9 @@ def _incomplete(facts: Telemetry) -> list[Line]:
     ]
 
 
-def _joined(label: str, told: Line) -> Line:
+def _joined(label: str, parts_line: Line) -> Line:
     line: Line = [(f"{label:<{LABEL}}", "dim")]
-    for at, part in enumerate(told):
+    for at, part in enumerate(parts_line):
         line += [(_BETWEEN, ""), part] if at else [part]
     return line
 

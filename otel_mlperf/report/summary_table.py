@@ -150,15 +150,15 @@ def failure_text(summary: Summary) -> str:
     failure = summary.failure
     if failure is None:
         return ""
-    words = [summary.outcome]
+    parts_text = [summary.outcome]
     if failure.step is not None:
-        words.append(f"at step {failure.step}")
+        parts_text.append(f"at step {failure.step}")
     if failure.section:
-        words.append(f"in {shown(failure.section)}")
+        parts_text.append(f"in {shown(failure.section)}")
     if summary.ranks > 1:
-        words.append(f"on rank {failure.rank}")
+        parts_text.append(f"on rank {failure.rank}")
     why = [part for part in (failure.type, failure.message) if part]
-    return ": ".join([" ".join(words), *why])
+    return ": ".join([" ".join(parts_text), *why])
 
 
 def _steps(summary: Summary, steps: StepFigures, width: int) -> list[Line]:
@@ -193,7 +193,7 @@ def _table(heading: str, rows: list[Row], unit: Unit, width: int) -> list[Line]:
     lines: list[Line] = [[(title, "dim")]]
     lines += [_row(row, unit, (name, mean, p95, bars)) for row in main]
     if beside:
-        lines.append([("  beside the step", "dim")])
+        lines.append([("  concurrent with the step", "dim")])
         lines += [_row(row, unit, (name, mean, p95, bars)) for row in beside]
     return lines
 
@@ -243,7 +243,7 @@ def _cut(rows: list[Row]) -> list[Row]:
     largest = sorted(rows, key=lambda row: (row.name == UNTRACKED, row.mean_ns))
     most = {row.name for row in largest[-_MOST_ROWS + 1 :]}
     others = [row for row in rows if row.name not in most]
-    kept = [row for row in rows if row.name in most]
+    separate = [row for row in rows if row.name in most]
     rest = type(others[0])(
         name=f"{len(others)} others",
         category="",
@@ -253,8 +253,8 @@ def _cut(rows: list[Row]) -> list[Row]:
         beside=others[0].beside,
         inside=others[0].inside if others[0].beside else "",
     )
-    at = len(kept) - (kept[-1].name == UNTRACKED)
-    return [*kept[:at], rest, *kept[at:]]
+    at = len(separate) - (separate[-1].name == UNTRACKED)
+    return [*separate[:at], rest, *separate[at:]]
 
 
 def _tree(summary: Summary, width: int) -> list[Line]:
@@ -284,7 +284,7 @@ def _branch(name: str, branch: Branch, column: int, bars: int) -> Line:
     total = duration(branch.sum_ns) if branch.count else ""
     line = f"  {label}{calls:>9}{total:>10}{duration(branch.self_ns):>10}"
     if branch.beside:
-        return [(line, ""), (" beside", "dim")]
+        return [(line, ""), (" concurrent", "dim")]
     style: Style = "dim" if branch.name == UNTRACKED else "cyan"
     return [(f"{line}{percent(branch.share):>7}  ", ""), (bar(branch.share, bars), style)]
 
@@ -294,9 +294,9 @@ def _largest(tree: list[Branch]) -> list[Branch]:
     if len(tree) <= _MOST_BRANCHES:
         return tree
     least = sorted((branch.sum_ns for branch in tree), reverse=True)[_MOST_BRANCHES - 1]
-    kept: list[Branch] = []
+    drawn: list[Branch] = []
     # The last line is the untracked time: without it the shares would not sum to 100 %.
     for branch in tree[:-1]:
-        if branch.sum_ns >= least and branch.depth <= (kept[-1].depth + 1 if kept else 0):
-            kept.append(branch)
-    return [*kept, tree[-1]]
+        if branch.sum_ns >= least and branch.depth <= (drawn[-1].depth + 1 if drawn else 0):
+            drawn.append(branch)
+    return [*drawn, tree[-1]]

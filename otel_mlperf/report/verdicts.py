@@ -23,7 +23,7 @@ _STYLES: Final[dict[Level, Style]] = {
 _BROKEN: Final = ("breach", "nothing")
 _LEVEL: Final = 8
 _CAUSES: Final = ("param", "machine")
-_MOST_TOLD: Final = 5
+_MOST_SHOWN: Final = 5
 _LONGEST_KERNEL: Final = 40
 
 
@@ -33,22 +33,22 @@ def context_of(comparison: Comparison, baseline: str) -> list[str]:
     ``baseline`` is the name that the user gave.
     """
     before, after = comparison.before, comparison.after
-    told = [
+    texts = [
         f"compared with {before.name} {before.short_id}: "
         f"{counted(before)} there, {counted(after)} here".replace(" steps here", " here")
     ]
     differing = [differing_text(one) for one in comparison.differing if one.what in _CAUSES]
-    told += [f"not the same: {', '.join(differing[:_MOST_TOLD])}"] if differing else []
-    told += [
+    texts += [f"also different: {', '.join(differing[:_MOST_SHOWN])}"] if differing else []
+    texts += [
         f"kernel {short_name(change.name, _LONGEST_KERNEL)}: {change.reason}, "
         f"{duration(change.before_ns)} → {duration(change.after_ns)} a step"
-        for change in comparison.kernels[:_MOST_TOLD]
+        for change in comparison.kernels[:_MOST_SHOWN]
         if change.after_ns > change.before_ns
     ]
     accept = baseline if baseline.endswith(".json") else "FILE.json"
-    told.append(f"all of it: otel-mlperf compare {baseline} {after.short_id}")
-    told.append(f"if it is meant: otel-mlperf check {after.short_id} --write-baseline {accept}")
-    return told
+    texts.append(f"all differences: otel-mlperf compare {baseline} {after.short_id}")
+    texts.append(f"if intended: otel-mlperf compare {after.short_id} --write-baseline {accept}")
+    return texts
 
 
 def render_verdicts(
@@ -68,8 +68,8 @@ def render_verdicts(
         first, *more = broken(verdict.said, width - _LEVEL) or [""]
         lines.append([(f"{verdict.level:<{_LEVEL}}", _STYLES[verdict.level]), (first, "")])
         lines += [[(" " * _LEVEL + part, "")] for part in more]
-    for told in context if is_broken(verdicts) else ():
-        lines += [[(" " * _LEVEL + part, "dim")] for part in broken(told, width - _LEVEL)]
+    for sentence in context if is_broken(verdicts) else ():
+        lines += [[(" " * _LEVEL + part, "dim")] for part in broken(sentence, width - _LEVEL)]
     return text(lines, color=color, unicode=unicode)
 
 
@@ -108,9 +108,9 @@ def github_annotations(verdicts: Sequence[Verdict], context: Sequence[str] = ())
         if verdict.level in kinds:
             more = rest if verdict.level == "breach" else []
             rest = [] if more else rest
-            said = "%0A".join(map(_escaped, (verdict.said, *more)))
-            title = f"otel-mlperf check {_property(verdict.name)}"
-            shown += f"::{kinds[verdict.level]} title={title}::{said}\n"
+            message = "%0A".join(map(_escaped, (verdict.said, *more)))
+            title = f"otel-mlperf compare {_property(verdict.name)}"
+            shown += f"::{kinds[verdict.level]} title={title}::{message}\n"
     return shown
 
 
@@ -119,6 +119,6 @@ def _property(name: str) -> str:
     return _escaped(name).replace(":", "%3A").replace(",", "%2C")
 
 
-def _escaped(said: str) -> str:
+def _escaped(message: str) -> str:
     # A name with a line feed could start another workflow command.
-    return visible(said).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return visible(message).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -17,24 +17,24 @@ from otel_mlperf.settings.tracker_list import TRACKERS
 LEVELS: Final[dict[str, dict[str, Any]]] = {
     "off": {"disabled": True},
     "light": {
-        "first_steps": 1,
-        "keep_every": 1000,
+        "trace_first": 1,
+        "trace_every": 1000,
         "readings_interval_ms": 15_000,
-        "integrations_off": "dataloader",  # some 3 % of a step of 4 ms
+        "disabled_integrations": "dataloader",  # some 3 % of a step of 4 ms
     },
     "basic": {},
     "detailed": {
-        "first_steps": 10,
-        "keep_every": 50,
-        "resources_of": "step,data_loading,checkpoint",
-        "gpu_time_of": "transfer,forward,backward,optimizer,communication",
+        "trace_first": 10,
+        "trace_every": 50,
+        "resource_categories": "step,data_loading,checkpoint",
+        "gpu_time_categories": "transfer,forward,backward,optimizer,communication",
         "readings": "detailed",
     },
     "comprehensive": {
-        "first_steps": 20,
-        "keep_every": 10,
-        "resources_of": "all",
-        "gpu_time_of": "all",
+        "trace_first": 20,
+        "trace_every": 10,
+        "resource_categories": "all",
+        "gpu_time_categories": "all",
         "readings": "comprehensive",
         "profile": "on",
     },
@@ -53,7 +53,7 @@ DESTINATIONS = "OTEL_MLPERF_DESTINATIONS"
 PROFILE = "OTEL_MLPERF_PROFILE"
 LEVEL = "OTEL_MLPERF_LEVEL"
 READING_SOURCES = ("host", "process", "gpu", "filesystem", "gc", "allocator", "stacks")
-"""Sources of readings, by their names in ``readings_off``."""
+"""Sources of readings, by their names in ``disabled_readings``."""
 _NOT_SETTINGS = (
     "OTEL_MLPERF_AUTOSTART",
     "OTEL_MLPERF_CONFIG",
@@ -76,9 +76,9 @@ def _standard_bool(given: Any) -> bool:
 
 
 def _words_text(given: Any) -> str:
-    """Return words, each once, separated by commas."""
-    words = given.split(",") if isinstance(given, str) else map(str, given)
-    return ",".join(dict.fromkeys(word for each in words if (word := each.strip())))
+    """Return comma-separated names, each once."""
+    listed = given.split(",") if isinstance(given, str) else map(str, given)
+    return ",".join(dict.fromkeys(word for each in listed if (word := each.strip())))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,51 +88,51 @@ class Config:
     run_id: str = set_by(
         "OTEL_MLPERF_RUN_ID",
         "",
-        "Id of the run, the same for all its ranks; empty: found out, else random.",
+        "Id of the run, the same on all its ranks (default: from the launcher, otherwise random).",
     )
     dir: str = set_by(
         "OTEL_MLPERF_DIR",
         "otel-runs",
-        "Folder in which each run gets its own.",
+        "Folder that contains a folder for each run.",
     )
     service_name: str = set_by(
         "OTEL_SERVICE_NAME",
         "",
-        "``service.name``; empty: the run's name.",
+        "Resource attribute ``service.name`` (default: the name of the run).",
     )
     endpoint: str = set_by(
         ENDPOINT,
         "",
-        "Where to send spans and metrics (OTLP); empty: the run folder only.",
+        "OTLP endpoint for spans and metrics (default: none, only the run folder is written).",
         secret=True,
     )
     headers: str = set_by(
         "OTEL_EXPORTER_OTLP_HEADERS",
         "",
-        "Headers of each request, ``name=value`` separated by commas.",
+        "Headers of each request: comma-separated ``name=value``.",
         secret=True,
     )
     destinations: str = set_by(
         DESTINATIONS,
         "",
-        "Trackers of experiments that are told of the run, by commas: ``tensorboard``, ``mlflow``, "
+        "Comma-separated experiment trackers that receive the run: ``tensorboard``, ``mlflow``, "
         "``wandb``, ``trackio``.",
         parse=some_of(TRACKERS),
     )
     resource: str = set_by(
         "OTEL_RESOURCE_ATTRIBUTES",
         "",
-        "Further resource attributes, ``name=value`` separated by commas.",
+        "Additional resource attributes: comma-separated ``name=value``.",
     )
     console: bool = set_by(
         "OTEL_MLPERF_CONSOLE",
         True,
-        "Whether stderr gets a line when the run starts, and the run's summary when it ends.",
+        "Print a line when the run starts and its summary when it ends, on stderr.",
     )
     agent: Literal["process", "thread", "none"] = set_by(
         "OTEL_MLPERF_AGENT",
         "process",
-        "Where the agent runs; ``none``: nobody reads the journals until ``otel-mlperf recover``.",
+        "Where the agent runs; ``none``: journals wait for ``otel-mlperf doctor --recover``.",
         "process",
         "thread",
         "none",
@@ -140,56 +140,56 @@ class Config:
     provider: Literal["", "install", "join", "join,otlp"] = set_by(
         "OTEL_MLPERF_PROVIDER",
         "",
-        "``install``: spans and metrics that others make by the OpenTelemetry API are recorded. "
-        "``join``: sampled sections become spans of the program's own provider, and the agent "
-        "sends none; ``join,otlp``: both.",
+        "``install``: record spans and metrics that other libraries create with the OpenTelemetry "
+        "API. ``join``: create sampled sections as spans of the program's own provider; the agent "
+        "sends no spans. ``join,otlp``: both.",
         "",
         "install",
         "join",
         "join,otlp",
     )
-    rows: int = set_by(
+    journal_rows: int = set_by(
         "OTEL_MLPERF_JOURNAL_ROWS",
         131_072,
-        "Rows of a process's journal, 64 bytes each; less where shared memory is short.",
+        "Rows in the journal of a process, 64 bytes each; fewer if shared memory is scarce.",
         low=1,
     )
     exception_text: bool = set_by(
         "OTEL_MLPERF_EXCEPTION_TEXT",
         True,
-        "Whether an exception's message and stack are recorded beside its type.",
+        "Record the message and stack of an exception in addition to its type.",
     )
-    drain_s: float = set_by(
-        "OTEL_MLPERF_DRAIN_S",
+    drain_timeout_s: float = set_by(
+        "OTEL_MLPERF_DRAIN_TIMEOUT_S",
         30.0,
-        "For how long the agent goes on delivering after the last process has ended.",
+        "Maximum time for which the agent delivers data after the last process has ended.",
     )
     tracker_report: bool = set_by(
         "OTEL_MLPERF_TRACKER_REPORT",
         True,
-        "Whether trackers that keep files get the page of ``otel-mlperf report`` at a run's end.",
+        "Upload the page of ``otel-mlperf report`` to trackers that store files, when a run ends.",
     )
-    first_steps: int = set_by(
-        "OTEL_MLPERF_FIRST_STEPS",
+    trace_first: int = set_by(
+        "OTEL_MLPERF_TRACE_FIRST",
         5,
-        "So many steps at the start of each phase are traced.",
+        "Number of steps that are traced at the start of each phase.",
     )
-    keep_every: int = set_by(
-        "OTEL_MLPERF_KEEP_EVERY",
+    trace_every: int = set_by(
+        "OTEL_MLPERF_TRACE_EVERY",
         100,
-        "After them one step in so many is traced, the same on every rank.",
+        "One step out of this number is traced after those, the same one on every rank.",
         low=1,
     )
-    slow_ratio: float = set_by(
-        "OTEL_MLPERF_SLOW_RATIO",
+    trace_slow_ratio: float = set_by(
+        "OTEL_MLPERF_TRACE_SLOW_RATIO",
         2.0,
-        "A step longer than this many medians of the last 100 is traced too.",
+        "Steps longer than this many times the median of the last 100 are traced, too.",
         low=1,
     )
     sampler: str = set_by(
         "OTEL_TRACES_SAMPLER",
         "",
-        "Which traces are sent, of those that are selected; empty: all. A standard sampler: "
+        "Standard sampler that selects which traces are sent (default: all recorded traces): "
         "``always_on``, ``always_off``, ``traceidratio`` or one of these after ``parentbased_``.",
         "",
         *SAMPLERS,
@@ -198,149 +198,149 @@ class Config:
     sampler_arg: float = set_by(
         "OTEL_TRACES_SAMPLER_ARG",
         1.0,
-        "Share of traces that ``traceidratio`` sends, from 0 to 1.",
+        "Ratio of traces that ``traceidratio`` sends, from 0 to 1.",
         parse=parse_ratio,
     )
-    spans_per_trace: int = set_by(
-        "OTEL_MLPERF_SPANS_PER_TRACE",
+    max_spans_per_trace: int = set_by(
+        "OTEL_MLPERF_MAX_SPANS_PER_TRACE",
         5_000,
-        "All ranks together send at most so many spans of one trace.",
+        "Maximum number of spans of one trace over all ranks.",
         low=1,
     )
-    spans_per_rank: int = set_by(
-        "OTEL_MLPERF_SPANS_PER_RANK",
+    max_spans_per_rank: int = set_by(
+        "OTEL_MLPERF_MAX_SPANS_PER_RANK",
         2_000,
-        "One rank sends at most so many spans of one trace.",
+        "Maximum number of spans of one trace from one rank.",
         low=1,
     )
-    store_bytes: int = set_by(
-        "OTEL_MLPERF_STORE_BYTES",
+    max_store_bytes: int = set_by(
+        "OTEL_MLPERF_MAX_STORE_BYTES",
         1 << 30,
-        "Size that a run folder's tables may reach.",
+        "Maximum size of the tables of a run folder; the oldest data is deleted first.",
         low=1 << 20,
     )
-    outbox_bytes: int = set_by(
-        "OTEL_MLPERF_OUTBOX_BYTES",
+    max_outbox_bytes: int = set_by(
+        "OTEL_MLPERF_MAX_OUTBOX_BYTES",
         1 << 30,
-        "Size that waiting for a collector may reach, on disk.",
+        "Maximum size of data on disk that waits for a collector; the oldest is dropped first.",
         low=1 << 20,
     )
     profile: str = set_by(
         PROFILE,
         "",
-        "Steps that the profiler records: ``wait=10,warmup=1,active=3,repeat=1`` (see Schedule).",
+        "Schedule of the profiler: ``wait=10,warmup=1,active=3,repeat=1`` (see Schedule).",
         parse=schedule_text,
     )
     level: Literal["", "off", "light", "basic", "detailed", "comprehensive"] = set_by(
         LEVEL,
         "",
-        "What the settings below and above are where nobody says them (see levels).",
+        "Preset for settings that are not given themselves (see levels).",
         "",
         *LEVELS,
     )
-    leave_out: str = set_by(
-        "OTEL_MLPERF_LEAVE_OUT",
+    exclude: str = set_by(
+        "OTEL_MLPERF_EXCLUDE",
         "",
-        "Sections that are not recorded, by commas: categories, patterns of names (``debug.*``).",
+        "Sections that are not recorded: comma-separated categories or name patterns (``tmp.*``).",
         parse=_words_text,
     )
-    sum_up: str = set_by(
-        "OTEL_MLPERF_SUM_UP",
+    aggregate: str = set_by(
+        "OTEL_MLPERF_AGGREGATE",
         "",
-        "Sections that are only added up, as with ``aggregate=True``; given in the same way.",
+        "Sections that are only aggregated (``aggregate=True``); same syntax as ``exclude``.",
         parse=_words_text,
     )
     print_steps: int = set_by(
         "OTEL_MLPERF_PRINT_STEPS",
         0,
-        "So many steps at the start of each phase are printed on stderr, with their sections.",
+        "Number of steps at the start of each phase that are printed on stderr.",
     )
     print_sections: str = set_by(
         "OTEL_MLPERF_PRINT_SECTIONS",
         "",
-        "Sections of which each call is printed on stderr when it ends; given as ``leave_out`` is.",
+        "Sections whose calls are printed on stderr as they end; same syntax as ``exclude``.",
         parse=_words_text,
     )
     profiled_calls: int = set_by(
         "OTEL_MLPERF_PROFILED_CALLS",
         3,
-        "So many calls of each section of ``span(profile=…)`` are profiled, in each process and "
-        "phase.",
+        "Number of calls that are profiled for each section with ``span(profile=…)``, per process "
+        "and phase.",
     )
     cuda_memory_history: int = set_by(
         "OTEL_MLPERF_CUDA_MEMORY_HISTORY",
         0,
-        "So many of the newest entries on CUDA memory are kept with their stacks (an allocation "
-        "and its end are some two), for the files that are written when it runs out; 0: none.",
+        "Number of newest CUDA memory events stored with their stacks for the snapshot that is "
+        "written when memory runs out (about two events per allocation); 0: none.",
     )
     request_within_s: str = set_by(
         "OTEL_MLPERF_REQUEST_WITHIN_S",
         "",
-        "Seconds that requests are to take at most where ``request()`` does not say it; by "
-        "patterns of their names too: ``predict=0.05,chat*=2``.",
+        "Time limit of requests in seconds, unless ``request(within_s=…)`` sets one; also by name "
+        "pattern: ``predict=0.05,chat*=2``.",
         parse=bounds_text,
     )
     model_work: bool = set_by(
         "OTEL_MLPERF_MODEL_WORK",
         False,
-        "Whether the operations of models are counted that no ``model_work()`` has named.",
+        "Count the FLOPs of models without a ``model_work()`` declaration.",
     )
     peak_flops: float = set_by(
         "OTEL_MLPERF_PEAK_FLOPS",
         0.0,
-        "What one rank's device can do, FLOP/s without sparsity; 0: by the table of devices.",
+        "Peak FLOP/s of one rank's device without sparsity; 0: from the table of devices.",
     )
     metric_interval_ms: int = set_by(
         "OTEL_METRIC_EXPORT_INTERVAL",
         15_000,
-        "Time between two deliveries of metrics; every 5 s, if that is less, in the first minutes.",
+        "Interval between two exports of metrics; at most 5 s during the first minutes.",
         low=100,
     )
     readings: Literal["none", "basic", "detailed", "comprehensive"] = set_by(
         "OTEL_MLPERF_READINGS",
         "basic",
-        "How much is read of host, processes and GPUs; each level has all of those before it.",
+        "Level of host, process and GPU readings; each level includes the levels before it.",
         "none",
         "basic",
         "detailed",
         "comprehensive",
     )
-    readings_off: str = set_by(
-        "OTEL_MLPERF_READINGS_OFF",
+    disabled_readings: str = set_by(
+        "OTEL_MLPERF_DISABLED_READINGS",
         "",
-        "What is not read, by commas: ``host``, ``process``, ``gpu``, ``filesystem``, ``gc``, "
-        "``allocator``, ``stacks``.",
+        "Comma-separated sources that are off: ``host``, ``process``, ``gpu``, ``filesystem``, "
+        "``gc``, ``allocator``, ``stacks``.",
         parse=some_of(READING_SOURCES),
     )
     readings_interval_ms: int = set_by(
         "OTEL_MLPERF_READINGS_INTERVAL",
         0,
-        "Time between two readings, at least 100; 0: 5 s, at level ``comprehensive`` 1 s.",
+        "Interval between two readings, at least 100; 0: 5 s, or 1 s at level ``comprehensive``.",
     )
-    integrations_off: str = set_by(
-        "OTEL_MLPERF_INTEGRATIONS_OFF",
+    disabled_integrations: str = set_by(
+        "OTEL_MLPERF_DISABLED_INTEGRATIONS",
         "",
-        "What is not switched on unless the program asks for it, by commas: ``dataloader``, which "
-        "else is in each run; ``torch``, ``keras`` or an installed integration, which else are "
+        "Comma-separated integrations that stay off unless the program enables them. By default, "
+        "``dataloader`` is on in each run; ``torch``, ``keras`` and installed integrations are on "
         "under ``otel-mlperf run``.",
         parse=_words_text,
     )
-    resources_of: str = set_by(
-        "OTEL_MLPERF_RESOURCES_OF",
+    resource_categories: str = set_by(
+        "OTEL_MLPERF_RESOURCE_CATEGORIES",
         "",
-        "Categories, by commas, of whose sections is measured what they use; ``all``: of all.",
+        "Comma-separated categories of sections whose resource use is measured; or ``all``.",
         parse=_words_text,
     )
-    gpu_time_of: str = set_by(
-        "OTEL_MLPERF_GPU_TIME_OF",
+    gpu_time_categories: str = set_by(
+        "OTEL_MLPERF_GPU_TIME_CATEGORIES",
         "",
-        "Categories, by commas, whose sections, and steps, have GPU time; ``all``: of all.",
+        "Comma-separated categories of sections whose GPU time is measured; or ``all``.",
         parse=_words_text,
     )
     disabled: bool = set_by(
         "OTEL_SDK_DISABLED",
         False,
-        "Whether nothing is recorded at all.",
+        "Record nothing.",
         parse=_standard_bool,
     )
 
@@ -356,7 +356,7 @@ class Config:
 
     def reads(self, source: str) -> bool:
         """Return whether ``source``, one of READING_SOURCES, is read."""
-        return self.readings != "none" and source not in self.readings_off.split(",")
+        return self.readings != "none" and source not in self.disabled_readings.split(",")
 
     def to_environ(self) -> dict[str, str]:
         """Return the environment variables that give another process the same settings."""

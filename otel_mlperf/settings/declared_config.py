@@ -50,14 +50,14 @@ def declare(environ: Mapping[str, str]) -> tuple[Mapping[str, str], list[str]]:
     path = environ[variable].strip()
     unnamed = {name: value for name, value in environ.items() if name not in VARIABLES}
     try:
-        said, unused = _translate(_read(path, environ))
+        declared, unused = _translate(_read(path, environ))
     except Unreadable as reason:
         return unnamed, [f"{variable}={path}: {reason}; the OTEL_* variables are used instead"]
     kept = {name: value for name, value in unnamed.items() if _is_kept(name)}
     if not unused:
-        return kept | said, []
+        return kept | declared, []
     named = ", ".join(unused[:_MOST_NAMED]) + (" …" if len(unused) > _MOST_NAMED else "")
-    return kept | said, [f"{variable}={path}: not used here: {named}"]
+    return kept | declared, [f"{variable}={path}: not used here: {named}"]
 
 
 def _is_kept(name: str) -> bool:
@@ -164,7 +164,7 @@ def _translate(content: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
     """Return the equivalent variables, and the unused places in the file."""
     parts: list[_Part] = []
     file = _Part(content, "", parts)
-    said = {
+    variables = {
         "OTEL_SDK_DISABLED": "true" if file.value("disabled") == "true" else "",
         "OTEL_RESOURCE_ATTRIBUTES": _resource(file.part("resource")),
         PROPAGATORS: _propagators(file.part("propagator")),
@@ -173,9 +173,9 @@ def _translate(content: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
         ("tracer_provider", "processors", "traces"),
         ("meter_provider", "readers", "metrics"),
     ):
-        said |= _exported(file.part(holder).items(one), signal)
+        variables |= _exported(file.part(holder).items(one), signal)
     unused = [place for part in parts for place in part.unused()]
-    return {name: value for name, value in said.items() if value}, unused
+    return {name: value for name, value in variables.items() if value}, unused
 
 
 def _resource(resource: _Part) -> str:
@@ -200,7 +200,7 @@ def _propagators(propagator: _Part) -> str:
 
 def _exported(exporting: list[_Part], signal: str) -> dict[str, str]:
     """Return the settings of the first OTLP exporter of a signal, and whether one prints."""
-    said: dict[str, str] = {}
+    variables: dict[str, str] = {}
     listed = []
     for one in exporting:
         for kind in ("batch", "simple", "periodic"):
@@ -212,12 +212,12 @@ def _exported(exporting: list[_Part], signal: str) -> dict[str, str]:
             if name == _CONSOLE:
                 listed.append(name)
                 exporter.part(name)
-            elif name and not said:
+            elif name and not variables:
                 listed.append("otlp")
-                said = _interval(holder, kind) | _otlp(exporter.part(name), name, signal)
+                variables = _interval(holder, kind) | _otlp(exporter.part(name), name, signal)
     if _CONSOLE in listed:
-        said[f"OTEL_{signal.upper()}_EXPORTER"] = ",".join(listed)
-    return said
+        variables[f"OTEL_{signal.upper()}_EXPORTER"] = ",".join(listed)
+    return variables
 
 
 def _interval(holder: _Part, kind: str) -> dict[str, str]:
@@ -241,16 +241,16 @@ def _otlp(exporter: _Part, name: str, signal: str) -> dict[str, str]:
         "CLIENT_CERTIFICATE": tls.value("cert_file"),
         "INSECURE": tls.value("insecure"),
     }
-    said = {f"OTEL_EXPORTER_OTLP_{signal.upper()}_{key}": value for key, value in own.items()}
+    variables = {f"OTEL_EXPORTER_OTLP_{signal.upper()}_{key}": value for key, value in own.items()}
     if signal == "metrics":
         aggregation = exporter.value("default_histogram_aggregation")
-        said |= {
+        variables |= {
             "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": exporter.value(
                 "temporality_preference"
             ),
             "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": aggregation,
         }
-    return {variable: value for variable, value in said.items() if value}
+    return {variable: value for variable, value in variables.items() if value}
 
 
 def _headers(exporter: _Part) -> str:

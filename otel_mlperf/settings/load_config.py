@@ -59,8 +59,8 @@ def load_config(
     from_file = _read_file(path) if is_argument else _read_named_file(path)
     given.update(overrides or {})
     _reject_unknown(given, "start()")
-    said = from_file | _from_environ(environ, from_file) | given
-    return Config(**(_of_level(said.get("level", "")) | said))
+    settings = from_file | _from_environ(environ, from_file) | given
+    return Config(**(_of_level(settings.get("level", "")) | settings))
 
 
 def _of_level(level: Any) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _reject_nested(value: Any, where: str) -> None:
     """Reject nested lists: as text they may grow without end (aliases of aliases)."""
     parts = value.values() if isinstance(value, Mapping) else value
     if isinstance(value, Mapping | list) and any(isinstance(x, Mapping | list) for x in parts):
-        raise ConfigError(f"{where}: found a list or mapping in another one, expected words")
+        raise ConfigError(f"{where}: found a nested list or mapping, expected names")
 
 
 def _reject_unknown(given: Mapping[Any, Any], where: str) -> None:

@@ -31,8 +31,8 @@ def some_of(known: Sequence[str]) -> Callable[[Any], str]:
     """
 
     def parse(given: Any) -> str:
-        words = given.split(",") if isinstance(given, str) else list(given)
-        wanted = {word.strip() for word in words} - {""}
+        listed = given.split(",") if isinstance(given, str) else list(given)
+        wanted = {word.strip() for word in listed} - {""}
         if unknown := wanted.difference(known):
             raise ConfigError(f"found {min(unknown)!r}, expected some of {', '.join(known)}")
         return ",".join(name for name in known if name in wanted)

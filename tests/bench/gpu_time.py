@@ -95,7 +95,12 @@ def measure(blocks: int = BLOCKS) -> tuple[str, dict[str, float]]:
     name, cuda = _device()
     found: dict[str, list[float]] = {row: [] for row in ROWS}
     order = random.Random(0)
-    settings = {"agent": "none", "console": False, "readings": "none", "gpu_time_of": "forward"}
+    settings = {
+        "agent": "none",
+        "console": False,
+        "readings": "none",
+        "gpu_time_categories": "forward",
+    }
     with tempfile.TemporaryDirectory() as folder, om.start("bench", dir=folder, **settings):
         recorder = recording.active()
         assert recorder is not None

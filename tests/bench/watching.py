@@ -63,7 +63,7 @@ def work(does, folder, pipe):
     if "watch" in does:
         om.integrate("torch")
     run = (
-        om.start("watching", dir=folder, integrations_off="dataloader")
+        om.start("watching", dir=folder, disabled_integrations="dataloader")
         if "record" in does
         else None
     )

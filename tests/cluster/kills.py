@@ -46,7 +46,7 @@ def wait_for_load(one) -> None:
 
 
 def recovered(runs, endpoint: str) -> bool:
-    """Whether ``otel-mlperf recover`` has delivered all."""
+    """Whether ``otel-mlperf doctor --recover`` has delivered all."""
     recover = [sys.executable, "-m", "otel_mlperf", "recover", "latest", "--endpoint", endpoint]
     done = subprocess.run(recover, env=environment(runs), capture_output=True, check=False)
     return done.returncode == 0
@@ -99,7 +99,7 @@ def test_killed_parts_lose_nothing(chain, told, killed):
 
 def test_what_waits_for_a_gateway_is_kept(chain, told):
     """A listed gateway is gone for longer than an agent waits: the run's folder keeps the rest."""
-    with sent.training(chain.node.otlp_http, SECONDS, OTEL_MLPERF_DRAIN_S="5") as one:
+    with sent.training(chain.node.otlp_http, SECONDS, OTEL_MLPERF_DRAIN_TIMEOUT_S="5") as one:
         wait_for_load(one)
         chain.gateways[0].kill()
         recorded = settled(one)

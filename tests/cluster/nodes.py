@@ -71,7 +71,7 @@ def settled(one, made):
 def test_two_nodes_are_one_run(chain, two, told):
     """One folder with both agents' accounts; all ranks of a step are one trace, in Jaeger too."""
     made, nodes, _ = two
-    with loads.under("ours", "", **sent.of_one_run(), OTEL_MLPERF_DRAIN_S="300") as one:
+    with loads.under("ours", "", **sent.of_one_run(), OTEL_MLPERF_DRAIN_TIMEOUT_S="300") as one:
         start(one, made, nodes)
         recorded = settled(one, made)
         found = arrived(chain, one, send_later(chain))
@@ -95,7 +95,7 @@ def test_two_nodes_are_one_run(chain, two, told):
 def test_a_gateway_that_leaves_its_name_is_not_waited_for(chain, two, hosts, told):
     """Killed for good, and gone from the name: the other one has its traces, nothing is missing."""
     made, nodes, gateways = two
-    with loads.under("ours", "", **sent.of_one_run(), OTEL_MLPERF_DRAIN_S="300") as one:
+    with loads.under("ours", "", **sent.of_one_run(), OTEL_MLPERF_DRAIN_TIMEOUT_S="300") as one:
         start(one, made, nodes)
         half = STEPS * SPANS_A_STEP
         wait_until(lambda: one.counted > half, what="spans to be made")

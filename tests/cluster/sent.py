@@ -33,7 +33,7 @@ def training(endpoint: str, seconds: int, **more: str) -> Iterator[loads.Under]:
 
     The run's id is its service too, by which its spans and metrics are found.
     """
-    variables = of_one_run() | {"OTEL_MLPERF_DRAIN_S": "300"} | more
+    variables = of_one_run() | {"OTEL_MLPERF_DRAIN_TIMEOUT_S": "300"} | more
     arguments = ["--rate", str(SPANS_PER_SECOND), "--seconds", str(seconds)]
     with loads.under("ours", endpoint, **variables) as one:
         for rank in range(RANKS):

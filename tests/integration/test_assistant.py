@@ -1,4 +1,4 @@
-"""An assistant answers questions from ``otel-mlperf mcp`` alone, and can do nothing else by it."""
+"""An assistant answers questions from ``otel-mlperf serve mcp`` alone, and can only read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kineto_traces import training_step, write_trace
 from run_folders import RunFolderBuilder, S, digits, training
 
 from otel_mlperf.cli.import_ import import_
-from otel_mlperf.cli.schema import answers
+from otel_mlperf.cli.reference import answers
 from otel_mlperf.report.answer_schema import answer_schema
 
 pytestmark = pytest.mark.slow
@@ -132,7 +132,7 @@ async def conversation(folder, needed):
 
     server = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "otel_mlperf", "mcp"],
+        args=["-m", "otel_mlperf", "serve", "mcp"],
         env=os.environ | {"OTEL_MLPERF_DIR": str(folder)},
     )
     async with Client(server) as client:
@@ -203,7 +203,7 @@ def test_where_the_package_is_missing_it_says_what_to_do(tmp_path):
     (tmp_path / "mcp" / "__init__.py").write_text("raise ImportError('not here')\n")
 
     done = subprocess.run(
-        [sys.executable, "-m", "otel_mlperf", "mcp"],
+        [sys.executable, "-m", "otel_mlperf", "serve", "mcp"],
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -53,7 +53,7 @@ class Containers:
         program = [sys.executable, PROGRAMS / "loop.py", "--count", count, *arguments]
         process = subprocess.Popen(
             [*_START, "bash", "-c", script, "container", *program],
-            env=environment(self.runs, OTEL_MLPERF_RUN_ID=self._id, OTEL_MLPERF_KEEP_EVERY="1",
+            env=environment(self.runs, OTEL_MLPERF_RUN_ID=self._id, OTEL_MLPERF_TRACE_EVERY="1",
                             **variables),
         )  # fmt: skip
         return process, Ended(0, "", "", self.runs, count)

@@ -116,7 +116,9 @@ def test_what_happens_inside(folder):
 @pytest.mark.slow
 def test_a_loader_alone(folder):
     """A dataset that only waits is fastest with most workers, and the page shows its answer."""
-    done = ours(folder, "loader", "train.py:loader", "--batches", "4", "--workers", "0,1,8")
+    done = ours(
+        folder, "profile", "--loader", "train.py:loader", "--batches", "4", "--workers", "0,1,8"
+    )
 
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -128,7 +130,7 @@ def test_a_loader_alone(folder):
 
 def test_ctrl_c_ends_it(folder):
     """With the code of an interrupt, and without a traceback."""
-    command = [sys.executable, "-m", "otel_mlperf", "loader", "train.py:stuck"]
+    command = [sys.executable, "-m", "otel_mlperf", "profile", "--loader", "train.py:stuck"]
     with warm_python.Popen(
         command, cwd=folder, env=environment(folder / "runs"), stderr=subprocess.PIPE, text=True
     ) as process:
@@ -141,7 +143,7 @@ def test_ctrl_c_ends_it(folder):
 
 def test_a_loader_that_is_not_there(folder):
     """One line, and the code of what is missing."""
-    done = ours(folder, "loader", "train.py:loder")
+    done = ours(folder, "profile", "--loader", "train.py:loder")
 
     assert done.returncode == 66
     assert done.stderr == "otel-mlperf: train.py has no 'loder'; is loader meant?\n"

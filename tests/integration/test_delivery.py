@@ -206,7 +206,7 @@ def test_collector_that_never_comes_delays_nothing(tmp_path) -> None:
     """Without a collector the run folder is whole and what could not be sent is pending."""
     ended = run_program(
         tmp_path / "runs", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
-        OTEL_MLPERF_DRAIN_S="0",
+        OTEL_MLPERF_DRAIN_TIMEOUT_S="0",
     ).settled()  # fmt: skip
 
     accounts = ended.accounts()["spans"]

@@ -27,8 +27,8 @@ def run(folder, server: GrpcFaultServer) -> Ended:
     variables = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": server.url,
         "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-        "OTEL_MLPERF_KEEP_EVERY": "1",
-        "OTEL_MLPERF_DRAIN_S": "1",
+        "OTEL_MLPERF_TRACE_EVERY": "1",
+        "OTEL_MLPERF_DRAIN_TIMEOUT_S": "1",
     }
     # An interpreter of its own: the one of ``warm_python`` has loaded more than the program does.
     done = subprocess.run(
@@ -87,7 +87,7 @@ def test_nothing_is_lost_while_the_server_is_away(tmp_path) -> None:
         }
         ended.settled()
         subprocess.run(
-            [sys.executable, "-m", "otel_mlperf", "recover", str(ended.folder)],
+            [sys.executable, "-m", "otel_mlperf", "doctor", "--recover", str(ended.folder)],
             env=os.environ | environment(ended.runs, **variables),
             check=True,
             capture_output=True,

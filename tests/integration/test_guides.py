@@ -80,7 +80,7 @@ def test_the_ranks_of_a_batch_script_are_one_run(number, tasks, tmp_path):
     job = {"SLURM_JOB_ID": f"{port}", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "localhost"}
     summary = page_programs.run(
         program | SLURM, smaller.replace("29500", str(port)), tmp_path,
-        SLURM_SUBMIT_DIR=str(tmp_path), TASKS=tasks, OTEL_MLPERF_DRAIN_S="0", **job,
+        SLURM_SUBMIT_DIR=str(tmp_path), TASKS=tasks, OTEL_MLPERF_DRAIN_TIMEOUT_S="0", **job,
     )  # fmt: skip
 
     assert script.startswith("#!/bin/bash\n#SBATCH")

@@ -54,7 +54,7 @@ def answer(ended, *words):
 @pytest.mark.slow
 def test_functions_of_the_page(ended):
     """Each function that the page shows was called as often as it says."""
-    sections = json.loads(answer(ended, "hot", "--json"))["sections"]
+    sections = json.loads(answer(ended, "summary", "--functions", "--json"))["sections"]
     called = {
         (spot["name"], spot["calls"]) for section in sections for spot in section.get("spots", ())
         if section["kind"] == "calls"
@@ -71,7 +71,9 @@ def test_functions_of_the_page(ended):
 
 def test_lines_of_the_page(ended):
     """The line that keeps what grows comes first in its section, as on the page."""
-    sections = json.loads(answer(ended, "hot", "--section", "remember", "--json"))["sections"]
+    sections = json.loads(
+        answer(ended, "summary", "--functions", "--section", "remember", "--json")
+    )["sections"]
     ((first, *_),) = (section["spots"] for section in sections)
     code = files(PAGE)["train.py"].splitlines()
     assert code[first["line"] - 1].strip().startswith("history.append")
@@ -123,7 +125,7 @@ def test_functions_of_a_profiler_window(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     ended = Ended(0, "", "", runs, tmp_path).settled()
-    (window,) = json.loads(answer(ended, "hot", "--json"))["sections"]
+    (window,) = json.loads(answer(ended, "summary", "--functions", "--json"))["sections"]
 
     assert (window["kind"], window["calls"]) == ("window", 1)
     (scored,) = (spot for spot in window["spots"] if spot["name"] == "scored")

@@ -157,7 +157,7 @@ def test_each_rank_has_its_own_provider(server, tmp_path):
 @pytest.mark.slow
 def test_killed_agents_leave_every_span_once(server, tmp_path):
     """The next agent sends again what was under way, and the program knows what it has taken."""
-    settings = {"OTEL_MLPERF_KEEP_EVERY": "1", "OTEL_BSP_SCHEDULE_DELAY": "200"}
+    settings = {"OTEL_MLPERF_TRACE_EVERY": "1", "OTEL_BSP_SCHEDULE_DELAY": "200"}
     endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url}
     with Running(tmp_path / "runs", "on", program=PROGRAM, **settings, **endpoint) as one:
         kill_two_agents(one.runs, lambda _: len(server.spans()))
@@ -178,7 +178,7 @@ def comparable(span):
 
 
 def replayed(folder):
-    """What ``otel-mlperf send`` would send."""
+    """What ``otel-mlperf export --otlp`` would send."""
     found = read_run(folder)
     spans = [span for _, body in requests(found, Store(found.path)) for span in plain_spans(body)]
     return json.loads(json.dumps(spans))

@@ -125,7 +125,7 @@ def _links(span):
 
 
 def _replayed(folder):
-    """What ``otel-mlperf send`` would send, which is what the agent sent."""
+    """What ``otel-mlperf export --otlp`` would send, which is what the agent sent."""
     run = read_run(folder)
     bodies = [body for _, body in requests(run, Store(run.path))]
     spans = [span for body in bodies for span in plain_spans(body)]

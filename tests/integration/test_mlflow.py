@@ -34,7 +34,7 @@ def chosen(mlflow_server):
         "OTEL_MLPERF_DESTINATIONS": "mlflow",
         "MLFLOW_TRACKING_URI": mlflow_server.url,
         "MLFLOW_EXPERIMENT_NAME": f"digits {uuid.uuid4().hex}",
-        "OTEL_MLPERF_DRAIN_S": str(LIMIT_S),
+        "OTEL_MLPERF_DRAIN_TIMEOUT_S": str(LIMIT_S),
     }
 
 
@@ -142,7 +142,7 @@ def test_agent_that_is_killed_leaves_each_point_once_in_one_run(tmp_path, chosen
 def test_what_the_server_did_not_take_is_delivered_by_hand(tmp_path, chosen):
     """To the server that the caller names; without one it waits, and that is no failure."""
     address = chosen["MLFLOW_TRACKING_URI"]
-    away = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "OTEL_MLPERF_DRAIN_S": "0"}
+    away = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "OTEL_MLPERF_DRAIN_TIMEOUT_S": "0"}
     ended = trained(tmp_path / "runs", chosen | away)
     waiting = account_of(ended)["pending"]
     unnamed = recovered(ended.runs)
@@ -166,7 +166,7 @@ def test_what_the_server_did_not_take_is_delivered_by_hand(tmp_path, chosen):
 
 
 def recovered(folder, **variables):
-    command = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
+    command = [sys.executable, "-m", "otel_mlperf", "doctor", "--recover", "latest"]
     return warm_python.run(
         command, env=environment(folder, **variables), capture_output=True, text=True,
         timeout=LIMIT_S, check=False,

@@ -65,7 +65,7 @@ def test_nothing_is_said_of_a_healthy_loader(told):
     assert [(use["worker"], use["batches"]) for use in loader["workers"]] == [("0", 16), ("1", 16)]
 
 
-OFF = {"OTEL_MLPERF_INTEGRATIONS_OFF": "dataloader"}
+OFF = {"OTEL_MLPERF_DISABLED_INTEGRATIONS": "dataloader"}
 
 
 @pytest.mark.slow

@@ -166,7 +166,7 @@ def test_a_killed_program_is_recovered(portable) -> None:
     ended = portable.loop("--steps", "20", "--end", "kill", OTEL_MLPERF_AGENT="none")
     assert (ended.code, len(portable.journals())) == (-signal.SIGKILL, 1)
 
-    portable.command("recover", "latest")
+    portable.command("doctor", "--recover", "latest")
 
     is_whole(ended, ended.counted[0] + 3)  # run, step and forward were open
     assert (portable.summary()["outcome"], portable.journals()) == ("killed", [])
@@ -240,7 +240,7 @@ def test_spans_arrive_at_a_server(portable, tmp_path) -> None:
     """The ids that the server accepted are those of the run folder, each once."""
     with FaultServer(tmp_path) as server:
         ended = portable.loop(
-            "--steps", "20", OTEL_EXPORTER_OTLP_ENDPOINT=server.url, OTEL_MLPERF_KEEP_EVERY="1"
+            "--steps", "20", OTEL_EXPORTER_OTLP_ENDPOINT=server.url, OTEL_MLPERF_TRACE_EVERY="1"
         )
         portable.settle()
         arrived = [span["span_id"] for span in server.spans()]

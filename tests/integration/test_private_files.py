@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NOWHERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_MLPERF_DRAIN_S": "0"}
+NOWHERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_MLPERF_DRAIN_TIMEOUT_S": "0"}
 """So that requests wait on disk."""
-ONE_WINDOW = {"OTEL_MLPERF_PROFILE": "wait=2,warmup=1,active=2", "OTEL_MLPERF_DRAIN_S": "10"}
+ONE_WINDOW = {
+    "OTEL_MLPERF_PROFILE": "wait=2,warmup=1,active=2",
+    "OTEL_MLPERF_DRAIN_TIMEOUT_S": "10",
+}
 
 
 @pytest.fixture(autouse=True)

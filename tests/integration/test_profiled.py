@@ -126,7 +126,7 @@ def test_window_of_200_000_events_loses_none(tmp_path, servers):
     write_trace(place.with_name(window.trace), entries, base_ns=window.start[0])
 
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": servers.otlp_endpoint}
-    otel_mlperf("recover", ended.folder, runs=runs, **variables)
+    otel_mlperf("doctor", "--recover", ended.folder, runs=runs, **variables)
 
     (stored,) = ended.rows("SELECT count(*) AS events FROM spans WHERE kind = 'event'")
     assert stored["events"] == EVENTS

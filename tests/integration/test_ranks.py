@@ -28,7 +28,7 @@ def launch(folder, options, **variables):
             sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), *options,
             str(PROGRAMS / "ranks.py"), "--meet", str(meeting), "--steps", str(STEPS),
         ],
-        env=environment(folder / "runs", OTEL_MLPERF_KEEP_EVERY="1", **LOUD, **variables),
+        env=environment(folder / "runs", OTEL_MLPERF_TRACE_EVERY="1", **LOUD, **variables),
         capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     ended = Ended(done.returncode, done.stdout, done.stderr, folder / "runs", folder / "none")

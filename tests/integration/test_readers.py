@@ -54,8 +54,8 @@ def test_a_stored_run_that_is_sent_twice_is_in_jaeger_once(servers, tmp_path):
     root = run.span(2, "train.step", 0, 50 * MS, trace_id=trace, attributes='{"note": "x"}')
     run.span(2, "forward", MS, 20 * MS, trace_id=trace, parent_id=root)
     path = str(run.write())
-    command("send", path, "--endpoint", servers.otlp_endpoint)
-    command("send", path, "--endpoint", servers.otlp_endpoint)
+    command("export", path, "--endpoint", servers.otlp_endpoint)
+    command("export", path, "--endpoint", servers.otlp_endpoint)
 
     spans = wait_until(lambda: servers.jaeger_trace(trace))
 

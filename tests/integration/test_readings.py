@@ -346,7 +346,7 @@ def test_lost_gpu_is_absent_and_comes_back(job) -> None:
 
 def test_job_that_ends_leaves_its_readings_in_the_run_folder(servers, tmp_path, nvml_library):
     """Each rank's and the node's; what is not offered or switched off is nowhere."""
-    settings = {"OTEL_MLPERF_READINGS": "basic", "OTEL_MLPERF_READINGS_OFF": "filesystem"}
+    settings = {"OTEL_MLPERF_READINGS": "basic", "OTEL_MLPERF_DISABLED_READINGS": "filesystem"}
     lacking_power = ("0.power", "0.field.83")
     with Job(servers, tmp_path, nvml_library, without=lacking_power, **settings) as job:
         for metric, rank in product((UTILIZATION, names.PROCESS_MEMORY.prometheus), "01"):

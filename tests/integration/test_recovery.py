@@ -22,7 +22,9 @@ def command(runs, *arguments: str, **variables: str):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    "arguments", [("recover", "latest"), ("agent", "latest", "--once")], ids=lambda words: words[0]
+    "arguments",
+    [("doctor", "--recover", "latest"), ("serve", "agent", "latest", "--once")],
+    ids=lambda words: words[1],
 )
 def test_journal_that_nobody_read_is_read_by_hand(tmp_path, arguments) -> None:
     """A run without an agent is whole after the command, and its journal gone."""
@@ -32,7 +34,7 @@ def test_journal_that_nobody_read_is_read_by_hand(tmp_path, arguments) -> None:
     done = command(runs, *arguments)
     after = [command(runs, word).stdout for word in ("summary", "findings")]
 
-    left = "its processes have ended, and nobody reads: otel-mlperf recover"
+    left = "its processes have ended, and nobody reads: otel-mlperf doctor"
     assert [left in told for told in before] == [True, True]
     assert [left in told for told in after] == [False, False]
     assert done.returncode == 0, done.stderr
@@ -47,7 +49,7 @@ def test_journal_of_a_program_that_runs_is_left_alone(tmp_path) -> None:
     with Running(runs, OTEL_MLPERF_AGENT="none") as program:
         wait_until(lambda: list(runs.glob("*/run.json")), what="the run")
         wait_until(lambda: program.has_counted, what="its first step")
-        done = command(runs, "recover", "latest")
+        done = command(runs, "doctor", "latest", "--recover")
 
     assert done.returncode == 0, done.stderr
     assert "1 journal left alone: the program still runs" in done.stdout
@@ -58,18 +60,18 @@ def test_a_run_is_recovered_with_the_settings_that_it_had(tmp_path) -> None:
     runs = tmp_path / "runs"
     with FaultServer(tmp_path) as server:
         of_run = {
-            "OTEL_MLPERF_KEEP_EVERY": "1",
+            "OTEL_MLPERF_TRACE_EVERY": "1",
             "OTEL_RESOURCE_ATTRIBUTES": "team=vision",
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
         }
         ended = run_program(runs, "--end", "kill", OTEL_MLPERF_AGENT="none", **of_run)
         of_shell = {
-            "OTEL_MLPERF_KEEP_EVERY": "1000",
-            "OTEL_MLPERF_FIRST_STEPS": "0",
+            "OTEL_MLPERF_TRACE_EVERY": "1000",
+            "OTEL_MLPERF_TRACE_FIRST": "0",
             "OTEL_RESOURCE_ATTRIBUTES": "team=somebody",
             "OTEL_EXPORTER_OTLP_ENDPOINT": server.url,
         }
-        done = command(runs, "recover", "latest", **of_shell)
+        done = command(runs, "doctor", "latest", "--recover", **of_shell)
         spans = server.spans()
 
     assert done.returncode == 0, done.stderr
@@ -103,17 +105,17 @@ def test_recovery_sends_nothing_to_a_server_that_only_the_run_folder_names(tmp_p
     """All is stored and counted, the rest waits, and the command that sends it is shown."""
     runs = tmp_path / "runs"
     with FaultServer(tmp_path) as server:
-        where = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_MLPERF_KEEP_EVERY": "1"}
+        where = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_MLPERF_TRACE_EVERY": "1"}
         ended = run_program(runs, "--end", "kill", OTEL_MLPERF_AGENT="none", **where)
-        done = command(runs, "recover", "latest")
+        done = command(runs, "doctor", "latest", "--recover")
         before = ended.accounts()["spans"]
         asked = server.requests()
-        again = command(runs, "recover", "latest", "--endpoint", server.url)
+        again = command(runs, "doctor", "latest", "--recover", "--endpoint", server.url)
         spans = server.spans()
 
     assert done.returncode == 0, done.stderr
     assert asked == []
-    assert f"recover {ended.folder.name[-4:]} --endpoint {server.url}" in done.stdout
+    assert f"doctor {ended.folder.name[-4:]} --recover --endpoint {server.url}" in done.stdout
     items = ended.counted[0] + 3
     assert before["store"]["delivered"] == before["otlp"]["pending"] == items
     assert again.returncode == 0, again.stderr
@@ -128,18 +130,18 @@ def test_what_no_server_took_is_delivered_later(tmp_path) -> None:
     runs = tmp_path / "runs"
     with FaultServer(tmp_path) as server:
         server.kill()
-        where = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_MLPERF_DRAIN_S": "0"}
+        where = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_MLPERF_DRAIN_TIMEOUT_S": "0"}
         ended = run_program(runs, **where).settled()
         waiting = ended.accounts()["spans"]["otlp"]["pending"]
-        refused = command(runs, "recover", "latest", **where)
+        refused = command(runs, "doctor", "latest", "--recover", **where)
         server.start()
-        done = command(runs, "recover", "latest", "--endpoint", server.url)
+        done = command(runs, "doctor", "latest", "--recover", "--endpoint", server.url)
         arrived = [span["span_id"] for span in server.spans()]
 
     assert waiting > 0
     assert refused.returncode == 69
     assert f"not taken by {where['OTEL_EXPORTER_OTLP_ENDPOINT']}/v1/traces" in refused.stderr
-    assert "or send its spans to another: otel-mlperf send" in refused.stderr
+    assert "or send its spans to another: otel-mlperf export" in refused.stderr
     assert done.returncode == 0, done.stderr
     account = ended.accounts()["spans"]["otlp"]
     assert (account["delivered"], account["pending"]) == (waiting, 0)

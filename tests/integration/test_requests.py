@@ -32,7 +32,7 @@ def served(servers, tmp_path_factory):
     assert ended.code == 0, ended.errors
     ended.settled()
     (told,) = (call for call in answer(ended, "summary")["calls"] if call["name"] == "predict")
-    cut = answer(ended, "periods", "--every", "1m")["periods"]
+    cut = answer(ended, "summary", "--every", "1m")["periods"]
     return sorted(json.loads(ended.count.read_text())), told, cut, service
 
 

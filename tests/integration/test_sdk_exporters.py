@@ -17,7 +17,7 @@ from servers.running import free_ports, wait_until
 
 REMOTE = 0x300
 """Bits of the flags that say whether a parent or target is remote."""
-KEEP_ALL = {"OTEL_MLPERF_KEEP_EVERY": "1"}
+KEEP_ALL = {"OTEL_MLPERF_TRACE_EVERY": "1"}
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ def test_a_secret_is_nowhere_once_a_run_has_ended(tmp_path, server) -> None:
         secret,
         program="secretive.py",
         OTEL_EXPORTER_OTLP_ENDPOINT=server.url,
-        OTEL_MLPERF_KEEP_EVERY="1",
+        OTEL_MLPERF_TRACE_EVERY="1",
         OTEL_RESOURCE_ATTRIBUTES=f"deployment.token={secret}",
         DATA_LOGIN=secret,
         **LOUD,
@@ -58,7 +58,7 @@ def test_hidden_values_are_counted(tmp_path, server) -> None:
         secrets.token_hex(6),
         program="secretive.py",
         OTEL_EXPORTER_OTLP_ENDPOINT=server.url,
-        OTEL_MLPERF_KEEP_EVERY="1",
+        OTEL_MLPERF_TRACE_EVERY="1",
     ).settled()
 
     assert ended.code == 0, ended.errors

@@ -27,7 +27,9 @@ PAUSE = ("--pause", "0.002")
 @contextmanager
 def recording(runs: Path) -> Iterator[tuple[Running, Path]]:
     """A program with an agent that reads it, and the folder of its journal."""
-    with Running(runs, *PAUSE, OTEL_MLPERF_DRAIN_S="0", OTEL_MLPERF_READINGS="none") as program:
+    with Running(
+        runs, *PAUSE, OTEL_MLPERF_DRAIN_TIMEOUT_S="0", OTEL_MLPERF_READINGS="none"
+    ) as program:
         wait_until(lambda: program.has_counted, what="its first step")
         wait_until(lambda: agent_of(runs), what="its agent")
         (run,) = list_runs(runs)

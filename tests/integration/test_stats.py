@@ -34,7 +34,7 @@ def _await_room(run):
 
 def test_stats_equal_the_stored_numbers(tmp_path):
     """More than the ring holds, from threads, epochs and after marks: equal to the store."""
-    settings = {"agent": "thread", "console": False, "dir": tmp_path, "rows": 2048}
+    settings = {"agent": "thread", "console": False, "dir": tmp_path, "journal_rows": 2048}
     with om.start("stats", **settings) as run:
         for _ in om.epochs(4):
             mark = run.mark("turn")

@@ -89,7 +89,7 @@ def test_an_agent_that_may_not_map_enough_is_not_started(tmp_path):
     _, said = ended.errors.splitlines()  # the first line says that it records
     assert "cannot be started at all" in said
     assert "350 are needed: raise RLIMIT_AS" in ended.errors
-    command = [sys.executable, "-m", "otel_mlperf", "recover", "latest"]
+    command = [sys.executable, "-m", "otel_mlperf", "doctor", "--recover", "latest"]
     subprocess.run(command, env=environment(ended.runs), check=True, capture_output=True)
     assert ended.settled().accounts()["spans"]["store"]["created"] == 10
 
@@ -116,7 +116,7 @@ def test_a_clock_before_1970_costs_no_duration(tmp_path):
     """Spans last as long as they did, in the first hours of 1970."""
     runs = tmp_path / "runs"
     done = subprocess.run(
-        [sys.executable, "-c", EARLY], env=environment(runs, OTEL_MLPERF_KEEP_EVERY="1", **QUIET),
+        [sys.executable, "-c", EARLY], env=environment(runs, OTEL_MLPERF_TRACE_EVERY="1", **QUIET),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     ended = Ended(0, done.stdout, done.stderr, runs, runs).settled()

@@ -184,7 +184,7 @@ def test_no_sampler_where_nothing_is_hidden(node):
 
 def test_no_sampler_where_gpus_are_not_wanted(tmp_path, nvml_library):
     """A job that has switched their readings off has one agent and nothing beside it."""
-    node = Node(tmp_path, nvml_library, OTEL_MLPERF_READINGS_OFF="gpu")
+    node = Node(tmp_path, nvml_library, OTEL_MLPERF_DISABLED_READINGS="gpu")
     try:
         wait_until(lambda: not node.helpers(1), what="the second agent to end")
         assert node.told() == {}

@@ -134,9 +134,10 @@ def told(servers, mlflow_server, wandb_package, tmp_path_factory):
     ended = run_program(
         folder / "runs", "--steps", str(STEPS), program="ten_numbers.py",
         OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint, OTEL_METRIC_EXPORT_INTERVAL="400",
-        OTEL_MLPERF_KEEP_EVERY="1", OTEL_MLPERF_READINGS_INTERVAL="2000", OTEL_SERVICE_NAME=service,
+        OTEL_MLPERF_TRACE_EVERY="1", OTEL_MLPERF_READINGS_INTERVAL="2000",
+        OTEL_SERVICE_NAME=service,
         OTEL_MLPERF_DESTINATIONS="tensorboard,mlflow,wandb,trackio",
-        OTEL_MLPERF_DRAIN_S=str(LIMIT_S),
+        OTEL_MLPERF_DRAIN_TIMEOUT_S=str(LIMIT_S),
         PYTHONPATH=str(wandb_package), WANDB_MODE="offline", TRACKIO_DIR=str(folder / "trackio"),
         MLFLOW_TRACKING_URI=mlflow_server.url, MLFLOW_EXPERIMENT_NAME=service,
     )  # fmt: skip
@@ -156,11 +157,11 @@ def on_device(servers, tmp_path_factory):
     (trace,) = (ended.folder / "profiles").glob("*.pt.trace.json")
     trace.write_text(json.dumps(with_kernels(json.loads(trace.read_text()))))
     recovered = warm_python.run(
-        [sys.executable, "-m", "otel_mlperf", "recover", ended.folder],
+        [sys.executable, "-m", "otel_mlperf", "doctor", "--recover", ended.folder],
         env=environment(
             runs,
             OTEL_EXPORTER_OTLP_ENDPOINT=servers.otlp_endpoint,
-            OTEL_MLPERF_KEEP_EVERY="1",
+            OTEL_MLPERF_TRACE_EVERY="1",
         ),
         capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip

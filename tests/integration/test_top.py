@@ -56,7 +56,7 @@ def ranks(request, tmp_path, runs):
             process.wait(LIMIT_S)
     (run,) = runs.glob("*/run.json")
     warm_python.run(
-        [sys.executable, "-m", "otel_mlperf", "recover", run.parent],
+        [sys.executable, "-m", "otel_mlperf", "doctor", "--recover", run.parent],
         env=environment(runs), capture_output=True, check=False, timeout=LIMIT_S,
     )  # fmt: skip
 

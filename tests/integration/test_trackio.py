@@ -33,7 +33,7 @@ def chosen(tmp_path):
     """The variables that ask for trackio, in a folder of the test's own."""
     return {
         "OTEL_MLPERF_DESTINATIONS": "trackio",
-        "OTEL_MLPERF_DRAIN_S": str(LIMIT_S),
+        "OTEL_MLPERF_DRAIN_TIMEOUT_S": str(LIMIT_S),
         "TRACKIO_DIR": str(tmp_path / "trackio"),
     }
 

@@ -47,7 +47,7 @@ def chosen(wandb_package):
     """The variables that ask for a file of W&B's, and where its library is."""
     return {
         "OTEL_MLPERF_DESTINATIONS": "wandb",
-        "OTEL_MLPERF_DRAIN_S": str(LIMIT_S),
+        "OTEL_MLPERF_DRAIN_TIMEOUT_S": str(LIMIT_S),
         "PYTHONPATH": str(wandb_package),
         "WANDB_MODE": "offline",
         "WANDB_PROJECT": "digits",
@@ -172,7 +172,7 @@ def test_run_that_goes_on_is_uploaded_again(tmp_path, server, online):
     """Its client has read one end by then, and would read nothing behind it."""
     write_run_file(str(tmp_path), {"id": "0123", "name": "d", "host": "node", "started_ns": 1})
     (tmp_path / "agent" / "node").mkdir(parents=True)
-    live, options = {0: False}, Options(policy=Policy(), environ=online, drain_s=LIMIT_S)
+    live, options = {0: False}, Options(policy=Policy(), environ=online, drain_timeout_s=LIMIT_S)
     destination = make(DestinationContext(tmp_path, "node", options, TableRows(), lambda: live))
 
     assert destination.accept(batch(1, value(1), ended("failed"))) == Delivered()

@@ -92,7 +92,7 @@ def test_sections_of_workers_have_rows_beside_the_steps(tmp_path):
     together = sum(row["mean_ns"] for row in beside.values())
     assert (whole[0]["n"], round(together * steps)) == (SAMPLES, whole[0]["ns"])
     text = told(ended, "summary").splitlines()
-    below = text[text.index("  beside the step") + 1 :]
+    below = text[text.index("  concurrent with the step") + 1 :]
     assert {line.split()[0] for line in below[:3]} == set(beside)
 
 

@@ -18,7 +18,7 @@ def main() -> None:
     rows = []
     for state in ("refuses", "is silent"):
         for recorder in ("ours", "sdk"):
-            drain = {"OTEL_MLPERF_DRAIN_S": "0"}
+            drain = {"OTEL_MLPERF_DRAIN_TIMEOUT_S": "0"}
             with loads.server() as sink, loads.under(recorder, sink.url, **drain) as one:
                 if state == "refuses":
                     sink.kill()

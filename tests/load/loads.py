@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ALL_KEPT = {
-    "OTEL_MLPERF_KEEP_EVERY": "1",
-    "OTEL_MLPERF_SPANS_PER_RANK": str(10**7),
-    "OTEL_MLPERF_SPANS_PER_TRACE": str(10**8),
+    "OTEL_MLPERF_TRACE_EVERY": "1",
+    "OTEL_MLPERF_MAX_SPANS_PER_RANK": str(10**7),
+    "OTEL_MLPERF_MAX_SPANS_PER_TRACE": str(10**8),
     # A collection of garbage that takes long would be a span beside those that are counted.
-    "OTEL_MLPERF_READINGS_OFF": "gc",
+    "OTEL_MLPERF_DISABLED_READINGS": "gc",
 }
 HEAD = (
     "load", "with", "made", "arrived", "measured only", "lost or waiting, counted",

@@ -16,15 +16,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--busy", type=int, default=0)
     parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--keep-every", type=int, default=1, help="100 is what users have")
+    parser.add_argument("--trace-every", type=int, default=1, help="100 is what users have")
     given = parser.parse_args()
     name = f"{given.rate:,} spans/s for {given.seconds} s"
     name += f", {given.busy} busy processes beside it" if given.busy else ""
     name += f", from each of {given.ranks} ranks" if given.ranks > 1 else ""
-    name += f", one step in {given.keep_every} kept" if given.keep_every > 1 else ""
+    name += f", one step in {given.trace_every} kept" if given.trace_every > 1 else ""
     rows = []
     for recorder in ("ours", "sdk"):
-        kept = {"OTEL_MLPERF_KEEP_EVERY": str(given.keep_every)}
+        kept = {"OTEL_MLPERF_TRACE_EVERY": str(given.trace_every)}
         with loads.server() as sink, loads.under(recorder, sink.url, **kept) as one:
             with loads.busy(given.busy):
                 for rank in range(given.ranks):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import otel_mlperf as om
 
-COMMAND = [sys.executable, "-m", "otel_mlperf", "periods", "latest", "--every", "1d", "--json"]
+COMMAND = [sys.executable, "-m", "otel_mlperf", "summary", "latest", "--every", "1d", "--json"]
 
 with om.start("asks"):
     for _ in om.steps(range(50)):

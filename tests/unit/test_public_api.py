@@ -131,7 +131,7 @@ with om.start("digits", params={"lr": 0.1}, tags=["a"], step=3, console=False) a
     om.histogram("h", unit="s").record(1.5, queue="a")
     with om.span("forward"), om.cuda_memory(reset_peak=True):
         pass
-config = om.Config(rows=4096)
+config = om.Config(journal_rows=4096)
 memory: int | None = om.readings().process.memory_bytes
 age: float | None = om.readings().host.age_s
 

@@ -12,7 +12,7 @@ from otel_mlperf import names
 
 _NAME: Final = (names.SECTION_NAME,)
 _EACH: Final = shown(names.SECTION_NAME)
-_NONE: Final = "No section is measured: span(resources=True), or the setting resources_of."
+_NONE: Final = "No section is measured: span(resources=True), or the setting resource_categories."
 
 SECTION_USE: Final = Row(
     "What sections use",

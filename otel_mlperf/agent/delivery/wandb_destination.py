@@ -104,7 +104,7 @@ class WandbDestination(Destination):
         options = self._site.options
         if options.environ.get(WANDB_MODE, "").strip() == OFFLINE:
             return None
-        return Upload(options.environ, self._noted.with_name("wandb.log"), options.drain_s)
+        return Upload(options.environ, self._noted.with_name("wandb.log"), options.drain_timeout_s)
 
     def _load(self) -> Written:
         try:

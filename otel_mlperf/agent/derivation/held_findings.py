@@ -46,7 +46,7 @@ def begin_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, S
     attributes = {
         names.FINDING_ID: held.id,
         names.FINDING_SEVERITY: rule.severity,
-        names.FINDING_SUMMARY: rule.told(held.value, held.labels),
+        names.FINDING_SUMMARY: rule.format_summary(held.value, held.labels),
         names.FINDING_ACTION: rule.action,
         names.FINDING_VALUE: held.value,
         names.FINDING_THRESHOLD: held.threshold,

@@ -126,7 +126,7 @@ class RuleEvaluator:
 
 def _warning(rule: Rule, key: Key, value: float, began_ns: int) -> RunWarning:
     journal, labels = key[0], dict(zip(rule.by, key[1], strict=True))
-    summary = rule.told(value, labels)
+    summary = rule.format_summary(value, labels)
     return RunWarning(rule.name, journal, labels, value, began_ns, summary, rule.action)
 
 

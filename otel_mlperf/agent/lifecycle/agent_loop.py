@@ -87,7 +87,7 @@ class Agent:
             made for made in parts.destinations if isinstance(made, StoreDestination)
         )
         self._log = Log(self._folder, self._state.segment, self._state.logged)
-        self._queue = EventQueue(self._log, tail, options.outbox_bytes)
+        self._queue = EventQueue(self._log, tail, options.max_outbox_bytes)
         self._spiller = Spiller(self._queue)
         machine = machine or this_machine(options, self.run_folder, tail.take_fullest, tail.folder)
         self._readings = ReadingRounds(
@@ -140,7 +140,7 @@ class Agent:
             if not len(self._tail) and not self._state.journals:
                 break
             self._pause(began)
-        until = time.monotonic() + self._options.drain_s
+        until = time.monotonic() + self._options.drain_timeout_s
         while self._windows.waiting and time.monotonic() < until:
             self._take([*self._windows.step(self._state)])
             time.sleep(GLANCE_S)
@@ -319,5 +319,5 @@ class Agent:
         if not state.part % _COMPACT_EVERY:
             self._store.compact()
         windows = [window_host(digest) for digest in state.windows.values() if digest]
-        gone = self._store.trim(self._options.store_bytes, windows)
+        gone = self._store.trim(self._options.max_store_bytes, windows)
         self._processor.accounts.removed(account_of("spans", STORE), gone)

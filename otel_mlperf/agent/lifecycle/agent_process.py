@@ -80,7 +80,9 @@ def serve(
             remove_if_empty(folder)
             return 0
         time.sleep(wait_s)
-    _log.error("giving up: what could not be stored stays in %s for otel-mlperf recover", folder)
+    _log.error(
+        "giving up: what could not be stored stays in %s for otel-mlperf doctor --recover", folder
+    )
     return 1
 
 

@@ -63,7 +63,7 @@ def make_node_parts(
     run_folder: Path, folder: Path, options: Options, state: AgentState
 ) -> NodeParts:
     """Make the components of the node whose agent has ``folder``, named after its host."""
-    outbox = Outbox(folder / "requests", options.outbox_bytes)
+    outbox = Outbox(folder / "requests", options.max_outbox_bytes)
     outbox.load(state.request, state.pending)
     rows = TableRows()
     site = DestinationContext(run_folder, folder.name, options, rows, state.seen_ranks)

@@ -85,7 +85,7 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journal
             in_use += len(there)
             continue
         try:
-            serve(folder, replace(_options_for(folder, environ), drain_s=PATIENCE_S))
+            serve(folder, replace(_options_for(folder, environ), drain_timeout_s=PATIENCE_S))
         except Exception as error:  # noqa: BLE001 - the other folders are read in any case
             failed.append(f"{folder}: {type(error).__name__}: {error}")
         left = [path for path in there if path.exists()]
@@ -186,7 +186,7 @@ def _store_log(run_folder: Path, place: Path, options: Options) -> AgentState:
         return state
     with TemporaryDirectory() as no_journals:
         tail = Tail(Path(no_journals))
-        Agent(place, tail, replace(options, drain_s=0.0), SensorSet()).run()
+        Agent(place, tail, replace(options, drain_timeout_s=0.0), SensorSet()).run()
     return load_or_begin(run_folder, place)
 
 

@@ -65,9 +65,9 @@ class Options:
     metrics_ns: int = 15 * 10**9
     metrics_often_ns: int = _OFTEN_NS
     """The interval in the first two minutes, in which everything is new."""
-    outbox_bytes: int = 1 << 30
-    store_bytes: int = 1 << 30
-    drain_s: float = 30.0
+    max_outbox_bytes: int = 1 << 30
+    max_store_bytes: int = 1 << 30
+    drain_timeout_s: float = 30.0
     trackers: frozenset[str] = frozenset()
     """Trackers of experiments that receive the run."""
     tracker_report: bool = False
@@ -103,11 +103,11 @@ def read_options(environ: Mapping[str, str]) -> Options:
     interval = config.metric_interval_ms * 1_000_000
     return Options(
         policy=Policy(
-            first_steps=config.first_steps,
-            keep_every=config.keep_every,
-            slow_ratio=config.slow_ratio,
-            spans_per_trace=config.spans_per_trace,
-            spans_per_rank=config.spans_per_rank,
+            trace_first=config.trace_first,
+            trace_every=config.trace_every,
+            trace_slow_ratio=config.trace_slow_ratio,
+            max_spans_per_trace=config.max_spans_per_trace,
+            max_spans_per_rank=config.max_spans_per_rank,
         ),
         sampler=make_sampler(config.sampler, config.sampler_arg),
         limits=limits,
@@ -120,13 +120,13 @@ def read_options(environ: Mapping[str, str]) -> Options:
         exemplars=kind.exemplars,
         metrics_ns=interval,
         metrics_often_ns=min(interval, _OFTEN_NS),
-        outbox_bytes=config.outbox_bytes,
-        store_bytes=config.store_bytes,
-        drain_s=config.drain_s,
+        max_outbox_bytes=config.max_outbox_bytes,
+        max_store_bytes=config.max_store_bytes,
+        drain_timeout_s=config.drain_timeout_s,
         trackers=frozenset(config.destinations.split(",")) - {""},
         tracker_report=config.tracker_report,
         readings=config.readings,
-        sources=frozenset(READING_SOURCES).difference(config.readings_off.split(",")),
+        sources=frozenset(READING_SOURCES).difference(config.disabled_readings.split(",")),
         readings_s=_readings_s(config),
         environ=dict(environ),
     )

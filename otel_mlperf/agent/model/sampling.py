@@ -50,23 +50,23 @@ _MINUTE_NS: Final = 60_000_000_000
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of sampling; each is a field of Config and explained there."""
 
-    first_steps: int = 5
-    keep_every: int = 100
-    slow_ratio: float = 2.0
+    trace_first: int = 5
+    trace_every: int = 100
+    trace_slow_ratio: float = 2.0
     slow_per_minute: int = 6
     errors_per_minute: int = 60
-    spans_per_trace: int = 5000
-    spans_per_rank: int = 2000
+    max_spans_per_trace: int = 5000
+    max_spans_per_rank: int = 2000
 
     def scheduled(self, index: int) -> str | None:
         """Return why the ``index``-th (from 0) is sampled on every rank; None if it is not."""
-        if index < self.first_steps:
+        if index < self.trace_first:
             return FIRST
-        return EVERY if index % self.keep_every == 0 else None
+        return EVERY if index % self.trace_every == 0 else None
 
     def spans_of_rank(self, world_size: int) -> int:
         """Return how many spans of one trace a rank sends."""
-        return max(1, min(self.spans_per_rank, self.spans_per_trace // max(1, world_size)))
+        return max(1, min(self.max_spans_per_rank, self.max_spans_per_trace // max(1, world_size)))
 
     def spans_of_step(self, rank: int, world_size: int, trace: bytes, reason: str) -> int:
         """Return how many spans of one step's trace ``rank`` sends; 1 is the step's own.
@@ -76,13 +76,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         selects them, which is the same hash on every rank.
         """
         if reason == PROFILED:
-            return self.spans_per_rank
+            return self.max_spans_per_rank
         share = self.spans_of_rank(world_size)
         if share >= _FEWEST_SPANS:
             return share
         chosen = {int.from_bytes(trace[i : i + 2], "big") % world_size for i in range(0, 16, 2)}
-        room = max(1, (self.spans_per_trace - world_size) // len(chosen))
-        return min(self.spans_per_rank, room) if rank in chosen else 1
+        room = max(1, (self.max_spans_per_trace - world_size) // len(chosen))
+        return min(self.max_spans_per_rank, room) if rank in chosen else 1
 
     def spans_of_window(self, window: Window) -> tuple[int, dict[str, int]]:
         """Return a window's maximum number of spans in the run's trace and in its steps' traces."""
@@ -117,8 +117,8 @@ def reason_to_keep(
     # The shortest one is a bound for the median, and costs a tenth of it.
     slow = (
         len(lately) >= _ENOUGH
-        and duration_ns > policy.slow_ratio * min(lately)
-        and duration_ns > policy.slow_ratio * statistics.median(lately)
+        and duration_ns > policy.trace_slow_ratio * min(lately)
+        and duration_ns > policy.trace_slow_ratio * statistics.median(lately)
     )
     # Also of those that are sampled anyway: what is normal must not depend on what is shown.
     is_known = len(lately) >= _ENOUGH

@@ -122,7 +122,8 @@ def read_baseline(file: str | Path) -> RunMeasures:
         return msgspec.json.decode(text, type=RunMeasures)
     except (OSError, ValueError, AttributeError, msgspec.DecodeError) as error:
         raise StoreError(
-            f"reading {file}: {error}; write it with otel-mlperf check RUN --write-baseline {file}"
+            f"reading {file}: {error}; write it with "
+            f"otel-mlperf compare RUN --write-baseline {file}"
         ) from error
 
 

@@ -70,7 +70,7 @@ class _Counted(NamedTuple):
         others = (self.collectives or 0.0) - (self.buckets or 0.0)
         if others < _MANY:
             return ""
-        return f"{others:,.0f} of them for each update are not DDP's gradients: begin there. "
+        return f"{others:,.0f} of them for each update are not DDP's gradients: start there. "
 
     @property
     def evidence(self) -> dict[str, float]:
@@ -103,7 +103,7 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
             id=row.id,
             severity=row.severity,
             summary=f"{row.summary.format(value=share)}: {moving:.0%} likely moving data, "
-            f"{waiting:.0%} waiting for whichever rank is late{counted.words}",
+            f"{waiting:.0%} waiting for late ranks{counted.words}",
             action=counted.advice + row.action,
             evidence={
                 "share": share,

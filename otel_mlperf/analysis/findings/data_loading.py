@@ -31,7 +31,7 @@ _MOST_WAITED: Final = 0.5
 """Share of the wait from which another finding's cause explains it."""
 _CHEAPER: Final = (
     "The CPUs are busy, so more workers may not help: make loading a sample cheaper (decode or "
-    "augment less, or once beforehand), or ask for more CPUs."
+    "augment less, or once beforehand), or request more CPUs."
 )
 _MORE: Final = (
     "DataLoader(..., num_workers={workers}, persistent_workers=True): a batch takes {batch:.1f} "
@@ -40,7 +40,7 @@ _MORE: Final = (
 )
 _HERE: Final = (
     "DataLoader(..., num_workers=0), or larger batches: a batch takes a worker {batch:.1f} ms, "
-    "less than it takes to hand it over."
+    "less than it takes to transfer it to the training process."
 )
 _CAUSE: Final = "See the finding {id}: most of the wait is there."
 
@@ -75,7 +75,7 @@ def find_data_loading(numbers: RunNumbers) -> list[Finding]:
         return []
     said = row.summary.format(value=share)
     if steps.phase != names.TRAIN:
-        said = f"{steps.phase} steps wait for data for {share:.0%} of their time"
+        said = f"{steps.phase} steps wait for data {share:.0%} of the time"
     return [
         Finding(
             id=row.id,

@@ -213,7 +213,7 @@ def _finding(held: _Held) -> Finding:
     return Finding(
         id=rule.id,
         severity=rule.severity,
-        summary=rule.told(held.value, held.labels) + _time_words(held),
+        summary=rule.format_summary(held.value, held.labels) + _time_words(held),
         action=rule.action,
         evidence={"value": held.value, "threshold": rule.threshold, "held_s": held.held_s},
         where=Where(rank=held.rank, device=device_of(held.labels)),

@@ -41,17 +41,17 @@ WITH: Final = "with"
 """Name of a sampled call in which a block enters a context manager written in C, usually a lock."""
 _RESULT_ACTION: Final = (
     "Keep losses and metrics as tensors, and call .item() only for those that are printed or "
-    "logged, every so many steps."
+    "logged, every N steps."
 )
 RESULTS: Final = Cause(
     "sync_in_loop",
-    "on results that it asks for",
+    "on results that it requests",
     _RESULT_ACTION,
     _names("item"),
 )
 WAITS: Final = Cause(
     "sync_in_loop",
-    "on results that it asks for",
+    "on results that it requests",
     _RESULT_ACTION,
     _names("item tolist cpu numpy synchronize float int bool print array asarray"),
 )
@@ -62,14 +62,14 @@ CAUSES: Final = (
     Cause(
         "blocked_loop",
         "asleep",
-        "Take the sleep out of the loop: what waits for something can wait for that itself (an "
-        "event, a queue with a timeout), and what limits a rate can do so in another thread.",
+        "Remove the sleep from the loop: wait for the condition itself (an event, a queue with a "
+        "timeout), and limit rates in another thread.",
         _names("sleep nanosleep pause"),
     ),
     Cause(
         "blocked_loop",
         "waiting for programs that it starts",
-        "Start programs every so many steps and beside the training: subprocess.Popen now, its "
+        "Start programs every N steps and in parallel: subprocess.Popen now, read the "
         "result some steps later; or use a library instead of a program.",
         _names("system popen Popen check_output check_call communicate waitpid posix_spawn"),
         frozenset({"subprocess", "pexpect", "sh"}),
@@ -77,23 +77,23 @@ CAUSES: Final = (
     Cause(
         "blocked_loop",
         "waiting for a lock or another thread",
-        "Let the other side hold the lock for less time, copy what is shared under it and work on "
-        "the copy, or hand results over by a queue that is emptied every so many steps.",
+        "Hold the lock for less time on the other side, copy shared data under it and work on the "
+        "copy, or pass results through a queue that is read every N steps.",
         _names("acquire flock lockf lock with"),
         frozenset({"threading", "filelock", "portalocker", "fasteners"}),
     ),
     Cause(
         "blocked_loop",
         "waiting for other processes",
-        "Ask for results some steps later, of several calls at once, or every so many steps only.",
+        "Request results some steps later, of several calls at once, or only every N steps.",
         frozenset(),
         frozenset({"multiprocessing", "concurrent", "joblib", "ray"}),
     ),
     Cause(
         "blocked_loop",
         "waiting for the network",
-        "Send and fetch in another thread, what has been collected every so many steps, with one "
-        "connection that is kept.",
+        "Send and fetch in another thread, in batches every N steps, over one persistent "
+        "connection.",
         _names("urlopen sendall recv connect getaddrinfo create_connection"),
         frozenset({"requests", "urllib", "urllib3", "http", "socket", "ssl", "aiohttp", "httpx",
                    "boto3", "botocore", "redis", "psycopg2", "pymongo", "smtplib"}),
@@ -110,7 +110,7 @@ CAUSES: Final = (
     Cause(
         "sync_in_loop",
         "on output",
-        "Print and log every so many steps, and what has been collected at once; draw and upload "
+        "Print and log every N steps, and what has been collected at once; draw and upload "
         "in another thread or at the end of an epoch.",
         _names("print debug info warning error add_scalar add_scalars add_histogram add_image "
                "add_text log_metric log_metrics savefig pprint"),
@@ -120,8 +120,8 @@ CAUSES: Final = (
     Cause(
         "sync_in_loop",
         "on files",
-        "Write what has been collected every so many steps or in another thread, keep the file "
-        "open, and flush and sync seldom; read files before the loop or in DataLoader workers.",
+        "Write in batches every N steps or in another thread, keep the file "
+        "open, and flush and sync rarely; read files before the loop or in DataLoader workers.",
         _names("write writelines writerow writerows flush fsync fdatasync sync dump save savez "
                "savez_compressed savetxt to_csv to_parquet to_json commit open close read readline "
                "readlines readinto load imread imwrite read_csv read_parquet read_image fromfile "

@@ -103,7 +103,7 @@ def _finding(told: _Told, times: list[Warned]) -> Finding:
     return Finding(
         id=rule.id,
         severity=rule.severity,
-        summary=rule.told(value, told.labels),
+        summary=rule.format_summary(value, told.labels),
         action=rule.action,
         evidence={"value": value, "threshold": rule.threshold},
         where=told.where,

@@ -96,8 +96,8 @@ def _reason(worst: WorkerUse) -> str:
     if worst.idle_ns > spent / 2:
         return f"it waits for {worst.idle_ns / spent:.0%} of its time, for files or a network"
     if (worst.delay_ns or 0.0) > spent / 2:
-        return "it is ready to run and has no CPU"
-    return "its samples cost more CPU"
+        return "it is ready to run, but gets no CPU"
+    return "its samples require more CPU time"
 
 
 def _collate(model: LoaderModel) -> list[Finding]:
@@ -142,7 +142,7 @@ def _part(model: LoaderModel, part: Callable[[WorkerUse], float]) -> float:
 
 def _is_told(model: LoaderModel, id: str, share: float, won: float) -> bool:
     row = row_of(id)
-    return row.holds(share) and won > row.matters and model.is_worth(won)
+    return row.holds(share) and won > row.min_step_share and model.is_worth(won)
 
 
 def _finding(

@@ -53,7 +53,7 @@ _PARTS: Final = {
 _PROCESSES: Final = (
     "Steps are inferred in the program's main thread and in ranks of a process group. Call "
     "`om.start()` in the function that each process runs, and write `with om.step():` around one "
-    "turn of its loop."
+    "iteration of its loop."
 )
 _FORKS: Final = (
     "Call `om.start()` in the process that makes the steps: after the fork, in a daemon after it "

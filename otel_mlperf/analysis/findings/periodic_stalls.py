@@ -145,7 +145,7 @@ _GRAVE: Final = 0.1
 _LEAST_NS: Final = 1_000_000
 """Minimum length of a stall with a smaller share: a loop of very short steps has other
 costs, too."""
-_LOST: Final = ", of which {share:.1%} are lost: the GPU works meanwhile"
+_LOST: Final = ", of which {share:.1%} are lost: the GPU works in the meantime"
 _MOST_LOST: Final = 0.9
 """Part of a stall from which the whole stall counts as lost."""
 _SURE: Final = 2.0

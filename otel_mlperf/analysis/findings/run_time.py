@@ -33,7 +33,7 @@ _LEAST_LONGEST: Final = 0.1
 _MOST_SET_UP: Final = 0.4
 """Maximum share of the run that can be saved: model, data and libraries have to be loaded in any
 case."""
-_NO_LINE: Final = "With OTEL_MLPERF_READINGS=detailed a line is named."
+_NO_LINE: Final = "With OTEL_MLPERF_READINGS=detailed the most expensive line is reported."
 _NO_SET_UP: Final = [names.RUN, names.EPOCH, names.PHASE, names.GARBAGE_COLLECTION]
 """Categories that are not part of a set-up, or do not name a part of it."""
 _LONGEST: Final = """WITH first AS (SELECT rank, restart, min(start_ns) AS first_ns FROM steps
@@ -144,8 +144,8 @@ _AROUND: Final = (
 _LEAST_AROUND: Final = 0.02
 """Minimum share of the run around checkpoints to be mentioned."""
 _LINE: Final = (
-    "Do what that line does more seldom, or for the whole batch at once; `with om.span(...)` "
-    "around it says what it takes."
+    "Do what that line does less often, or for the whole batch at once; `with om.span(...)` "
+    "around it measures its time."
 )
 _SHORTEST_NS: Final = 10_000_000_000
 """Minimum duration of a run for meaningful shares: in shorter runs set-up and end dominate."""

@@ -59,7 +59,7 @@ def find_launches(numbers: RunNumbers) -> list[Finding]:
         return []
     longest = max(sections, key=lambda one: one.share)
     how = (
-        f"the GPU has work for {busy[rank]:.0%} of the time, while forward, backward and "
+        f"the GPU is busy only {busy[rank]:.0%} of the time, while forward, backward and "
         f"optimizer take the host {computing:.0%} of a step, {longest.name} most"
     )
     return [
@@ -212,7 +212,7 @@ def _finding(
     row = row_of("small_operators")
     how = (
         f"{nodes:,.0f} operations of {each_ns / 1e3:.1f} µs each in a backward pass, {share:.0%} "
-        "of it their begin and end"
+        "of it their start and end"
     )
     if not _is_backward_seen(numbers):
         how = (

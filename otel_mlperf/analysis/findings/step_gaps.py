@@ -94,8 +94,8 @@ def find_between_steps(numbers: RunNumbers) -> list[Finding]:
             summary=f"{share:.0%} of the run is between two steps and in no section: {each}"
             + ending_with(*costliest_outside(numbers, names.STACK_SAMPLES_BETWEEN)),
             action=(
-                "Look at what the loop does there, such as at the end of an epoch, and put `with "
-                "om.span(...)` around it: what is not needed each time can be done more seldom."
+                "Check what the loop does there, such as at the end of an epoch, and put `with "
+                "om.span(...)` around it: what is not needed each time can be done less often."
             ),
             evidence={"share": share, "times": float(times), "between_ns": spent},
             where=Where(section=UNTRACKED),

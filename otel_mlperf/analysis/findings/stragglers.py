@@ -91,7 +91,7 @@ def _is_work(
 ) -> bool:
     """Return whether enough of a rank's excess is work and not waiting."""
     more = sum(more_ns.values()) / steps.mean_ns
-    if moved is not None and more - moved.waits < row_of("straggler").matters:
+    if moved is not None and more - moved.waits < row_of("straggler").min_step_share:
         return False
     categories = {section.name: section.category for section in steps.rows}
     if not is_ddp or categories.get(_longest(more_ns)) != names.FORWARD:
@@ -164,7 +164,7 @@ def _straggler(
     words = {"rank": rank, "section": section, "value": times}
     said = row.summary.format(**words)
     if not usual:
-        said = f"rank {rank} likely holds up the others: {section} is on no other one"
+        said = f"rank {rank} likely delays the other ranks: only it has {section}"
     return Finding(
         id=row.id,
         severity=row.severity,

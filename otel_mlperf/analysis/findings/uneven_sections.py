@@ -39,7 +39,7 @@ def find_uneven_sections(numbers: RunNumbers) -> list[Finding]:
         return []
     told = {finding.where.section for finding in find_periodic_stall(numbers)}
     step_ns = float(np.mean(steps.durations_ns))
-    least = max(row.matters, _of_machine(numbers))
+    least = max(row.min_step_share, _of_machine(numbers))
     found = []
     for section in numbers.sections:
         if section.category in _ELSEWHERE or shown(section.name) in told:

@@ -28,7 +28,7 @@ from otel_mlperf.analysis.run.run_processes import RUNNING, read_processes
 from otel_mlperf.analysis.steps.step_shares import main_phase, read_steps, read_warm_up
 from otel_mlperf.analysis.summary.work_figures import read_work
 from otel_mlperf.findings.finding import Finding  # noqa: TC001 - msgspec reads it
-from otel_mlperf.names import DATA_LOADING
+from otel_mlperf.names.attributes import DATA_LOADING
 from otel_mlperf.store.table_reader import Store
 
 if TYPE_CHECKING:

@@ -181,7 +181,7 @@ def _no_window(run: RunFolder, store: Store, rank: int | None) -> str:
         many = f"{unread:,} windows are" if unread > 1 else "1 window is"
         return (
             f"{tried}: {many} still being read; try again in a moment, or, where no agent runs any "
-            f"more, otel-mlperf recover {run.short_id}"
+            f"more, otel-mlperf doctor {run.short_id} --recover"
         )
     others = Store(run.path).rows("SELECT DISTINCT rank FROM windows ORDER BY rank")
     if others:

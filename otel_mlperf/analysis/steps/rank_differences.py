@@ -26,7 +26,7 @@ def stand_outs(ranks: Sequence[RankFigures], mean_ns: float) -> list[StandOut]:
         usual = median_low(means.values())
         # A rank without the section counts as zero: the only rank that has it stands out.
         for rank, mean in means.items():
-            if mean > _SLOW.threshold * usual and mean - usual > _SLOW.matters * mean_ns:
+            if mean > _SLOW.threshold * usual and mean - usual > _SLOW.min_step_share * mean_ns:
                 excess.setdefault(rank, {})[name] = mean - usual
     sorted_ranks = sorted(excess, key=lambda rank: (-sum(excess[rank].values()), rank))
     return [

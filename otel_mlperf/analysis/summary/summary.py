@@ -251,5 +251,5 @@ def _next(
         return f"otel-mlperf show {short_id} --step {kept}"
     # Without steps, profiled calls are the most relevant result.
     if any((run.path / hot_file.FOLDER).glob("*.jsonl")):
-        return f"otel-mlperf hot {short_id}"
+        return f"otel-mlperf summary {short_id} --functions"
     return f"otel-mlperf {'summary' if outcome == RUNNING else 'doctor'} {short_id}"

@@ -54,7 +54,7 @@ class Switch:
 
     def _switch_on(self, cuda: Any, now_ns: int) -> None:
         self.stamps = self._recorder.sections.stamps = self._made(cuda)
-        categories = self._recorder.config.gpu_time_of.split(",")
+        categories = self._recorder.config.gpu_time_categories.split(",")
         self._recorder.registry.stamp_on_device(categories)
         for step in list(self._recorder.parents.steps.values()):
             if step.section.t0 == now_ns:
@@ -76,7 +76,7 @@ class Switch:
 
 def _begin(run: Run) -> None:
     recorder = run._recorder
-    if recorder is not None and recorder.config.gpu_time_of:
+    if recorder is not None and recorder.config.gpu_time_categories:
         switch = Switch(recorder)
         recorder.stepping.now_and_then.append(switch.look)
         recorder.registry.at_new_name.append(switch.look)

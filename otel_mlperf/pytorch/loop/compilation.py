@@ -53,7 +53,7 @@ class CompilationWatch(AbstractContextManager[None]):
             if recorder is None:
                 return
             choice = recorder.choice.of(names.SPAN_COMPILE, names.COMPILE)
-            if choice == "sum_up":
+            if choice == "aggregate":
                 self._section = recorder.aggregated.make(names.SPAN_COMPILE, names.COMPILE)
                 self._section.__enter__()
             elif choice == "record":

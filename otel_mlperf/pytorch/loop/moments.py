@@ -175,7 +175,7 @@ class LoopMoment:
     def _is_unrecorded(self, recorder: Recorder, name: str) -> bool:
         """Return whether the settings omit the section; start it here if it is only summed."""
         choice = recorder.choice.of(name, implied_category(name))
-        if choice == "sum_up":
+        if choice == "aggregate":
             self._section = recorder.aggregated.make(name, None)
             self._section.__enter__()
         return choice != "record"

@@ -81,7 +81,8 @@ def memory_growth(since: MemoryPoint) -> MemoryGrowth:
     """Return the growth since a point: objects by type, tensors, allocations by line.
 
     Printed it is a table; ``rows`` contains all that has grown. It is stored in the run folder,
-    where ``otel-mlperf hot`` shows it. Never raises; if nothing is recorded it is empty.
+    where ``otel-mlperf summary --functions`` shows it. Never raises; if nothing is recorded it is
+    empty.
 
     Args:
         since: the result of ``memory_point()``.

@@ -283,9 +283,9 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
             measured for aggregated sections.
         profile: ``"calls"``, ``"lines"`` or ``"memory"``: the first few calls are profiled, by
             cProfile, line_profiler (the extra ``lines``; functions only), memray or tracemalloc;
-            ``otel-mlperf hot`` shows functions and lines. The setting ``profiled_calls`` is the
-            number of calls. A section that cannot be profiled is recorded without, with one
-            warning.
+            ``otel-mlperf summary --functions`` shows functions and lines. The setting
+            ``profiled_calls`` is the number of calls. A section that cannot be profiled is
+            recorded without, with one warning.
         **attributes: recorded with the span.
     """
     if _is_compiling is not None and _is_compiling():
@@ -368,7 +368,9 @@ def _instead(recorder: Recorder, name: Any, category: str | None) -> Any:
     choice = recorder.choice.of(text, kind)
     if choice == "record":
         return None
-    return recorder.aggregated.make(text, kind) if choice == "sum_up" else LeftOut(name, category)
+    return (
+        recorder.aggregated.make(text, kind) if choice == "aggregate" else LeftOut(name, category)
+    )
 
 
 def _with_more(

@@ -43,12 +43,12 @@ class Recording:
         self.tracks = CallerTracks(journal.entry)
         self.registry = Registry(
             journal.entry,
-            config.resources_of.split(","),
+            config.resource_categories.split(","),
             words(config.print_sections),
             parse_bounds(config.request_within_s),
         )
         self.sampler = make_sampler(config.sampler, config.sampler_arg)
-        self.choice = SectionChoice(words(config.leave_out), words(config.sum_up))
+        self.choice = SectionChoice(words(config.exclude), words(config.aggregate))
         self.at_retire: list[Callable[[], None]] = []
         """Called when nothing is recorded any more, also in a forked child."""
         self.replacement: Callable[[], Any] = lambda: None

@@ -13,7 +13,7 @@ from otel_mlperf import names
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-Choice = Literal["record", "sum_up", "leave_out"]
+Choice = Literal["record", "aggregate", "exclude"]
 _MOST: Final = 4096
 """Number of names whose choice is cached; for further names it is derived each time."""
 
@@ -22,13 +22,13 @@ class SectionChoice:
     """Selection of what happens to sections, by their name.
 
     Args:
-        leave_out: categories, and shell-style patterns of names.
-        sum_up: the same for aggregation; names in both are left out.
+        exclude: categories, and shell-style patterns of names.
+        aggregate: the same for aggregation; names in both are left out.
     """
 
-    def __init__(self, leave_out: Collection[str], sum_up: Collection[str]) -> None:
-        self._leave_out, self._sum_up = leave_out, sum_up
-        self.is_used = bool(leave_out or sum_up)
+    def __init__(self, exclude: Collection[str], aggregate: Collection[str]) -> None:
+        self._excluded, self._aggregated = exclude, aggregate
+        self.is_used = bool(exclude or aggregate)
         self._known: dict[tuple[str, str], Choice] = {}
 
     def of(self, name: str, category: str) -> Choice:
@@ -46,9 +46,9 @@ class SectionChoice:
     def _decided(self, name: str, category: str) -> Choice:
         if name == names.SPAN_DATA:
             return "record"
-        if matches(self._leave_out, name, category):
-            return "leave_out"
-        return "sum_up" if matches(self._sum_up, name, category) else "record"
+        if matches(self._excluded, name, category):
+            return "exclude"
+        return "aggregate" if matches(self._aggregated, name, category) else "record"
 
 
 def matches(wanted: Collection[str], name: str, category: str) -> bool:

@@ -233,7 +233,7 @@ class HistogramCells(dict[float, int]):
         step = self._parents.steps.get(root)
         if step is not None:
             config = recording.config
-            if step.n >= config.first_steps and step.n % config.keep_every:
+            if step.n >= config.trace_first and step.n % config.trace_every:
                 return
         elif root != recording.meta.run_span and not self._parents.is_foreign(root):
             return

@@ -109,7 +109,7 @@ class AgentWatch:
     def _give_up(self, why: object) -> None:
         self.is_impossible = True
         warn_once("the agent cannot be started at all: %s; what is recorded stays in shared "
-                  "memory until 'otel-mlperf recover' reads it", why)  # fmt: skip
+                  "memory until 'otel-mlperf doctor --recover' reads it", why)  # fmt: skip
 
     def _start_thread(self) -> None:
         if not self._has_room(room_here()):

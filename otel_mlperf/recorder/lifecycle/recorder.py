@@ -113,7 +113,9 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
         path = os.path.join(folder, file)
         try:
             make_private(folder)
-            return Recorder(Journal(path, fitting_rows(folder, config.rows), meta), meta, config)
+            return Recorder(
+                Journal(path, fitting_rows(folder, config.journal_rows), meta), meta, config
+            )
         except JournalError as error:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)

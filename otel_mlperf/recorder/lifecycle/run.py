@@ -186,8 +186,9 @@ class Run:
                 om.span("search", profile="calls")(search)(position)
                 print(run.hot())
 
-        The result's ``sections`` contain the same as data, as ``otel-mlperf hot --json`` prints it.
-        It covers all processes of the run on this host, each with the calls that have ended.
+        The result's ``sections`` contain the same as data, as ``otel-mlperf summary --functions
+        --json`` prints it. It covers all processes of the run on this host, each with the calls
+        that have ended.
 
         Args:
             section: only the section of this name.

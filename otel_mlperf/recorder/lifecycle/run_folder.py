@@ -46,8 +46,9 @@ _RANDOM_ID = re.compile(r"([0-9a-f]{32})(\.\d+)?")
 def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]) -> str:
     """Create the run's folder with its ``run.json``, or find the one that another rank made.
 
-    If the disk refuses it, a warning is logged and the path is returned: an agent, or ``recover``,
-    may be able to make the folder later. Until then recorded data stays in shared memory.
+    If the disk refuses it, a warning is logged and the path is returned: an agent, or
+    ``doctor --recover``, may be able to make the folder later. Until then recorded data stays in
+    shared memory.
 
     Returns:
         Its absolute path, ``<parent>/<name>-<start of the id>``. If ``parent`` is not UTF-8, a
@@ -144,8 +145,8 @@ def count_restart(folder: str, rank: int | str, known: int | None) -> int:
 
 def _say_refused(error: OSError) -> None:
     warn_once("writing the run folder: %s; what is recorded stays in shared memory until an agent, "
-              "or 'otel-mlperf recover', can write it; set OTEL_MLPERF_DIR to a folder that can be "
-              "written", error)  # fmt: skip
+              "or 'otel-mlperf doctor --recover', can write it; set OTEL_MLPERF_DIR to a folder "
+              "that can be written", error)  # fmt: skip
 
 
 def discard_start(folder: str, start: str = "") -> None:

@@ -291,7 +291,7 @@ class Parents:
         step = self._step_of_root(root)
         if step is not None:
             phase, n = step
-            is_kept = n < config.first_steps or n % config.keep_every == 0
+            is_kept = n < config.trace_first or n % config.trace_every == 0
             trace_id = ids.trace_id(meta.run_id, meta.restart, phase, n)
             return TraceContext(trace_id, _SAMPLED if is_kept else 0)
         of_others = self._foreign.get(root)

@@ -76,5 +76,7 @@ def more(hot: Sequence[HotSection]) -> str:
     """Return how much is not on the page; empty: nothing."""
     rows = sum(max(0, len(one.spots) + one.more - MOST_PARTS) for one in sections(hot))
     others = len(hot) - len(sections(hot))
-    told = [plural(others, "more section")] * bool(others) + [plural(rows, "more row")] * bool(rows)
-    return ", ".join(told)
+    texts = [plural(others, "more section")] * bool(others) + [plural(rows, "more row")] * bool(
+        rows
+    )
+    return ", ".join(texts)

@@ -58,11 +58,11 @@ def headline(page: RunPage) -> str:
         word = "for" if summary.outcome == RUNNING else "after"
         return f"{summary.outcome.capitalize()} {word} {duration(summary.duration_ns)}."
     inside = [row for row in summary.steps.rows if not row.beside and row.name != UNTRACKED]
-    said = f"A step takes {duration(summary.steps.mean_ns)}"
+    sentence = f"A step takes {duration(summary.steps.mean_ns)}"
     if inside:
         most = max(inside, key=lambda row: row.mean_ns)
-        said += f"; {percent(most.share)} of it is {most.name}"
-    return f"{said}."
+        sentence += f"; {percent(most.share)} of it is {most.name}"
+    return f"{sentence}."
 
 
 def tiles(page: RunPage) -> list[Tile]:

@@ -95,7 +95,7 @@ def call_color(call: CallFigures, summary: Summary) -> str:
 def place(call: CallFigures) -> str:
     """Return where its calls are made."""
     if call.in_step:
-        return f"in {call.phase} steps" + ", beside" * call.beside
+        return f"in {call.phase} steps" + ", concurrent" * call.beside
     around = call.path.rpartition("/")[0]
     return f"in {around}" if around else "outside steps"
 
@@ -193,7 +193,7 @@ def numbers(comparison: Comparison) -> list[tuple[str, str, str]]:
 def environment(summary: Summary) -> list[tuple[str, str]]:
     """Return name, parameters and machine of the run; unknown facts are left out."""
     machine = summary.machine
-    told = [
+    texts = [
         ("run", f"{summary.name} · {summary.id}"),
         ("started", ""),
         ("ranks", f"{plural(summary.ranks, 'rank')} on {plural(summary.nodes, 'node')}"),
@@ -205,31 +205,31 @@ def environment(summary: Summary) -> list[tuple[str, str]]:
         ("logged last", _pairs(summary.last)),
         ("counted", _pairs(summary.counted)),
     ]
-    return [(name, value) for name, value in told if value]
+    return [(name, value) for name, value in texts if value]
 
 
 def recording(summary: Summary) -> list[str]:
     """Return the quality of the recording, and what the figures do not include."""
     telemetry = summary.telemetry
-    told = []
+    texts = []
     if telemetry.lost is not None:
-        told.append(f"{telemetry.lost:,} items lost")
+        texts.append(f"{telemetry.lost:,} items lost")
     if telemetry.pending:
-        told.append(f"{telemetry.pending:,} still on their way to a server")
+        texts.append(f"{telemetry.pending:,} still on their way to a server")
     if telemetry.sections_lost:
-        told.append(f"{plural(telemetry.sections_lost, 'section')} not in the figures: no room")
+        texts.append(f"{plural(telemetry.sections_lost, 'section')} not in the figures: no room")
     if telemetry.overhead is not None:
         share = telemetry.overhead
-        told.append(f"recording took {'<0.1 %' if share < 0.001 else percent(share)} of the time")
+        texts.append(f"recording took {'<0.1 %' if share < 0.001 else percent(share)} of the time")
     if summary.warm_up is not None:
         warm_up = summary.warm_up
-        told.append(
+        texts.append(
             f"step {warm_up.number} took {duration(warm_up.duration_ns)} to warm up "
             "and is not in the figures"
         )
     if summary.profiled_steps:
-        told.append(f"a profiler slowed down {plural(summary.profiled_steps, 'step')}")
-    return [*told, *summary.missing]
+        texts.append(f"a profiler slowed down {plural(summary.profiled_steps, 'step')}")
+    return [*texts, *summary.missing]
 
 
 def _pairs(known: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ from otel_mlperf.journal.layout import (
 
 STEPS = 12
 OPENED = 3
-ENVIRON = {"OTEL_MLPERF_KEEP_EVERY": "1", "OTEL_MLPERF_READINGS": "none"}
+ENVIRON = {"OTEL_MLPERF_TRACE_EVERY": "1", "OTEL_MLPERF_READINGS": "none"}
 REGIONS = ("words", "metadata", "cells", "table", "entries", "ring")
 ODD = st.sampled_from([0, 3, 1 << 31, 1 << 40, 1 << 62, 1 << 63, (1 << 64) - 1])
 WRITES = st.lists(

@@ -64,7 +64,7 @@ def make_agent(journals: Path, ranks: list[Rank]) -> Agent:
     """One that finds what an agent before it has left."""
     own = {rank.program.journal.path: rank.program.journal.buffer for rank in ranks}
     there = {path: buffer for path, buffer in own.items() if Path(path).exists()}
-    options = read_options({"OTEL_MLPERF_KEEP_EVERY": "1"})
+    options = read_options({"OTEL_MLPERF_TRACE_EVERY": "1"})
     return Agent(agent_folder(ranks[0].program.meta), Tail(journals, there), options)
 
 

@@ -125,7 +125,7 @@ def test_events_of_traces_that_the_sampler_leaves_out_are_not_sent(
     step = program.step(0)
     profile(program, run_folder, step, layers(40))
     program.stop(20)
-    options = {"policy": Policy(spans_per_rank=20), "sampler": make_sampler("always_off", 1.0)}
+    options = {"policy": Policy(max_spans_per_rank=20), "sampler": make_sampler("always_off", 1.0)}
     agent_of(program, traces=traces_to(server), **options).run()
 
     assert server.spans() == []
@@ -140,7 +140,7 @@ def test_what_is_over_the_budget_is_rolled_up(program, agent_of, run_folder, ser
     step = program.step(0)
     profile(program, run_folder, step, layers(1000))
     program.stop(20)
-    agent_of(program, traces=traces_to(server), policy=Policy(spans_per_rank=40)).run()
+    agent_of(program, traces=traces_to(server), policy=Policy(max_spans_per_rank=40)).run()
 
     of_step = [span for span in server.spans() if span["trace_id"] == TRACE]
     assert len(of_step) <= 40
@@ -249,7 +249,7 @@ def test_end_of_the_agent_does_not_wait_beyond_its_limit(program, agent_of, run_
     step = program.step(0)
     profile(program, run_folder, step, layers(5))
     program.stop(20)
-    agent_of(program, drain_s=0.0).run()
+    agent_of(program, drain_timeout_s=0.0).run()
 
     assert {row["kind"] for row in spans(run_folder)} == {"section"}
     assert of_spans(run_folder)["store"]["created"] == program.sections
@@ -266,7 +266,7 @@ def test_recovered_window_reaches_the_server(program, agent_of, run_folder, serv
     step = program.step(0)
     profile(program, run_folder, step, layers(5))
     program.stop(20)
-    agent_of(program, traces=traces_to(server), drain_s=0.0).run()
+    agent_of(program, traces=traces_to(server), drain_timeout_s=0.0).run()
 
     rest = deliver_rest(run_of(run_folder), {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url})
 
@@ -290,7 +290,7 @@ def test_full_store_gives_up_windows_first(program, agent_of, run_folder):
         agent.mark()
         until(agent, lambda number=number: len(agent._state.windows) == number + 1)
     size = sum(part.stat().st_size for part in (run_folder / "tables").rglob("*.parquet"))
-    agent._options = agent._options.__class__(policy=Policy(), store_bytes=size * 2 // 3)
+    agent._options = agent._options.__class__(policy=Policy(), max_store_bytes=size * 2 // 3)
     agent.flush(time.time_ns())
     program.stop(20)
     agent.run()
@@ -377,7 +377,7 @@ def test_recovered_window_is_a_point_too(program, agent_of, run_folder, server):
     step = program.step(0)
     profile(program, run_folder, step, layers(5))
     program.stop(20)
-    agent_of(program, metrics=metrics_to(server), drain_s=0.0).run()
+    agent_of(program, metrics=metrics_to(server), drain_timeout_s=0.0).run()
     assert of_windows(server) == []
 
     deliver_rest(run_of(run_folder), {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url})

@@ -227,7 +227,7 @@ def test_what_cannot_be_read_or_is_empty_makes_no_run(tmp_path, monkeypatch, cap
     import_([empty], run=str(run))
 
     assert not (tmp_path / "runs").exists()
-    assert "it holds no events: there is nothing to store" in capsys.readouterr().out
+    assert "the file contains no events: nothing to store" in capsys.readouterr().out
     assert Store(run).rows("SELECT * FROM windows") == []
 
 

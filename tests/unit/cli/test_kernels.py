@@ -193,7 +193,7 @@ def test_a_damaged_trace_is_shown_and_ends_with_65(tmp_path, command):
         (["nosuch.json"], 65, "nosuch.json"),
         (["nosuch"], 66, "no run has that name, id or path"),
         (["digits"], 66, "there are none; record one with torch_profile()"),
-        (["digits", "--by", "colour"], 2, "--by colour: it is one of kernel, operator,"),
+        (["digits", "--by", "colour"], 2, "--by colour: expected one of kernel, operator,"),
         (["digits", "--step", "3"], 66, "there are none; record one with torch_profile()"),
         (["digits", "--phase", "train"], 2, "--phase train: give it with --step"),
     ],

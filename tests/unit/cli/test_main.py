@@ -152,6 +152,16 @@ def test_a_run_folder_that_others_can_change_is_warned_of_once(runs, command, ar
     [
         (["bogus"], 2, "No such command 'bogus'"),
         (["sumary"], 2, "Did you mean 'summary'?"),
+        (["periods"], 2, "Use 'otel-mlperf summary --every 1h' instead."),
+        (["summary", "--every", "1h", "--epochs"], 2, "--every: --calls, --epochs and --html"),
+        (["summary", "--every", "1h", "--functions"], 2, "two views: give one of them"),
+        (["summary", "--top", "3"], 2, "--section and --top: give them with --functions"),
+        (["profile", "--json"], 2, "--json and --workers: give them with --loader"),
+        (["doctor", "--endpoint", "http://x"], 2, "--endpoint: give it with --recover"),
+        (["doctor", "--recover", "--json"], 2, "--recover has no answer in JSON"),
+        (["export", "--otlp", "--rank", "0"], 2, "--otlp sends all sampled spans"),
+        (["serve", "bogus"], 2, "serve bogus: expected agent [RUN] [--once], or mcp"),
+        (["reference", "bogus"], 2, "expected metrics, schema or schema COMMAND"),
         (["show", "--phase", "trian"], 66, "trian step of run 3f2a: its steps are of train;"),
         (["show", "--step", "2", "--phase", "trian"], 66, "of run 3f2a: its steps are of train;"),
         (["summary", "--bogus"], 2, "No such option"),
@@ -160,9 +170,13 @@ def test_a_run_folder_that_others_can_change_is_warned_of_once(runs, command, ar
         (["run", "nowhere.py"], 66, "run: no script nowhere.py in "),
         (["summary", "nope"], 66, "otel-mlperf: looking for run 'nope' in "),
         (["show", "--step", "99"], 66, "the steps that ended are train 0 to 39 on 1 rank"),
-        (["send"], 78, "otel-mlperf: sending: no endpoint is set; give --endpoint http://"),
         (
-            ["send", "--endpoint", "localhost:4318"],
+            ["export", "--otlp"],
+            78,
+            "otel-mlperf: sending: no endpoint is set; give --endpoint http://",
+        ),
+        (
+            ["export", "--endpoint", "localhost:4318"],
             78,
             "sending: endpoint=localhost:4318 is not a URL like http://localhost:4318",
         ),
@@ -198,12 +212,12 @@ def test_help_names_every_command(command):
     code, out, _ = command("--help")
 
     assert code == 0
-    for word in ("run", "summary", "show", "runs", "doctor", "send", "recover", "agent", "latest"):
+    for word in ("run", "summary", "show", "runs", "doctor", "export", "serve", "latest"):
         assert f" {word} " in out.replace("`", " ").replace(",", " ")
 
 
 @pytest.mark.parametrize(
-    "name", ["run", "summary", "show", "runs", "doctor", "send", "recover", "agent"]
+    "name", ["run", "summary", "show", "runs", "doctor", "export", "serve", "reference"]
 )
 def test_every_command_has_its_own_help(command, name):
     """Hidden options stay hidden."""
@@ -279,7 +293,7 @@ def test_output_that_cannot_be_written_ends_with_74(runs, command_line, unbuffer
     [
         ("summary", ">&-"),
         ("show", ">&-"),
-        ("metrics", ">&-"),
+        ("reference metrics", ">&-"),
         ("doctor", ">&-"),
         ("top", ">&-"),
         ("summary --closing", "<&- >&- 2>&-"),
@@ -314,7 +328,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback(runs):
     (runs / "server").mkdir()
     with FaultServer(runs / "server") as server:
         server.mode("hang")
-        process = start("send", "--endpoint", server.url)
+        process = start("export", "--endpoint", server.url)
         while not server.requests():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)

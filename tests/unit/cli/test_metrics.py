@@ -1,4 +1,4 @@
-"""``otel-mlperf metrics`` prints the vocabulary."""
+"""``otel-mlperf reference metrics`` prints the vocabulary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from otel_mlperf.report.metric_pages import render_markdown
 @pytest.fixture
 def printed(capsys):
     def print_(*arguments):
-        call(["metrics", *arguments])
+        call(["reference", "metrics", *arguments])
         return capsys.readouterr().out
 
     return print_

@@ -7,7 +7,7 @@ import json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from otel_mlperf.cli.output import say, to_json, warn
+from otel_mlperf.cli.output import echo, to_json, warn
 from otel_mlperf.terminal_lines import text
 
 BAD = "\x1b]0;owned\x07\x9b2J\u202etxt.exe\u2066\u061c\u200f\x7f\u2028\ufeff\U000e0041"
@@ -40,7 +40,7 @@ def test_text_shows_a_question_mark_instead(name, color, unicode):
 
 def test_messages_are_harmless(capsys):
     """Those on standard output as those on standard error, which name files and servers."""
-    say(f"written to {BAD}")
+    echo(f"written to {BAD}")
     warn(f"reading {BAD}")
     said = capsys.readouterr()
 

@@ -408,7 +408,7 @@ def test_program_runs_without_its_standard_streams(tmp_path, closed):
         (["--", "missing-command"], 66, "no command 'missing-command' on PATH"),
         ([], 2, "nothing to run; name a script, -m MODULE, -c TEXT or -- COMMAND"),
         (["--names", "x", "train.py"], 2, "no such option --names"),
-        (["-x", "train.py"], 2, "Python's own go before: python -x …"),
+        (["-x", "train.py"], 2, "options of Python come first: python -x …"),
     ],
 )
 def test_what_cannot_be_run_is_said(execute, tmp_path, arguments, code, said):

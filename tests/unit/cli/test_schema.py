@@ -1,4 +1,4 @@
-"""The output of commands with ``--json`` matches ``otel-mlperf schema``."""
+"""The output of commands with ``--json`` matches ``otel-mlperf reference schema``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from run_folders import MS, RunFolderBuilder, S, digits, training
 from otel_mlperf import ids
 from otel_mlperf.cli import commands, main
 from otel_mlperf.cli.import_ import import_
-from otel_mlperf.cli.schema import answers
+from otel_mlperf.cli.reference import answers
 from otel_mlperf.run_files.growth_file import GrowthRow
 from otel_mlperf.run_files.hot_file import HotSpot, ProfiledCall, append_call
 
@@ -27,7 +27,7 @@ ASKED = [
     "summary digits",
     "summary sections",
     "summary diverged",
-    "periods digits",
+    "summary digits --every 1h",
     "findings digits",
     "findings starving",
     "show digits",
@@ -36,11 +36,11 @@ ASKED = [
     "show sections --phase request",
     "compare digits wide",
     "compare digits wide starving",
-    "check wide --baseline digits --max samples_per_s>=1",
-    "check digits --write-baseline base.json",
+    "compare digits wide --max samples_per_s>=1",
+    "compare digits --write-baseline base.json",
     "kernels profiled",
     "kernels trace.json --by operator",
-    "hot digits",
+    "summary digits --functions",
     "query digits SELECT(max(number))FROM(steps)",
     "import trace.json",
     "runs",
@@ -48,8 +48,8 @@ ASKED = [
     "runs --trend digits",
     "top digits",
     "top diverged",
-    "loader loaders.py:numbers --batches 1",
-    "metrics",
+    "profile --loader loaders.py:numbers --batches 1",
+    "reference metrics",
     "doctor digits",
 ]
 """At least one for each shape of each command."""
@@ -92,8 +92,8 @@ def said(*arguments):
 
 @cache
 def schema_of(*command):
-    """What ``otel-mlperf schema`` prints."""
-    return json.loads(said("schema", *command)[0])
+    """What ``otel-mlperf reference schema`` prints."""
+    return json.loads(said("reference", "schema", *command)[0])
 
 
 def fill(runs):
@@ -178,18 +178,18 @@ def test_fields_say_what_they_mean():
 
 
 def test_the_schema_in_the_docs_is_that_of_the_code():
-    """``otel-mlperf schema > docs/json.schema.json`` writes it; look at what it changes."""
-    assert (DOCS / "json.schema.json").read_text() == said("schema")[0]
+    """``otel-mlperf reference schema > docs/json.schema.json`` writes it; check what it changes."""
+    assert (DOCS / "json.schema.json").read_text() == said("reference", "schema")[0]
 
 
 def test_a_command_without_json_has_no_schema():
     """It says which have one."""
-    assert "summary, periods, findings" in said("schema", "run")[1]
+    assert "profile, summary, findings" in said("reference", "schema", "run")[1]
 
 
 def test_json_and_messages_do_not_share_an_output(folder):
     """What was written, and annotations for GitHub, go where messages go."""
-    out, err = said("check", "digits", "--write-baseline", "b.json", "--github", "--json")
+    out, err = said("compare", "digits", "--write-baseline", "b.json", "--github", "--json")
 
     assert json.loads(out)["verdicts"] == []
     assert "wrote b.json" in err

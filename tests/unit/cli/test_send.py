@@ -45,7 +45,7 @@ def test_spans_arrive_with_all_that_they_had(tmp_path, server, capsys):
     send(str(path), server.url)
 
     assert capsys.readouterr().out == (
-        f"3 of 3 kept spans of digits-3f2a sent to {server.url}/v1/traces\n"
+        f"3 of 3 sampled spans of digits-3f2a sent to {server.url}/v1/traces\n"
     )
     spans = {
         (span["resource"]["ml.distributed.rank"], span["name"]): span for span in server.spans()
@@ -153,7 +153,7 @@ def test_spans_that_are_refused_are_not_counted_as_sent(tmp_path, server, capsys
     with pytest.raises(Unreachable, match="it refused 2 spans"):
         send(str(path), server.url)
 
-    assert capsys.readouterr().out.startswith("1 of 3 kept spans")
+    assert capsys.readouterr().out.startswith("1 of 3 sampled spans")
 
 
 @pytest.mark.slow

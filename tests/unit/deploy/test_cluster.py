@@ -237,7 +237,7 @@ def test_a_node_is_not_drained_for_telemetry(slurm):
 
     assert prolog[0] == "systemctl start otel-node.service"
     assert prolog[1].startswith("logger -t otel-mlperf job 7")
-    assert both[2] == "runuser -u ada -- timeout 60 otel-mlperf recover"
+    assert both[2] == "runuser -u ada -- timeout 60 otel-mlperf doctor --recover"
     assert both[3].startswith("logger -t otel-mlperf job 7")
 
 

@@ -106,7 +106,7 @@ def test_messages_are_quoted_as_they_are_written(page):
 def test_a_message_that_nobody_says_is_found():
     """A word that was changed in the code is missed on the page."""
     assert guides.quoted("### `run: no such option …`\n") == ["run: no such option …"]
-    assert guides.is_said("run: no such option …; the program's own come after it")
+    assert guides.is_said("run: no such option …; options of the program come after its name")
     assert not guides.is_said("run: there is no such option …")
 
 

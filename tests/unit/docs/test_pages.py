@@ -73,27 +73,27 @@ def test_the_example_of_a_file_is_one(tmp_path):
     (text,) = re.findall(r"```yaml\n(.*?)```", page("configuration.md"), re.DOTALL)
     file = tmp_path / "team.yaml"
     file.write_text(text)
-    environ = {"OTEL_MLPERF_KEEP_EVERY": "20"}
+    environ = {"OTEL_MLPERF_TRACE_EVERY": "20"}
 
-    assert load_config(file, environ={}).keep_every == 500
+    assert load_config(file, environ={}).trace_every == 500
     assert load_config(environ={"OTEL_MLPERF_CONFIG": str(file)}) == load_config(file, environ={})
-    assert load_config(file, environ=environ).keep_every == 20
-    assert load_config(file, {"keep_every": 7}, environ).keep_every == 7
-    assert load_config({"keep_every": 7}, environ=environ).keep_every == 7
-    assert load_config({"keep_every": 7}, {"keep_every": 8}, environ).keep_every == 8
+    assert load_config(file, environ=environ).trace_every == 20
+    assert load_config(file, {"trace_every": 7}, environ).trace_every == 7
+    assert load_config({"trace_every": 7}, environ=environ).trace_every == 7
+    assert load_config({"trace_every": 7}, {"trace_every": 8}, environ).trace_every == 8
 
 
 def test_what_says_nothing(tmp_path, caplog):
     """A field of a ``Config`` that has its default, an empty variable, and one that is wrong."""
-    (tmp_path / "c.yaml").write_text("keep_every: 500\n")
+    (tmp_path / "c.yaml").write_text("trace_every: 500\n")
     environ = {"OTEL_MLPERF_CONFIG": str(tmp_path / "c.yaml")}
 
-    assert load_config(Config(keep_every=100), environ=environ).keep_every == 500
-    assert load_config(environ=environ | {"OTEL_MLPERF_KEEP_EVERY": ""}).keep_every == 500
-    assert load_config(environ=environ | {"OTEL_MLPERF_KEEP_EVERY": "x"}).keep_every == 500
-    assert "OTEL_MLPERF_KEEP_EVERY" in caplog.text
+    assert load_config(Config(trace_every=100), environ=environ).trace_every == 500
+    assert load_config(environ=environ | {"OTEL_MLPERF_TRACE_EVERY": ""}).trace_every == 500
+    assert load_config(environ=environ | {"OTEL_MLPERF_TRACE_EVERY": "x"}).trace_every == 500
+    assert "OTEL_MLPERF_TRACE_EVERY" in caplog.text
     with pytest.raises(ConfigError):
-        load_config({"keep_every": "x"}, environ=environ)
+        load_config({"trace_every": "x"}, environ=environ)
 
 
 _OF_OTHERS = ("OTEL_EXPORTER_PROMETHEUS_", "OTEL_EXPORTER_ZIPKIN_")
@@ -197,26 +197,27 @@ def test_reasons_and_limits_of_traces_are_those_of_the_policy():
         sampling.LONGEST,
         sampling.INTERRUPTED,
     ]
-    assert found["first"] == [f"the first {own.first_steps} of each phase", "`first_steps`", ""]
-    assert found["every"] == [f"after them one in {own.keep_every}", "`keep_every`", ""]
+    assert found["first"] == [f"the first {own.trace_first} of each phase", "`trace_first`", ""]
+    assert found["every"] == [f"after them one in {own.trace_every}", "`trace_every`", ""]
     assert found["error"][2] == f"{limits.errors_per_minute} a minute"
     assert found["slow"] == [
-        f"those over {own.slow_ratio:.0f} times the median of the last {sampling._WINDOW} of their "
-        f"phase, once {sampling._ENOUGH} are known", "`slow_ratio`",
+        f"those over {own.trace_slow_ratio:.0f} times the median of the last "
+        f"{sampling._WINDOW} of their phase, once {sampling._ENOUGH} are known",
+        "`trace_slow_ratio`",
         f"{limits.slow_per_minute} a minute",
     ]  # fmt: skip
-    assert f"at most `spans_per_rank` ({own.spans_per_rank}) spans" in text
-    assert f"together `spans_per_trace` ({own.spans_per_trace})" in text
+    assert f"at most `max_spans_per_rank` ({own.max_spans_per_rank}) spans" in text
+    assert f"together `max_spans_per_trace` ({own.max_spans_per_trace})" in text
     assert f"a share would be under {sampling._FEWEST_SPANS}," in text
-    assert (limits.first_steps, limits.keep_every, limits.slow_ratio) == (
-        own.first_steps, own.keep_every, own.slow_ratio,
+    assert (limits.trace_first, limits.trace_every, limits.trace_slow_ratio) == (
+        own.trace_first, own.trace_every, own.trace_slow_ratio,
     )  # fmt: skip
 
 
 def test_settings_that_limit_traces_are_settings():
     """Whatever the page calls by a name of that kind is a field of ``Config``."""
     known = {field.name for field in fields(Config)}
-    named = set(re.findall(r"`(\w+_(?:steps|every|ratio|trace|rank|bytes))`", page("traces.md")))
+    named = set(re.findall(r"`(\w+_(?:first|every|ratio|trace|rank|bytes))`", page("traces.md")))
 
     assert len(named) >= 7
     assert named <= known

@@ -17,7 +17,7 @@ from otel_mlperf.analysis.run.item_accounts import RunAccount
 from otel_mlperf.doctor.check_endpoint import check_backends, check_endpoints
 from otel_mlperf.findings.finding import Check
 
-NO_ENDPOINT = "no endpoint is set: the run folder has it all"
+NO_ENDPOINT = "no endpoint is set: data is in the run folder only"
 
 
 def endpoint(url):
@@ -40,8 +40,8 @@ def test_a_server_that_takes_everything_is_reached_stage_by_stage(server):
     assert checks == [
         Check("ok", "dns", "localhost is 127.0.0.1"),
         Check("ok", "tcp", f"localhost:{server.port} answers"),
-        Check("ok", "otlp traces", f"{server.url}/v1/traces takes it"),
-        Check("ok", "otlp metrics", f"{server.url}/v1/metrics takes it"),
+        Check("ok", "otlp traces", f"{server.url}/v1/traces accepts it"),
+        Check("ok", "otlp metrics", f"{server.url}/v1/metrics accepts it"),
     ]
     assert sorted(reached) == ["metrics", "traces"]
 
@@ -98,9 +98,9 @@ def test_a_server_of_grpc_is_reached_by_grpc(tmp_path):
         checks, reached = check_endpoints(environ)
 
     assert [check.what for check in checks] == ["dns", "tcp", "otlp traces", "otlp metrics"]
-    assert checks[2].found == f"{server.url} takes it"
+    assert checks[2].found == f"{server.url} accepts it"
     assert checks[3].found == f"{server.url}: UNIMPLEMENTED"
-    assert checks[3].do.startswith("does it take traces alone, as Jaeger does?")
+    assert checks[3].do.startswith("if the server accepts only traces, like Jaeger:")
     assert list(reached) == ["traces"]
 
 
@@ -133,7 +133,7 @@ def test_a_server_that_takes_traces_alone_is_told_with_the_fix(server):
     checks, _ = check_endpoints(endpoint(server.url))
 
     assert checks[3].what == "otlp metrics"
-    assert checks[3].do.startswith("does it take traces alone, as Jaeger does?")
+    assert checks[3].do.startswith("if the server accepts only traces, like Jaeger:")
     assert "OTEL_METRICS_EXPORTER=none" in checks[3].do
 
 
@@ -211,8 +211,6 @@ def test_backends_that_are_not_there_are_not_missed(server):
     environ = {"OTEL_MLPERF_JAEGER_URL": nowhere, "OTEL_MLPERF_PROMETHEUS_URL": nowhere}
 
     assert check_backends(environ, reached) == [
-        Check("ok", "jaeger", f"none at {nowhere}: OTEL_MLPERF_JAEGER_URL says where to look"),
-        Check(
-            "ok", "prometheus", f"none at {nowhere}: OTEL_MLPERF_PROMETHEUS_URL says where to look"
-        ),
+        Check("ok", "jaeger", f"none at {nowhere}: set OTEL_MLPERF_JAEGER_URL to its URL"),
+        Check("ok", "prometheus", f"none at {nowhere}: set OTEL_MLPERF_PROMETHEUS_URL to its URL"),
     ]

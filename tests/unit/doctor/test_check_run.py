@@ -47,7 +47,10 @@ META = {
         (
             RunAccount(created=10, delivered=7, pending=3),
             "finished",
-            Check("warn", "x", "10 created = 7 delivered + 3 pending", "otel-mlperf recover 3f2a"),
+            Check(
+                "warn", "x", "10 created = 7 delivered + 3 pending",
+                "otel-mlperf doctor 3f2a --recover",
+            ),
         ),
         (
             RunAccount(created=10, delivered=7, lost={"ring_full": 3, "rejected": 0}),
@@ -69,7 +72,7 @@ META = {
             RunAccount(created=10, delivered=7),
             "finished",
             Check(
-                "FAIL", "x", "10 created = 7 delivered, which leaves 3 unexplained",
+                "FAIL", "x", "10 created = 7 delivered, which leaves 3 unaccounted",
                 "this is a fault of otel_mlperf: please report it with agent/*/agent.log",
             ),
         ),
@@ -86,7 +89,7 @@ def test_a_finished_run_has_nothing_left_to_read(tmp_path):
     accounts = {"spans": {"store": RunAccount(created=1, delivered=1)}}
 
     assert check_run(run, Store(run.path), accounts, str(tmp_path)) == [
-        Check("ok", "agent", "nothing left to read: it has ended"),
+        Check("ok", "agent", "the run has ended; all its data is stored"),
         Check("ok", "spans → store", "1 created = 1 delivered"),
     ]
 
@@ -110,7 +113,7 @@ def test_a_journal_that_found_no_room_in_shared_memory_is_seen(tmp_path):
 
     first, *_ = check_run(run, Store(run.path), {}, str(tmp_path))
 
-    assert first.found == "2-4242-0.journal is of a process that has ended"
+    assert first.found == "2-4242-0.journal belongs to a process that has ended"
 
 
 def journal(folder, beat_ns, **lost):
@@ -127,8 +130,8 @@ def journal(folder, beat_ns, **lost):
     ("beat_ns", "level", "found"),
     [
         (99_500_000_000, "ok", "process 77 read its journal 0.5 s ago"),
-        (60_000_000_000, "FAIL", "its journal was read last 40 s ago"),
-        (0, "FAIL", "nobody has read its journal"),
+        (60_000_000_000, "FAIL", "its journal was last read 40 s ago"),
+        (0, "FAIL", "no agent has read its journal"),
     ],
 )
 def test_an_agent_is_alive_if_it_looked_at_the_journal_lately(tmp_path, beat_ns, level, found):
@@ -164,11 +167,11 @@ def test_a_journal_of_a_dead_process_is_to_be_recovered(tmp_path):
         ),
         Check(
             "warn", "dropped", "3 names beyond the limit",
-            "fewer names: what varies is an attribute",
+            "use fewer names: pass varying parts as attributes",
         ),
         Check(
-            "warn", "agent, rank 2", "2-4242-0.journal is of a process that has ended",
-            "otel-mlperf recover 3f2a",
+            "warn", "agent, rank 2", "2-4242-0.journal belongs to a process that has ended",
+            "otel-mlperf doctor 3f2a --recover",
         ),
     ]  # fmt: skip
 
@@ -182,7 +185,7 @@ def test_a_callback_that_fails_is_no_fault_of_the_recorder(tmp_path):
     assert dropped.found == "1 errors inside the recorder"
     assert callbacks == Check(
         "warn", "callbacks", "2 calls of the program's own failed",
-        "the program's log says which, and why; training went on",
+        "the program's log contains the errors; training continued",
     )  # fmt: skip
 
 

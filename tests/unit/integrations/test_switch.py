@@ -125,13 +125,13 @@ def test_integration_that_is_off_sees_nothing(execute, tmp_path):
     """A name in the settings is not switched on by `run`; the program may still ask for it."""
     (tmp_path / "train.py").write_text(FIT)
     (tmp_path / "asks.py").write_text(ASKED + FIT)
-    off = {"OTEL_MLPERF_INTEGRATIONS_OFF": "dataloader,tinyfit,lightening"}
+    off = {"OTEL_MLPERF_DISABLED_INTEGRATIONS": "dataloader,tinyfit,lightening"}
 
     run = execute("-m", "otel_mlperf", "run", "train.py", **off)
 
     assert run.returncode == 0
     assert run.stderr == (
-        "otel_mlperf: integrations_off names 'lightening', which there is not; known: "
+        "otel_mlperf: disabled_integrations names 'lightening', which there is not; known: "
         "dataloader, keras, tinyfit, torch\n"
     )
     assert summary(execute)["steps"] is None

@@ -17,7 +17,7 @@ from otel_mlperf.terminal_lines import columns, text
 WAIT = Finding(
     id="data_loading",
     severity="warning",
-    summary="training waits for data for 62% of its time",
+    summary="training waits for data 62% of the time",
     action="Use more DataLoader workers, a larger prefetch_factor, pin_memory or faster storage.",
     gain=Gain(low=0.38, high=0.62),
 )
@@ -35,7 +35,7 @@ def of_run(*findings, missing=()):
 def test_what_is_the_case_what_is_won_and_what_to_do():
     """The advice is never cut."""
     assert shown([WAIT]) == (
-        "findings  training waits for data for 62 % of its time · could save 38–62 %\n"
+        "findings  training waits for data 62 % of the time · could save 38–62 %\n"
         "          Use more DataLoader workers, a larger prefetch_factor, pin_memory or\n"
         "          faster storage.\n"
     )
@@ -44,7 +44,7 @@ def test_what_is_the_case_what_is_won_and_what_to_do():
 def test_a_gain_of_one_number_is_written_once():
     """And one that is not known not at all."""
     assert finding_text(replace(WAIT, gain=Gain(low=0.4, high=0.4))).endswith("· could save 40 %")
-    assert finding_text(replace(WAIT, gain=None)) == "training waits for data for 62 % of its time"
+    assert finding_text(replace(WAIT, gain=None)) == "training waits for data 62 % of the time"
 
 
 def test_a_gain_that_may_be_nothing():
@@ -56,7 +56,7 @@ def test_a_gain_that_may_be_nothing():
 
 def test_what_is_won_is_never_cut():
     """Where one line is too short for it, it takes another."""
-    said = "rank 1 likely holds up the others: its forward takes 1.8 × theirs"
+    said = "rank 1 likely delays the other ranks: its forward takes 1.8 × as long as theirs"
 
     assert shown([replace(WAIT, summary=said, action="Do.", gain=Gain(low=0.0, high=0.37))]) == (
         f"findings  {said} ·\n          could save up to 37 %\n          Do.\n"
@@ -97,8 +97,8 @@ def test_a_summary_and_a_notebook_show_them(tmp_path):
     """Below the table of the steps."""
     summary = judge_run(read_run(digits(tmp_path).write()))
 
-    assert "\nfindings  training waits for data for 35 % of its time" in render_summary(summary)
-    assert "training waits for data for 35 % of its time" in render_html(summary)
+    assert "\nfindings  training waits for data 35 % of the time" in render_summary(summary)
+    assert "training waits for data 35 % of the time" in render_html(summary)
 
 
 def test_all_findings_have_their_numbers_and_a_command():
@@ -108,14 +108,14 @@ def test_all_findings_have_their_numbers_and_a_command():
         severity="warning",
         summary="rank 1 holds up",
         action="Do.",
-        evidence={"share": 0.25},
+        evidence={"share": 0.25, "over_ns": 7.79e9, "before_bytes": 3 * 2**30},
         command="otel-mlperf show 3f2a --step 7",
     )
 
     assert render_findings(of_run(shown)) == (
         "warning   rank 1 holds up\n"
         "          Do.\n"
-        "          straggler · share 0.25\n"
+        "          straggler · before 3.00 GiB · over 7.79 s · share 0.25\n"
         "          → otel-mlperf show 3f2a --step 7\n"
     )
 
@@ -127,7 +127,7 @@ def test_a_healthy_run_says_so_in_one_line():
 
 def test_what_could_not_be_looked_at_is_said():
     """A run whose tables lack what was recorded is not called healthy."""
-    left = "nobody reads: otel-mlperf recover 3f2a"
+    left = "nobody reads: otel-mlperf doctor 3f2a --recover"
 
     assert render_findings(of_run(missing=[left])) == (
         f"run 3f2a: nothing found in what is stored\n          {left}\n"

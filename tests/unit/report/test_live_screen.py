@@ -98,7 +98,7 @@ def test_why_a_gpu_is_held_back_has_a_line_where_there_is_no_room():
 
 def test_warnings_that_hold_are_shown():
     """What the run itself warns of, before the last line."""
-    warning = "rank 1: 93% of the memory that the job may use is in use"
+    warning = "rank 1: the job uses 93% of its memory limit"
 
     assert shown(warnings=[warning])[-2] == f"! {warning}"
 
@@ -112,7 +112,7 @@ def test_an_ended_run_says_so():
 
     assert lines[0] == "digits · 3f2a · killed · 1 rank · 3 m 12 s"
     assert lines[-2].split() == ["0", "1,204", "killed", "140.0", "▅" * 23 + "█", "5", "%"]
-    assert lines[-1].startswith("it has ended (killed): this is how it was last")
+    assert lines[-1].startswith("the run has ended (killed); last known state")
 
 
 def test_before_the_first_step_it_says_what_is_open():

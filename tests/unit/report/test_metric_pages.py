@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
 def test_the_page_of_the_docs_is_what_the_vocabulary_says():
-    """It is generated: ``otel-mlperf metrics --markdown > docs/metrics.md``."""
+    """It is generated: ``otel-mlperf reference metrics --markdown > docs/metrics.md``."""
     assert PAGE.read_text() == render_markdown()
 
 

@@ -233,8 +233,8 @@ def test_gpus_say_at_each_level_what_is_listed(machine, amdsmi, nvml_library):
 def test_the_training_process_tells_of_itself_what_is_listed(tmp_path, source):
     """At any level but ``none``, where that source is not switched off."""
     others = [name for name in READING_SOURCES if name != source]
-    at = {level: told(tmp_path, readings=level, readings_off=others) for level in LEVELS}
-    nothing = told(tmp_path, readings="none") | told(tmp_path, readings_off=source)
+    at = {level: told(tmp_path, readings=level, disabled_readings=others) for level in LEVELS}
+    nothing = told(tmp_path, readings="none") | told(tmp_path, disabled_readings=source)
 
     assert added(at) == listed(source)
     assert not {metric for metric, *_ in nothing} & listed(source)["basic"]

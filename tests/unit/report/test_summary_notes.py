@@ -96,7 +96,7 @@ def test_a_slowest_step_that_was_not_kept_names_one_that_was(runs, monkeypatch):
 
     page = rendered(run, monkeypatch)
 
-    assert "slowest   step 15, 100 ms (not kept; step 12 was): forward 100" in page
+    assert "slowest   step 15: 100 ms, not sampled (sampled: step 12) · forward 100 ms" in page
 
 
 def test_marks_have_a_line(runs, monkeypatch):

@@ -33,7 +33,7 @@ outside   720 ms (24 %): load_data 250, validate 220 ×2, set-up 150,
           checkpoint 80 ×2, untracked 20
 goodput   53 % of 3.05 s: train 53 %, data wait 24 %, set-up 13 %,
           validation 7 %, checkpoint 3 %, other <1 %
-slowest   step 23, 128 ms: data wait 95
+slowest   step 23: 128 ms · data wait 95.0 ms
 result    accuracy 0.9833
 telemetry 0 lost · 0.3 % overhead · stored in otel-runs/digits-3f2a
 next      otel-mlperf show 3f2a --step 23
@@ -67,16 +67,16 @@ llama · 77aa · finished · 2 of 4 ranks, 2 nodes · 10.0 s
   forward                 100.0  100.0   50 %  ▇▇▇▇▇▇▇▇▇▇
   all_reduce               96.2   30.0   48 %  ▇▇▇▇▇▇▇▇▇▇
   untracked                 1.0    1.0   <1 %  ▇
-  beside the step
+  concurrent with the step
   prefetch                 90.0   90.0
 ranks     rank 1: all_reduce +132 ms
 outside   4.03 s (40 %): untracked 4.0
 goodput   59 % of 10.0 s: train 59 %, other 40 %, data wait <1 %
-slowest   step 17 on rank 1, 4.10 s (not kept): all_reduce 4.0
+slowest   step 17 on rank 1: 4.10 s, not sampled · all_reduce 4.00 s
 figures   incomplete: 1,000 spans lost, the journal was full
           larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans
 telemetry 1,000 lost · <0.1 % overhead · stored in otel-runs/llama-77aa
-          9,000 still to be sent: otel-mlperf recover 77aa
+          9,000 still to be sent: otel-mlperf doctor 77aa --recover
 next      otel-mlperf doctor 77aa
 """
     )
@@ -238,11 +238,11 @@ def test_background_work_has_a_line_of_its_own(runs, monkeypatch):
     run.process(S)
 
     assert rendered(run, monkeypatch).splitlines()[5:10] == [
-        "  beside the step",
+        "  concurrent with the step",
         "  bg             1,000.0     –",
         "outside   990 ms (99 %): untracked 990",
         "goodput   1 % of 1.00 s: other 99 %, train 1 %",
-        "beside    bg 1.00 s ×242",
+        "parallel  bg 1.00 s ×242",
     ]
 
 
@@ -343,7 +343,7 @@ def test_collections_on_other_threads_now_and_then_have_no_row_beside(runs, monk
     run.section(run.steps[7], "gc.collect", 5 * MS, **at)
     run.process(3 * S)
 
-    assert "beside the step" not in rendered(run, monkeypatch)
+    assert "concurrent with the step" not in rendered(run, monkeypatch)
 
 
 def test_parts_of_a_wait_for_data_are_below_it(runs, monkeypatch):
@@ -362,6 +362,6 @@ def test_parts_of_a_wait_for_data_are_below_it(runs, monkeypatch):
         "    decode        15.0  15.0",
         "  forward          5.0   5.0   19 %  ▇▇▇▇",
         "  untracked        1.0   1.0    4 %  ▇",
-        "  beside the step",
+        "  concurrent with the step",
         "  prefetch         9.0   9.0",
     ]

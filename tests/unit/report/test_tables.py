@@ -130,7 +130,7 @@ def test_a_notebook_shows_the_same_facts(tmp_path):
         "40 steps · mean 51.0 ms  p50 49.0  p95 50.9 · 1,250 samples/s",
     ]
     assert found.words[6:10] == ["data wait", "18.0", "17.9", "35 %"]
-    assert "slowest   step 23, 128 ms: data wait 95" in found.words
+    assert "slowest   step 23: 128 ms · data wait 95.0 ms" in found.words
 
 
 @pytest.mark.fault("S17")

@@ -18,35 +18,35 @@ def test_defaults():
     config = load_config(environ={})
 
     assert config == Config()
-    assert (config.first_steps, config.keep_every, config.rows) == (5, 100, 131_072)
+    assert (config.trace_first, config.trace_every, config.journal_rows) == (5, 100, 131_072)
     assert (config.dir, config.agent, config.console) == ("otel-runs", "process", True)
 
 
 def test_order(tmp_path):
     """Argument before environment before file before default."""
     file = tmp_path / "c.yaml"
-    file.write_text("first_steps: 1\nkeep_every: 2\nrows: 3000\n")
-    environ = {"OTEL_MLPERF_CONFIG": str(file), "OTEL_MLPERF_KEEP_EVERY": "20",
+    file.write_text("trace_first: 1\ntrace_every: 2\njournal_rows: 3000\n")
+    environ = {"OTEL_MLPERF_CONFIG": str(file), "OTEL_MLPERF_TRACE_EVERY": "20",
                "OTEL_MLPERF_JOURNAL_ROWS": "4000"}  # fmt: skip
-    config = load_config({"rows": 5000}, {}, environ)
+    config = load_config({"journal_rows": 5000}, {}, environ)
 
-    assert (config.first_steps, config.keep_every, config.rows) == (1, 20, 5000)
+    assert (config.trace_first, config.trace_every, config.journal_rows) == (1, 20, 5000)
 
 
 def test_overrides_come_first():
     """Single settings win over a ``Config``, that over the environment."""
-    environ = {"OTEL_MLPERF_KEEP_EVERY": "1", "OTEL_MLPERF_FIRST_STEPS": "1"}
-    config = load_config(Config(keep_every=7, first_steps=8), {"first_steps": 9}, environ)
+    environ = {"OTEL_MLPERF_TRACE_EVERY": "1", "OTEL_MLPERF_TRACE_FIRST": "1"}
+    config = load_config(Config(trace_every=7, trace_first=8), {"trace_first": 9}, environ)
 
-    assert (config.keep_every, config.first_steps) == (7, 9)
+    assert (config.trace_every, config.trace_first) == (7, 9)
 
 
 def test_path_as_config(tmp_path):
     """A path given as ``config`` is a file, below the environment."""
-    (tmp_path / "c.yaml").write_text("keep_every: 3\nfirst_steps: 4\n")
-    config = load_config(tmp_path / "c.yaml", {}, {"OTEL_MLPERF_KEEP_EVERY": "5"})
+    (tmp_path / "c.yaml").write_text("trace_every: 3\ntrace_first: 4\n")
+    config = load_config(tmp_path / "c.yaml", {}, {"OTEL_MLPERF_TRACE_EVERY": "5"})
 
-    assert (config.keep_every, config.first_steps) == (5, 4)
+    assert (config.trace_every, config.trace_first) == (5, 4)
 
 
 def test_frozen():
@@ -70,7 +70,7 @@ def test_every_field_is_documented():
 @pytest.mark.fault("F60")
 @pytest.mark.parametrize(
     ("key", "hint"),
-    [("consol", "'console'"), ("endpont", "'endpoint'"), ("keepevery", "'keep_every'"),
+    [("consol", "'console'"), ("endpont", "'endpoint'"), ("traceevery", "'trace_every'"),
      ("xyzzy", "known are")],
 )  # fmt: skip
 def test_unknown_keys(tmp_path, key, hint):
@@ -86,20 +86,20 @@ def test_unknown_keys(tmp_path, key, hint):
 
 
 WRONG = [
-    ("rows", "many", "a whole number"),
-    ("rows", 0, "of at least 1"),
-    ("rows", 1.5, "a whole number"),
-    ("rows", True, "a whole number"),
-    ("drain_s", -1, "a number of at least 0"),
-    ("drain_s", float("nan"), "a number"),
-    ("drain_s", "inf", "a number"),
-    ("slow_ratio", 0.5, "of at least 1"),
+    ("journal_rows", "many", "a whole number"),
+    ("journal_rows", 0, "of at least 1"),
+    ("journal_rows", 1.5, "a whole number"),
+    ("journal_rows", True, "a whole number"),
+    ("drain_timeout_s", -1, "a number of at least 0"),
+    ("drain_timeout_s", float("nan"), "a number"),
+    ("drain_timeout_s", "inf", "a number"),
+    ("trace_slow_ratio", 0.5, "of at least 1"),
     ("console", "maybe", "true or false"),
     ("agent", "pigeon", "'process' or 'thread' or 'none'"),
     ("provider", "replace", "'' or 'install'"),
     ("dir", 7, "text"),
     ("run_id", None, "text"),
-    ("keep_every", [1], "a whole number"),
+    ("trace_every", [1], "a whole number"),
 ]
 
 
@@ -116,7 +116,7 @@ def test_wrong_arguments(key, value, expected):
 @pytest.mark.fault("F60")
 @pytest.mark.parametrize(
     ("variable", "text", "field"),
-    [("OTEL_MLPERF_JOURNAL_ROWS", "many", "rows"), ("OTEL_METRIC_EXPORT_INTERVAL", "-5",
+    [("OTEL_MLPERF_JOURNAL_ROWS", "many", "journal_rows"), ("OTEL_METRIC_EXPORT_INTERVAL", "-5",
      "metric_interval_ms"), ("OTEL_SDK_DISABLED", "1", "disabled"),
      ("OTEL_MLPERF_AGENT", "pigeon", "agent")],
 )  # fmt: skip
@@ -133,10 +133,10 @@ def test_bad_variables(caplog, variable, text, field):
 
 def test_bad_variable_beside_a_file(caplog, tmp_path):
     """The file's value holds then, and it is that which is said."""
-    (tmp_path / "x.yaml").write_text("keep_every: 7\n")
-    environ = {"OTEL_MLPERF_KEEP_EVERY": "often"}
+    (tmp_path / "x.yaml").write_text("trace_every: 7\n")
+    environ = {"OTEL_MLPERF_TRACE_EVERY": "often"}
 
-    assert load_config(tmp_path / "x.yaml", environ=environ).keep_every == 7
+    assert load_config(tmp_path / "x.yaml", environ=environ).trace_every == 7
     (record,) = caplog.records
     assert record.getMessage().endswith("; 7 is used")
 
@@ -155,7 +155,8 @@ def test_empty_variables_count_as_unset():
 @pytest.mark.fault("F60", "S15")
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("- a\n- b\n", "found a list"), ("a: [1\n", "while parsing"), ("rows: x\n", "c.yaml: rows"),
+    [("- a\n- b\n", "found a list"), ("a: [1\n", "while parsing"),
+     ("journal_rows: x\n", "c.yaml: journal_rows"),
      (b"\xff\xfe\x00", "c.yaml"), ("rows: !!python/object/apply:os.getpid []", "constructor")],
 )  # fmt: skip
 def test_wrong_files(tmp_path, content, message):
@@ -176,11 +177,11 @@ def test_missing_file(tmp_path):
 
 
 _ALIASES = """\
-sum_up: &a [x, x, x, x, x, x, x, x, x, x]
+aggregate: &a [x, x, x, x, x, x, x, x, x, x]
 print_sections: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]
-resources_of: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]
-gpu_time_of: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]
-leave_out: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]
+resource_categories: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]
+gpu_time_categories: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]
+exclude: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]
 dir: [*e, *e, *e, *e, *e, *e, *e, *e, *e, *e]
 """
 
@@ -191,7 +192,7 @@ dir: [*e, *e, *e, *e, *e, *e, *e, *e, *e, *e]
     [
         "[" * 5000,
         "a: &a\n  <<: *a\n",
-        "leave_out: &a [*a]",
+        "exclude: &a [*a]",
         "level: &a {x: *a}",
         _ALIASES,
         "destinations: [[a]]",
@@ -222,9 +223,9 @@ def test_pipe_as_a_file_is_not_waited_for(caplog, tmp_path):
         assert declare({"OTEL_CONFIG_FILE": place})[0] == {}
     assert len(caplog.records) == 3
 
-    (tmp_path / "c.yaml").write_text("keep_every: 7\n")
+    (tmp_path / "c.yaml").write_text("trace_every: 7\n")
     (tmp_path / "link").symlink_to("c.yaml")
-    assert load_config(environ={"OTEL_MLPERF_CONFIG": str(tmp_path / "link")}).keep_every == 7
+    assert load_config(environ={"OTEL_MLPERF_CONFIG": str(tmp_path / "link")}).trace_every == 7
 
 
 def test_empty_file(tmp_path):
@@ -245,7 +246,7 @@ def test_no_code_in_files(tmp_path):
 
 def test_to_environ():
     """The environment made of settings gives the same settings again."""
-    config = Config(rows=4096, console=False, drain_s=1.5, endpoint="http://localhost:4318",
+    config = Config(journal_rows=4096, console=False, drain_timeout_s=1.5, endpoint="http://localhost:4318",
                     agent="thread")  # fmt: skip
 
     assert load_config(environ=config.to_environ()) == config
@@ -263,13 +264,13 @@ def test_to_environ():
 )
 def test_sources_that_are_off_are_named_in_one_order(given, expected):
     """As text or as a list, each once."""
-    assert Config(readings_off=given).readings_off == expected
+    assert Config(disabled_readings=given).disabled_readings == expected
 
 
 def test_unknown_source_is_named_with_those_there_are():
     """A word that would switch nothing off is refused."""
     with pytest.raises(ConfigError, match=r"'cpu'.*host, process, gpu, filesystem, gc, allocator"):
-        Config(readings_off="host,cpu")
+        Config(disabled_readings="host,cpu")
 
 
 @pytest.mark.fault("S8")

@@ -112,13 +112,13 @@ def test_order(declared):
     text = "file_format: '1.0'\nresource: {attributes: [{name: service.name, value: file}]}\n"
     said, warnings = declared(
         text, OTEL_SERVICE_NAME="variable", OTEL_EXPORTER_OTLP_ENDPOINT="http://variable:4318",
-        OTEL_MLPERF_KEEP_EVERY="7", OTEL_SDK_DISABLED="true", HOME="/home",
+        OTEL_MLPERF_TRACE_EVERY="7", OTEL_SDK_DISABLED="true", HOME="/home",
     )  # fmt: skip
-    config = load_config({"first_steps": 9}, environ=said)
+    config = load_config({"trace_first": 9}, environ=said)
 
     assert warnings == []
     assert (config.service_name, config.endpoint) == ("", "")
-    assert (config.first_steps, config.keep_every, config.disabled) == (9, 7, True)
+    assert (config.trace_first, config.trace_every, config.disabled) == (9, 7, True)
     assert said["HOME"] == "/home"
     assert read_settings(said, "traces") == (None, [])
     assert "OTEL_CONFIG_FILE" not in said

@@ -29,7 +29,7 @@ def test_more_is_recorded_with_each_level():
     """Steps are kept no more rarely, and readings say no less."""
     rising = [load_config({"level": level}, environ={}) for level in list(LEVELS)[1:]]
 
-    assert [one.keep_every for one in rising] == sorted(one.keep_every for one in rising)[::-1]
+    assert [one.trace_every for one in rising] == sorted(one.trace_every for one in rising)[::-1]
     assert [one.readings for one in rising] == ["basic", "basic", "detailed", "comprehensive"]
     assert [bool(one.profile) for one in rising] == [False, False, False, True]
     assert load_config({"level": "off"}, environ={}).disabled
@@ -39,17 +39,17 @@ def test_more_is_recorded_with_each_level():
 def test_a_single_setting_stands_before_the_level(tmp_path, place):
     """Wherever either is said."""
     file = tmp_path / "team.yaml"
-    file.write_text("level: comprehensive\n" + ("keep_every: 7\n" if place == "file" else ""))
-    environ = {"OTEL_MLPERF_KEEP_EVERY": "7"} if place == "environment" else {}
-    overrides = {"keep_every": 7} if place == "argument" else {}
+    file.write_text("level: comprehensive\n" + ("trace_every: 7\n" if place == "file" else ""))
+    environ = {"OTEL_MLPERF_TRACE_EVERY": "7"} if place == "environment" else {}
+    overrides = {"trace_every": 7} if place == "argument" else {}
 
     config = load_config(file, overrides, environ)
-    assert (config.keep_every, config.resources_of) == (7, "all")
+    assert (config.trace_every, config.resource_categories) == (7, "all")
 
 
 def test_the_agent_gets_what_the_level_means():
     """And not the level, which would undo a setting that was given its default."""
-    config = load_config({"level": "detailed", "keep_every": 100}, environ={})
+    config = load_config({"level": "detailed", "trace_every": 100}, environ={})
 
     environ = config.to_environ()
     assert "OTEL_MLPERF_LEVEL" not in environ

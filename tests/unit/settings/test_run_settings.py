@@ -10,7 +10,7 @@ from otel_mlperf.settings.run_settings import FILE, read_stored, with_endpoint, 
 
 SERVER = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 QUIET = {
-    "OTEL_MLPERF_KEEP_EVERY": "1",
+    "OTEL_MLPERF_TRACE_EVERY": "1",
     "OTEL_TRACES_SAMPLER": "traceidratio",
     "OTEL_SPAN_EVENT_COUNT_LIMIT": "2",
     "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "delta",
@@ -26,7 +26,7 @@ def test_settings_are_the_runs_and_destinations_the_callers(tmp_path):
         "OTEL_EXPORTER_OTLP_HEADERS": "key=of-elsewhere",
         "PATH": "/bin",
     }
-    shell = there | {"OTEL_MLPERF_KEEP_EVERY": "1000", "OTEL_SPAN_LINK_COUNT_LIMIT": "7"}
+    shell = there | {"OTEL_MLPERF_TRACE_EVERY": "1000", "OTEL_SPAN_LINK_COUNT_LIMIT": "7"}
 
     assert read_stored(tmp_path, shell) == (QUIET | there, SERVER)
 

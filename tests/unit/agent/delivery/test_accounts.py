@@ -127,7 +127,7 @@ def test_lists_have_rollups_that_count_what_the_account_says(program, run_folder
     for i in range(20):
         program.step(200 + i * 10)
     program.stop(500)
-    spans, _ = items(policy=Policy(spans_per_rank=40))
+    spans, _ = items(policy=Policy(max_spans_per_rank=40))
 
     mine, store = accounts(run_folder)["spans"]["keeper"], accounts(run_folder)["spans"]["store"]
     rolled = sum(

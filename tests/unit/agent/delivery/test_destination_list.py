@@ -250,7 +250,7 @@ def test_large_marks_come_in_several_batches(
     for i in range(1000):
         program.step(i * 10)
     program.stop(10_100)
-    agent_of(program, policy=Policy(keep_every=1), environ={"JSONLINES_FILE": str(file)}).run()
+    agent_of(program, policy=Policy(trace_every=1), environ={"JSONLINES_FILE": str(file)}).run()
 
     sizes: dict[int, int] = {}
     for row in lines_of(file):

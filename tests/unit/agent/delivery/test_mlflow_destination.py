@@ -100,7 +100,7 @@ def test_all_ranks_are_one_run_with_each_point_of_the_tables(
         train(program, range(30 + program.meta.rank))
         program.step(400, phase="validate")
         program.stop(500, payload={"a": {"ml.result.accuracy": 0.93}})
-    chosen = {"trackers": frozenset({"mlflow"}), "environ": environ, "drain_s": FOR_EVER_S}
+    chosen = {"trackers": frozenset({"mlflow"}), "environ": environ, "drain_timeout_s": FOR_EVER_S}
     agent_of(*programs, **chosen).run()
 
     run = only_run(proxy, experiment)
@@ -124,7 +124,7 @@ def test_agent_that_dies_leaves_no_point_twice(
 ):
     """The next one finds the run, opens it again, and what was sent twice is there once."""
     write_run_file(str(run_folder), FACTS)
-    chosen = {"trackers": frozenset({"mlflow"}), "environ": environ, "drain_s": FOR_EVER_S}
+    chosen = {"trackers": frozenset({"mlflow"}), "environ": environ, "drain_timeout_s": FOR_EVER_S}
     train(program, range(3))
     first = agent_of(program, **chosen)
     sent = threading.Event()
@@ -423,7 +423,7 @@ def test_server_that_is_away_to_the_end_leaves_points_pending(
     proxy.fail = lambda *_: Answer(503)
     train(program, range(3))
     program.stop(40)
-    agent_of(program, drain_s=0.0, trackers=frozenset({"mlflow"}), environ=environ).run()
+    agent_of(program, drain_timeout_s=0.0, trackers=frozenset({"mlflow"}), environ=environ).run()
 
     account = accounts(run_folder)["scalars"]["mlflow"]
     assert adds_up(account)

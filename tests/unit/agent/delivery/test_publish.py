@@ -114,7 +114,7 @@ def test_warnings_of_what_the_agent_works_out(journals, state):
 
     found = read_readings(str(journals)).warnings
     assert [(one.rule, one.journal, one.summary) for one in found] == [
-        ("DataWait", "0-1-1.journal", "training waits for data for 40% of its time"),
+        ("DataWait", "0-1-1.journal", "training waits for data 40% of the time"),
         ("TelemetryLost", "", "3 spans or metric points were lost"),
     ]
 

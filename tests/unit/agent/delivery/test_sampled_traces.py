@@ -25,7 +25,7 @@ STEPS = 40
 def run_agent(program, agent_of, server, name, ratio=1.0, **more):
     """Deliver the run of ``program``, of which every step is selected."""
     sent = {signal: read_settings({}, signal, server.url)[0] for signal in ("traces", "metrics")}
-    policy = Policy(first_steps=STEPS, spans_per_rank=more.pop("spans_per_rank", 2000))
+    policy = Policy(trace_first=STEPS, max_spans_per_rank=more.pop("max_spans_per_rank", 2000))
     agent_of(program, policy=policy, sampler=make_sampler(name, ratio), **sent, **more).run()
 
 
@@ -63,7 +63,7 @@ def test_no_span_is_sent_with_always_off(program, agent_of, run_folder, server) 
         program.section("forward", i, i + 1, parent=step, root=step)
     program.end_step(step, 0, 10)
     program.stop(20)
-    run_agent(program, agent_of, server, "always_off", spans_per_rank=4)
+    run_agent(program, agent_of, server, "always_off", max_spans_per_rank=4)
 
     assert server.spans() == []
     assert not [one for point in server.points() for one in point["exemplars"]]

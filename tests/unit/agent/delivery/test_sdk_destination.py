@@ -15,7 +15,7 @@ from otel_mlperf.agent.delivery.sdk_destination import EXPORTER_FAILED, SdkDesti
 from otel_mlperf.agent.model.sampling import Policy
 from otel_mlperf.otlp.endpoint_settings import read_settings
 
-ALL = Policy(keep_every=1)
+ALL = Policy(trace_every=1)
 SPANS, METRICS = "opentelemetry_traces_exporter", "opentelemetry_metrics_exporter"
 REMOTE = 0x300
 
@@ -143,7 +143,7 @@ def test_console_goes_to_a_file(program, agent_of, run_folder):
 def test_console_is_stdout_only_where_somebody_reads_it(
     program, agent_of, run_folder, install, capsys, prints
 ):
-    """As with ``otel-mlperf agent``, which runs in the foreground."""
+    """As with ``otel-mlperf serve agent``, which runs in the foreground."""
     install("strange_exporter", STRANGE, SPANS, printing="Printing")
     program.stop(50)
     agent_of(program, exporters={"spans": ["printing"]}, prints=prints).run()
@@ -206,7 +206,7 @@ def test_bad_exporters_cost_no_other(program, agent_of, run_folder, install, ser
     listed = [*waiting, "unmade", "missing", "console", "store"]
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_TRACES_EXPORTER": "missing"}
     traces = read_settings(environ, "traces")[0]
-    agent = agent_of(program, traces=traces, exporters={"spans": listed}, drain_s=0.0)
+    agent = agent_of(program, traces=traces, exporters={"spans": listed}, drain_timeout_s=0.0)
     agent.tick()
     agent.mark()
     settled = ["spans/console", "spans/unmade", "spans/missing", "spans/sdk_store"]
@@ -233,7 +233,7 @@ def test_exporter_that_only_the_run_folder_names_gets_nothing(program, agent_of,
     program.stop(20)
     exporters = {"spans": ["console"], "metrics": ["console"]}
     withheld = frozenset({"spans/console", "metrics/console"})
-    agent_of(program, exporters=exporters, withheld=withheld, drain_s=0.0).run()
+    agent_of(program, exporters=exporters, withheld=withheld, drain_timeout_s=0.0).run()
 
     for signal in exporters:
         account = accounts(run_folder)[signal]["console"]

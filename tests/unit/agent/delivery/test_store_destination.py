@@ -25,7 +25,7 @@ def test_full_store_gives_up_the_oldest_spans_and_counts_them(
     program, agent_of, run_folder
 ) -> None:
     """Over the limit the oldest span parts go, as lost; every step stays measured."""
-    agent = agent_of(program, policy=Policy(keep_every=1), store_bytes=300_000)
+    agent = agent_of(program, policy=Policy(trace_every=1), max_store_bytes=300_000)
     for i in range(3000):
         program.step(i * 10)
         if i % 100 == 99:

@@ -116,7 +116,7 @@ def test_folder_that_cannot_be_written_costs_the_rest_nothing(
     (run_folder / "tensorboard").write_text("somebody's file")
     train(program, range(3))
     program.stop(40)
-    agent_of(program, drain_s=0.0, **CHOSEN).run()
+    agent_of(program, drain_timeout_s=0.0, **CHOSEN).run()
 
     assert "scalars/tensorboard: writing" in caplog.text
     account = accounts(run_folder)["scalars"]["tensorboard"]

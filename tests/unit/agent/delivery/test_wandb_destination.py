@@ -47,7 +47,7 @@ FACTS = {
     "world_size": 1,
 }
 ENVIRON = {"WANDB_MODE": "offline", "WANDB_PROJECT": "digits"}
-CHOSEN = {"trackers": frozenset({"wandb"}), "environ": ENVIRON, "drain_s": FOR_EVER_S}
+CHOSEN = {"trackers": frozenset({"wandb"}), "environ": ENVIRON, "drain_timeout_s": FOR_EVER_S}
 BLOCK = 1 << 15
 
 
@@ -356,7 +356,7 @@ def test_folder_that_cannot_be_written_costs_the_rest_nothing(
     (run_folder / "wandb").write_text("somebody's file")
     train(program, range(3))
     program.stop(40)
-    agent_of(program, **CHOSEN | {"drain_s": 0.0}).run()
+    agent_of(program, **CHOSEN | {"drain_timeout_s": 0.0}).run()
 
     assert "scalars/wandb: writing" in caplog.text
     account = accounts(run_folder)["scalars"]["wandb"]

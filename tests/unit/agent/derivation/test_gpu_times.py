@@ -64,7 +64,7 @@ def test_every_call_counts(program, agent_of, run_folder):
         took.append((i % 7 + 1) * MS)
         tell(program, root, (root, STEP, 0, 12), (span, FORWARD, 2, 2 + i % 7 + 1))
     program.stop(10_000)
-    agent_of(program, policy=Policy(first_steps=1, keep_every=1000)).run()
+    agent_of(program, policy=Policy(trace_first=1, trace_every=1000)).run()
 
     rows = [row for row in table(run_folder, "resources") if row["name"] == "forward"]
     assert {row["measure"] for row in rows} == {names.GPU_NS.key}

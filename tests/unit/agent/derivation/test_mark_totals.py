@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 def run(tmp_path, monkeypatch):
     """A run whose journal a test reads."""
     monkeypatch.setattr("otel_mlperf.recorder.api.instruments._instruments", {})
-    with om.start("digits", dir=tmp_path / "runs", agent="none", console=False, first_steps=1,
-                  keep_every=1000, readings="none") as run:  # fmt: skip
+    with om.start("digits", dir=tmp_path / "runs", agent="none", console=False, trace_first=1,
+                  trace_every=1000, readings="none") as run:  # fmt: skip
         yield run
 
 
 def read(run: Run, **options) -> Agent:
     """An agent that has looked at the run's journal once."""
     journal = run._recorder.journal
-    given = Options(policy=Policy(first_steps=1, keep_every=1000), sources=frozenset(), **options)
+    given = Options(policy=Policy(trace_first=1, trace_every=1000), sources=frozenset(), **options)
     agent = Agent(
         agent_folder(run._recorder.meta),
         Tail(Path(journal.path).parent, {journal.path: journal.buffer}),

@@ -25,7 +25,7 @@ def test_over_budget_is_rolled_up_without_losing_time(
         program.section("op", i, i + 0.5 + (i % 7) / 20, parent=step, root=step)
     program.end_step(step, 0, 1001)
     program.stop(1100)
-    agent_of(program, policy=Policy(spans_per_rank=budget)).run()
+    agent_of(program, policy=Policy(max_spans_per_rank=budget)).run()
 
     spans = [s for s in table(run_folder, "spans") if s["name"] == "op"]
     assert len(spans) <= budget
@@ -40,7 +40,7 @@ def test_over_budget_is_rolled_up_without_losing_time(
 
 def test_late_rows_are_rolled_up_apart(program, agent_of, run_folder) -> None:
     """What other threads add to a step that has ended is a roll-up of its own, with its own id."""
-    agent = agent_of(program, policy=Policy(spans_per_rank=4))
+    agent = agent_of(program, policy=Policy(max_spans_per_rank=4))
     step = program.begin_step(0)
     for at in range(10):
         program.section("read", at, at + 1, parent=step, root=step)

@@ -186,7 +186,7 @@ def test_words_and_labels():
         found = watch.look(throttled(1, "sw_thermal_slowdown"), now_s, 10**18 + now_s * 10**9)
     (one,) = found
 
-    assert one.summary == "gpu0 runs below its clock: sw_thermal_slowdown"
+    assert one.summary == "gpu0 is throttled: sw_thermal_slowdown"
     assert one.labels == GPU | {names.THROTTLE_REASON: "sw_thermal_slowdown"}
     assert (one.journal, one.since_unix_ns) == (RANK, 10**18)
     assert "cooling" in one.action

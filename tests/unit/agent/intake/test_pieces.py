@@ -78,7 +78,7 @@ def told(tmp_path, seed: int) -> dict:
     run_folder.mkdir()
     program = Program(journals, run_folder)
     Recorded(program, seed)
-    options = Options(policy=Policy(keep_every=1), readings="none")
+    options = Options(policy=Policy(trace_every=1), readings="none")
     tail = Tail(journals, {program.journal.path: program.journal.buffer})
     agent = Agent(agent_folder(program.meta), tail, options)
     agent.run()

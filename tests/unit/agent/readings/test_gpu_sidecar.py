@@ -58,7 +58,7 @@ def test_gpu_of_another_package_is_read_for_a_task_and_until_it_ends(
 
 
 @pytest.mark.parametrize(
-    "environ", [{"OTEL_MLPERF_READINGS": "none"}, {"OTEL_MLPERF_READINGS_OFF": "host,gpu"}]
+    "environ", [{"OTEL_MLPERF_READINGS": "none"}, {"OTEL_MLPERF_DISABLED_READINGS": "host,gpu"}]
 )
 def test_nothing_is_sampled_where_gpus_are_not_wanted(tmp_path, environ) -> None:
     """The journal is not even looked at."""

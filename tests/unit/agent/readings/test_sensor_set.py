@@ -58,7 +58,7 @@ def test_sensor_with_a_fault_costs_its_readings_alone(program, agent_with) -> No
 
 def test_agent_says_how_it_does_itself(program, agent_with, run_folder) -> None:
     """CPU time and memory of its process, and how much it found unread in the journal at once."""
-    options = read_options({"OTEL_MLPERF_READINGS_OFF": "host,process,gpu,filesystem"})
+    options = read_options({"OTEL_MLPERF_DISABLED_READINGS": "host,process,gpu,filesystem"})
     tail = Tail(run_folder.parent / "journals", {program.journal.path: program.journal.buffer})
     agent = Agent(agent_folder(program.meta), tail, options)
     agent.tick()

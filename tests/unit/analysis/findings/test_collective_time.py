@@ -37,8 +37,7 @@ def test_collectives_that_move_much(tmp_path):
     one = found_in(stepping(tmp_path, part, part), *IDS)["collectives"]
 
     assert one.summary == (
-        "collectives take 40% of a step: 40% likely moving data, "
-        "0% waiting for whichever rank is late"
+        "collectives take 40% of a step: 40% likely moving data, 0% waiting for late ranks"
     )
     assert one.where == Where(section="all_reduce")
     assert one.gain == Gain(low=0.0, high=pytest.approx(0.4))
@@ -112,9 +111,9 @@ def test_how_many_there_are_and_what_ddp_moves_is_said(tmp_path):
     one = found_in(run, *IDS)["collectives"]
 
     assert one.summary.endswith(
-        "0% waiting for whichever rank is late, 12 for each update, 24.0 MiB of gradients in 2"
+        "0% waiting for late ranks, 12 for each update, 24.0 MiB of gradients in 2"
     )
-    assert one.action.startswith("10 of them for each update are not DDP's gradients: begin there.")
+    assert one.action.startswith("10 of them for each update are not DDP's gradients: start there.")
     assert one.evidence["collectives"] == 12
     assert one.evidence["gradients_bytes"] == 24 << 20
 
@@ -126,7 +125,7 @@ def test_an_exchange_of_gradients_alone_is_advised_of_them(tmp_path):
     counted(run, names.COLLECTIVES, 3, 3)
     counted(run, names.DDP_BUCKETS, 2, 2)
 
-    assert found_in(run, *IDS)["collectives"].action.startswith("Ask for fewer and larger ones")
+    assert found_in(run, *IDS)["collectives"].action.startswith("Use fewer and larger ones")
 
 
 @pytest.mark.parametrize("ms", [0, 2, 12, 20])

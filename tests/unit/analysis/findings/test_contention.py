@@ -71,7 +71,7 @@ def test_more_threads_than_cpus_are_found_and_what_to_set(tmp_path):
     assert one.id == "oversubscription"
     assert one.where.rank == 0
     assert "OMP_NUM_THREADS=2" in one.action
-    assert "30.9 threads of the run want 2 CPUs" in one.summary
+    assert "30.9 threads of the run compete for 2 CPUs" in one.summary
     assert (one.gain.low, one.gain.high) == pytest.approx((0.45, 0.85))
 
 
@@ -111,7 +111,7 @@ def test_others_on_the_cpus_are_found_with_what_the_run_lacks_of_its_pace(tmp_pa
     assert one.id == "noisy_neighbour"
     assert one.evidence["others_cpus"] == pytest.approx(1.0)
     assert one.gain.low < 0.5 < one.gain.high
-    assert "others use 1.0 of the 2 CPUs" in one.summary
+    assert "other programs use 1.0 of the 2 CPUs" in one.summary
 
 
 def test_others_beside_whom_nobody_waits_are_no_finding(tmp_path):

@@ -61,7 +61,7 @@ def test_products_in_float32_are_found_with_what_they_take_at_least(tmp_path):
     assert (one.id, one.where.rank) == ("full_precision", 0)
     assert (one.gain.low, one.gain.high) == (pytest.approx(least), pytest.approx(least / 0.6))
     assert "without the tensor cores of the NVIDIA H200" in one.summary
-    assert "likely take 40% of a step less" in one.summary
+    assert "likely save 40% of a step" in one.summary
 
 
 def test_each_backward_pass_of_a_step_counts(tmp_path):

@@ -47,7 +47,7 @@ def test_a_loop_that_waits_for_nine_tenths_of_its_time(tmp_path):
 
     assert (found.severity, found.summary) == (
         "warning",
-        "training waits for data for 90% of its time",
+        "training waits for data 90% of the time",
     )
     assert found.evidence == {
         "share": pytest.approx(0.9),
@@ -92,7 +92,7 @@ def test_other_phases_are_called_by_their_names(tmp_path):
     """A run of nothing but validation waits, too."""
     (found,) = data_findings(waiting(tmp_path, 90, 10, phase="validate"))
 
-    assert found.summary == "validate steps wait for data for 90% of their time"
+    assert found.summary == "validate steps wait for data 90% of the time"
 
 
 def test_a_run_without_steps_has_none(tmp_path):

@@ -56,7 +56,7 @@ def test_a_level_that_held_for_its_time(tmp_path):
     (found,) = judged(memory(tmp_path, [*calm, 910, 950, 940, *calm, 999, *calm], rank=3))
 
     assert (found.id, found.severity) == ("memory_near_limit", "critical")
-    assert found.summary == "95% of the memory that the job may use is in use (for 10 s)"
+    assert found.summary == "the job uses 95% of its memory limit (for 10 s)"
     assert found.evidence == {"value": 0.95, "threshold": 0.9, "held_s": 10.0}
     assert found.where == Where(rank=3)
 
@@ -76,7 +76,7 @@ def test_hours_are_said_as_minutes(tmp_path):
     """How long it held at most: whether it was a moment or the whole run."""
     (found,) = judged(memory(tmp_path, [950] * 121))
 
-    assert found.summary == "95% of the memory that the job may use is in use (for 10 min)"
+    assert found.summary == "the job uses 95% of its memory limit (for 10 min)"
 
 
 def test_what_is_below_counts_by_its_least(tmp_path):
@@ -111,7 +111,7 @@ def test_only_the_reasons_that_slow_a_gpu_down(tmp_path):
     read(run, names.THROTTLE, [1] * 5, GPU | {names.THROTTLE_REASON: "hw_slowdown"})
     (found,) = judged(run)
 
-    assert found.summary == "gpu0 runs below its clock: hw_slowdown (for 20 s)"
+    assert found.summary == "gpu0 is throttled: hw_slowdown (for 20 s)"
 
 
 def test_a_count_that_grew(tmp_path):
@@ -121,7 +121,7 @@ def test_a_count_that_grew(tmp_path):
     (found,) = judged(run)
 
     assert (found.id, found.evidence["value"]) == ("killed_for_memory", 1.0)
-    assert found.summary == "the kernel has killed a process of the job for want of memory"
+    assert found.summary == "the kernel killed a process of the job because memory ran out"
 
 
 @pytest.mark.parametrize("counts", [[7, 7, 7], [7, 0, 0], [7]])

@@ -44,7 +44,7 @@ def test_a_warning_that_passed_is_a_finding(tmp_path):
     (found,) = judged(run).findings
 
     assert (found.id, found.severity) == ("data_loading", "warning")
-    assert found.summary == "training waits for data for 45% of its time"
+    assert found.summary == "training waits for data 45% of the time"
     assert found.action.startswith("Use more DataLoader workers")
     assert found.evidence == {"value": 0.45, "threshold": 0.3}
     assert found.where == Where(rank=0)
@@ -60,7 +60,7 @@ def test_a_warning_is_added_to_the_finding_of_the_whole_run(tmp_path):
     warned(run, rank=1, start=3 * S, end=3 * S)
     (found,) = judged(run).findings
 
-    assert found.summary == "training waits for data for 60% of its time"
+    assert found.summary == "training waits for data 60% of the time"
     assert found.gain is not None
     assert [(one.rank, one.after_ns, one.held_ns) for one in found.warned] == [
         (0, S, S),
@@ -136,7 +136,7 @@ def test_when_is_said_in_words(tmp_path, times, told):
         warned(run, start=start * S, end=end * S)
     (found,) = judged(run).findings
 
-    assert finding_text(found) == f"training waits for data for 45 % of its time · {told}"
+    assert finding_text(found) == f"training waits for data 45 % of the time · {told}"
 
 
 def test_a_limit_that_the_words_have_no_place_for_is_left_out(tmp_path):

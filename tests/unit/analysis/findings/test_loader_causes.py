@@ -72,8 +72,8 @@ def test_one_slow_worker_of_three(tmp_path):
     one = found["slow_worker"]
     # Spread over all it would be 61 / 9 ms a step, which the work covers.
     assert near(one.gain, 0.5, 0.5)
-    assert one.summary.startswith("worker 0 of Pix takes 120.0 × as long for a batch")
-    assert "its samples cost more CPU" in one.action
+    assert one.summary.startswith("worker 0 of Pix takes 120.0 × as long per batch")
+    assert "its samples require more CPU time" in one.action
     assert found["data_loading"].action == "See the finding slow_worker: most of the wait is there."
 
 
@@ -104,7 +104,7 @@ def test_samples_that_wait_without_a_cpu(tmp_path):
 
     assert list(found) == ["storage", "data_loading"]
     one = found["storage"]
-    assert "wait for 90% of a batch's time without using a CPU" in one.summary
+    assert "spends 90% of its time waiting without using a CPU" in one.summary
     assert "num_workers=2" in one.action
     # Files that are there save 28 of 51.5 ms; two workers all of the wait.
     assert near(one.gain, 28 / 51.5, 31 / 51.5)

@@ -25,7 +25,7 @@ def test_a_device_that_stopped_answering(tmp_path):
     run.span(0, names.SPAN_DEVICE_LOST, S, 0, **about)
     (found,) = judged(run, "gpu_lost")
 
-    assert (found.severity, found.summary) == ("critical", "gpu0 has stopped answering")
+    assert (found.severity, found.summary) == ("critical", "gpu0 stopped responding")
     assert found.evidence == {"count": 1, "after_ns": S}
     assert found.where == Where(rank=0, device="gpu0")
 

@@ -242,7 +242,7 @@ def test_what_comes_every_tenth_step_is_found_where_it_is(tmp_path):
     assert found.evidence["period"] == 10
     assert found.where.section == "log"
     assert found.gain.high == pytest.approx(30 / 240, rel=0.05)
-    assert "every 10 steps one takes 2.4 × the others, most of it in log" in found.summary
+    assert "every 10 steps, one takes 2.4 × as long as the others, mostly in log" in found.summary
     assert found.command == "otel-mlperf show 3f2a --step 299"
 
 
@@ -266,7 +266,7 @@ def test_a_stall_of_a_hundredth_is_information(tmp_path):
     assert (found.severity, found.where.section, found.where.steps) == ("info", "log", (49, 499))
     assert found.evidence["share"] == pytest.approx(12 / (50 * 21 + 12), rel=0.1)
     assert found.evidence["chance"] < 1e-6
-    assert "every 50 steps one takes 1.6 × the others" in found.summary
+    assert "every 50 steps, one takes 1.6 × as long as the others" in found.summary
     assert found.summary.endswith("in log: 1.1% of the steps' time")
 
 
@@ -302,7 +302,7 @@ def test_a_wait_for_a_gpu_is_lost_as_far_as_the_gpu_idles(tmp_path, device_ms, r
     else:
         assert found.gain.high == pytest.approx(lost, rel=0.3)
         assert found.evidence["lost_share"] == pytest.approx(found.gain.high)
-        assert "are lost: the GPU works meanwhile" in found.summary
+        assert "are lost: the GPU works in the meantime" in found.summary
 
 
 @pytest.mark.parametrize(("busy", "most"), [(0.995, None), (0.96, 0.04), (0.3, 0.12)])

@@ -36,8 +36,8 @@ def test_goodput(tmp_path, lasts_s, works_s, is_low):
     assert bool(found) is is_low
     if is_low:
         (one,) = found
-        assert one.summary == "11% of the run's time went into what it is for"
-        assert one.action.startswith("Begin with what took most: other, 66%.")
+        assert one.summary == "only 11% of the run's time was productive (goodput)"
+        assert one.action.startswith("Start with the largest loss: other, 66%.")
         assert one.gain.of == "run"
 
 
@@ -59,7 +59,9 @@ def test_a_set_up_that_takes_much_of_the_run_is_told(tmp_path, before_s, works_s
         assert one.summary == (
             "set-up takes 60% of the run: 12.0 s before the first step, 7.0 s of it in build_table"
         )
-        assert one.action.endswith("With OTEL_MLPERF_READINGS=detailed a line is named.")
+        assert one.action.endswith(
+            "With OTEL_MLPERF_READINGS=detailed the most expensive line is reported."
+        )
         assert (one.severity, one.where.section) == ("info", "build_table")
         assert (one.gain.low, one.gain.high, one.gain.of) == (0.0, 0.4, "run")
 
@@ -122,7 +124,7 @@ def test_late_requests_are_found_by_name(tmp_path):
     request(run, [80 * MS] * 100, "lookup", category="other")
 
     (found,) = found_in(run, "requests_late")
-    assert found.summary == "only 90% of the requests chat are within their bound"
+    assert found.summary == "only 90% of the requests chat meet their time limit"
     assert found.where.section == "chat"
     assert found.evidence["within"] == 0.9
     assert found.evidence["requests"] == 100

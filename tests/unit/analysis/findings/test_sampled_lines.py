@@ -66,7 +66,7 @@ def test_a_thread_that_is_in_the_training_alone_has_none(tmp_path):
         ("fsync", "", "on files"),
         ("info", "logging", "on output"),
         ("put", "wandb", "on output"),
-        ("item", "", "on results that it asks for"),
+        ("item", "", "on results that it requests"),
     ],
 )
 def test_output_in_each_step_is_found_with_its_line(tmp_path, call, library, doing):
@@ -117,7 +117,7 @@ def test_a_gain_by_lines_can_be_acted_on(tmp_path, samples):
 
 @pytest.mark.parametrize(
     ("call", "library", "words"),
-    [("svd", "numpy", "It computes with numpy"), ("score", "", "Do it every so many steps")],
+    [("svd", "numpy", "It computes with numpy"), ("score", "", "Do it only every N steps")],
 )
 def test_a_line_that_takes_more_than_a_fifth_of_a_step_is_a_warning(tmp_path, call, library, words):
     """Metrics that are computed on the CPU in each step, in the loop's own function or another."""
@@ -249,7 +249,7 @@ def test_who_waits_for_a_gpu_converts_nothing(tmp_path):
 
 
 def test_results_that_an_idle_gpu_is_asked_for_hold_up_the_loop(tmp_path):
-    """It has work for a fifth of the time: what is waited for is mostly the host itself."""
+    """It is busy a fifth of the time: what is waited for is mostly the host itself."""
     found = judged(tmp_path, (20, "item", "", "", 80), gpu=True, busy=0.2)["sync_in_loop"]
 
     assert "40% of a step" in found.summary

@@ -43,7 +43,7 @@ def test_padding_that_is_worked_on(tmp_path):
     assert one.evidence["element_ns"] == pytest.approx(10_000, rel=0.02)
     assert one.gain.high == pytest.approx(10 / 26.5, abs=0.02)
     assert one.gain.low == pytest.approx(0.75 * one.gain.high)
-    assert "50% of that is likely padding" in one.summary
+    assert "50% of a batch is likely padding" in one.summary
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_padding_in_batches_of_one_size(tmp_path):
 
     assert one.evidence["padding"] == pytest.approx(0.6)
     assert (one.gain.low, one.gain.high) == pytest.approx((0.3, 2 / 3 * 0.84))
-    assert "60% of the places in a batch are padding" in one.summary
+    assert "60% of the elements of a batch are padding" in one.summary
 
 
 def test_a_little_padding_and_little_computing(tmp_path):

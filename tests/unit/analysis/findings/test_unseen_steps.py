@@ -32,7 +32,7 @@ def test_an_update_by_hand(tmp_path):
     (found,) = findings(seen(tmp_path, forward=46, backward=17))
 
     assert found.summary == (
-        "no step of a PyTorch loop was seen: 46 forward, 17 backward, no optimizer step"
+        "no step of a PyTorch loop was detected: 46 forward, 17 backward, no optimizer step"
     )
     assert found.severity == "warning"
     assert "`with om.step():`" in found.action

@@ -233,7 +233,7 @@ def test_profiled_steps_are_not_the_slowest_but_for_want_of_others(tmp_path):
     lines = closing_lines(summary)
 
     assert (summary.slowest.number, summary.slowest.profiled) == (1, False)
-    assert "slowest   step 1, 9.00 ms (not kept; step 4 was): forward 9.0" in lines
+    assert "slowest   step 1: 9.00 ms, not sampled (sampled: step 4) · forward 9.00 ms" in lines
     assert summary.next == "otel-mlperf show 3f2a --step 4"
     assert "profiled  1 window, 2 of the steps above · otel-mlperf kernels 3f2a" in lines
     assert "          2 windows left out: another profiler was running" in lines
@@ -245,7 +245,7 @@ def test_slowest_of_profiled_steps_alone_is_marked(tmp_path):
     run.step(0, 0, {"forward": 5 * MS}, kept="profiled")
     run.process(S)
 
-    assert "slowest   step 0, 5.00 ms (profiled): forward 5.0" in closing_lines(summary_of(run))
+    assert "slowest   step 0: 5.00 ms, profiled · forward 5.00 ms" in closing_lines(summary_of(run))
 
 
 def with_collection(runs, waited=100 * MS, collected=1900 * MS, **fields):
@@ -275,10 +275,10 @@ def test_a_collection_of_garbage_has_a_row_that_says_where_it_fell(tmp_path):
 @pytest.mark.parametrize(
     ("waited", "fields", "told"),
     [
-        (100, {}, "2.02 s (not kept): garbage collection 1.9 in data wait"),
-        (2000, {}, "data wait 2.0, garbage collection 1.9 in data wait"),
-        (1000, {"parent": "train.step"}, ": garbage collection 1.9 in no span"),
-        (2000, {"beside": True}, ": data wait 2.0, garbage collection 1.9"),
+        (100, {}, "2.02 s, not sampled · garbage collection 1.90 s in data wait"),
+        (2000, {}, "data wait 2.00 s, garbage collection 1.90 s in data wait"),
+        (1000, {"parent": "train.step"}, " · garbage collection 1.90 s in no span"),
+        (2000, {"beside": True}, " · data wait 2.00 s, garbage collection 1.90 s"),
     ],
 )
 def test_the_slowest_step_names_its_collection(tmp_path, waited, fields, told):
@@ -295,5 +295,5 @@ def test_a_collection_that_hardly_counts_is_not_told_of_the_slowest_step(tmp_pat
     summary = summary_of(with_collection(tmp_path, 2000 * MS, MS))
 
     (line,) = [line for line in closing_lines(summary) if line.startswith("slowest")]
-    assert line.endswith(": data wait 2.0")
+    assert line.endswith(" · data wait 2.00 s")
     assert summary.slowest.collection_ns == MS

@@ -38,7 +38,7 @@ def test_they_are_in_the_text(tmp_path, monkeypatch):
     """Without a quantile, which nobody can know of them."""
     lines = rendered(loading(tmp_path / "runs"), monkeypatch).splitlines()
 
-    at = lines.index("  beside the step")
+    at = lines.index("  concurrent with the step")
     assert [line.split() for line in lines[at + 1 : at + 5]] == [
         ["prefetch", "5.0", "5.0"],
         ["decode", "70.0", "–"],

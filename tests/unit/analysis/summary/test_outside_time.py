@@ -68,7 +68,7 @@ def test_forked_children_take_nothing_from_what_their_rank_did_itself(tmp_path):
         OutsideShare(name="set-up", sum_ns=20 * MS),
         OutsideShare(name="untracked", sum_ns=10 * MS),
     ]
-    assert "added up  decode ×1: 40.0 ms beside forward" in closing_lines(summary)
+    assert "added up  decode ×1: 40.0 ms concurrent with forward" in closing_lines(summary)
 
 
 @pytest.mark.parametrize(

@@ -218,4 +218,4 @@ def test_the_next_command_of_a_run_without_steps_shows_what_was_profiled(tmp_pat
     run.process(2 * S)
     run.profiled("search")
 
-    assert summary_of(run).next == "otel-mlperf hot 3f2a"
+    assert summary_of(run).next == "otel-mlperf summary 3f2a --functions"

@@ -138,7 +138,7 @@ def start_gpu(tmp_path) -> Iterator[Any]:
 
     def start(gpu: FakeGpu | None = None, most: int = MOST_EVENTS, **settings: Any) -> GpuRun:
         quiet = {"dir": tmp_path, "agent": "none", "console": False, "readings": "none"}
-        quiet["gpu_time_of"] = LEVELS["detailed"]["gpu_time_of"]
+        quiet["gpu_time_categories"] = LEVELS["detailed"]["gpu_time_categories"]
         made.append(GpuRun(om.start("x", **quiet | settings), gpu or FakeGpu(), most))
         return made[-1]
 

@@ -319,7 +319,7 @@ def test_nothing_before_cuda(start_gpu):
 )
 def test_switched_on_by_category(start_gpu, setting, found):
     """A setting says which sections have GPU time; steps have it wherever any has."""
-    run = start_gpu(gpu_time_of=setting)
+    run = start_gpu(gpu_time_categories=setting)
     for _ in range(2):
         with om.step():
             for name, category in (("forward", None), ("mine", "special"), ("data.load", None)):
@@ -453,7 +453,8 @@ def test_not_loaded_without_cuda(tmp_path):
     program = f"""
 import os, sys
 import otel_mlperf as om
-with om.start("x", dir={str(tmp_path)!r}, agent="none", console=False, gpu_time_of="all") as run:
+settings = dict(agent="none", console=False, gpu_time_categories="all")
+with om.start("x", dir={str(tmp_path)!r}, **settings) as run:
     for _ in range(3):
         with om.step(), om.span("forward") as section:
             assert section.extra is None

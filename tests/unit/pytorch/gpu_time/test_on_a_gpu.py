@@ -23,7 +23,7 @@ pytestmark = [
 def run(tmp_path):
     """A run without an agent, on the device that is there."""
     torch.cuda.init()
-    with om.start("x", dir=tmp_path, gpu_time_of="all", agent="none", console=False) as run:
+    with om.start("x", dir=tmp_path, gpu_time_categories="all", agent="none", console=False) as run:
         yield run
     os.unlink(run._recorder.journal.path)
 

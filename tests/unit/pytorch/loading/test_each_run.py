@@ -60,7 +60,7 @@ def test_settings_of_one_run_are_those_of_no_other(train, seen_in):
     loader, found = DataLoader(Text(4), batch_size=2), []
 
     for off in ("", "dataloader", ""):
-        run = train(integrations_off=off)
+        run = train(disabled_integrations=off)
         list(loader)
         found.append(seen_by(run, seen_in))
 

@@ -87,7 +87,7 @@ def test_failure_stays_the_compilers(train):
     assert compiled.end <= after.start
 
 
-@pytest.mark.parametrize("setting", ["leave_out", "sum_up"])
+@pytest.mark.parametrize("setting", ["exclude", "aggregate"])
 def test_settings_choose(train, setting):
     """Left out or only added up as other sections are."""
     trained = train(**{setting: "compile"})

@@ -622,7 +622,7 @@ def test_batches_that_are_gathered_and_copied_are_the_step_s(watched):
 
 def test_settings_leave_out_what_is_watched(train):
     """Sections of an untouched loop, too; its steps and waits are found all the same."""
-    trained, integration = train(leave_out="forward", sum_up="backward"), TorchLoop()
+    trained, integration = train(exclude="forward", aggregate="backward"), TorchLoop()
     integration.switch_on(torch)
     try:
         model = torch.nn.Linear(4, 1)

@@ -208,7 +208,7 @@ def test_device_whose_uuid_is_not_nvmls(hip, name, uuid):
     assert labels_of(faked, 3) == (("cuda.device.index", "3"),)
 
 
-@pytest.mark.parametrize("settings", [{"readings": "none"}, {"readings_off": "allocator"}])
+@pytest.mark.parametrize("settings", [{"readings": "none"}, {"disabled_readings": "allocator"}])
 def test_switched_off(tmp_path, settings):
     """It can be switched off."""
     found = []

@@ -66,7 +66,7 @@ def test_whether_a_trace_is_kept_for_sure(start, lines, monkeypatch):
     seen = []
     monkeypatch.setattr(_log, "handle", lambda record: seen.append(record.otelTraceSampled))
     om.log_ids()
-    start(first_steps=1, keep_every=100)
+    start(trace_first=1, trace_every=100)
     for _ in range(2):
         with om.step():
             _log.warning("x")

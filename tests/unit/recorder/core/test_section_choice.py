@@ -15,17 +15,17 @@ def test_by_category_and_by_pattern_of_the_name():
     """What is in both lists is left out; the wait for data is always there."""
     choice = SectionChoice(["debug", "tmp.*"], ["forward", "tmp.*", "data*"])
 
-    assert choice.of("anything", "debug") == "leave_out"
-    assert choice.of("tmp.load", "other") == "leave_out"
+    assert choice.of("anything", "debug") == "exclude"
+    assert choice.of("tmp.load", "other") == "exclude"
     assert choice.of("tmp", "other") == "record"
-    assert choice.of("loss", "forward") == "sum_up"
+    assert choice.of("loss", "forward") == "aggregate"
     assert choice.of("data.load", "data_loading") == "record"
     assert choice.of("data.load", "data_loading") == "record"
 
 
 def test_left_out_sections_leave_nothing(start):
     """However they are written, with attributes or as decorators; what is inside goes on."""
-    recording = start(leave_out="debug,tmp.*")
+    recording = start(exclude="debug,tmp.*")
 
     @om.span("tmp.function")
     def function():
@@ -45,7 +45,7 @@ def test_left_out_sections_leave_nothing(start):
 
 def test_sections_are_added_up(start):
     """As with ``aggregate=True``: no rows, but exact counts."""
-    recording = start(sum_up="decode*,debug")
+    recording = start(aggregate="decode*,debug")
 
     @om.span("decode.image")
     def decode():
@@ -64,7 +64,7 @@ def test_sections_are_added_up(start):
 
 def test_steps_go_on_where_all_is_left_out(start):
     """Only sections are meant: steps, their waits and epochs are what the figures are made of."""
-    recording = start(leave_out="*")
+    recording = start(exclude="*")
     for _ in om.epochs(1):
         for _ in om.steps(range(3), accumulate=2):
             with om.span("forward"):
@@ -83,7 +83,7 @@ def test_a_later_run_decides_anew(start):
     def function():
         pass
 
-    start(leave_out="tmp.*")
+    start(exclude="tmp.*")
     function()
     om.stop()
     recording = start()
@@ -109,7 +109,7 @@ def test_calls_of_sections_are_printed(start, capsys):
 
 def test_printed_calls_tell_what_they_used(start, capsys):
     """CPU time and memory of a section that is measured, by the figures that it records."""
-    recording = start(print_sections="collate", resources_of="data_loading")
+    recording = start(print_sections="collate", resource_categories="data_loading")
     with om.span("collate"):
         kept = bytearray(b"x" * (32 << 20))
     del kept

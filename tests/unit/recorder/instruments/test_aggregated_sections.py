@@ -128,7 +128,7 @@ def test_aggregate_calling_itself_takes_one_cell(recording):
 
 def test_aggregate_without_a_cell_is_counted_and_leaves_its_time(start, said):
     """It is said once, and what is around keeps the time: nothing is taken away from it."""
-    recording = start(rows=2048)
+    recording = start(journal_rows=2048)
     with om.span("first"):
         pass
     for i in range(400):

@@ -54,7 +54,7 @@ def test_buckets(recording, values):
 
 def test_no_cell_for_a_bucket(start):
     """A value for whose bucket no cell is left is lost as a whole, and counted."""
-    recording = start(rows=2048)
+    recording = start(journal_rows=2048)
     length = om.histogram("length")
     room = recording.journal.shape.cells
     length.record(1)
@@ -70,7 +70,7 @@ def test_no_cell_for_a_bucket(start):
 
 def test_exemplar(start):
     """A histogram has an example: value, span and step of the last section in a kept trace."""
-    recording = start(first_steps=1, keep_every=1000)
+    recording = start(trace_first=1, trace_every=1000)
     length = om.histogram("length")
     for value in (1.5, 2.5):
         with om.step(), om.span("work"):
@@ -91,7 +91,7 @@ def test_exemplar(start):
 
 def test_cells_run_out(start, said):
     """When no cell is left, what is added is counted as lost, said once, and harms nothing."""
-    recording = start(rows=2048)
+    recording = start(journal_rows=2048)
     room = recording.journal.shape.cells
     for i in range(room + 10):
         om.counter(f"c{i}").add(1)

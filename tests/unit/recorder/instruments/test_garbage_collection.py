@@ -157,7 +157,7 @@ def test_ends_with_the_run(start):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"readings": "basic", "readings_off": "gc"}, {"readings": "none"}]
+    "settings", [{"readings": "basic", "disabled_readings": "gc"}, {"readings": "none"}]
 )
 def test_switched_off(start, settings):
     """Collections are not counted where that is switched off."""

@@ -142,7 +142,7 @@ def test_it_is_looked_for_as_long_as_the_run_goes_on(start):
     "settings",
     [
         {"readings": "basic"},
-        {"readings": "detailed", "readings_off": "stacks"},
+        {"readings": "detailed", "disabled_readings": "stacks"},
         {"readings": "none"},
     ],
 )

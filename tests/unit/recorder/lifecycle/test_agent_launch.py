@@ -51,7 +51,7 @@ def is_gone(pid):
 @pytest.fixture
 def served(start):
     """A run with an agent as a process; both are gone afterwards."""
-    recording = start(agent="process", drain_s=1)
+    recording = start(agent="process", drain_timeout_s=1)
     yield recording
     pid = recording.word(Word.AGENT_PID)
     recording.may_fail = True  # it cannot be asked once the journal is given up
@@ -89,7 +89,7 @@ def test_room_is_made_when_a_run_has_started(start, monkeypatch):
     """What a program records at once is not before whoever takes it out of the journal."""
     patiently = agent_launch._WAIT_FIRST.replace(f" {agent_launch._UNTIL_READY_S})", " 9)")
     monkeypatch.setattr(agent_launch, "_WAIT_FIRST", patiently)
-    recording = start(agent="process", drain_s=1)
+    recording = start(agent="process", drain_timeout_s=1)
     was_served = is_served(Path(recording.journal.path).parent)
     recording.may_fail = True
     recording.reader.close()
@@ -105,7 +105,7 @@ def test_modules_beside_the_script(tmp_path):
     (tmp_path / "script.py").write_text(
         f"import sys; here = sys.path.pop(0); sys.path.insert(0, {str(ROOT)!r})\n"
         "import otel_mlperf as om\n"
-        "with om.start('x', console=False, dir=sys.argv[1], drain_s=1) as run:\n"
+        "with om.start('x', console=False, dir=sys.argv[1], drain_timeout_s=1) as run:\n"
         "    with om.span('work'): pass\n"
         "print(run.path)\n"
     )
@@ -128,7 +128,7 @@ def test_environment():
     """The agent gets the settings in force, and nothing that hooks into processes."""
     os.environ["LD_PRELOAD"] = ""
     try:
-        environ = agent_environ(Config(rows=4096, dir="here"), "/there/run")
+        environ = agent_environ(Config(journal_rows=4096, dir="here"), "/there/run")
     finally:
         del os.environ["LD_PRELOAD"]
 
@@ -252,7 +252,7 @@ def _patient(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("_patient")
 def test_summary_and_notebook(start):
     """A finished run gives its summary as data, and as what a notebook shows."""
-    recording = start("digits", agent="process", drain_s=1)
+    recording = start("digits", agent="process", drain_timeout_s=1)
     recording.reader.close()
     recording.may_fail = True
     for _ in om.steps([[1, 2]] * 3):
@@ -394,7 +394,7 @@ def test_process_that_cannot_start(tmp_path, monkeypatch):
 def test_thread_where_no_process_can_start(start, monkeypatch, said):
     """Where no process can be started the agent runs in a thread; that is said."""
     monkeypatch.setattr(sys, "executable", "/does/not/exist")
-    recording = start(agent="process", drain_s=1)
+    recording = start(agent="process", drain_timeout_s=1)
     assert wait_until(lambda: recording.word(Word.AGENT_PID)) == os.getpid()
     recording.run.stop()
 
@@ -416,7 +416,7 @@ def test_neither_process_nor_thread(start, monkeypatch, said):
         pass
 
     assert [row.name for row in recording.sections()] == ["work"]
-    assert any("otel-mlperf recover" in text for text in said())
+    assert any("otel-mlperf doctor --recover" in text for text in said())
 
 
 @pytest.mark.sampled(1)
@@ -427,7 +427,7 @@ def test_end_is_bounded(start, monkeypatch, how):
     if how == "never there":
         monkeypatch.setattr(AgentWatch, "start", lambda self: None)
         monkeypatch.setattr(AgentWatch, "ensure", lambda self: None)
-    recording = start(agent="process", drain_s=1)
+    recording = start(agent="process", drain_timeout_s=1)
     pid = 0
     if how == "stopped":
         pid = agent_of(recording)
@@ -460,7 +460,7 @@ def test_a_summary_that_is_late_never_comes_and_its_command_does(
     slow, started = tmp_path / "slow", tmp_path / "started"
     slow.write_text(f"#!/bin/sh\necho $$ > {started}\nexec sleep 3600\n")
     slow.chmod(0o700)
-    recording = start(agent="process", console=True, drain_s=1)
+    recording = start(agent="process", console=True, drain_timeout_s=1)
     wait_until(lambda: recording.word(Word.AGENT_PID))
     monkeypatch.setattr(sys, "executable", str(slow))
     monkeypatch.setattr(closing, "SUMMARY_PATIENCE_S", closing.PATIENCE_S)

@@ -144,7 +144,7 @@ def test_no_room_in_shared_memory(start, said, tmp_path):
 @pytest.mark.fault("F92")
 def test_small_journal(start):
     """A full journal, of which no agent reads, drops the newest sections and counts them."""
-    recording = start(rows=2048)
+    recording = start(journal_rows=2048)
     for _ in range(5000):
         with om.span("work"):
             pass
@@ -200,7 +200,7 @@ def test_disk_that_refuses(start, said):
     assert recording.journal.path.startswith(journal_folder("refused", str(recording.run.path)))
     (sentence,) = said()
     assert sentence.startswith("writing the run folder: ")
-    assert "stays in shared memory until an agent, or 'otel-mlperf recover', can" in sentence
+    assert "stays in shared memory until an agent, or 'otel-mlperf doctor --recover'," in sentence
 
 
 @pytest.mark.fault("F58")

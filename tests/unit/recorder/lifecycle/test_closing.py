@@ -22,7 +22,7 @@ from otel_mlperf.recorder.lifecycle.closing import _end_by, summary_environ
 @pytest.mark.parametrize("error", [None, ValueError("no")])
 def test_run_that_ends_in_a_full_journal_waits_for_room(start, monkeypatch, error):
     """Its own row says how it ended; a header word does where there is no room to the last."""
-    recording = start(rows=2048)
+    recording = start(journal_rows=2048)
     recorder, none = recording.recorder, recording.recorder.config
     monkeypatch.setattr("otel_mlperf.recorder.lifecycle.closing._ROOM_S", 60.0)
     for _ in range(3000):

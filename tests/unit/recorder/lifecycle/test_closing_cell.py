@@ -61,7 +61,7 @@ def test_shells_that_are_made_of_a_notebooks_are_notebooks(notebook):
 
 def test_closing_text_is_shown_where_the_run_ended(start, notebook, capfd):
     """One line of the cell that says that it has ended, and then the summary in its place."""
-    recording = start("digits", agent="process", console=True, drain_s=1)
+    recording = start("digits", agent="process", console=True, drain_timeout_s=1)
     recording.reader.close()
     recording.may_fail = True
     for _ in om.steps(range(3)):
@@ -87,7 +87,7 @@ def test_closing_text_comes_when_all_is_stored(start, notebook, monkeypatch):
     """However late the agent is: what stands there until then does not say that the run goes on."""
     monkeypatch.setattr(AgentWatch, "start", lambda self: None)
     monkeypatch.setattr(AgentWatch, "ensure", lambda self: None)
-    recording = start("digits", agent="process", console=True, drain_s=1)
+    recording = start("digits", agent="process", console=True, drain_timeout_s=1)
     with om.step():
         pass
     recording.may_fail = True
@@ -111,7 +111,7 @@ def test_where_nothing_can_be_shown_the_summary_is_printed(start, notebook, capf
         notebook.shell.kernel = SimpleNamespace(session=session)
     else:
         sys.modules["IPython.display"].display = None
-    recording = start("digits", agent="process", console=True, drain_s=1)
+    recording = start("digits", agent="process", console=True, drain_timeout_s=1)
     recording.reader.close()
     recording.may_fail = True
     recording.run.stop()

@@ -16,7 +16,7 @@ PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
 @pytest.mark.parametrize(
     ("variable", "hint"),
     [
-        ("OTEL_MLPERF_KEEP_EVRY", "did you mean OTEL_MLPERF_KEEP_EVERY?"),
+        ("OTEL_MLPERF_TRACE_EVRY", "did you mean OTEL_MLPERF_TRACE_EVERY?"),
         ("OTEL_MLPERF_9", "see help(otel_mlperf.Config)"),
     ],
 )

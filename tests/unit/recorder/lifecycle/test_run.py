@@ -206,7 +206,7 @@ def test_repr(recording):
 
 def test_full_ring_counts_sections_alone(start):
     """Begin, cancel and foreign rows that are dropped are no sections that were lost."""
-    recording = start(rows=2048)
+    recording = start(journal_rows=2048)
     made = 0
     for _ in range(2000):
         with om.step(), om.span("work"):

@@ -112,7 +112,7 @@ def test_added_up_sections(recording):
 
 def test_what_was_lost_is_said(start):
     """What found no room in the journal is missing, and said to be."""
-    recording = start(rows=2048)
+    recording = start(journal_rows=2048)
     for _ in range(3000):
         with om.span("forward"):
             pass

@@ -373,7 +373,7 @@ def test_decorated_before_the_run(start):
 )
 def test_switched_on_by_category(start, setting, measured):
     """A setting measures all sections of some categories, or of all, without a word in the code."""
-    recording = start(resources_of=setting)
+    recording = start(resource_categories=setting)
     with om.step():
         for name, category in (("forward", None), ("mine", "special"), ("plain", None)):
             with om.span(name, category=category):
@@ -386,7 +386,7 @@ def test_switched_on_by_category(start, setting, measured):
 @pytest.mark.parametrize("setting", ["step", "all"])
 def test_steps(start, setting):
     """Each step of each phase is measured where its category is, whoever ends it."""
-    recording = start(resources_of=setting)
+    recording = start(resource_categories=setting)
     with om.step(samples=8):
         move(64 * KIB)
     for _ in om.steps(range(2)):
@@ -405,7 +405,7 @@ def test_steps(start, setting):
 
 def test_steps_interrupted_at_every_moment(start):
     """Wherever Ctrl-C comes, a measured step is ended or never was, and the next is as new."""
-    recording = start(resources_of="all")
+    recording = start(resource_categories="all")
 
     def work():
         with om.step(), om.span("forward"):
@@ -426,7 +426,7 @@ def test_steps_interrupted_at_every_moment(start):
 
 def test_spans_of_opentelemetry(start):
     """One that a block holds is measured like a section, one that is only opened is not."""
-    recording = start(resources_of="all")
+    recording = start(resource_categories="all")
     tracer = JournalTracer({})
     with tracer.start_as_current_span("block"):
         move(KIB)

@@ -163,7 +163,7 @@ def test_names_of_kernels_fit_a_line(tmp_path):
 
 
 def test_functions_and_lines_of_profiled_sections(hostile):
-    """With the numbers of all ranks, as ``otel-mlperf hot`` shows them; paths by their end."""
+    """With the numbers of all ranks, as ``summary --functions`` shows them; paths by their end."""
     texts = Elements(hostile).texts
 
     assert {"2 profiled calls on 2 ranks took 80.0 ms, the profiler's cost included"} <= set(texts)
@@ -210,7 +210,7 @@ def test_a_page_has_the_largest_of_many_functions(tmp_path):
     assert f"f{MOST_PARTS - 1}" in Elements(html).texts
     assert f"f{MOST_PARTS}" not in Elements(html).texts
     assert "3 more rows" in html
-    assert "otel-mlperf hot 3f2a --top 1000" in html
+    assert "otel-mlperf summary 3f2a --functions --top 1000" in html
 
 
 def test_a_run_without_profiled_sections_has_no_such_part(tmp_path):

@@ -1,15 +1,12 @@
-"""``otel-mlperf recover``: recovery and delivery of data left by killed processes."""
+"""Recovery and delivery of data that killed processes left."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from otel_mlperf.cli.arguments import OneRunArgument  # noqa: TC001 - typer reads it
-from otel_mlperf.cli.output import say
+from otel_mlperf.cli.output import echo
 from otel_mlperf.errors import JournalError, Unreachable
 from otel_mlperf.settings.config import ENDPOINT
 
@@ -19,20 +16,11 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 
-def recover(
-    run: OneRunArgument = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="OTLP endpoint to send to, e.g. http://localhost:4318 (default: "
-            "OTEL_EXPORTER_OTLP_ENDPOINT).",
-        ),
-    ] = None,
-) -> None:
-    """Read journals that killed processes left, and deliver buffered data; with RUN, only for it.
+def recover(run: str | None, endpoint: str | None) -> None:
+    """Read journals that killed processes left, and deliver buffered data; with ``run``, its own.
 
-    Without RUN the journals of all runs of this user on this node are read. Nothing is sent to a
-    destination that only the run folder names: it stays there, and a message shows how to send it.
+    Without ``run`` the journals of all runs of this user on this node are read. Nothing is sent to
+    a destination that only the run folder names: a message shows how to send it.
     """
     from otel_mlperf.agent.lifecycle.run_recovery import (
         deliver_rest,
@@ -46,10 +34,10 @@ def recover(
     environ = with_endpoint(os.environ, endpoint)
     meant = None if run is None else find_run(run)
     journals = recover_journals(environ, folders_to_read(meant))
-    typer.echo(f"{plural(journals.read, 'journal')} read to the end")
+    echo(f"{plural(journals.read, 'journal')} read to the end")
     if journals.in_use:
-        typer.echo(f"{plural(journals.in_use, 'journal')} left alone: the program still runs; "
-                   "'otel-mlperf agent' reads along")  # fmt: skip
+        echo(f"{plural(journals.in_use, 'journal')} left alone: the program still runs; "
+                   "'otel-mlperf serve agent' reads along")  # fmt: skip
     if journals.failed:
         raise JournalError(
             "reading journals that were left behind: " + "; ".join(journals.failed) + "; they stay "
@@ -59,16 +47,18 @@ def recover(
         return
     rest = deliver_rest(meant, environ)
     if rest.windows:
-        typer.echo(f"{plural(rest.windows, 'profiler window')} converted")
-    typer.echo(
+        echo(f"{plural(rest.windows, 'profiler window')} converted")
+    echo(
         f"{plural(rest.delivered, 'request')} delivered, "
         f"{rest.waiting + rest.withheld:,} still waiting"
     )
     if rest.withheld:
-        say(_hint(meant, environ, plural(rest.withheld, "request")))
+        echo(_hint(meant, environ, plural(rest.withheld, "request")))
     if rest.waiting:
         what = plural(rest.waiting, "request")
-        raise Unreachable(f"delivering what waits of run {run}: {what} {_remedy(meant, environ)}")
+        raise Unreachable(
+            f"delivering buffered data of run {run}: {what} {_remedy(meant, environ)}"
+        )
 
 
 def _hint(run: RunFolder, environ: Mapping[str, str], what: str) -> str:
@@ -80,11 +70,12 @@ def _hint(run: RunFolder, environ: Mapping[str, str], what: str) -> str:
     if not unsent:
         return f"{what} not sent: you name no destination; --endpoint URL names one"
     named = " and ".join(unsent.values())
+    command = f"otel-mlperf doctor {run.short_id} --recover"
     if [*unsent] == [ENDPOINT]:
-        command = f"otel-mlperf recover {run.short_id} --endpoint {shlex.quote(unsent[ENDPOINT])}"
+        command += f" --endpoint {shlex.quote(unsent[ENDPOINT])}"
     else:
         variables = (f"{name}={shlex.quote(value)}" for name, value in unsent.items())
-        command = f"{' '.join(variables)} otel-mlperf recover {run.short_id}"
+        command = f"{' '.join(variables)} {command}"
     return (
         f"{what} not sent: only the run folder names a destination ({named}), and it may be "
         f"somebody else's; to send there: {command}"
@@ -98,6 +89,6 @@ def _remedy(run: RunFolder, environ: Mapping[str, str]) -> str:
     if server := options.traces or options.metrics:
         return (
             f"not taken by {server.endpoint}; start that server, or send its spans to another: "
-            f"otel-mlperf send {run.short_id} --endpoint URL"
+            f"otel-mlperf export {run.short_id} --endpoint URL"
         )
     return f"not taken by {','.join(sorted(options.trackers))} yet; try again once it answers"

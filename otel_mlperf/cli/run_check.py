@@ -1,87 +1,74 @@
-"""``otel-mlperf check``: regression gate of a run against bounds and a baseline."""
+"""Regression check of a run against bounds and a baseline, with an exit code for CI."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
-
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from otel_mlperf.analysis.comparison.bounds import Bound, Verdicts
     from otel_mlperf.analysis.comparison.comparison_shapes import RunMeasures
 
-_Baseline = Annotated[
-    str | None,
-    typer.Option(metavar="RUN|FILE", help="A run, or a file of --write-baseline, to compare with."),
-]
-_Max = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--max", metavar="BOUND", help="A bound, e.g. train.step.p95=20ms or samples_per_s>=1000."
-    ),
-]
 NOTHING_COMPARED_CODE = 3
 """Exit code if nothing was compared: the check does not pass, but nothing was found to be
 slower."""
-_Tolerance = Annotated[
-    float,
-    typer.Option(min=0.0, help="Allowed slowdown relative to the baseline (e.g. 0.05 for 5 %)."),
-]
-_Write = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write this run as a baseline file (.json).")
-]
 
 
-def check(
-    run: RunArgument = "latest",
-    baseline: _Baseline = None,
-    maximum: _Max = None,
-    tolerance: _Tolerance = 0.0,
-    write_baseline: _Write = None,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a test report for a CI server.")
-    ] = None,
-    github: Annotated[
-        bool, typer.Option("--github", help="Print annotations for GitHub Actions.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Exit with 1 if a run is slower than its baseline, or beyond a bound.
+class CheckOptions(NamedTuple):
+    """What a run is checked against, and where the verdicts are written."""
+
+    bounds: list[str]
+    """Bounds, such as ``train.step.p95=20ms``."""
+    tolerance: float
+    """Allowed slowdown relative to the baseline."""
+    write_baseline: Path | None
+    """File that receives the run's measures as a baseline."""
+    junit: Path | None
+    """File that receives a test report for a CI server."""
+    is_github: bool
+    """Whether annotations for GitHub Actions are printed."""
+
+
+def check_run(run: str, baseline: str | None, options: CheckOptions, *, as_json: bool) -> None:
+    """Print a line for each breach and one for the step; exit with 1 on a breach.
 
     The exit code is 3 if nothing could be compared: the run and its baseline have no step and no
-    section in common. One line is printed for each breach, and one for the step. Only a significant
-    slowdown is a breach; a message reports if there are too few steps to decide.
+    section in common. Only a significant slowdown is a breach; a message reports if there are too
+    few steps to decide.
     """
     from functools import partial
 
     from otel_mlperf.analysis.comparison.bounds import parse_bound
     from otel_mlperf.analysis.comparison.run_measures import read_measures
-    from otel_mlperf.cli.output import print_answer, say, to_json, warn
+    from otel_mlperf.cli.output import echo, print_answer, to_json, warn
     from otel_mlperf.errors import UsageError
     from otel_mlperf.report.comparison_table import counted
     from otel_mlperf.report.verdicts import github_annotations, junit_xml, render_verdicts
 
-    bounds = [parse_bound(told) for told in maximum or ()]
+    bounds = [parse_bound(text) for text in options.bounds]
+    write_baseline = options.write_baseline
     if not bounds and baseline is None and write_baseline is None:
-        raise UsageError("checking a run: give --baseline, --max, or --write-baseline")
+        raise UsageError(
+            "checking a run: name its baseline before it, or give --max or --write-baseline"
+        )
     measures = read_measures(run)
     if write_baseline is not None:
         write_baseline.parent.mkdir(parents=True, exist_ok=True)
         _write(write_baseline, to_json(measures) + "\n")
-        tell = warn if as_json else say
-        tell(f"wrote {write_baseline}: {counted(measures)} of run {measures.short_id}")
-    answer = _judge(measures, bounds, baseline, tolerance)
+        report = warn if as_json else echo
+        report(f"wrote {write_baseline}: {counted(measures)} of run {measures.short_id}")
+    answer = _judge(measures, bounds, baseline, options.tolerance)
     verdicts, context = answer.verdicts, answer.context
-    if junit is not None:
-        report = junit_xml(verdicts, f"{measures.name} {measures.short_id}", context)
-        _write(junit, report)
+    if options.junit is not None:
+        suite = f"{measures.name} {measures.short_id}"
+        _write(options.junit, junit_xml(verdicts, suite, context))
     if verdicts or as_json:
         print_answer(answer, partial(render_verdicts, verdicts, context), as_json=as_json)
-    if github:
+    if options.is_github:
         # With --json they go to stderr: GitHub reads both streams, a program only stdout.
         print(
             github_annotations(verdicts, context),
