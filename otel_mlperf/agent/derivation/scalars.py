@@ -17,8 +17,8 @@ from otel_mlperf.agent.model.scalar_item import ScalarItem
 from otel_mlperf.findings.finding_table import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from otel_mlperf.agent.derivation.journal_rows import DerivedRows
+    from otel_mlperf.agent.derivation.step_rows import EndedStep
     from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.agent.model.events import Mark, SensorReading, WarningHeld
     from otel_mlperf.agent.model.journal_state import JournalState
@@ -48,27 +48,47 @@ class Scalars:
         """Add a reading of a rank; of the node if there is no ``meta``."""
         self._put("reading", reading.name, meta, time_ns, reading.value, labels=reading.labels)
 
-    def begin_finding(self, meta: JournalMeta | None, held: WarningHeld) -> None:
+    def start_finding(self, meta: JournalMeta | None, held: WarningHeld) -> None:
         """Add a finding that starts to hold."""
         rule = _RULES[held.id]
         text = f"**{rule.severity}**: {rule.told(held.value, held.labels)}. {rule.action}"
         self._put("finding", held.id, meta, held.end_unix_ns, held.value,
                   labels=held.labels, text=text)  # fmt: skip
 
-    def add_steps(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Add rows of table ``steps``."""
-        for row in rows:
-            scalar = _of_row(row, "step", STEP_DURATION_S, row["end_ns"], row["duration_ns"] / 1e9)
-            self._state.scalars.append(scalar)
-            if row["phase"] in _ON_AXIS:
-                for whose in (row["rank"], _NODE):
-                    self._ended.setdefault(whose, []).append((row["end_ns"], row["number"]))
-
-    def add_values(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Add rows of table ``values``."""
+    def add_rows(self, rows: DerivedRows, meta: JournalMeta) -> None:
+        """Add the steps and the logged values of derived rows."""
+        for step in rows.steps.whole:
+            self._add_step(step, meta)
         self._state.scalars += [
-            _of_row(row, "value", row["name"], row["time_ns"], row["value"]) for row in rows
+            ScalarItem(
+                kind="value",
+                name=row["name"],
+                rank=row["rank"],
+                restart=row["restart"],
+                phase=row["phase"],
+                number=row["number"],
+                time_ns=row["time_ns"],
+                value=row["value"],
+            )
+            for row in rows.values
         ]
+
+    def _add_step(self, step: EndedStep, meta: JournalMeta) -> None:
+        root, end_ns = step.root, step.end + meta.shift_ns
+        scalar = ScalarItem(
+            kind="step",
+            name=STEP_DURATION_S,
+            rank=meta.rank,
+            restart=meta.restart,
+            phase=root.phase,
+            number=root.number,
+            time_ns=end_ns,
+            value=step.duration_ns / 1e9,
+        )
+        self._state.scalars.append(scalar)
+        if root.phase in _ON_AXIS:
+            for whose in (meta.rank, _NODE):
+                self._ended.setdefault(whose, []).append((end_ns, root.number))
 
     def end(self, journal: JournalState) -> None:
         """Add the numeric results of a process that has ended, then its outcome."""
@@ -118,16 +138,3 @@ class Scalars:
                 state.scalars[i] = replace(scalar, number=number)
         state.last_steps.update((whose, steps[-1][1]) for whose, steps in ended.items())
         self._ended = {}
-
-
-def _of_row(row: dict[str, Any], kind: Any, name: str, time_ns: int, value: float) -> ScalarItem:
-    return ScalarItem(
-        kind=kind,
-        name=name,
-        rank=row["rank"],
-        restart=row["restart"],
-        phase=row["phase"],
-        number=row["number"],
-        time_ns=time_ns,
-        value=value,
-    )

@@ -188,8 +188,10 @@ class TableRows:
         # call.
         same = ("rank", "restart", "phase", "path", "name", "beside", "aggregate")
         key = (era, *(row[field] for field in same))
-        held = self._outside.setdefault(key, row)
-        if held is not row:
+        held = self._outside.get(key)
+        if held is None:
+            self._outside[key] = {**row}
+        else:
             for field in ("count", "sum_ns", "self_ns"):
                 held[field] += row[field]
             held["min_ns"] = min(held["min_ns"], row["min_ns"])
