@@ -145,7 +145,7 @@ class Accounts:
             for name in self._state.accounts
         }
 
-    def tell(self, waiting: dict[str, int]) -> None:
+    def publish(self, waiting: dict[str, int]) -> None:
         """Set the accounts' series to their current values; ``waiting`` is items by account."""
         pending = self._pending(waiting)
         for name, account in self._state.accounts.items():

@@ -58,7 +58,7 @@ class MarkTotals:
         state = self._state
         is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
         state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
-        totals, told = _RankTotals(explicit=self._explicit), set[str]()
+        totals, due = _RankTotals(explicit=self._explicit), set[str]()
         for journal in state.journals.values():
             rank = self._state.rank_of(journal)
             meter = Meter(rank)
@@ -66,17 +66,17 @@ class MarkTotals:
                 self._describe(rank, value.metric, value.scope)
                 totals.publish(rank, meter, value)
             if is_due or journal.left:
-                told.add(rank.instance)
+                due.add(rank.instance)
             if not journal.meta.is_child:
-                self._read_rank(journal, meter, mark)
+                self._publish_state(journal, meter, mark)
         # After all journals, because a series is the sum over the processes of its rank.
         for instance, reading in totals.readings():
-            if instance in told:
+            if instance in due:
                 meta = state.ranks[instance].meta
                 self._rows.add_reading(meta, reading, mark.unix_ns)
                 if self._scalars:
                     self._scalars.read(meta, reading, mark.unix_ns)
-        self._tell_counted()
+        self._publish_counts()
 
     def _describe(self, rank: RankState, metric: Metric, scope: Sequence[str]) -> None:
         """Store unit and kind of an instrument once, because the tables of readings lack them."""
@@ -85,7 +85,7 @@ class MarkTotals:
             rank.user[metric.name] = about
             self._rows.add("instruments", _instrument_row(rank.meta, metric))
 
-    def _tell_counted(self) -> None:
+    def _publish_counts(self) -> None:
         """Set the counts of losses and redactions, over living and ended processes."""
         lost, hidden = dict[str, Counter[str]](), Counter[str]()
         for rank in self._state.ranks.values():
@@ -102,7 +102,7 @@ class MarkTotals:
                 meter.set(names.JOURNAL_LOST.name, {names.ERROR_TYPE: reason}, count)
             meter.set(names.REDACTED.name, {}, hidden[instance])
 
-    def _read_rank(self, journal: JournalState, meter: Meter, mark: Mark) -> None:
+    def _publish_state(self, journal: JournalState, meter: Meter, mark: Mark) -> None:
         meter.set(names.RUN_START_TIME.name, {}, journal.meta.unix_ns / 1e9)
         meter.set(names.OVERHEAD_TIME.name, {}, journal.overhead_ns / 1e9)
         # The series of the section that was open at the last mark ends, unless it is still open.

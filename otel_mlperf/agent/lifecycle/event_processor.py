@@ -13,7 +13,7 @@ import numpy as np
 
 from otel_mlperf.agent.delivery.accounts import Accounts
 from otel_mlperf.agent.delivery.emit import Emitter
-from otel_mlperf.agent.derivation.held_findings import begin_finding, tell_findings
+from otel_mlperf.agent.derivation.held_findings import publish_findings, start_finding
 from otel_mlperf.agent.derivation.journal_rows import SpanCounts, derive_rows
 from otel_mlperf.agent.derivation.made_spans import device_spans, segment_spans
 from otel_mlperf.agent.derivation.mark_totals import MarkTotals, keep_counted
@@ -147,11 +147,11 @@ class EventProcessor:
         journal = self._state.journals.get(held.journal)
         if journal is not None or not held.journal:
             self._tables.add_warning(journal.meta if journal else None, held)
-        begun = begin_finding(self._state, held)
+        begun = start_finding(self._state, held)
         if begun is not None:
             self._keep_moments([begun])
             if self._scalars:
-                self._scalars.begin_finding(journal.meta if journal else None, held)
+                self._scalars.start_finding(journal.meta if journal else None, held)
 
     def _mark(self, mark: Mark) -> None:
         state = self._state
@@ -165,7 +165,7 @@ class EventProcessor:
             rank = self._state.rank_of(journal)
             kept.setdefault(rank.instance, []).extend(self._work(journal, rank, mark))
         self._totals.publish(mark)
-        tell_findings(state, mark)
+        publish_findings(state, mark)
         for instance, spans in kept.items():
             self.emitter.keep(state.ranks[instance], spans)
         if self._scalars and (due := self._scalars.take_due(mark)):
