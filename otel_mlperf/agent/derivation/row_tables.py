@@ -36,8 +36,8 @@ def store_rows(rows: DerivedRows, journal: JournalState, tables: TableRows) -> N
         tables.add(_step_row(step, journal.meta))
     for columns in _step_sections(rows.steps, journal):
         tables.add_step_sections(columns)
-    for row, era in rows.outside:
-        tables.add_outside(row, era)
+    for outside, era in rows.outside:
+        tables.add_outside(outside, era)
     for calls in rows.calls:
         _store_calls(calls, journal, tables)
     for uses in rows.uses:

@@ -50,7 +50,7 @@ class Scalars:
     def start_finding(self, meta: JournalMeta | None, held: WarningHeld) -> None:
         """Add a finding that starts to hold."""
         rule = _RULES[held.id]
-        text = f"**{rule.severity}**: {rule.told(held.value, held.labels)}. {rule.action}"
+        text = f"**{rule.severity}**: {rule.format_summary(held.value, held.labels)}. {rule.action}"
         self._put("finding", held.id, meta, held.end_unix_ns, held.value,
                   labels=held.labels, text=text)  # fmt: skip
 
