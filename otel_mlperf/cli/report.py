@@ -34,7 +34,7 @@ def report(
     """
     from pathlib import Path
 
-    from otel_mlperf.analysis.page.run_page import read_page
+    from otel_mlperf.analysis.page.page_contents import read_page
     from otel_mlperf.cli.output import echo
     from otel_mlperf.quantities import size
     from otel_mlperf.report.page.page_file import render_page

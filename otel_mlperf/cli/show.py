@@ -51,8 +51,8 @@ def show(
     from functools import partial
 
     from otel_mlperf.analysis.steps.one_request import read_request
-    from otel_mlperf.analysis.steps.one_step import read_step
     from otel_mlperf.analysis.steps.run_trace import find_run_trace
+    from otel_mlperf.analysis.steps.sampled_step import read_step
     from otel_mlperf.cli.output import print_answer
     from otel_mlperf.errors import UsageError
     from otel_mlperf.names.attributes import REQUEST

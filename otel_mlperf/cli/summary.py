@@ -148,7 +148,7 @@ def _print_breakdown(  # noqa: PLR0913 - one for each option
 
 def _html(folder: RunFolder, answer: Summary, *, whole: bool = True) -> str:
     """Return HTML with the run's charts, unless the answer covers only a part of the run."""
-    from otel_mlperf.analysis.page.run_page import read_course
+    from otel_mlperf.analysis.page.page_contents import read_course
     from otel_mlperf.report.notebook import render_cell, render_html
     from otel_mlperf.store.table_reader import Store
 

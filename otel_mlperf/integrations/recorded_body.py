@@ -176,12 +176,12 @@ def _ended_steps(batch: NewRows, state: JournalState) -> list[_Step]:
     ]
     # Rows are sorted by their ends; a summary shows a step's sections in the order of their starts.
     order = np.lexsort((ended.rows["start"], ended.step))
-    order = order[~ended.beside[order]]
+    order = order[~ended.concurrent[order]]
     columns = (ended.step, ended.self_ns, ended.duration_ns)
     fields = (ended.rows[field] for field in ("span", "root", "name"))
     listed = (column[order].tolist() for column in (*columns, *fields))
     for at, own_ns, duration_ns, span, root, number in zip(*listed, strict=True):
-        step, payload = steps[at], batch.peek(span)
+        step, payload = steps[at], batch.payloads.get(span, {})
         outside_ns = int(payload.get("x") or 0)
         if span == root:
             step.duration_ns = duration_ns - outside_ns

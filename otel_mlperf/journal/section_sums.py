@@ -18,6 +18,7 @@ import msgspec
 
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.layout import HISTOGRAM_SCALE, START
+from otel_mlperf.value_sums import ValueSums
 from otel_mlperf.whole_file import open_at_once, write_whole
 
 _MOST_OPEN: Final = 4096
@@ -46,20 +47,15 @@ class Sums(msgspec.Struct, array_like=True):
 
     def add(self, other: Sums) -> None:
         """Merge the calls of another object, as if they had come one by one."""
-        if not self.count or not other.count:
-            self.least_ns = self.least_ns or other.least_ns
-        else:
-            apart = self.total_ns / self.count - other.total_ns / other.count
-            weight = self.count * other.count / (self.count + other.count)
-            self.spread += apart * apart * weight
-            self.least_ns = min(self.least_ns, other.least_ns)
-        self.spread += other.spread
-        self.most_ns = max(self.most_ns, other.most_ns)
-        self.count += other.count
-        self.total_ns += other.total_ns
+        both = self._values().merged(other._values())
+        self.count, self.total_ns, self.spread = both.count, both.total, both.spread
+        self.least_ns, self.most_ns = both.least, both.most
         self.self_ns += other.self_ns
         for bucket, count in other.counts.items():
             self.counts[bucket] = self.counts.get(bucket, 0) + count
+
+    def _values(self) -> ValueSums:
+        return ValueSums(self.count, self.total_ns, self.least_ns, self.most_ns, self.spread)
 
 
 class MarkSums(msgspec.Struct, array_like=True):

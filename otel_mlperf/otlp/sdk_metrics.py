@@ -24,6 +24,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_mlperf import names
+from otel_mlperf.otlp.deltas import SentTotal, growth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,7 +77,7 @@ class MetricConverter:
             "sum": temporality.get(sdk.Counter) is delta,
             "histogram": temporality.get(sdk.Histogram) is delta,
         }
-        self._last: dict[tuple[bytes, str, _Key], Any] = {}
+        self._last: dict[tuple[bytes, str, _Key], SentTotal] = {}
 
     def convert(self, body: bytes) -> MetricGroup:
         """Return the metrics of an encoded request of one resource and one scope."""
@@ -111,21 +112,30 @@ class MetricConverter:
 
     def _since_last(self, series: tuple[bytes, str, _Key], point: Any) -> Any:
         """Return the growth since the series' last point; None without one, and after a reset."""
-        before, self._last[series] = self._last.get(series), point
+        now = _total_of(point)
+        before, self._last[series] = self._last.get(series), now
         if before is None:
             return None
-        since = {"start_time_unix_nano": before.time_unix_nano}
+        grown, start_ns = growth(now, before), before.time_ns
         if isinstance(point, export.NumberDataPoint):
-            more = point.value - before.value
-            return replace(point, value=more, **since) if more >= 0 else None
-        if point.count < before.count:
+            new = replace(point, value=grown.value, start_time_unix_nano=start_ns)
+            return new if grown.value >= 0 else None
+        if grown.count < 0:
             return None
-        counts = zip(point.bucket_counts, before.bucket_counts, strict=True)
         # The minimum and maximum of the time between are not known.
         return replace(
-            point, count=point.count - before.count, sum=point.sum - before.sum, min=None, max=None,
-            bucket_counts=tuple(now - then for now, then in counts), **since,
+            point, count=grown.count, sum=grown.value, min=None, max=None,
+            bucket_counts=tuple(grown.counts), start_time_unix_nano=start_ns,
         )  # fmt: skip
+
+
+def _total_of(point: Any) -> SentTotal:
+    total = SentTotal(time_ns=point.time_unix_nano)
+    if isinstance(point, export.NumberDataPoint):
+        total.value = point.value
+    else:
+        total.value, total.count, total.counts = point.sum, point.count, [*point.bucket_counts]
+    return total
 
 
 class ScrapedMetrics:

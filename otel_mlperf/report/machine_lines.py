@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.analysis.steps.step_shapes import StepOnGpu
     from otel_mlperf.analysis.summary.gpu_use import StepsOnGpu
-    from otel_mlperf.analysis.summary.summary_shapes import GpuUse, MachineUse, Summary
-    from otel_mlperf.analysis.summary.use_shapes import ProcessUse
+    from otel_mlperf.analysis.summary.summary_shapes import GpuUse, MachineUse, ProcessUse, Summary
     from otel_mlperf.analysis.summary.work_figures import WorkFigures
 
 _GIB: Final = 2**30

@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from otel_mlperf.analysis.findings.finding_sources import judge_run
-from otel_mlperf.analysis.page.run_page import read_course
+from otel_mlperf.analysis.page.page_contents import read_course
 from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.quantities import column_unit, duration, percent
 from otel_mlperf.report.page.page_file import render_charts
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from otel_mlperf.analysis.page.run_page import RunCourse
+    from otel_mlperf.analysis.page.page_contents import RunCourse
     from otel_mlperf.analysis.steps.step_shapes import Row
     from otel_mlperf.analysis.summary.summary_shapes import Branch, Summary
 

@@ -11,7 +11,7 @@ from otel_mlperf.analysis.run.run_processes import IMPORTED, RUNNING
 from otel_mlperf.analysis.steps.step_shares import COLLECTION, shown
 from otel_mlperf.analysis.summary.goodput_shapes import PRODUCTIVE
 from otel_mlperf.analysis.summary.logged import GAUGE
-from otel_mlperf.analysis.summary.marks import of_first_rank
+from otel_mlperf.analysis.summary.marked_points import of_first_rank
 from otel_mlperf.journal.journal_folder import ROOM
 from otel_mlperf.quantities import duration, parts, percent, plural, size_and_rate
 from otel_mlperf.report.finding_lines import finding_lines

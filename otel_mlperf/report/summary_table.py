@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.analysis.steps.step_shapes import Row, StepFigures
-    from otel_mlperf.analysis.summary.epochs import EpochFigures
+    from otel_mlperf.analysis.summary.epoch_figures import EpochFigures
     from otel_mlperf.analysis.summary.summary_shapes import Branch, Summary
     from otel_mlperf.terminal_lines import Line, Style
 

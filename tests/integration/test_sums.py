@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sums import Node, record
 
 from otel_mlperf import names
-from otel_mlperf.analysis.steps.one_step import read_step
+from otel_mlperf.analysis.steps.sampled_step import read_step
 from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.analysis.summary.outside_time import SET_UP
 from otel_mlperf.analysis.summary.summary import summarize

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.delivery.destination import Destination, Signal
     from otel_mlperf.agent.delivery.request_files import SettledRequest
-    from otel_mlperf.agent.derivation.mark_task import MarkOutcome
+    from otel_mlperf.agent.derivation.journal_rows import SpanCounts
     from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.agent.model.events import WindowConverted
 
@@ -46,15 +46,15 @@ class Accounts:
         takers = self.takers(signal)
         return [self._state.accounts[account_of(signal, taker.name)] for taker in takers]
 
-    def measured(self, outcome: MarkOutcome, dropped: int) -> None:
+    def measured(self, counts: SpanCounts, dropped: int) -> None:
         """Count the items of one mark of one journal; ``dropped`` were dropped by its full ring."""
         for account in self._of("spans"):
-            account.created += outcome.created + dropped
-            account.unselected += outcome.unselected
-            account.rolled_up += outcome.rolled_up
+            account.created += counts.created + dropped
+            account.unselected += counts.unselected
+            account.rolled_up += counts.rolled_up
             _lose(account, "ring_full", dropped)
-            _lose(account, "internal", outcome.failed)
-            _lose(account, "damaged", outcome.damaged)
+            _lose(account, "internal", counts.failed)
+            _lose(account, "damaged", counts.damaged)
 
     def converted(self, event: WindowConverted) -> None:
         """Count the events of a profiler window: stored, or lost for a reason."""
@@ -145,7 +145,7 @@ class Accounts:
             for name in self._state.accounts
         }
 
-    def tell(self, waiting: dict[str, int]) -> None:
+    def publish(self, waiting: dict[str, int]) -> None:
         """Set the accounts' series to their current values; ``waiting`` is items by account."""
         pending = self._pending(waiting)
         for name, account in self._state.accounts.items():

@@ -12,6 +12,7 @@ batch that was not accepted is stored on disk, is offered again, and survives th
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.scalar_item import ScalarItem
     from otel_mlperf.agent.model.table_rows import TableRows
 
+_log = logging.getLogger("otel_mlperf.agent")
 Signal = Literal["spans", "metrics", "scalars", "reports"]
 """Scalars are points of curves by step, for trackers of experiments. A report is the page of the
 run, made when the run has ended."""
@@ -198,6 +200,11 @@ class Destination(Protocol):
         Called by the thread that offered the batches.
         """
         del signal  # nothing to close by default
+
+
+def report_unusable(destination: str, reason: object) -> None:
+    """Log that a destination cannot be used, and what that costs."""
+    _log.error("%s cannot be used; its data will be dropped: %s", destination, reason)
 
 
 def account_of(signal: Signal, destination: str) -> str:

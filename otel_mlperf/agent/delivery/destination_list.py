@@ -24,6 +24,7 @@ from otel_mlperf.agent.delivery.destination import (
     Signal,
     TryLater,
     account_of,
+    report_unusable,
 )
 from otel_mlperf.agent.delivery.store_destination import STORE
 from otel_mlperf.errors import ConfigError
@@ -117,7 +118,7 @@ def _tracker(
             raise ConfigError(*lacks)
         return make(site)
     except Exception as error:  # noqa: BLE001 - what is wrong with one costs no other
-        _log.error("destination %r cannot be used, what it would get is lost: %s", name, error)
+        report_unusable(f"destination {name!r}", error)
         return NotLoaded(name, ("scalars",))
 
 
@@ -131,8 +132,7 @@ def _exporter(name: str, signal: Signal, site: DestinationContext) -> Destinatio
 
         return find_exporter(site, signal, name, account)
     except (ConfigError, ImportError) as error:
-        _log.error("exporter %s of %s cannot be used, what it would get is lost: %s",
-                   name, signal, error)  # fmt: skip
+        report_unusable(f"exporter {name} of {signal}", error)
         return NotLoaded(account, (signal,))
 
 
@@ -148,7 +148,7 @@ def _load(point: EntryPoint, site: DestinationContext, taken: set[str]) -> Desti
         if destination is not None:
             _check(destination, taken)
     except Exception:  # noqa: BLE001 - somebody else's code, and training goes on whatever it does
-        _log.exception("destination %r cannot be loaded: what it would get is lost", point.name)
+        _log.exception("destination %r cannot be loaded; its data will be dropped", point.name)
         return NotLoaded(_account_name(point.name))
     return destination
 

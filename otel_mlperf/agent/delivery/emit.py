@@ -166,14 +166,14 @@ class Emitter:
             series = rank.series.values()
             self._export(rank.resource, rank.meta.unix_ns, mark.unix_ns, series, user, scopes)
             rank.series = {k: s for k, s in rank.series.items() if rank.live and not s.gone}
-        self._accounts.tell(self.waiting)
+        self._accounts.publish(self.waiting)
         self._export_node(mark.unix_ns, state.series.values())
         state.series = {k: s for k, s in state.series.items() if not s.gone}
 
     def export_accounts(self, now_ns: int) -> None:
         """Export the accounts' current values."""
         if self._accounts.takers("metrics"):
-            self._accounts.tell(self.waiting)
+            self._accounts.publish(self.waiting)
             own = [series for series in self._state.series.values() if not series.source]
             self._export_node(now_ns, own)
 

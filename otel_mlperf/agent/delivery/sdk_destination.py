@@ -8,7 +8,6 @@ accepts that item, the exporter works. Items that it still refuses alone are the
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from contextlib import suppress
@@ -27,6 +26,7 @@ from otel_mlperf.agent.delivery.destination import (
     Destination,
     Refused,
     TryLater,
+    report_unusable,
 )
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.otlp.endpoint_settings import EXPORTER_GROUPS
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Signal, Verdict
 
-_log = logging.getLogger("otel_mlperf.agent")
 EXPORTER_FAILED: Final = "exporter_failed"
 _DEADLINE_S: Final = 30.0
 _FAILURES_BEFORE_PROBE: Final = 3
@@ -140,8 +139,8 @@ class SdkDestination(Destination):
                     self._scraped = ScrapedMetrics(self._exporter)
             except Exception as error:  # noqa: BLE001 - somebody else's code
                 self._is_broken = True
-                _log.error("exporter %s of %s cannot be used, what it would get is lost: %s: %s",
-                           self.name, self.signals[0], type(error).__name__, error)  # fmt: skip
+                what = f"exporter {self.name} of {self.signals[0]}"
+                report_unusable(what, f"{type(error).__name__}: {error}")
         return not self._is_broken
 
     def _plan(self, batch: Batch) -> tuple[list[_Part], Callable[[Any], Any]]:

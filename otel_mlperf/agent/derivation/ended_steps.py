@@ -6,18 +6,16 @@ in that time are parts of the wait and subtract nothing from it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from otel_mlperf.intervals import inner_ns, latest_ns, sums
 from otel_mlperf.journal.layout import Flag
-from otel_mlperf.tables.run_tables import StepRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from otel_mlperf.agent.model.journal_state import JournalState, Root
     from otel_mlperf.journal.ring_scan import Rows
 
 
@@ -29,7 +27,7 @@ class EndedStepRows(NamedTuple):
     """Index of each row's step."""
     self_ns: NDArray[np.int64]
     duration_ns: NDArray[np.int64]
-    beside: NDArray[np.bool_]
+    concurrent: NDArray[np.bool_]
     """Whether it subtracts nothing from its step: it ran on another track, or is a part of a wait.
 """
     wait: NDArray[np.int64]
@@ -38,26 +36,6 @@ class EndedStepRows(NamedTuple):
     def only(self, chosen: NDArray[np.bool_]) -> EndedStepRows:
         """Return the chosen rows."""
         return EndedStepRows(*(column[chosen] for column in self))  # type: ignore[arg-type]  # in order
-
-
-class EndedStepFacts(NamedTuple):
-    """Facts of one ended step."""
-
-    span: int
-    root: Root
-    start: int
-    end: int
-    duration_ns: int
-    """Without phases and checkpoints inside it."""
-    self_ns: int
-    samples: int | None
-    tokens: int | None
-    elements: int | None
-    flops: int | None
-    epoch: int | None
-    error: bool
-    interrupted: bool
-    profiled: bool
 
 
 def gather(
@@ -85,20 +63,20 @@ def gather(
     # A section that outlasts its step (a generator that feeds the loop) was concurrent to it, not
     # in it.
     outlives = end > ends[step]
-    beside = outlives | (rows["track"] != tracks[step])
+    concurrent = outlives | (rows["track"] != tracks[step])
     own = self_times(rows, outlives)
-    _settle_overlaps(rows, step, beside, own, len(roots))
-    around = _waits_around(rows, beside, loading)
+    _settle_overlaps(rows, step, concurrent, own, len(roots))
+    around = _waits_around(rows, concurrent, loading)
     part = np.flatnonzero(around >= 0)
     np.add.at(own, around[part], own[part])
-    beside[part] = True
+    concurrent[part] = True
     wait = np.full(len(rows), -1, np.int64)
     wait[part] = rows["name"][around[part]]
-    return EndedStepRows(rows, step, own, end - start, beside, wait)
+    return EndedStepRows(rows, step, own, end - start, concurrent, wait)
 
 
 def _waits_around(
-    rows: Rows, beside: NDArray[np.bool_], loading: NDArray[np.uint64]
+    rows: Rows, concurrent: NDArray[np.bool_], loading: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
     """Return the row of the outermost wait for data around each row; -1 where there is no wait.
 
@@ -106,14 +84,14 @@ def _waits_around(
     happens.
     """
     around = np.full(len(rows), -1, np.int64)
-    is_wait = np.isin(rows["name"], loading) & ~beside
+    is_wait = np.isin(rows["name"], loading) & ~concurrent
     if not np.isin(rows["parent"], rows["span"][is_wait]).any():
         return around
     order = np.argsort(rows["span"])
     at = np.minimum(np.searchsorted(rows["span"], rows["parent"], sorter=order), len(rows) - 1)
     above = order[at]
     has_parent = (rows["span"][above] == rows["parent"]) & (rows["parent"] != rows["span"])
-    above = np.where(has_parent & ~beside, above, -1)
+    above = np.where(has_parent & ~concurrent, above, -1)
     below = above
     # One iteration for each level of nesting; ids that refer to each other would iterate for ever.
     for _ in range(len(rows)):
@@ -127,13 +105,17 @@ def _waits_around(
 
 
 def _settle_overlaps(
-    rows: Rows, step: NDArray[np.int64], beside: NDArray[np.bool_], own: NDArray[np.int64], n: int
+    rows: Rows,
+    step: NDArray[np.int64],
+    concurrent: NDArray[np.bool_],
+    own: NDArray[np.int64],
+    n: int,
 ) -> None:
     """Assign each moment of overlapping sections on a step's track (generators) to the latest one.
 
     Children that neither overlap nor outlast their parent give the same result, far cheaper.
     """
-    inside = ~beside
+    inside = ~concurrent
     is_root = rows["span"] == rows["root"]
     length = sums(rows["end"][is_root] - rows["start"][is_root], step[is_root], n)
     off = np.flatnonzero(length != sums(own[inside], step[inside], n))
@@ -167,75 +149,3 @@ def self_times(rows: Rows, elsewhere: NDArray[np.bool_] | None = None) -> NDArra
     if elsewhere is not None:
         inside &= ~elsewhere
     return end - start - inner_ns(start, end, np.where(inside, parent, -1))
-
-
-def sections_by_name(
-    ended: EndedStepRows, journal: JournalState, steps: list[tuple[int, Root]], inside: str = ""
-) -> dict[str, list[Any]]:
-    """Return columns of table ``sections``: a row for each step, name and *beside*.
-
-    The step itself has no row. If ``inside`` is given, all rows are directly inside sections of
-    that name.
-    """
-    inner = ended.rows["span"] != ended.rows["root"]
-    rows, step, beside = ended.rows[inner], ended.step[inner], ended.beside[inner]
-    part = ended.wait[inner] >= 0
-    if not len(rows):
-        return {}
-    # Step, name and *beside* in one number: groups are then runs of equal keys, summed in one call.
-    key = (step << 33) | (rows["name"].astype(np.int64) << 1) | beside
-    order = np.argsort(key, kind="stable")
-    first = np.flatnonzero(np.diff(key[order], prepend=-1))
-    duration, own = ended.duration_ns[inner][order], ended.self_ns[inner][order]
-    start = rows["start"].astype(np.int64)[order]
-    counts = np.diff(first, append=len(order))
-    of_group = order[first]
-    owner = [steps[i][1] for i in step[of_group].tolist()]
-    entries = [journal.section(n) for n in rows["name"][of_group].tolist()]
-    meta, size = journal.meta, len(first)
-    return {
-        "rank": [meta.rank] * size,
-        "restart": [meta.restart] * size,
-        "phase": [root.phase for root in owner],
-        "n": [root.n for root in owner],
-        "number": [root.number for root in owner],
-        "name": [entry[1] for entry in entries],
-        "category": [entry[2] for entry in entries],
-        "parent": [inside] * size,
-        "path": [
-            f"{inside}/{entry[1]}" if is_part else ""
-            for entry, is_part in zip(entries, part[of_group].tolist(), strict=True)
-        ],
-        "beside": beside[of_group].tolist(),
-        "aggregate": [False] * size,
-        "count": counts.tolist(),
-        "sum_ns": np.add.reduceat(duration, first).tolist(),
-        "self_ns": np.add.reduceat(own, first).tolist(),
-        "min_ns": np.minimum.reduceat(duration, first).tolist(),
-        "max_ns": np.maximum.reduceat(duration, first).tolist(),
-        "start_ns": (np.minimum.reduceat(start, first) + meta.shift_ns).tolist(),
-    }
-
-
-def step_row(facts: EndedStepFacts, journal: JournalState, kept: str | None) -> StepRow:
-    """Return the row of table ``steps``."""
-    meta, root = journal.meta, facts.root
-    return StepRow(
-        rank=meta.rank,
-        restart=meta.restart,
-        phase=root.phase,
-        n=root.n,
-        number=root.number,
-        epoch=facts.epoch,
-        start_ns=facts.start + meta.shift_ns,
-        end_ns=facts.end + meta.shift_ns,
-        duration_ns=facts.duration_ns,
-        self_ns=facts.self_ns,
-        samples=facts.samples,
-        tokens=facts.tokens,
-        elements=facts.elements,
-        flops=facts.flops,
-        error=facts.error,
-        kept=kept,
-        trace_id=root.trace.hex(),
-    )

@@ -19,24 +19,17 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.section_uses import UsePlace, add_use
+from otel_mlperf.agent.derivation.section_calls import SectionPlace, Uses
 from otel_mlperf.intervals import CoveredTime
-from otel_mlperf.journal.layout import Flag
-from otel_mlperf.journal.ring_scan import ROW_TYPE
 from otel_mlperf.tables.run_tables import GpuStepRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
 
-    from otel_mlperf.agent.derivation.mark_task import MarkTask
-    from otel_mlperf.agent.model.journal_state import JournalState, KeptStep, Root
-    from otel_mlperf.agent.model.kept_span import SampledSpan
+    from otel_mlperf.agent.derivation.outside_sections import OutsideSection
+    from otel_mlperf.agent.model.journal_state import JournalState, Root
     from otel_mlperf.journal.contents import DeviceTimes, SectionTimes
-    from otel_mlperf.journal.ring_scan import Rows
-
 
 WORK: Final = frozenset(
     (names.TRANSFER, names.FORWARD, names.BACKWARD, names.OPTIMIZER, names.COMMUNICATION)
@@ -137,99 +130,82 @@ def _pace(step: SectionTimes, inside: Iterable[SectionTimes], low: int, high: in
     return Pace(host, device, unknown)
 
 
-_PATIENCE: Final = 20
-"""Maximum number of marks for which the spans of a step wait for their GPU time."""
 _REMEMBERED: Final = 4096
 
-
-def awaits_device_times(rows: Rows, span: int) -> bool:
-    """Return whether the rows include the step's own row, and its GPU time is still to come."""
-    own = rows["span"] == span
-    return bool((rows["flags"][own] & Flag.ON_DEVICE).any())
+Figures = dict[int, dict[str, Any]]
+"""Attributes of the GPU time of spans, by span id."""
 
 
-def note_place(task: MarkTask, span: int, path: str, *, beside: bool) -> None:
-    """Store the place of a section outside steps whose GPU time is still to come."""
-    places = task.journal.device_places
-    places[span] = (path, beside)
+class DerivedGpuTimes(NamedTuple):
+    """GPU times that were reported since the last mark."""
+
+    steps: list[GpuStepRow]
+    uses: Uses
+    """Times of all calls, whether sampled as spans or not."""
+    figures: Figures
+    reported: set[int]
+    """Ids of the steps whose times came."""
+
+
+def note_places(state: JournalState, sections: Iterable[OutsideSection]) -> None:
+    """Store the places of sections outside steps whose GPU time is still to come."""
+    places = state.device_places
+    for section in sections:
+        if section.on_device:
+            places[section.span] = ("/".join(section.path), section.concurrent)
     while len(places) > _REMEMBERED:
         del places[next(iter(places))]
 
 
-def take_gpu_times(
-    task: MarkTask, spans_of: Callable[[MarkTask, int, KeptStep], list[SampledSpan]]
-) -> None:
-    """Add up the reported GPU times, and release the spans that have waited for them.
-
-    Args:
-        task: the work of this mark.
-        spans_of: makes the spans of a sampled step, given its id.
-    """
-    journal = task.journal
-    told: set[int] = set()
-    found: dict[int, dict[str, Any]] = {}
-    for times in task.batch.device_times:
+def derive_gpu_times(reported: Iterable[DeviceTimes], state: JournalState) -> DerivedGpuTimes:
+    """Derive the reported GPU times of sections and steps."""
+    derived = DerivedGpuTimes([], {}, {}, set())
+    for times in reported:
         if not times.sections:
             continue
-        journal.device_clocks[times.device] = narrowed(
-            journal.device_clocks.get(times.device), times
-        )
-        _add_sections(task, times, found)
+        state.device_clocks[times.device] = narrowed(state.device_clocks.get(times.device), times)
+        root = _step_of(state, times.root)
+        _add_sections(derived, times, root, state)
         if times.is_step:
-            told.add(times.root)
-            _add_step(task, times, found)
-    for span, step in [*journal.untold.items()]:
-        step.figures.update({i: found[i] for i in found.keys() & _spans(step)})
-        step.marks += 1
-        if span in told or journal.left or step.marks > _PATIENCE:
-            del journal.untold[span]
-            made = spans_of(task, span, step)
-            for one in made:
-                one.gpu = step.figures.get(one.span, {})
-            task.outcome.kept += made
-    for kept in task.outcome.kept:  # outside steps: times reported immediately
-        kept.gpu = kept.gpu or found.get(kept.span, {})
+            derived.reported.add(times.root)
+            # Part of a mixed time is no time of the step.
+            if root is not None and not times.is_mixed:
+                _add_step(derived, times, root, state)
+    return derived
 
 
-def _spans(waiting: KeptStep) -> set[int]:
-    return set(np.frombuffer(waiting.rows, ROW_TYPE)["span"].tolist())
-
-
-def _add_sections(task: MarkTask, times: DeviceTimes, found: dict[int, dict[str, Any]]) -> None:
-    """Add the GPU time of every call, whether sampled as a span or not."""
-    step = _step_of(task.journal, times.root)
+def _add_sections(
+    derived: DerivedGpuTimes, times: DeviceTimes, step: Root | None, state: JournalState
+) -> None:
     for section in times.sections:
         if section.span == times.root and times.is_mixed:
             continue
         ns = max(0, section.end - section.begin)
-        found[section.span] = {names.GPU_NS.attribute: ns}
-        path, beside = "", False
+        derived.figures[section.span] = {names.GPU_NS.attribute: ns}
+        path, concurrent = "", False
         if step is None:
-            name = task.entry(section.entry)[1]
-            path, beside = task.journal.device_places.pop(section.span, (name, False))
-        place = UsePlace(section.entry, path, beside, in_step=step is not None)
-        add_use(task, place, {names.GPU_NS.key: ns})
+            name = state.section(section.entry)[1]
+            path, concurrent = state.device_places.pop(section.span, (name, False))
+        place = SectionPlace(section.entry, path, concurrent, in_step=step is not None)
+        derived.uses.setdefault(place, []).append({names.GPU_NS.key: ns})
 
 
-def _step_of(journal: JournalState, root: int) -> Root | None:
-    ended = journal.ended.get(root)
-    known = ended.root if ended is not None else journal.roots.get(root)
+def _step_of(state: JournalState, root: int) -> Root | None:
+    ended = state.ended.get(root)
+    known = ended.root if ended is not None else state.roots.get(root)
     return known if known is not None and known.kind == "step" else None
 
 
-def _add_step(task: MarkTask, times: DeviceTimes, found: dict[int, dict[str, Any]]) -> None:
-    """Add the step's row and series, unless part of its time is no time of the step."""
-    root = _step_of(task.journal, times.root)
-    if root is None or times.is_mixed:
-        return
-    low, high, _ = task.journal.device_clocks[times.device]
+def _add_step(
+    derived: DerivedGpuTimes, times: DeviceTimes, root: Root, state: JournalState
+) -> None:
+    low, high, _ = state.device_clocks[times.device]
     entries = {section.entry for section in times.sections}
-    working = [entry for entry in entries if task.entry(entry)[2] in WORK]
+    working = [entry for entry in entries if state.section(entry)[2] in WORK]
     step = step_on_device(times, working, low, high)
-    meta = task.journal.meta
-    task.tables.add(GpuStepRow(
-        rank=meta.rank,
-        restart=meta.restart,
+    derived.steps.append(GpuStepRow(
+        rank=state.meta.rank,
+        restart=state.meta.restart,
         phase=root.phase,
         n=root.n,
         number=root.number,
@@ -239,18 +215,8 @@ def _add_step(task: MarkTask, times: DeviceTimes, found: dict[int, dict[str, Any
         host_paced_ns=step.pace.host_ns,
         device_paced_ns=step.pace.device_ns,
     ))  # fmt: skip
-    _measure(task, root, step)
-    own = found[times.root]
+    own = derived.figures[times.root]
     if step.idle_ns is not None:
         own[names.GPU_IDLE] = step.idle_ns
     if step.pace.by:
         own[names.PACED_BY] = step.pace.by
-
-
-def _measure(task: MarkTask, root: Root, step: StepOnDevice) -> None:
-    phase = {names.ML_PHASE: root.phase}
-    for by, ns in zip(("host", "device", "unknown"), step.pace, strict=True):
-        if ns:
-            task.meter.add(names.STEP_GPU, phase | {names.PACED_BY: by}, ns / 1e9)
-    if step.idle_ns:
-        task.meter.add(names.STEP_GPU_IDLE, phase, step.idle_ns / 1e9)

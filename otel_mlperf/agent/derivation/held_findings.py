@@ -28,7 +28,7 @@ _OVER_NS: Final = 30 * 10**9
 """A finding has ended this long after it was last seen to hold, as everywhere else."""
 
 
-def begin_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, SampledSpan] | None:
+def start_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, SampledSpan] | None:
     """Store that a finding holds; return its span if it did not hold before.
 
     A finding of the node is in the trace of the node's first rank.
@@ -57,7 +57,7 @@ def begin_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, S
     )  # fmt: skip
 
 
-def tell_findings(state: AgentState, mark: Mark) -> None:
+def publish_findings(state: AgentState, mark: Mark) -> None:
     """Set the series of the findings that hold; those of other findings end."""
     is_over = [k for k, one in state.findings.items() if mark.unix_ns - one.end_unix_ns > _OVER_NS]
     for key in is_over:

@@ -6,16 +6,22 @@ rank, not to a process. Forked children of a rank add to the same series.
 Each new series starts with a zero point before its first value, because Prometheus' ``rate()``
 cannot see what the first point of a series adds. Totals that started elsewhere have no zero point:
 what they had counted before is no increase. Readings have the time at which they were read.
+
+A point of delta temporality is the growth of its series since its previous export. The previous
+totals are part of the agent's state. A replay therefore makes the same requests again. The sum of
+all deltas is the cumulative total, less requests that are counted as lost.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.delta_points import find_deltas
 from otel_mlperf.agent.model.agent_state import JOURNAL, AgentState, MetricSeries, RankState
 from otel_mlperf.names import Metric
+from otel_mlperf.otlp.deltas import SentTotal, growth
 from otel_mlperf.otlp.histogram import Buckets, ExplicitBuckets, ExponentialBuckets
 from otel_mlperf.otlp.metric_encoding import (
     Data,
@@ -50,6 +56,8 @@ _METRICS: Final = {metric.name: metric for metric in names.METRICS}
 _COUNTERS: Final = {metric.name for metric in names.METRICS if metric.instrument == "counter"}
 _BEFORE_NS: Final = 1_000_000
 """Time between a zero point and the first value after it."""
+_Point = NumberPoint | HistogramPoint | ExponentialPoint
+_NOTHING: Final = SentTotal()
 
 
 class Meter:
@@ -99,15 +107,16 @@ class Meter:
         series.value, series.gone, series.source = value, False, JOURNAL
 
     def put_buckets(
-        self, metric: str, labels: dict[str, str], buckets: Buckets, exemplar: Exemplar | None
+        self, metric: str, labels: dict[str, str], buckets: Buckets, exemplars: Iterable[Exemplar]
     ) -> None:
         """Set a histogram that a process keeps itself."""
         series = self._series(metric, labels, is_bounded=True)
         series.buckets, series.source = buckets, JOURNAL
-        if exemplar is not None and exemplar.time_ns > series.exemplar_ns:
-            series.exemplar_ns = exemplar.time_ns
-            series.exemplars.append(exemplar)
-            del series.exemplars[:-_MOST_EXEMPLARS]
+        for exemplar in exemplars:
+            if exemplar.time_ns > series.exemplar_ns:
+                series.exemplar_ns = exemplar.time_ns
+                series.exemplars.append(exemplar)
+                del series.exemplars[:-_MOST_EXEMPLARS]
 
     def drop(self, metric: Metric) -> None:
         """End a gauge, unless a value is set before the next export."""
@@ -200,7 +209,7 @@ class Export:
     def _metric(self, metric: Metric, members: list[MetricSeries]) -> MetricData:
         data = self._data(metric, members)
         if self._temporality != "cumulative":
-            preferred = find_deltas(metric, members, data, self._temporality)
+            preferred = _deltas(metric, members, data, self._temporality)
             if preferred.points:
                 self.preferred.append(
                     MetricData(metric.name, metric.unit, metric.meaning, preferred)
@@ -260,3 +269,71 @@ def _histogram(points: Sequence[HistogramPoint | ExponentialPoint]) -> Data:
 
 def _user_gauge(name: str) -> Metric:
     return Metric(name, "", "gauge", "Value as last logged.")
+
+
+def _deltas(
+    metric: Metric, members: Sequence[MetricSeries], data: Data, temporality: Temporality
+) -> Data:
+    """Return the data of one metric in a preferred temporality, and store the new totals.
+
+    Args:
+        metric: a gauge or an up-down counter is not changed, as the specification requires.
+        members: its series.
+        data: their cumulative points.
+        temporality: with ``lowmemory``, totals that are counted outside the agent stay cumulative.
+    """
+    if metric.instrument not in ("counter", "histogram"):
+        return data
+    if metric.name == names.ITEMS.name and isinstance(data, SumPoints):
+        # Derived from answers of servers, which no replay repeats. It may fall.
+        return SumPoints(data.points, monotonic=False)
+    if temporality == "lowmemory" and any(series.is_observed for series in members):
+        return data
+    # A new series has an empty point in front of its first: a delta needs none.
+    newest = {id(point.attributes): point for point in data.points}
+    pairs = ((series, newest.get(id(series.labels))) for series in members)
+    points = [point for series, now in pairs if now and (point := _growth(series, now))]
+    return replace(data, points=points, is_delta=True)
+
+
+def _growth(series: MetricSeries, point: _Point) -> _Point | None:
+    """Return the point of the time since the previous export; None if there is no such point."""
+    before, now = series.sent_total, _total_of(series, point)
+    if now is None or (before is not None and point.time_ns <= before.time_ns):
+        return None
+    series.sent_total = now
+    if before is None:
+        # The part of a total from before it was followed is no increase.
+        return None if series.start_ns else point
+    start_ns = before.time_ns
+    if now.start_ns != before.start_ns or now.count < before.count:
+        before = _NOTHING
+    if isinstance(point, NumberPoint):
+        now.value = max(now.value, before.value)
+        return replace(point, start_ns=start_ns, value=growth(now, before).value)
+    grown = growth(now, before)
+    more = {"zero_count": grown.zeros} if isinstance(point, ExponentialPoint) else {}
+    return replace(
+        point,
+        start_ns=start_ns,
+        sum=grown.value,
+        count=grown.count,
+        counts=tuple(grown.counts),
+        # The extremes of the time since then are not known.
+        min=None,
+        max=None,
+        **more,
+    )
+
+
+def _total_of(series: MetricSeries, point: _Point) -> SentTotal | None:
+    total = SentTotal(start_ns=series.start_ns, time_ns=point.time_ns)
+    if isinstance(point, NumberPoint):
+        if point.value is None:
+            return None
+        total.value = point.value
+        return total
+    total.value, total.count, total.counts = point.sum, point.count, [*point.counts]
+    if isinstance(point, ExponentialPoint):
+        total.scale, total.offset, total.zeros = point.scale, point.offset, point.zero_count
+    return total

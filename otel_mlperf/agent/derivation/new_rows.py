@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.agent.derivation.pauses import place_pauses
 from otel_mlperf.agent.model.journal_state import JournalState, Root
 from otel_mlperf.journal.journal_reader import OPEN_TYPE, as_rows
 from otel_mlperf.journal.layout import Flag, Kind, Word, signed
@@ -26,6 +25,11 @@ _REMEMBERED = 1024
 _FIRSTS = 64
 _PATIENCE = 20
 """Maximum number of marks for which rows of an unknown step wait for it."""
+_NEVER = 1 << 63
+"""End time of open sections."""
+
+Payloads = dict[int, dict[str, Any]]
+"""Payloads of rows, by the id of their row."""
 
 
 class NewRows:
@@ -49,18 +53,20 @@ class NewRows:
         journal.damaged += self._payloads.damaged - known_damaged
         self._payload_rows, self._new_payloads = np.concatenate((waiting, new)), new["span"]
         ready = self._payloads.ready.items()
-        told = {span: of["d"] for span, of in ready if isinstance(of, dict) and "d" in of}
-        self.device_times: list[DeviceTimes] = list(told.values())
-        self._of_no_row = np.fromiter(told, np.uint64)
+        self.payloads: Payloads = {span: of for span, of in ready if isinstance(of, dict)}
+        """All payloads whose row may be among these."""
+        reported = {span: of["d"] for span, of in self.payloads.items() if "d" in of}
+        self.device_times: list[DeviceTimes] = list(reported.values())
+        self._of_no_row = np.fromiter(reported, np.uint64)
         self._begin(fresh)
         values = rows_of_kind(fresh, Kind.VALUE)
-        self.values = values[_begun(values, journal)]
+        self.values = values[_can_have_started(values, journal)]
         journal.damaged += len(values) - len(self.values)
         marks = rows_of_kind(fresh, Kind.MARK)
-        self.marks = marks[_begun(marks, journal) & (marks["name"] != 0)]
+        self.marks = marks[_can_have_started(marks, journal) & (marks["name"] != 0)]
         sections = rows_of_kind(fresh, Kind.SECTION)
         # Overwritten rows are left out: one time of the year 2500 would stop every table.
-        can_be = _begun(sections, journal) & (sections["end"] >= sections["start"])
+        can_be = _can_have_started(sections, journal) & (sections["end"] >= sections["start"])
         can_be &= (sections["end"] < np.uint64(journal.meta.latest_ns)) & (sections["span"] != 0)
         unread, journal.unread = journal.unread + _of_no_kind(fresh), 0
         self.created = len(sections) + unread
@@ -68,17 +74,17 @@ class NewRows:
         self.damaged = self.created - len(sections)
         # Must run first: otherwise stale entries would be counted as interrupted.
         self._note_stale(sections)
-        sections = place_pauses(journal, self._with_interrupted(sections))
+        sections = _place_pauses(journal, self._with_interrupted(sections))
         held = np.frombuffer(journal.held, ROW_TYPE)
         self._sections = self._without_cancelled(np.concatenate((held, sections)), fresh)
         self.steps: Rows
         self.outside: Rows
         self._split()
 
-    def payload(self, span: int) -> dict[str, Any]:
+    def take_payload(self, span: int) -> dict[str, Any]:
         """Return and remove the payload of the row of ``span``; empty without one."""
-        recorded = self._payloads.pop(span)
-        if not isinstance(recorded, dict):
+        recorded = self.payloads.pop(span, None)
+        if recorded is None:
             return {}
         # Redacted here and not in the training process, which has no time for it.
         redactor = Redactor()
@@ -92,12 +98,7 @@ class NewRows:
         self._limits.apply(recorded)
         return recorded
 
-    def peek(self, span: int) -> dict[str, Any]:
-        """Return the payload of the row of ``span`` without removing it; empty without one."""
-        recorded = self._payloads.ready.get(span)
-        return recorded if isinstance(recorded, dict) else {}
-
-    def hold(self, rows: Rows) -> None:
+    def _hold(self, rows: Rows) -> None:
         """Store rows for the next mark, with their payloads."""
         journal = self.journal
         journal.held += rows.tobytes()
@@ -140,7 +141,7 @@ class NewRows:
         for row in rows_of_kind(fresh, Kind.FOREIGN):
             trace = int(row["start"]).to_bytes(8, "big") + int(row["end"]).to_bytes(8, "big")
             key = int(row["span"])
-            state = self.peek(key).get("c", "")
+            state = self.payloads.get(key, {}).get("c", "")
             journal.roots[key] = Root(
                 kind="foreign", trace=trace, trace_state=state, is_unsampled=bool(row["parent"])
             )
@@ -218,7 +219,7 @@ class NewRows:
         self.steps = rows[of_steps]
         self.outside = rows[~of_steps & ~later]
         journal.held = b""
-        self.hold(rows[later])
+        self._hold(rows[later])
 
     def _still_patient(self, unknown: NDArray[np.bool_]) -> bool:
         """Return whether rows of unknown roots still wait; in the end they go to the run's trace.
@@ -228,6 +229,45 @@ class NewRows:
         journal = self.journal
         journal.held_marks = journal.held_marks + 1 if unknown.any() else 0
         return not journal.left and journal.held_marks < _PATIENCE
+
+
+def _place_pauses(journal: JournalState, sections: Rows) -> Rows:
+    """Assign each garbage collection to its enclosing section, so that self times add up.
+
+    A collection may happen between a section's clock and its place in the program's context. The
+    recorder therefore writes its time and track only. The enclosing section is one that contains
+    all of the collection. Two sections of one thread are never both half inside it, because it is
+    one call on that thread.
+    """
+    is_pause = sections["flags"] & Flag.PAUSE != 0
+    if not is_pause.any():
+        return sections
+    sections = sections.copy()
+    table = np.frombuffer(journal.open + journal.around, OPEN_TYPE)
+    ended = np.concatenate((sections["span"], np.array(journal.stale, np.uint64)))
+    still_open = as_rows(table[~np.isin(table["span"], ended)], _NEVER)
+    around = np.concatenate((sections[~is_pause], still_open))
+    for i in np.flatnonzero(is_pause).tolist():
+        pause = sections[i]
+        pause["parent"], pause["root"] = _place(journal, pause, around)
+        # Move sections that finalizers recorded during the pause.
+        inside = (sections["start"] >= pause["start"]) & (sections["end"] <= pause["end"])
+        inside &= (sections["track"] == pause["track"]) & ~is_pause
+        sections["parent"][inside & (sections["parent"] == pause["parent"])] = pause["span"]
+    return sections
+
+
+def _place(journal: JournalState, pause: Any, around: Rows) -> tuple[int, int]:
+    """Return parent and root: the innermost section on its track, else the step then open."""
+    enclosing = around[(around["start"] <= pause["start"]) & (around["end"] >= pause["end"])]
+    mine = enclosing[enclosing["track"] == pause["track"]]
+    if not len(mine):
+        mine = enclosing[np.isin(enclosing["span"], np.fromiter(journal.roots, np.uint64))]
+    if not len(mine):
+        return journal.meta.run_span, journal.meta.run_span
+    # Of sections that started at the same moment, the one that ended first is inside.
+    inner = mine[np.lexsort((mine["end"], -mine["start"].astype(np.int64)))[0]]
+    return int(inner["span"]), int(inner["root"])
 
 
 def _open_requests(journal: JournalState) -> set[int]:
@@ -243,11 +283,11 @@ def _open_requests(journal: JournalState) -> set[int]:
 
 def _end_of(journal: JournalState, *known: NDArray[np.uint64]) -> int:
     """Return when a journal's run ended; otherwise the last sign of life of its process."""
-    told = journal.words.get(Word.END_TIME)
-    if told:
-        return told
-    begun = np.frombuffer(journal.open, OPEN_TYPE)["start"]
-    newest = [int(times.max()) for times in (*known, begun) if len(times)]
+    reported = journal.words.get(Word.END_TIME)
+    if reported:
+        return reported
+    started = np.frombuffer(journal.open, OPEN_TYPE)["start"]
+    newest = [int(times.max()) for times in (*known, started) if len(times)]
     return max(journal.alive_ns, journal.words.get(Word.STEP_TIME, 0), *newest)
 
 
@@ -281,11 +321,11 @@ def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:
             sections[field][i] = known[inherited]
 
 
-def _begun(rows: Rows, journal: JournalState) -> NDArray[np.bool_]:
+def _can_have_started(rows: Rows, journal: JournalState) -> NDArray[np.bool_]:
     """Return a mask of the rows whose start is possible for the journal."""
     meta, start = journal.meta, rows["start"]
-    begun: NDArray[np.bool_] = start >= np.uint64(meta.earliest_ns)
-    return begun & (start < np.uint64(meta.latest_ns))
+    is_after: NDArray[np.bool_] = start >= np.uint64(meta.earliest_ns)
+    return is_after & (start < np.uint64(meta.latest_ns))
 
 
 def _of_no_kind(rows: Rows) -> int:

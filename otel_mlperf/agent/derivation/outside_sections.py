@@ -1,7 +1,8 @@
-"""Sections outside steps: track, path and self time of each.
+"""Derivation of sections outside steps: track, path, self time, and the sums of each place.
 
-Sections end one by one, children before parents. Self time is the duration less the time that the
-children have covered.
+These are epochs, validation, checkpoints, set-up, requests, and code without steps. Sections end
+one by one, children before parents. Self time is the duration less the time that the children have
+covered. The place of a section is its path: the names from below the run span.
 """
 
 from __future__ import annotations
@@ -11,15 +12,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf import names
+from otel_mlperf.agent.derivation.aggregates import OutsideRow, debt_paid
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG
+from otel_mlperf.agent.derivation.section_calls import (
+    SectionCalls,
+    SectionPlace,
+    Uses,
+    calls_at,
+    uses_by_row,
+)
 from otel_mlperf.intervals import CoveredTime
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import Flag
+from otel_mlperf.tables.run_tables import SectionRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
-    from otel_mlperf.agent.derivation.ended_steps import EndedStepFacts
+    from otel_mlperf.agent.derivation.new_rows import Payloads
+    from otel_mlperf.agent.derivation.step_rows import EndedStep
     from otel_mlperf.agent.model.journal_state import JournalState
     from otel_mlperf.journal.ring_scan import Rows
 
@@ -45,7 +56,7 @@ class OutsideSection(NamedTuple):
     """Whether its GPU time is still to come."""
     path: tuple[str, ...]
     """Names from below the run span down to its own."""
-    beside: bool
+    concurrent: bool
     self_ns: int
 
     @property
@@ -61,13 +72,14 @@ class _Around(NamedTuple):
 
 
 class OutsideSections:
-    """Derivation of one journal's sections outside steps, mark by mark."""
+    """Sections of one journal that ended outside steps since the last mark."""
 
-    def __init__(self, journal: JournalState, rows: Rows) -> None:
+    def __init__(self, rows: Rows, steps: Sequence[EndedStep], journal: JournalState) -> None:
+        """``steps`` ended by themselves since the last mark; they cover what is around them."""
         self._journal = journal
         self._rows: list[tuple[int, ...]] = rows.tolist()
         self._paths: dict[int, tuple[str, ...]] = {}
-        self._besides: dict[int, bool] = {}
+        self._concurrent: dict[int, bool] = {}
         table = np.frombuffer(journal.open + journal.around, OPEN_TYPE)
         self._around = {
             span: _Around(name, parent, track) for span, parent, _, track, _, name in table.tolist()
@@ -76,11 +88,11 @@ class OutsideSections:
             self._around[span] = _Around(name, parent, track)
         self._loops = {root.track for root in journal.roots.values() if root.kind == "step"}
         self._loops |= {ended.root.track for ended in journal.ended.values()}
+        self.ended = self._derive(steps)
+        """One for each row, in the order of their ends."""
 
-    def sections(self, steps: Iterable[EndedStepFacts]) -> list[OutsideSection]:
-        """Return the sections in the order of their ends; ``steps`` cover what is around them."""
+    def _derive(self, steps: Sequence[EndedStep]) -> list[OutsideSection]:
         covers = self._journal.covers
-        steps = list(steps)
         intervals = [(s.start, s.end, s.root.parent, s.root.track) for s in steps]
         intervals += self._after_steps({step.span for step in steps})
         # By time, because a cover only grows to the right. Siblings on a track follow each other,
@@ -145,11 +157,11 @@ class OutsideSections:
             profiled=bool(flags & Flag.PROFILED),
             on_device=bool(flags & Flag.ON_DEVICE),
             path=self._path(span),
-            beside=self._is_beside(span),
+            concurrent=self._is_concurrent(span),
             self_ns=max(0, end - start - cover.covered_ns) if cover else end - start,
         )
 
-    def _is_beside(self, span: int) -> bool:
+    def _is_concurrent(self, span: int) -> bool:
         """Return whether the section or one around it ran on another track than its parent.
 
         Directly below the run, the track is compared with that of the steps. A forked child is
@@ -158,15 +170,16 @@ class OutsideSections:
         if self._journal.meta.is_child:
             return True
         above: dict[int, None] = {}  # in order; ids may name each other
-        while span in self._around and span not in self._besides and span not in above:
+        while span in self._around and span not in self._concurrent and span not in above:
             above[span] = None
             span = self._around[span].parent
-        beside = self._besides.get(span, False)
+        concurrent = self._concurrent.get(span, False)
         for one in reversed(above):
-            beside = self._besides[one] = beside or self._is_apart(one, *self._around[one][1:])
-        return beside
+            concurrent = concurrent or self._is_on_other_track(one, *self._around[one][1:])
+            self._concurrent[one] = concurrent
+        return concurrent
 
-    def _is_apart(self, span: int, parent: int, track: int) -> bool:
+    def _is_on_other_track(self, span: int, parent: int, track: int) -> bool:
         around = self._around.get(parent)
         run = self._journal.meta.run_span
         # Where the steps run on a thread of their own, the run span's own thread only waits for it.
@@ -192,3 +205,62 @@ class OutsideSections:
                 path = (*path, entry[1])
             self._paths[below] = path
         return path
+
+
+def sums_by_place(
+    sections: list[OutsideSection], state: JournalState
+) -> list[tuple[OutsideRow, SectionCalls]]:
+    """Return the row and the calls of each place; debts to aggregates are paid from the rows."""
+    by_place: dict[tuple[int, int, tuple[str, ...], bool], list[OutsideSection]] = {}
+    for section in sections:
+        if not section.interrupted:
+            # Number of first steps before it: set-up is everything before the first step of a
+            # phase.
+            era = sum(first <= section.start for first in state.first_steps)
+            key = (era, section.name, section.path, section.concurrent)
+            by_place.setdefault(key, []).append(section)
+    return [_sums(era, same, state) for (era, *_), same in by_place.items()]
+
+
+def uses_outside(rows: Rows, sections: list[OutsideSection], payloads: Payloads) -> Uses:
+    """Return the resource use of sections outside steps, one for each row, in the same order."""
+    uses = Uses()
+    for i, use in uses_by_row(rows, payloads):
+        uses.setdefault(_place(sections[i]), []).append(use)
+    return uses
+
+
+def _place(section: OutsideSection) -> SectionPlace:
+    return SectionPlace(section.name, "/".join(section.path), section.concurrent, in_step=False)
+
+
+def _sums(
+    era: int, sections: list[OutsideSection], state: JournalState
+) -> tuple[OutsideRow, SectionCalls]:
+    meta, path, place = state.meta, sections[0].path, _place(sections[0])
+    _, name, category, phase, _ = state.section(place.name)
+    durations = [section.duration_ns for section in sections]
+    self_ns = sum(section.self_ns for section in sections)
+    row = SectionRow(
+        rank=meta.rank,
+        restart=meta.restart,
+        phase=phase,
+        n=None,
+        number=None,
+        name=name,
+        category=category,
+        parent=path[-2] if len(path) > 1 else "",
+        path=place.path,
+        beside=place.concurrent,
+        count=len(sections),
+        sum_ns=sum(durations),
+        self_ns=debt_paid(state, place.path, self_ns, concurrent=place.concurrent),
+        min_ns=min(durations),
+        max_ns=max(durations),
+        start_ns=min(section.start for section in sections) + meta.shift_ns,
+    )
+    failed = np.array([section.error for section in sections])
+    ends = np.array([section.end for section in sections], np.int64)
+    took = np.array(durations, np.int64)
+    calls = calls_at(place, took, failed, ends, row.self_ns, state)
+    return (row, era), calls

@@ -17,14 +17,11 @@ from otel_mlperf.agent.model.scalar_item import ScalarItem
 from otel_mlperf.findings.finding_table import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from otel_mlperf.agent.derivation.journal_rows import DerivedRows
     from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.agent.model.events import Mark, SensorReading, WarningHeld
     from otel_mlperf.agent.model.journal_state import JournalState
-    from otel_mlperf.agent.model.scalar_item import ScalarKind
     from otel_mlperf.journal.meta import JournalMeta
-    from otel_mlperf.tables.run_tables import StepRow, ValueRow
 
 STEP_DURATION_S: Final = "step_duration_s"
 _RULES: Final = {rule.id: rule for rule in RULES}
@@ -50,27 +47,25 @@ class Scalars:
         """Add a reading of a rank; of the node if there is no ``meta``."""
         self._put("reading", reading.name, meta, time_ns, reading.value, labels=reading.labels)
 
-    def begin_finding(self, meta: JournalMeta | None, held: WarningHeld) -> None:
+    def start_finding(self, meta: JournalMeta | None, held: WarningHeld) -> None:
         """Add a finding that starts to hold."""
         rule = _RULES[held.id]
         text = f"**{rule.severity}**: {rule.format_summary(held.value, held.labels)}. {rule.action}"
         self._put("finding", held.id, meta, held.end_unix_ns, held.value,
                   labels=held.labels, text=text)  # fmt: skip
 
-    def add_steps(self, rows: Iterable[StepRow]) -> None:
-        """Add rows of table ``steps``."""
-        for row in rows:
-            scalar = _of_row(row, "step", STEP_DURATION_S, row.end_ns, row.duration_ns / 1e9)
-            self._state.scalars.append(scalar)
-            if row.phase in _ON_AXIS:
-                for whose in (row.rank, _NODE):
-                    self._ended.setdefault(whose, []).append((row.end_ns, row.number))
-
-    def add_values(self, rows: Iterable[ValueRow]) -> None:
-        """Add rows of table ``values``."""
-        self._state.scalars += [
-            _of_row(row, "value", row.name, row.time_ns, row.value) for row in rows
-        ]
+    def add_rows(self, rows: DerivedRows, meta: JournalMeta) -> None:
+        """Add the steps and the logged values of derived rows."""
+        for step in rows.steps.whole:
+            root, end_ns, duration_s = step.root, step.end + meta.shift_ns, step.duration_ns / 1e9
+            place = {"phase": root.phase, "number": root.number}
+            self._put("step", STEP_DURATION_S, meta, end_ns, duration_s, **place)
+            if root.phase in _ON_AXIS:
+                for whose in (meta.rank, _NODE):
+                    self._ended.setdefault(whose, []).append((end_ns, root.number))
+        for row in rows.values:
+            place = {"phase": row.phase, "number": row.number}
+            self._put("value", row.name, meta, row.time_ns, row.value, **place)
 
     def end(self, journal: JournalState) -> None:
         """Add the numeric results of a process that has ended, then its outcome."""
@@ -120,18 +115,3 @@ class Scalars:
                 state.scalars[i] = replace(scalar, number=number)
         state.last_steps.update((whose, steps[-1][1]) for whose, steps in ended.items())
         self._ended = {}
-
-
-def _of_row(
-    row: StepRow | ValueRow, kind: ScalarKind, name: str, time_ns: int, value: float
-) -> ScalarItem:
-    return ScalarItem(
-        kind=kind,
-        name=name,
-        rank=row.rank,
-        restart=row.restart,
-        phase=row.phase,
-        number=row.number,
-        time_ns=time_ns,
-        value=value,
-    )

@@ -13,12 +13,13 @@ import numpy as np
 
 from otel_mlperf.agent.delivery.accounts import Accounts
 from otel_mlperf.agent.delivery.emit import Emitter
-from otel_mlperf.agent.derivation.held_findings import begin_finding, tell_findings
-from otel_mlperf.agent.derivation.journal_work import process_row, work_out
+from otel_mlperf.agent.derivation.held_findings import publish_findings, start_finding
+from otel_mlperf.agent.derivation.journal_rows import SpanCounts, derive_rows
 from otel_mlperf.agent.derivation.made_spans import device_spans, segment_spans
-from otel_mlperf.agent.derivation.mark_task import MarkOutcome, MarkTask
 from otel_mlperf.agent.derivation.mark_totals import MarkTotals, keep_counted
 from otel_mlperf.agent.derivation.metric_series import Meter
+from otel_mlperf.agent.derivation.row_metrics import measure_rows
+from otel_mlperf.agent.derivation.row_tables import process_row, store_rows
 from otel_mlperf.agent.derivation.running_sums import add_rows
 from otel_mlperf.agent.derivation.scalars import Scalars
 from otel_mlperf.agent.model.agent_state import AgentState, RankState
@@ -146,11 +147,11 @@ class EventProcessor:
         journal = self._state.journals.get(held.journal)
         if journal is not None or not held.journal:
             self._tables.add_warning(journal.meta if journal else None, held)
-        begun = begin_finding(self._state, held)
-        if begun is not None:
-            self._keep_moments([begun])
+        started = start_finding(self._state, held)
+        if started is not None:
+            self._keep_moments([started])
             if self._scalars:
-                self._scalars.begin_finding(journal.meta if journal else None, held)
+                self._scalars.start_finding(journal.meta if journal else None, held)
 
     def _mark(self, mark: Mark) -> None:
         state = self._state
@@ -164,7 +165,7 @@ class EventProcessor:
             rank = self._state.rank_of(journal)
             kept.setdefault(rank.instance, []).extend(self._work(journal, rank, mark))
         self._totals.publish(mark)
-        tell_findings(state, mark)
+        publish_findings(state, mark)
         for instance, spans in kept.items():
             self.emitter.keep(state.ranks[instance], spans)
         if self._scalars and (due := self._scalars.take_due(mark)):
@@ -176,15 +177,12 @@ class EventProcessor:
             self._remove(name)
 
     def _work(self, journal: JournalState, rank: RankState, mark: Mark) -> list[SampledSpan]:
-        outcome = self._worked_out(journal, rank)
+        counts, spans = self._derive(journal, rank)
         # No word if its value is impossible. It may be less than before: the process reported the
         # number again.
         dropped = journal.words.get(Word.LOST_RING_FULL, journal.ring_full) - journal.ring_full
         journal.ring_full += dropped
-        self.accounts.measured(outcome, dropped)
-        if self._scalars:
-            self._scalars.add_steps(outcome.steps)
-            self._scalars.add_values(outcome.values)
+        self.accounts.measured(counts, dropped)
         if journal.left and not journal.meta.is_child:
             if journal.outcome == "running":
                 journal.outcome = _outcome(journal)
@@ -194,27 +192,31 @@ class EventProcessor:
             rank.live = False
             if self._scalars:
                 self._scalars.end(journal)
-        return outcome.kept + segment_spans(journal, mark.monotonic_ns)
+        return spans + segment_spans(journal, mark.monotonic_ns)
 
-    def _worked_out(self, journal: JournalState, rank: RankState) -> MarkOutcome:
-        untold = b"".join(step.rows for step in journal.untold.values())
-        rows = np.frombuffer(journal.fresh + journal.held + untold, ROW_TYPE)
+    def _derive(
+        self, journal: JournalState, rank: RankState
+    ) -> tuple[SpanCounts, list[SampledSpan]]:
+        """Derive the new rows of a journal and pass them on; return its spans."""
+        options = self._options
+        awaiting = b"".join(step.rows for step in journal.steps_awaiting_gpu.values())
+        waiting = np.frombuffer(journal.fresh + journal.held + awaiting, ROW_TYPE)
         waited = journal.waiting_rows
         try:
-            options = self._options
-            task = MarkTask(
-                journal, rank, options.policy, self._tables,
-                explicit=options.explicit, limits=options.limits,
-            )  # fmt: skip
-            return work_out(task)
+            rows = derive_rows(journal, rank, options.policy, options.limits)
+            measure_rows(rows, journal, Meter(rank, explicit=options.explicit))
+            store_rows(rows, journal, self._tables)
+            if self._scalars:
+                self._scalars.add_rows(rows, journal.meta)
         except Exception:  # noqa: BLE001 - whatever it is, the next agent would meet it too
             # The same events would stop the next agent too: these rows are given up and counted.
-            _log.exception("%s: rows that could not be worked out are lost", journal.meta.rank)
+            _log.exception("%s: rows that could not be derived are lost", journal.meta.rank)
             journal.fresh = journal.held = journal.payloads = b""
-            journal.untold = {}
-            gone = len(rows_of_kind(rows, Kind.SECTION))
+            journal.steps_awaiting_gpu = {}
+            gone = len(rows_of_kind(waiting, Kind.SECTION))
             # Waiting rows were counted as created at an earlier mark.
-            return MarkOutcome(created=gone - waited, failed=gone)
+            return SpanCounts(created=gone - waited, failed=gone), []
+        return rows.counts, rows.spans
 
     def _remove(self, name: str) -> None:
         """Forget a journal that has ended; its counts stay counted."""
@@ -244,7 +246,7 @@ class EventProcessor:
 
     def _keep_moments(self, moments: Sequence[tuple[JournalState, SampledSpan]]) -> None:
         for journal, span in moments:
-            self.accounts.measured(MarkOutcome(created=1), 0)
+            self.accounts.measured(SpanCounts(created=1), 0)
             self.emitter.keep(self._state.rank_of(journal), [span])
 
 

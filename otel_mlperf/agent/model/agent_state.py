@@ -20,6 +20,7 @@ from otel_mlperf.agent.model.scalar_item import ScalarItem
 from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.names import Metric
+from otel_mlperf.otlp.deltas import SentTotal
 from otel_mlperf.otlp.histogram import Buckets
 from otel_mlperf.otlp.metric_encoding import Exemplar
 from otel_mlperf.whole_file import read_regular, write_whole
@@ -30,21 +31,6 @@ if TYPE_CHECKING:
 
 JOURNAL: Final = "journal"
 """Source of what processes add up in cells."""
-
-
-class SentTotal(msgspec.Struct, array_like=True):
-    """Total of a series at its previous export, for deltas."""
-
-    start_ns: int = 0
-    """Start of the series at that time: another start now means that the series restarted."""
-    time_ns: int = 0
-    value: float = 0.0
-    count: int = 0
-    """For a histogram, like the following fields."""
-    zeros: int = 0
-    scale: int = 0
-    offset: int = 0
-    counts: list[int] = []
 
 
 class MetricSeries(msgspec.Struct):

@@ -85,7 +85,7 @@ class JournalState(msgspec.Struct):
     held: bytes = b""
     """Section rows whose step, or whose parent, has not been seen yet."""
     held_marks: int = 0
-    untold: dict[int, KeptStep] = {}
+    steps_awaiting_gpu: dict[int, KeptStep] = msgspec.field(default_factory=dict, name="untold")
     """Sampled steps that wait for GPU times, by the step's span."""
     device_places: dict[int, tuple[str, bool]] = {}
     """Path and *beside* of sections outside steps that wait for their GPU time."""
@@ -148,7 +148,7 @@ class JournalState(msgspec.Struct):
     @property
     def waiting_rows(self) -> int:
         """Return the number of section rows whose fate is open."""
-        waiting = [self.held, *(step.rows for step in self.untold.values())]
+        waiting = [self.held, *(step.rows for step in self.steps_awaiting_gpu.values())]
         return sum(len(rows) // ROW_BYTES for rows in waiting)
 
     @property

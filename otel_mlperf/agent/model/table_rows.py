@@ -17,6 +17,7 @@ from otel_mlperf.tables.run_tables import (
     SectionRow,
     WarningRow,
 )
+from otel_mlperf.value_sums import ValueSums
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,18 +41,15 @@ class Calls:
 
     def add(self, durations_ns: NDArray[np.int64], errors: int, within: int) -> None:
         """Add a non-empty batch of durations."""
-        before, count = self.buckets.count, len(durations_ns)
+        count = len(durations_ns)
         total, least, most = (
             int(f()) for f in (durations_ns.sum, durations_ns.min, durations_ns.max)
         )
-        mean = total / count
-        # About the mean: in squares of nanoseconds the differences would vanish.
-        self.spread += float(((durations_ns - mean) ** 2).sum())
-        if before:
-            self.spread += before * count / (before + count) * (self.total / before - mean) ** 2
-        self.least = min(self.least, least) if before else least
-        self.most = max(self.most, most)
-        self.total += total
+        spread = float(((durations_ns - total / count) ** 2).sum())
+        before = ValueSums(self.buckets.count, self.total, self.least, self.most, self.spread)
+        both = before.merged(ValueSums(count, total, least, most, spread))
+        self.total, self.spread = both.total, both.spread
+        self.least, self.most = both.least, both.most
         self.errors += errors
         self.within += within
         self.buckets.record(durations_ns / 1e9)

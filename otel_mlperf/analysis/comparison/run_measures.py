@@ -23,7 +23,7 @@ from otel_mlperf.analysis.comparison.kernel_measures import read_kernels
 from otel_mlperf.analysis.steps.estimates import FEWEST_BLOCKS, TRIMMED, Estimate, estimate_mean
 from otel_mlperf.analysis.steps.step_series import read_section_series, read_step_series
 from otel_mlperf.analysis.steps.step_shares import UNTRACKED, shown
-from otel_mlperf.analysis.summary.call_durations import read_calls_by_name
+from otel_mlperf.analysis.summary.call_totals import read_calls_by_name
 from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.errors import NoSuchWindow, StoreError
 from otel_mlperf.store.run_folders import find_run
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.analysis.summary.call_shapes import CallFigures
+    from otel_mlperf.analysis.summary.call_figures import CallFigures
     from otel_mlperf.analysis.summary.summary_shapes import Summary
     from otel_mlperf.store.run_folders import RunFolder
 

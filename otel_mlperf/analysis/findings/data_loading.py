@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.cold_start import find_cold_start
+from otel_mlperf.analysis.findings.cold_start import find_cold_start, find_worker_startup
 from otel_mlperf.analysis.findings.contention import find_contention
-from otel_mlperf.analysis.findings.loader_causes import find_loader_causes, workers_needed
-from otel_mlperf.analysis.findings.loader_model import WORTH_NS, model_loader, wait_of
-from otel_mlperf.analysis.findings.worker_startup import find_worker_startup
+from otel_mlperf.analysis.findings.loader_causes import (
+    WORTH_NS,
+    find_loader_causes,
+    model_loader,
+    wait_of,
+    workers_needed,
+)
 from otel_mlperf.analysis.steps.step_shares import DATA_WAIT
 from otel_mlperf.findings.finding import Finding, Gain, Severity, Where
 from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.findings.loader_model import LoaderModel
+    from otel_mlperf.analysis.findings.loader_causes import LoaderModel
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
     from otel_mlperf.analysis.summary.summary_shapes import MachineUse, Summary
 

@@ -16,26 +16,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from otel_mlperf.analysis.findings.blocked_loop import find_blocked_loop
-from otel_mlperf.analysis.findings.cold_start import find_cold_start
-from otel_mlperf.analysis.findings.collectives import find_collectives
+from otel_mlperf.analysis.findings.cold_start import find_cold_start, find_worker_startup
+from otel_mlperf.analysis.findings.collective_time import find_collectives
 from otel_mlperf.analysis.findings.contention import find_contention
-from otel_mlperf.analysis.findings.costly_settings import (
-    find_anomaly_detection,
-    find_full_precision,
-)
 from otel_mlperf.analysis.findings.data_loading import find_data_loading
-from otel_mlperf.analysis.findings.device_allocations import find_device_allocations
+from otel_mlperf.analysis.findings.device_waits import find_device_allocations, find_transfers
 from otel_mlperf.analysis.findings.ended_rules import find_ended_rules
 from otel_mlperf.analysis.findings.gpu_busy import find_gpu_idle
-from otel_mlperf.analysis.findings.large_shares import find_large_shares
 from otel_mlperf.analysis.findings.live_warnings import with_warnings
 from otel_mlperf.analysis.findings.loader_causes import find_loader_causes
-from otel_mlperf.analysis.findings.memory_growth import find_memory_growth
+from otel_mlperf.analysis.findings.memory_leaks import find_memory_growth
 from otel_mlperf.analysis.findings.missing_records import find_losses, find_unseen_steps
 from otel_mlperf.analysis.findings.periodic_stalls import find_periodic_stall
-from otel_mlperf.analysis.findings.recompilation import find_recompilation
 from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 from otel_mlperf.analysis.findings.run_time import (
+    find_large_shares,
     find_late_requests,
     find_long_set_up,
     find_low_goodput,
@@ -45,11 +40,14 @@ from otel_mlperf.analysis.findings.small_operators import find_small_operators
 from otel_mlperf.analysis.findings.step_drift import find_step_drift
 from otel_mlperf.analysis.findings.step_gaps import find_between_steps
 from otel_mlperf.analysis.findings.stragglers import find_stragglers
-from otel_mlperf.analysis.findings.transfers import find_transfers
+from otel_mlperf.analysis.findings.torch_settings import (
+    find_anomaly_detection,
+    find_full_precision,
+    find_recompilation,
+)
 from otel_mlperf.analysis.findings.uneven_batches import find_uneven_batches
 from otel_mlperf.analysis.findings.uneven_sections import find_uneven_sections
 from otel_mlperf.analysis.findings.uneven_shards import find_uneven_shards
-from otel_mlperf.analysis.findings.worker_startup import find_worker_startup
 from otel_mlperf.analysis.steps.step_shares import DATA_WAIT
 from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.findings.finding import Finding, worst_findings_first

@@ -1,18 +1,28 @@
-"""Findings of a run's time: low goodput, long set-up, and requests that exceed their bound."""
+"""Findings of a run's time: low goodput, long set-up, late requests, time outside training."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+from msgspec.structs import replace
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.stack_lines import costliest_outside, ending_with
-from otel_mlperf.analysis.steps.step_shares import shown
+from otel_mlperf.analysis.findings.gpu_busy import max_possible_gain
+from otel_mlperf.analysis.findings.line_causes import cause_of
+from otel_mlperf.analysis.findings.run_numbers import once_a_run
+from otel_mlperf.analysis.findings.sampled_lines import find_copying_lines, find_sampled_lines
+from otel_mlperf.analysis.findings.stack_lines import costliest_outside, ending_with, most_uncovered
+from otel_mlperf.analysis.findings.step_gaps import time_around_checkpoints_ns
+from otel_mlperf.analysis.steps.step_shares import UNTRACKED, shown
 from otel_mlperf.analysis.summary.goodput_shapes import PRODUCTIVE, SET_UP
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.analysis.summary.summary_shapes import Summary
+
 
 _LEAST_NS: Final = 600_000_000_000
 """Minimum duration of a run: in shorter runs imports and set-up dominate, which is normal."""
@@ -32,7 +42,7 @@ SELECT name, sum(self_ns) / count(DISTINCT s.rank) AS own_ns FROM sections s
     JOIN first USING (rank, restart)
 WHERE n IS NULL AND NOT beside AND start_ns < first_ns AND category NOT IN (SELECT unnest($around))
 GROUP BY name ORDER BY own_ns DESC, name LIMIT 1"""
-_FEWEST: Final = 20
+_FEWEST_REQUESTS: Final = 20
 """Minimum number of requests for a significant share of late ones."""
 
 
@@ -112,7 +122,183 @@ def find_late_requests(numbers: RunNumbers) -> list[Finding]:
             command=f"otel-mlperf summary {numbers.summary.short_id} --phase request",
         )
         for calls in numbers.summary.calls
-        if calls.category == names.REQUEST and calls.count >= _FEWEST
+        if calls.category == names.REQUEST and calls.count >= _FEWEST_REQUESTS
         if calls.bound_s is not None and calls.within_share is not None
         if row.holds(calls.within_share)
+    ]
+
+
+_FEWEST_STEPS: Final = 10
+"""Minimum number of steps for a share that the first steps do not dominate."""
+_FEWEST_COLLECTING: Final = 3
+_COLLECTED: Final = 0.8
+"""Minimum part of the collections' time that can be saved."""
+_LEAST_OF_LINES, _MOST_OF_LINES = 0.7, 1.2
+"""Minimum and maximum part of the time of the program's lines that can be saved."""
+_OF_LIBRARY: Final = "It computes with {library} on the CPU. "
+_GRAVE: Final = 0.3
+"""Validation above this share of the run is a warning; less may be intended."""
+_AROUND: Final = (
+    ": {saved:.0%} to save, {around:.0%} for what is done around it, such as renaming and removing"
+)
+_LEAST_AROUND: Final = 0.02
+"""Minimum share of the run around checkpoints to be mentioned."""
+_LINE: Final = (
+    "Do what that line does less often, or for the whole batch at once; `with om.span(...)` "
+    "around it measures its time."
+)
+_SHORTEST_NS: Final = 10_000_000_000
+"""Minimum duration of a run for meaningful shares: in shorter runs set-up and end dominate."""
+_SHORTEST_OF_MANY_NS: Final = 5_000_000_000
+_MANY: Final = 5
+"""Number of validations or checkpoints from which half that duration suffices: they recur."""
+
+
+def find_large_shares(numbers: RunNumbers) -> list[Finding]:
+    """Return one finding each for garbage collections, untracked time, validation, checkpoints."""
+    summary = numbers.summary
+    found = []
+    steps = summary.steps
+    if steps is not None and steps.count >= _FEWEST_STEPS:
+        collected = sum(
+            row.share
+            for row in steps.rows
+            if row.category == names.GARBAGE_COLLECTION and not row.beside
+        )
+        if _collecting_steps(numbers) >= _FEWEST_COLLECTING:
+            collecting = _finding("garbage_collection", collected, "step", summary)
+            found += _beside_gpu(collecting, numbers)
+        # If the program has no sections at all, untracked time is not a finding.
+        if len(steps.rows) > 1:
+            costly = find_costly_line(numbers)
+            left = _unexplained(numbers) - sum(one.evidence["share"] for one in costly)
+            uncovered = _finding("uncovered", left, "step", summary)
+            more = [one if costly else _with_line(one, numbers) for one in uncovered]
+            found += _beside_gpu(costly + more, numbers)
+    if steps is not None:
+        for id, name in (("validation", names.VALIDATE), ("checkpoint", names.SPAN_CHECKPOINT)):
+            outside = [one for one in summary.outside if one.name == name]
+            many = sum(one.count or 0 for one in outside) >= _MANY
+            if summary.duration_ns >= (_SHORTEST_OF_MANY_NS if many else _SHORTEST_NS):
+                spent = sum(one.sum_ns for one in outside) / summary.duration_ns
+                found += (
+                    _checkpoints(spent, numbers)
+                    if id == "checkpoint"
+                    else _finding(id, spent, "run", summary)
+                )
+    return found
+
+
+def _checkpoints(saved: float, numbers: RunNumbers) -> list[Finding]:
+    """Add the program's work around the checkpoints, which scales with their number."""
+    around = time_around_checkpoints_ns(numbers) / numbers.summary.duration_ns
+    found = _finding("checkpoint", saved + around, "run", numbers.summary)
+    if around < _LEAST_AROUND:
+        return found
+    return [
+        replace(
+            one,
+            summary=one.summary + _AROUND.format(saved=saved, around=around),
+            evidence=one.evidence | {"around_share": around},
+        )
+        for one in found
+    ]
+
+
+def _beside_gpu(found: list[Finding], numbers: RunNumbers) -> list[Finding]:
+    """Return the findings for which the GPU idles enough, with gains capped by its idle time."""
+    most = max_possible_gain(numbers)
+    return [
+        replace(one, gain=one.gain and _at_most(one.gain, most))
+        for one in found
+        if row_of(one.id).holds(most)
+    ]
+
+
+def _at_most(gain: Gain, most: float) -> Gain:
+    return replace(gain, low=min(gain.low, most), high=min(gain.high, most))
+
+
+def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
+    """Add the program's line that likely takes most of it: it may be necessary, or made cheaper."""
+    costliest = most_uncovered(numbers)
+    if costliest is None:
+        return finding
+    return replace(
+        finding,
+        summary=finding.summary + costliest.words,
+        action=_LINE,
+        gain=Gain(low=0.0, high=min(costliest.share, numbers.uncovered)),
+    )
+
+
+@once_a_run
+def find_costly_line(numbers: RunNumbers) -> list[Finding]:
+    """Return one finding if lines of the program in no section exceed the row's share of a step.
+
+    Lines that have a finding of their own, such as output, are excluded.
+    """
+    row, costliest = row_of("costly_line"), most_uncovered(numbers)
+    if costliest is None or cause_of(costliest.call, has_gpu=numbers.uses_gpu) is not None:
+        return []
+    share = min(costliest.of_named, _unexplained(numbers))
+    if not row.holds(share):
+        return []
+    library = costliest.call.package
+    words = {"value": share, "place": costliest.place}
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(**words),
+            action=(_OF_LIBRARY.format(library=library) if library else "") + row.action,
+            evidence={"share": share, "share_of_that_line": costliest.share},
+            where=Where(section=str(costliest.line), rank=costliest.rank),
+            # Some of it may be needed in each step; its effect on caches adds to the gain.
+            gain=Gain(
+                low=_LEAST_OF_LINES * min(share, costliest.share),
+                high=min(1.0, _MOST_OF_LINES * share),
+            ).narrowed(),
+            command=f"otel-mlperf show {numbers.summary.short_id}",
+        )
+    ]
+
+
+def _unexplained(numbers: RunNumbers) -> float:
+    """Return the untracked share of a step, without the part that sampled program lines explain."""
+    found = find_sampled_lines(numbers) + find_copying_lines(numbers)
+    known = sum(one.evidence.get("share_of_function", one.evidence["share"]) for one in found)
+    return numbers.uncovered - known
+
+
+def _collecting_steps(numbers: RunNumbers) -> int:
+    """Count the steps with a collection: a single long one only cleans up after set-up."""
+    return sum(
+        int(np.count_nonzero(one.own_ns))
+        for one in numbers.sections
+        if one.category == names.GARBAGE_COLLECTION
+    )
+
+
+def _finding(id: str, share: float, of: Literal["step", "run"], summary: Summary) -> list[Finding]:
+    row = row_of(id)
+    if not row.holds(share):
+        return []
+    # Knowing what the time goes into saves nothing. Validations and checkpoints are needed, but
+    # fewer suffice. Collections that find nothing are hardly needed at all.
+    least = share * (_COLLECTED if id == "garbage_collection" else 0.5)
+    gain = None if id == "uncovered" else Gain(low=least, high=share, of=of)
+    kept = summary.slowest.kept_number if summary.slowest else None
+    command = f"otel-mlperf show {summary.short_id} --step {kept}" if kept is not None else ""
+    return [
+        Finding(
+            id=row.id,
+            severity="warning" if id == "validation" and share > _GRAVE else row.severity,
+            summary=row.summary.format(value=share),
+            action=row.action,
+            evidence={"share": share},
+            where=Where(section=UNTRACKED if id == "uncovered" else id),
+            gain=gain,
+            command=command if of == "step" else f"otel-mlperf summary {summary.short_id}",
+        )
     ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.loader_model import model_loader
+from otel_mlperf.analysis.findings.loader_causes import model_loader
 from otel_mlperf.analysis.steps.step_shares import share_of_passes
 from otel_mlperf.findings.finding import Finding, Gain
 from otel_mlperf.findings.finding_table import row_of

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares
-from otel_mlperf.analysis.findings.cpu_waits import waits_of_steps
+from otel_mlperf.analysis.findings.cpu_shares import read_cpu_shares, waits_of_steps
 from otel_mlperf.analysis.findings.periodic_stalls import find_periodic_stall
 from otel_mlperf.analysis.steps.step_shares import shown
 from otel_mlperf.findings.finding import Finding, Gain, Where

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from otel_mlperf.analysis.steps.step_shares import CHOSEN
-from otel_mlperf.analysis.summary.call_durations import read_call_buckets
+from otel_mlperf.analysis.summary.call_totals import read_call_buckets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from otel_mlperf.analysis.periods.period_grid import lay_grid
 from otel_mlperf.analysis.periods.period_shapes import Period, PeriodProcess, Periods, PeriodSteps
 from otel_mlperf.analysis.run.run_processes import no_such_rank, read_processes
 from otel_mlperf.analysis.steps.step_shares import CHOSEN, main_phase, per_second, read_warm_up
-from otel_mlperf.analysis.summary.call_durations import read_requests_by_period
+from otel_mlperf.analysis.summary.call_totals import read_requests_by_period
 from otel_mlperf.analysis.summary.chosen_phase import chosen_phase
 from otel_mlperf.store.table_reader import Store
 

@@ -26,9 +26,9 @@ from otel_mlperf.analysis.profiles.kernel_rows import (
     grouped,
     table,
 )
-from otel_mlperf.analysis.profiles.recorded_windows import find_unread
-from otel_mlperf.analysis.profiles.window_completeness import (
+from otel_mlperf.analysis.profiles.recorded_windows import (
     beside_other_ranks,
+    find_unread,
     is_complete,
     read_completeness,
 )

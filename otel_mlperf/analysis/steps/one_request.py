@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
-from otel_mlperf.analysis.steps.step_rows import read_spans
+from otel_mlperf.analysis.steps.step_records import read_spans
 from otel_mlperf.analysis.steps.step_shapes import RequestTrace
 from otel_mlperf.errors import NoSuchRequest
 from otel_mlperf.store.table_reader import Store

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf import ids
 from otel_mlperf.analysis.run.run_processes import no_such_rank
 from otel_mlperf.analysis.steps.annotated_step import has_recorded_steps
-from otel_mlperf.analysis.steps.step_rows import read_spans
+from otel_mlperf.analysis.steps.step_records import read_spans
 from otel_mlperf.analysis.steps.step_shapes import RankTrace, RunTrace
 from otel_mlperf.store.table_reader import Store
 

@@ -1,4 +1,4 @@
-"""Utilization of a run's machines: CPUs, memory and GPUs, and lost devices."""
+"""Utilization of a run's machines and by its processes: CPUs, memory and GPUs; lost devices."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.analysis.summary.summary_shapes import GpuUse, Loss, MachineUse
+from otel_mlperf.analysis.summary.summary_shapes import GpuUse, Loss, MachineUse, ProcessUse
 
 if TYPE_CHECKING:
+    from otel_mlperf.analysis.run.run_processes import Processes
     from otel_mlperf.store.table_reader import Store
 
 _IDLE = ("idle", "iowait")
@@ -154,6 +155,41 @@ def _by_gpu(readings: _Found, metric: names.Metric) -> dict[tuple[int, str, str]
         and reading.labels.get(names.HW_GPU_TASK, names.TASK_GENERAL) == names.TASK_GENERAL
         and reading.labels.get(names.HW_SENSOR_LOCATION) != "memory"
     }
+
+
+def read_process_use(store: Store, processes: Processes) -> ProcessUse | None:
+    """Return the resource use reported by the training processes; None if none has reported."""
+    rows = store.rows(
+        "SELECT name, rank, restart, max(value) FROM readings "
+        "WHERE name IN ($cpu, $peak) OR (name = $cuda AND contains(labels, $allocated)) "
+        "OR (name = $resident AND contains(labels, $worker)) "
+        "GROUP BY name, rank, restart",
+        cpu=names.RUN_CPU.name,
+        peak=names.RUN_MEMORY_PEAK.name,
+        cuda=names.CUDA_MEMORY_MOST.name,
+        allocated=json.dumps({names.CUDA_MEMORY_STATE: "allocated"})[1:-1],
+        resident=names.PROCESS_MEMORY.name,
+        worker=json.dumps({names.PROCESS_ROLE: "worker"})[1:-1],
+    )
+    cpu_s = {(rank, restart): s for name, rank, restart, s in rows if name == names.RUN_CPU.name}
+    peaks = [value for name, _, _, value in rows if name == names.RUN_MEMORY_PEAK.name]
+    cuda = [value for name, _, _, value in rows if name == names.CUDA_MEMORY_MOST.name]
+    workers = [value for name, _, _, value in rows if name == names.PROCESS_MEMORY.name]
+    # Only processes that reported: the use of the other ones is not known.
+    lives = (
+        processes.end_of(process) - process.start_ns
+        for process in processes.all
+        if (process.rank, process.restart) in cpu_s
+    )
+    life_s = sum(lives) / 1e9
+    if not peaks or not life_s:
+        return None
+    return ProcessUse(
+        cpus=sum(cpu_s.values()) / life_s,
+        memory_peak_bytes=int(max(peaks)),
+        workers_peak_bytes=int(max(workers)) if workers else None,
+        cuda_peak_bytes=int(max(cuda)) if cuda else None,
+    )
 
 
 def read_losses(store: Store, started_ns: int) -> list[Loss]:

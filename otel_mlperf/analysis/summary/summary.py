@@ -29,26 +29,26 @@ from otel_mlperf.analysis.steps.step_shares import (
     read_steps,
     read_warm_up,
 )
-from otel_mlperf.analysis.summary.beside_time import beside_steps, with_rows_beside
-from otel_mlperf.analysis.summary.call_durations import read_calls
+from otel_mlperf.analysis.summary.call_totals import read_calls, read_section_uses
 from otel_mlperf.analysis.summary.chosen_phase import chosen_phase
-from otel_mlperf.analysis.summary.epochs import read_epochs
+from otel_mlperf.analysis.summary.epoch_figures import read_epochs
 from otel_mlperf.analysis.summary.goodput import read_ledger
 from otel_mlperf.analysis.summary.gpu_use import read_steps_on_gpu
 from otel_mlperf.analysis.summary.loader_use import read_loaders
 from otel_mlperf.analysis.summary.logged import add_up, read_last, read_series
-from otel_mlperf.analysis.summary.machine_use import read_losses, read_machine
-from otel_mlperf.analysis.summary.marks import read_marks
+from otel_mlperf.analysis.summary.machine_use import read_losses, read_machine, read_process_use
+from otel_mlperf.analysis.summary.marked_points import read_marks
 from otel_mlperf.analysis.summary.outside_time import (
+    beside_steps,
     outside_ns,
     outside_steps,
     read_aggregates,
     read_left_open,
     read_nodes,
     read_tree,
+    with_rows_beside,
 )
 from otel_mlperf.analysis.summary.progress import read_progress
-from otel_mlperf.analysis.summary.section_uses import read_process_use, read_section_uses
 from otel_mlperf.analysis.summary.summary_shapes import AsOf, CheckpointTotal, Summary, Telemetry
 from otel_mlperf.analysis.summary.work_figures import read_work
 from otel_mlperf.run_files import hot_file

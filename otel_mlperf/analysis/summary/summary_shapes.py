@@ -18,17 +18,16 @@ from otel_mlperf.analysis.steps.step_shapes import (  # noqa: TC001 - msgspec re
     StepFigures,
     WarmUp,
 )
-from otel_mlperf.analysis.summary.call_shapes import CallFigures  # noqa: TC001 - msgspec reads it
-from otel_mlperf.analysis.summary.epochs import EpochFigures  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.summary.call_figures import (  # noqa: TC001 - msgspec reads them
+    CallFigures,
+    SectionUse,
+)
+from otel_mlperf.analysis.summary.epoch_figures import EpochFigures  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.goodput_shapes import Ledger  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.gpu_use import StepsOnGpu  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.loader_shapes import LoaderUse  # noqa: TC001 - msgspec reads it
-from otel_mlperf.analysis.summary.marks import MarkedPoint  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.summary.marked_points import MarkedPoint  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.summary.progress import Progress  # noqa: TC001 - msgspec reads it
-from otel_mlperf.analysis.summary.use_shapes import (  # noqa: TC001 - msgspec reads them
-    ProcessUse,
-    SectionUse,
-)
 from otel_mlperf.analysis.summary.work_figures import WorkFigures  # noqa: TC001 - msgspec reads it
 from otel_mlperf.findings.finding import Finding  # noqa: TC001 - msgspec reads it
 from otel_mlperf.store.window_facts import UnknownRows  # noqa: TC001 - msgspec reads it
@@ -91,6 +90,19 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float | None
     memory_limit_bytes: float | None
     gpus: list[GpuUse]
+
+
+class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Resource use of the training processes; their workers only where a field mentions them."""
+
+    cpus: float
+    """CPU time of all threads divided by time; mean over the processes."""
+    memory_peak_bytes: int
+    """Peak resident memory of the largest process."""
+    workers_peak_bytes: int | None
+    """Peak resident memory of all workers of one rank together; None: no worker was read."""
+    cuda_peak_bytes: int | None
+    """Peak memory that PyTorch's allocator had allocated on one device; None: no CUDA."""
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,18 +8,19 @@ import numpy as np
 
 from otel_mlperf.intervals import gaps, shared, sums, union
 from otel_mlperf.kineto.counting.device_work import WorkKind, find_work
+from otel_mlperf.kineto.counting.doubtful_records import (
+    find_clock_losses,
+    find_doubtful,
+    find_duplicates,
+    find_lost_arrows,
+    find_missing_durations,
+)
 from otel_mlperf.kineto.counting.host_records import (
     find_end_of_frames,
     find_lost_numbers,
     find_lost_operators,
     find_lost_steps,
 )
-from otel_mlperf.kineto.counting.record_ids import (
-    find_doubtful,
-    find_duplicates,
-    find_lost_arrows,
-)
-from otel_mlperf.kineto.counting.record_times import find_clock_losses, find_missing_durations
 from otel_mlperf.kineto.counting.streams import window_of
 from otel_mlperf.kineto.counting.unanswered_launches import (
     find_launches,

@@ -145,6 +145,17 @@ def _stored(rows: Sequence[_Event], known: _Known) -> _Stored:
         _role(what, category, is_asynchronous=bool(of_event.get(names.ASYNCHRONOUS)))
         for (what, _), (category, _), of_event in zip(whats, keys, attributes, strict=True)
     ]
+    trace = _trace(rows, attributes, keys, roles)
+    return _Stored(rows, attributes, [kind for _, kind in whats], trace)
+
+
+def _trace(
+    rows: Sequence[Mapping[str, Any]],
+    attributes: Sequence[Mapping[str, Any]],
+    keys: Sequence[tuple[str, str]],
+    roles: Sequence[Role],
+) -> Trace:
+    """Return the events as a trace; ``keys`` are their categories and names."""
     categories, category = _indexed([category for category, _ in keys])
     of_names, name = _indexed([name for _, name in keys])
     start = np.array([row["start_ns"] for row in rows], np.int64)
@@ -159,7 +170,7 @@ def _stored(rows: Sequence[_Event], known: _Known) -> _Stored:
         "name": name,
         "track": _indexed([row["track"] for row in rows])[1],
     }
-    trace = Trace(
+    return Trace(
         path=Path(),
         events=_columns(Events, columns, len(rows)),
         names=of_names,
@@ -170,7 +181,6 @@ def _stored(rows: Sequence[_Event], known: _Known) -> _Stored:
         allocations=_columns(Allocations, {}, 0),
         roles=np.array(roles, np.uint8),
     )
-    return _Stored(rows, attributes, [kind for _, kind in whats], trace)
 
 
 def _role(what: str, category: str, *, is_asynchronous: bool) -> Role:
@@ -248,7 +258,9 @@ def _work(stored: _Stored) -> Work:
     trace = stored.trace
     rows = np.flatnonzero(find_roles(trace) == Role.DEVICE)
     kind = np.array([WorkKind[stored.kinds[row].upper()] for row in rows.tolist()], np.uint8)
-    return numbered_work(trace, rows, kind, trace.events.device[rows], trace.events.stream[rows])
+    device, stream = trace.events.device[rows], trace.events.stream[rows]
+    # Without a device number it is not known which stream it is.
+    return numbered_work(trace, rows, kind, device, np.where(device == NONE, NONE, stream))
 
 
 def _attribution(stored: _Stored, links: Links, step: StepEvents) -> Attribution:

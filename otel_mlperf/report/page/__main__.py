@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
 def _write(run_folder: str, file: str) -> None:
     from pathlib import Path
 
-    from otel_mlperf.analysis.page.run_page import read_page
+    from otel_mlperf.analysis.page.page_contents import read_page
     from otel_mlperf.report.page.page_file import render_page
     from otel_mlperf.store.run_folders import read_run
     from otel_mlperf.whole_file import write_whole

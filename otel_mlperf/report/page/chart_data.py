@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.analysis.page.duration_histograms import DurationHistogram
     from otel_mlperf.analysis.page.line_buckets import Chart, Line
+    from otel_mlperf.analysis.page.page_contents import RunCourse, RunPage
     from otel_mlperf.analysis.page.rank_map import RankMap
-    from otel_mlperf.analysis.page.run_page import RunCourse, RunPage
     from otel_mlperf.analysis.page.step_buckets import StepBuckets
 
 _COLORS: Final = 8

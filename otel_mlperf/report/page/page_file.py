@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
-    from otel_mlperf.analysis.page.run_page import RunCourse, RunPage
+    from otel_mlperf.analysis.page.page_contents import RunCourse, RunPage
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
 

@@ -10,19 +10,16 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_mlperf import names
-from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.analysis.summary.goodput_shapes import OTHER
 from otel_mlperf.quantities import duration, figures, percent, plural
 from otel_mlperf.report.comparison_table import NUMBERS, difference_text, measured
 from otel_mlperf.report.kernel_names import short_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from otel_mlperf.analysis.comparison.comparison_shapes import Comparison, TimeChange
     from otel_mlperf.analysis.profiles.window_shapes import KernelRow, Kernels
-    from otel_mlperf.analysis.steps.step_shapes import RankFigures, Row
-    from otel_mlperf.analysis.summary.call_shapes import CallFigures
+    from otel_mlperf.analysis.steps.step_shapes import Row
+    from otel_mlperf.analysis.summary.call_figures import CallFigures
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
 _MOST_FOLDERS: Final = 2
@@ -121,7 +118,7 @@ def ranks(summary: Summary) -> list[RankLine]:
             rank.rank,
             rank.mean_ns,
             rank.mean_ns / usual - 1 if usual else 0.0,
-            list(_parts(rank, colors)),
+            [(name, colors.get(name, "none"), spent) for name, spent in rank.sections.items()],
             rank.rank in outside,
         )
         for rank in slowest
@@ -131,14 +128,6 @@ def ranks(summary: Summary) -> list[RankLine]:
 def signed(share: float) -> str:
     """Return ``+3.1 %``; a value that rounds to zero has no minus."""
     return f"{round(100 * share, 1) + 0.0:+.1f} %"
-
-
-def _parts(rank: RankFigures, colors: dict[str, str]) -> Iterable[tuple[str, str, float]]:
-    for name, spent in rank.sections.items():
-        yield name, colors.get(name, "none"), spent
-    rest = rank.mean_ns - sum(rank.sections.values())
-    if rest > 0:
-        yield UNTRACKED, "none", rest
 
 
 def ledger(summary: Summary) -> list[tuple[str, int, float, str]]:

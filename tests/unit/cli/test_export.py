@@ -104,7 +104,7 @@ def test_tables_are_a_folder(run, capsys, form):
 
 def test_tables_are_not_cut_by_steps(run):
     """Whoever reads them filters."""
-    with pytest.raises(UsageError, match="--steps 1: tables are written whole"):
+    with pytest.raises(UsageError, match="--steps 1: tables are exported completely"):
         export(run, csv=True, steps="1")
     assert os.listdir() == []
 

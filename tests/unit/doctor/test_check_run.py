@@ -261,7 +261,7 @@ def test_what_a_profiler_window_lacks_is_told(tmp_path):
         "warn",
         "window",
         "rank1.json of rank 1: 5 of 10",
-        "its figures of the GPU are too low; profile again, fewer steps at a time",
+        "its GPU figures are too low; profile again with fewer steps at a time",
     )
     assert profiler == Check(
         "ok", "profiler", "1 window complete: 10 of 10 have their record of the device"

@@ -56,7 +56,7 @@ def test_a_gain_that_may_be_nothing():
 
 def test_what_is_won_is_never_cut():
     """Where one line is too short for it, it takes another."""
-    said = "rank 1 likely delays the other ranks: its forward takes 1.8 × as long as theirs"
+    said = "rank 1 likely delays the other ranks: its forward takes 1.8 × theirs"
 
     assert shown([replace(WAIT, summary=said, action="Do.", gain=Gain(low=0.0, high=0.37))]) == (
         f"findings  {said} ·\n          could save up to 37 %\n          Do.\n"

@@ -148,7 +148,7 @@ def test_nobody_has_recorded_yet():
 
 def test_a_run_elsewhere_says_how_it_is_known():
     """What the folder says may be a minute old."""
-    assert "not on this node: as far as the run folder says" in shown(is_seen=False)[-1]
+    assert "not on this node: state from the run folder" in shown(is_seen=False)[-1]
 
 
 def test_of_many_ranks_those_that_are_stuck_are_shown():

@@ -10,7 +10,7 @@ from report_run import report_run
 from run_folders import MS, RunFolderBuilder
 
 from otel_mlperf.analysis.findings.finding_sources import judge_run
-from otel_mlperf.analysis.page.run_page import read_course
+from otel_mlperf.analysis.page.page_contents import read_course
 from otel_mlperf.analysis.run.stored_run import read_run as read_stored_run
 from otel_mlperf.report.notebook import render_cell, render_html, render_run
 from otel_mlperf.report.page.chart_data import course_data

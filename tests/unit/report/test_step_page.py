@@ -6,7 +6,7 @@ import json
 
 from run_folders import MS, START, S, digits
 
-from otel_mlperf.analysis.steps.one_step import read_step
+from otel_mlperf.analysis.steps.sampled_step import read_step
 from otel_mlperf.report.step_page import render_step
 from otel_mlperf.store.run_folders import read_run
 

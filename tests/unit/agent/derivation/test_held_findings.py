@@ -9,7 +9,7 @@ from by_hand import agent_folder, table
 from told_sensors import Told, machine
 
 from otel_mlperf import ids, names
-from otel_mlperf.agent.derivation.held_findings import begin_finding, tell_findings
+from otel_mlperf.agent.derivation.held_findings import publish_findings, start_finding
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
@@ -105,10 +105,10 @@ def test_the_metric_holds_as_long_as_the_finding(state):
     """And for half a minute, in which it may hold again."""
     (rank,) = state.ranks.values()
     labels = {names.FINDING_ID: "data_loading", names.FINDING_SEVERITY: "warning"}
-    begin_finding(state, held(105 * S))
+    start_finding(state, held(105 * S))
     seen = []
     for now_s in (106, 135, 136):
-        tell_findings(state, Mark(0, now_s * S, {}))
+        publish_findings(state, Mark(0, now_s * S, {}))
         seen.append(series(rank))
 
     assert seen == [[labels], [labels], []]
@@ -118,8 +118,8 @@ def test_the_metric_holds_as_long_as_the_finding(state):
 def test_a_finding_of_the_node_is_a_series_of_the_node(state):
     """With the labels of what it is of; none of a rank."""
     (rank,) = state.ranks.values()
-    begin_finding(state, held(105 * S, "", "disk_full", **{names.MOUNTPOINT: "/data"}))
-    tell_findings(state, Mark(0, 106 * S, {}))
+    start_finding(state, held(105 * S, "", "disk_full", **{names.MOUNTPOINT: "/data"}))
+    publish_findings(state, Mark(0, 106 * S, {}))
 
     (labels,) = series(state)
     assert labels == {
@@ -132,6 +132,6 @@ def test_a_finding_of_the_node_is_a_series_of_the_node(state):
 
 def test_what_the_table_does_not_know_is_no_finding(state):
     """It is of another version, or of a process that has left."""
-    assert begin_finding(state, held(105 * S, id="of_tomorrow")) is None
-    assert begin_finding(state, held(105 * S, journal="9-9-9.journal")) is None
+    assert start_finding(state, held(105 * S, id="of_tomorrow")) is None
+    assert start_finding(state, held(105 * S, journal="9-9-9.journal")) is None
     assert state.findings == {}

@@ -145,7 +145,7 @@ def test_a_limit_that_the_words_have_no_place_for_is_left_out(tmp_path):
     warned(run, "killed_for_memory", 7 * S, 7 * S, 1.0, 0.0)
     (found,) = judged(run).findings
 
-    assert finding_text(found).endswith("for want of memory · warned after 7.00 s")
+    assert finding_text(found).endswith("because memory ran out · warned after 7.00 s")
 
 
 def test_summary_and_doctor_tell_the_same(tmp_path):

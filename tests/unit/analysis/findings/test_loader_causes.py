@@ -88,7 +88,7 @@ def test_a_slow_collate_fn(tmp_path):
 
     assert list(found) == ["collate", "data_loading"]
     assert near(found["collate"].gain, 29 * 0.75 / 51.5, 29 / 51.5)
-    assert "collate_fn takes 94% of a batch of Pix" in found["collate"].summary
+    assert "collate_fn takes 94% of the time of a batch of Pix" in found["collate"].summary
 
 
 def test_a_collate_fn_in_workers(tmp_path):
@@ -215,7 +215,7 @@ def test_workers_that_start_for_each_pass(tmp_path):
     """The first pass starts them anyway, and kept ones fetch a first batch too."""
     one = found_in(started(tmp_path, "started", 10))["worker_startup"]
 
-    assert "started anew for each of 10 passes, 150 ms each" in one.summary
+    assert "restarted for each of 10 passes, 150 ms each" in one.summary
     assert "persistent_workers=True" in one.action
     low, high = 9 * 0.1195 / 3.5, 9 * 0.1495 / 3.5
     assert near(one.gain, low, high)

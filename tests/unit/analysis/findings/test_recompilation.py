@@ -40,7 +40,7 @@ def test_shapes_that_change_throughout_are_found_by_one_compilation(tmp_path):
         ("sizes", judged(tmp_path / "sizes", {0, 19}, **late)),
     ):
         assert [found.severity for found in one] == ["warning"], name
-        assert "compiles again in 1 of 59 steps" in one[0].summary
+        assert "recompiles in 1 of 59 steps" in one[0].summary
         assert one[0].gain.low < 0.49 < one[0].gain.high
 
 
@@ -51,7 +51,7 @@ def test_compiling_in_step_after_step_is_found_with_what_it_takes(tmp_path):
     share = 14 * 200 / (14 * 200 + 59 * 21)
     assert one.evidence["share"] == pytest.approx(share)
     assert one.where.steps == (4, 56)
-    assert "compiles again in 14 of 59 steps" in one.summary
+    assert "recompiles in 14 of 59 steps" in one.summary
     assert one.gain.low < share <= one.gain.high + 1e-9
 
 

@@ -84,7 +84,7 @@ def test_output_in_each_step_is_found_with_its_line(tmp_path, call, library, doi
 @pytest.mark.parametrize(
     ("call", "library", "doing", "advice"),
     [
-        ("sleep", "", "asleep", "Take the sleep out of the loop"),
+        ("sleep", "", "asleep", "Remove the sleep from the loop"),
         ("run", "subprocess", "waiting for programs that it starts", "subprocess.Popen"),
         ("system", "", "waiting for programs that it starts", "subprocess.Popen"),
         ("with", "", "waiting for a lock or another thread", "hold the lock"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from run_folders import MS, START, RunFolderBuilder, digits
 
 from otel_mlperf.analysis.findings.finding_sources import judge_run
-from otel_mlperf.analysis.page.run_page import read_moments
+from otel_mlperf.analysis.page.page_contents import read_moments
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store
 

@@ -272,6 +272,22 @@ def test_overlapped_communication_is_not_exposed(tmp_path):
     assert step.exposed_communication_ns == 100_000
 
 
+def test_work_of_an_unknown_device_is_busy_time_of_no_stream(tmp_path):
+    """The events of a step have the numbers that the trace itself gives them."""
+    known = {"correlation": 1, "stream": 7}
+    entries = [
+        operator("aten::mm", 100, 50, external=1),
+        launch(110, 5, 1),
+        event("gemm", 200, 100, category="kernel", pid=0, tid=7, **known),
+    ]
+    run = Recorded(tmp_path)
+    run.process(entries)
+    profiled = run.write()
+
+    assert profiled.step(4).step.busy_ns == 100_000
+    assert profiled.step(4, by="stream").rows == []
+
+
 def test_ranks_are_added_up_unless_one_is_asked_for(tmp_path):
     """One step of several ranks is one table; each has a row of its own by step."""
     run = Recorded(tmp_path)

@@ -7,7 +7,7 @@ import json
 from run_folders import MS, START, RunFolderBuilder, digits
 
 from otel_mlperf.analysis.profiles.section_operators import add_up
-from otel_mlperf.analysis.steps.one_step import read_step
+from otel_mlperf.analysis.steps.sampled_step import read_step
 from otel_mlperf.report.step_page import render_step
 from otel_mlperf.store.run_folders import read_run
 

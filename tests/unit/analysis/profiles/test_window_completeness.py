@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.analysis.profiles.window_completeness import beside_other_ranks
+from otel_mlperf.analysis.profiles.recorded_windows import beside_other_ranks
 from otel_mlperf.analysis.profiles.window_shapes import WindowFacts
 from otel_mlperf.store.window_facts import WindowCompleteness
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kineto_traces import event, kernel, launch, operator, write_trace
 
-from otel_mlperf.analysis.steps.one_step import read_step
+from otel_mlperf.analysis.steps.sampled_step import read_step
 from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.importing.trace_import import Importer
 from otel_mlperf.report.step_page import render_step

@@ -10,7 +10,7 @@ from summaries import summary_of
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.finding_sources import judge_run
-from otel_mlperf.analysis.steps.one_step import read_step
+from otel_mlperf.analysis.steps.sampled_step import read_step
 from otel_mlperf.report.step_page import render_step
 from otel_mlperf.report.summary_table import render_summary
 from otel_mlperf.store.run_folders import read_run

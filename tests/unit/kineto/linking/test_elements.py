@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.kineto.linking.elements import count_elements, element_bytes, element_type
+from otel_mlperf.kineto.linking.collectives import count_elements, element_bytes, element_type
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ import pytest
 from msgspec.structs import replace
 from report_run import ENDING, HOSTILE, report_run
 from run_folders import MS, RunFolderBuilder, S, digits
+from summaries import summary_of
 
-from otel_mlperf.analysis.page.run_page import read_page
+from otel_mlperf.analysis.page.page_contents import read_page
 from otel_mlperf.analysis.profiles.hot_spots import find_hot
 from otel_mlperf.analysis.profiles.window_shapes import KernelRow, Kernels
-from otel_mlperf.report.page import hot_part
+from otel_mlperf.report.page import hot_part, tables
 from otel_mlperf.report.page.hot_part import MOST_PARTS
 from otel_mlperf.report.page.page_file import render_page
 from otel_mlperf.run_files.hot_file import HotSpot
@@ -250,3 +251,16 @@ def test_no_name_on_a_page_commands_a_terminal_or_turns_text(tmp_path):
     assert "a\\\\u001b" in text
     assert "\\u202e" not in text
     assert '"a\\u001b' not in text
+
+
+def test_the_untracked_time_of_a_rank_is_drawn_once(tmp_path):
+    """It is a part of the mean step; a sum that rounding makes smaller adds no further part."""
+    run = RunFolderBuilder(tmp_path)
+    for rank in range(2):
+        run.process(10 * S, rank=rank)
+        for number, sections in enumerate(({"data": 1}, {"forward": 1}, {})):
+            run.step(number, number * S, sections, own=1, rank=rank)
+
+    for line in tables.ranks(summary_of(run)):
+        assert line.mean_ns > sum(spent for _, _, spent in line.parts)
+        assert [name for name, _, _ in line.parts] == ["data", "forward", "untracked"]

@@ -7,7 +7,7 @@ import json
 import pytest
 from run_folders import MS, START, RunFolderBuilder, S, digits
 
-from otel_mlperf.analysis.steps.one_step import read_step
+from otel_mlperf.analysis.steps.sampled_step import read_step
 from otel_mlperf.errors import NoSuchStep
 from otel_mlperf.store.run_folders import read_run
 

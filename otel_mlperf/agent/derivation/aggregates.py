@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from otel_mlperf.agent.derivation.ended_steps import EndedStepRows
-    from otel_mlperf.agent.derivation.mark_task import MarkTask
+    from otel_mlperf.agent.derivation.new_rows import Payloads
     from otel_mlperf.agent.model.journal_state import JournalState, Root
+    from otel_mlperf.journal.meta import JournalMeta
+
+OutsideRow = tuple[SectionRow, int]
+"""Row of table ``sections`` outside steps, and its era: rows of one era add up."""
 
 
 class Aggregate(NamedTuple):
@@ -40,7 +44,7 @@ class Aggregate(NamedTuple):
     inside: str
     """Aggregated sections around this one, below that section."""
     of_step: bool
-    beside: bool
+    concurrent: bool
     since_ns: int
 
 
@@ -66,98 +70,106 @@ class _Item(NamedTuple):
     max_ns: int
 
 
-def add_outside(task: MarkTask) -> None:
-    """Add rows for what was aggregated outside steps since the last mark."""
-    for aggregate, grown in _grown(task.journal, of_step=False):
-        row = _row(task.journal, aggregate, grown, _since(task.journal, aggregate))
-        task.tables.add_outside(row, aggregate.since_ns)
+def aggregates_outside(state: JournalState) -> list[OutsideRow]:
+    """Return rows of what was aggregated outside steps since the last mark.
+
+    Its time becomes a debt of the rows of the enclosing sections.
+    """
+    derived: list[OutsideRow] = []
+    for aggregate, grown in _grown(state, of_step=False):
+        row = _row(state.meta, aggregate, grown, _since(state, aggregate))
+        derived.append((row, aggregate.since_ns))
         if aggregate.section:
-            key = _debt_key(aggregate.path, beside=row.beside)
-            task.journal.debts_ns[key] = task.journal.debts_ns.get(key, 0) + grown.self_ns
-        _measure(task, aggregate, grown.self_ns)
+            key = _debt_key(aggregate.path, concurrent=row.beside)
+            state.debts_ns[key] = state.debts_ns.get(key, 0) + grown.self_ns
+    return derived
 
 
-def add_rest(task: MarkTask) -> None:
-    """Add rows for what an ended journal aggregated in steps that never ended, or after they had.
+def aggregates_left(state: JournalState) -> list[SectionRow]:
+    """Return rows of what an ended journal aggregated in steps that never ended, or after they had.
 
     They count in the totals of the run, but not as time outside steps: their rows have no path.
     """
-    for aggregate, grown in _grown(task.journal, of_step=True):
-        row = _row(task.journal, aggregate, grown, _since(task.journal, aggregate))
-        task.tables.add(replace(row, path=""))
-        _measure(task, aggregate, grown.self_ns)
+    return [
+        replace(_row(state.meta, aggregate, grown, _since(state, aggregate)), path="")
+        for aggregate, grown in _grown(state, of_step=True)
+    ]
 
 
-def pay(journal: JournalState, path: str, self_ns: int, *, beside: bool) -> int:
+def debt_paid(state: JournalState, path: str, self_ns: int, *, concurrent: bool) -> int:
     """Return the self time of sections outside steps, less the self time of aggregates in them."""
     # Inner sections have ended before: their sums are known when the section's row comes.
-    key = _debt_key(path, beside=beside)
-    paid = min(journal.debts_ns.get(key, 0), self_ns)
+    key = _debt_key(path, concurrent=concurrent)
+    paid = min(state.debts_ns.get(key, 0), self_ns)
     if paid:
-        journal.debts_ns[key] -= paid
+        state.debts_ns[key] -= paid
     return self_ns - paid
 
 
-def _debt_key(path: str, *, beside: bool) -> str:
-    return f"{path} beside" if beside else path
+def _debt_key(path: str, *, concurrent: bool) -> str:
+    return f"{path} beside" if concurrent else path
 
 
-def take_from_steps(task: MarkTask, ended: EndedStepRows, roots: Sequence[Root]) -> None:
-    """Add rows for what steps report as aggregated, and subtract it from enclosing self times."""
-    if not (ended.rows["flags"] & Flag.HAS_PAYLOAD).any():
-        return
-    told = [
+def aggregates_of_steps(
+    sections: EndedStepRows, payloads: Payloads, roots: Sequence[Root], state: JournalState
+) -> list[SectionRow]:
+    """Return rows of what steps report as aggregated; subtract it from enclosing self times."""
+    rows = sections.rows
+    if not (rows["flags"] & Flag.HAS_PAYLOAD).any():
+        return []
+    reported = [
         (i, item)
-        for i in np.flatnonzero(ended.rows["span"] == ended.rows["root"]).tolist()
-        for item in _items(task.batch.peek(int(ended.rows["span"][i])))
+        for i in np.flatnonzero(rows["span"] == rows["root"]).tolist()
+        for item in _items(payloads.get(int(rows["span"][i]), {}))
     ]
-    keys = zip(ended.step.tolist(), ended.rows["name"].tolist(), ended.beside.tolist(), strict=True)
+    keys = zip(
+        sections.step.tolist(), rows["name"].tolist(), sections.concurrent.tolist(), strict=True
+    )
     # Any row of the section: the self times of all its rows in the step are added up later.
-    row_of = {key: i for i, key in enumerate(keys)} if told else {}
-    for i, item in told:
-        aggregate = _known(task.journal, item.entry)
+    row_of = {key: i for i, key in enumerate(keys)} if reported else {}
+    loading = state.sections_of(names.DATA_LOADING).tolist() if reported else ()
+    waits = {number: str(state.section(number)[1]) for number in loading}
+    derived = []
+    for i, item in reported:
+        aggregate = _known(state, item.entry)
         if aggregate is None:
             continue
-        step, begin = int(ended.step[i]), int(ended.rows["start"][i])
+        step, start = int(sections.step[i]), int(rows["start"][i])
         own = max(0, item.sum_ns - item.covered_ns)
         of_row, of_part = (
-            row_of.get((step, aggregate.section, is_beside)) for is_beside in (False, True)
+            row_of.get((step, aggregate.section, concurrent)) for concurrent in (False, True)
         )
-        wait = "" if aggregate.beside else _wait_around(task, ended, of_row, of_part)
-        if aggregate.beside or wait:
+        wait = "" if aggregate.concurrent else _wait_around(sections, of_row, of_part, waits)
+        if aggregate.concurrent or wait:
             of_row = of_part  # the time of a wait's parts is the wait's own
         elif of_row is None:
             of_row = i  # its section outlasted the step, and is no part of it
         if of_row is not None:
-            ended.self_ns[of_row] -= own
-        _store(task.journal, item.entry, item.calls, item.sum_ns, item.covered_ns)
+            sections.self_ns[of_row] -= own
+        _store(state, item.entry, item.calls, item.sum_ns, item.covered_ns)
         grown = _Growth(item.calls, item.sum_ns, own, item.min_ns, item.max_ns)
-        row = _row(task.journal, aggregate, grown, begin + item.after_ns)
-        root = roots[step]
+        row, root = _row(state.meta, aggregate, grown, start + item.after_ns), roots[step]
         row = replace(row, phase=root.phase, n=root.n, number=root.number, path="")
         if wait:
             row = replace(row, parent=wait, path=f"{wait}//{aggregate.name}", beside=True)
-        task.tables.add(row)
-        _measure(task, aggregate, 0 if wait else own)
+        derived.append(row)
+    return derived
 
 
 def _wait_around(
-    task: MarkTask, ended: EndedStepRows, of_row: int | None, of_part: int | None
+    sections: EndedStepRows, of_row: int | None, of_part: int | None, waits: dict[int, str]
 ) -> str:
     """Return the name of the wait for data that encloses the calls; empty: no wait does.
 
     Args:
-        task: of the rows.
-        ended: the rows.
+        sections: the rows.
         of_row: a row of the section that encloses the calls; None: it has none.
         of_part: a row of that section that subtracts nothing from the step; None: it has none.
+        waits: names of the waits for data, by their number.
     """
     if of_row is not None:
-        _, name, category, *_ = task.entry(int(ended.rows["name"][of_row]))
-        return str(name) if category == names.DATA_LOADING else ""
-    if of_part is not None and ended.wait[of_part] >= 0:
-        return str(task.entry(int(ended.wait[of_part]))[1])
-    return ""
+        return waits.get(int(sections.rows["name"][of_row]), "")
+    return "" if of_part is None else waits.get(int(sections.wait[of_part]), "")
 
 
 def _items(payload: dict[str, Any]) -> Iterator[_Item]:
@@ -166,32 +178,32 @@ def _items(payload: dict[str, Any]) -> Iterator[_Item]:
             yield _Item(*item)
 
 
-def _grown(journal: JournalState, *, of_step: bool) -> Iterator[tuple[Aggregate, _Growth]]:
+def _grown(state: JournalState, *, of_step: bool) -> Iterator[tuple[Aggregate, _Growth]]:
     """Yield the growth that is in the cells and in no row yet."""
-    for number, _, cells in cells_by_entry(journal):
-        aggregate = _known(journal, number)
+    for number, _, cells in cells_by_entry(state):
+        aggregate = _known(state, number)
         entered = [cell.words for cell in cells if cell.words[1]]
         if aggregate is None or aggregate.of_step != of_step or not entered:
             continue
         sums = [sum(words[i] for words in entered) for i in (1, 2, 5)]
-        stored = journal.cells_stored.get(number, [0, 0, 0])
+        stored = state.cells_stored.get(number, [0, 0, 0])
         count, total, covered = (now - then for now, then in zip(sums, stored, strict=True))
         if min(count, total, covered) < 0:
             # A cell was overwritten and left out: counting goes on from the sums of the other
             # cells.
-            journal.cells_stored[number] = sums
+            state.cells_stored[number] = sums
         elif count > 0:
-            _store(journal, number, count, total, covered)
+            _store(state, number, count, total, covered)
             # Extremes of all calls so far, because cells keep none since the last row.
             yield aggregate, _Growth(count, total, max(0, total - covered), *_extremes(entered))
 
 
-def _since(journal: JournalState, aggregate: Aggregate) -> int:
-    return aggregate.since_ns or journal.meta.monotonic_ns
+def _since(state: JournalState, aggregate: Aggregate) -> int:
+    return aggregate.since_ns or state.meta.monotonic_ns
 
 
-def _known(journal: JournalState, number: int) -> Aggregate | None:
-    entry = journal.entries.get(number)
+def _known(state: JournalState, number: int) -> Aggregate | None:
+    entry = state.entries.get(number)
     if not entry or entry[:2] != ["cell", "aggregate"]:
         return None
     return Aggregate(*entry[2:])
@@ -202,13 +214,12 @@ def _extremes(cells: list[list[int]]) -> tuple[int, int]:
     return least, max(max(cell[4], cell[7]) for cell in cells)
 
 
-def _store(journal: JournalState, number: int, count: int, sum_ns: int, covered_ns: int) -> None:
-    stored = journal.cells_stored.setdefault(number, [0, 0, 0])
+def _store(state: JournalState, number: int, count: int, sum_ns: int, covered_ns: int) -> None:
+    stored = state.cells_stored.setdefault(number, [0, 0, 0])
     stored[:] = stored[0] + count, stored[1] + sum_ns, stored[2] + covered_ns
 
 
-def _row(journal: JournalState, aggregate: Aggregate, grown: _Growth, start_ns: int) -> SectionRow:
-    meta = journal.meta
+def _row(meta: JournalMeta, aggregate: Aggregate, grown: _Growth, start_ns: int) -> SectionRow:
     sums = "/".join(filter(None, (aggregate.inside, aggregate.name)))
     return SectionRow(
         rank=meta.rank,
@@ -220,7 +231,7 @@ def _row(journal: JournalState, aggregate: Aggregate, grown: _Growth, start_ns: 
         category=aggregate.category,
         parent=aggregate.enclosing,
         path=f"{aggregate.path}//{sums}",
-        beside=meta.is_child or aggregate.beside,
+        beside=meta.is_child or aggregate.concurrent,
         aggregate=True,
         count=grown.calls,
         sum_ns=grown.sum_ns,
@@ -229,12 +240,3 @@ def _row(journal: JournalState, aggregate: Aggregate, grown: _Growth, start_ns: 
         max_ns=grown.max_ns,
         start_ns=start_ns + meta.shift_ns,
     )
-
-
-def _measure(task: MarkTask, aggregate: Aggregate, self_ns: int) -> None:
-    labels = {
-        names.SECTION_NAME: aggregate.name,
-        names.SECTION_CATEGORY: aggregate.category,
-        names.ML_PHASE: aggregate.phase,
-    }
-    task.meter.add(names.SECTION_SELF_TIME, labels, self_ns / 1e9)

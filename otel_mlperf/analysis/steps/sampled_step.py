@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.analysis.steps.annotated_step import has_recorded_steps, read_annotated
-from otel_mlperf.analysis.steps.step_rows import StepRows, read_spans
+from otel_mlperf.analysis.steps.step_records import StepRows, read_spans
 from otel_mlperf.analysis.steps.step_selection import nearby_steps, no_such_step
 from otel_mlperf.analysis.steps.step_shapes import (
     RankStep,

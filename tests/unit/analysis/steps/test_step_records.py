@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from run_folders import MS, START, RunFolderBuilder, S
 
-from otel_mlperf.analysis.steps.step_rows import StepRows, read_spans
+from otel_mlperf.analysis.steps.step_records import StepRows, read_spans
 from otel_mlperf.store.table_reader import Store
 
 

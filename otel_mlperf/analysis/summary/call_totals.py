@@ -1,25 +1,28 @@
-"""Durations of each section's calls: mean, standard deviation and quantiles."""
+"""Durations and resource use of the calls of each section, from all ranks and flushes."""
 
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.analysis.steps.step_shares import shown
-from otel_mlperf.analysis.summary.call_shapes import CallFigures
+from otel_mlperf.analysis.summary.call_figures import CallFigures, SectionUse, UseFigures
 from otel_mlperf.otlp.histogram import ExponentialBuckets, error_ratio, merged, quantile
-from otel_mlperf.tables.run_tables import DurationRow
+from otel_mlperf.tables.run_tables import DurationRow, ResourceRow
+from otel_mlperf.value_sums import ValueSums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from otel_mlperf.store.table_reader import Store
 
 _COUNTS: Final = msgspec.json.Decoder(list[int])
-_PLACE: Final = ("name", "category", "phase", "path", "in_step", "beside", "bound_s")
+_PLACE: Final = ("name", "category", "phase", "path", "in_step", "beside")
+_TIMED_PLACE: Final = (*_PLACE, "bound_s")
 
 
 def read_calls(store: Store) -> list[CallFigures]:
@@ -76,7 +79,7 @@ def _rows_by_place(
 ) -> dict[int | None, dict[tuple[Any, ...], list[DurationRow]]]:
     found: dict[int | None, dict[tuple[Any, ...], list[DurationRow]]] = {}
     for row in store.read(DurationRow, f"WHERE {where}", category=category):
-        place = {name: getattr(row, name) for name in _PLACE}
+        place = {name: getattr(row, name) for name in _TIMED_PLACE}
         if row.category == names.REQUEST and not row.in_step:
             place["path"] = ""  # requests of one name are merged, whatever encloses them
         place["beside"] &= row.in_step  # outside steps threads are not distinguished
@@ -91,40 +94,36 @@ def _sorted(found: dict[tuple[Any, ...], list[DurationRow]]) -> list[CallFigures
 
 
 def _figures_at(place: tuple[Any, ...], rows: list[DurationRow]) -> CallFigures:
-    return _figures(dict(zip(_PLACE, place, strict=True)), rows)
+    return _figures(dict(zip(_TIMED_PLACE, place, strict=True)), rows)
 
 
 def _figures(place: dict[str, Any], rows: list[DurationRow]) -> CallFigures:
-    count, total, spread = merge_spreads([(row.count, row.sum_ns, row.spread) for row in rows])
+    sums = _add_up(
+        ValueSums(row.count, row.sum_ns, row.min_ns, row.max_ns, row.spread) for row in rows
+    )
     buckets = merged(map(_buckets, rows))
     within = None if place["bound_s"] is None else sum(row.within for row in rows)
     place["name"] = shown(place["name"])
     return CallFigures(
         **place,
-        count=count,
+        count=sums.count,
         errors=sum(row.errors for row in rows),
-        sum_ns=total,
-        mean_ns=total / count,
-        deviation_ns=math.sqrt(spread / count),
-        min_ns=min(row.min_ns for row in rows),
+        sum_ns=sums.total,
+        mean_ns=sums.mean,
+        deviation_ns=math.sqrt(sums.variance),
+        min_ns=sums.least,
         p50_ns=_quantile_ns(buckets, 0.5),
         p95_ns=_quantile_ns(buckets, 0.95),
         p99_ns=_quantile_ns(buckets, 0.99),
-        max_ns=max(row.max_ns for row in rows),
+        max_ns=sums.most,
         error_ratio=error_ratio(buckets),
         within=within,
-        within_share=None if within is None else within / count,
+        within_share=None if within is None else within / sums.count,
     )
 
 
-def merge_spreads(parts: Sequence[tuple[int, int, float]]) -> tuple[int, int, float]:
-    """Merge count, total and spread of several parts.
-
-    Spread is the sum of the squared distances from the mean: each part has its own mean.
-    """
-    count, total = sum(part[0] for part in parts), sum(part[1] for part in parts)
-    mean = total / count
-    return count, total, sum(spread + n * (of / n - mean) ** 2 for n, of, spread in parts)
+def _add_up(sums: Iterable[ValueSums]) -> ValueSums:
+    return reduce(ValueSums.merged, sums)
 
 
 def _buckets(row: DurationRow) -> ExponentialBuckets:
@@ -143,3 +142,41 @@ def _buckets(row: DurationRow) -> ExponentialBuckets:
 
 def _quantile_ns(buckets: ExponentialBuckets, share: float) -> float:
     return (quantile(buckets, share) or 0.0) * 1e9
+
+
+def read_section_uses(store: Store) -> list[SectionUse]:
+    """Return the use of each measured section and place; most CPU time first."""
+    found: dict[tuple[Any, ...], dict[str, list[ValueSums]]] = {}
+    for row in store.read(ResourceRow):
+        of_place = found.setdefault(tuple(getattr(row, name) for name in _PLACE), {})
+        sums = ValueSums(row.count, row.total, row.least, row.most, row.spread)
+        of_place.setdefault(row.measure, []).append(sums)
+    uses = [_use(dict(zip(_PLACE, place, strict=True)), of) for place, of in found.items()]
+    return sorted(uses, key=_cpu_ns, reverse=True)
+
+
+def _cpu_ns(use: SectionUse) -> int:
+    cpu = use.figures.get(names.CPU_NS.key)
+    return cpu.total if cpu else -1
+
+
+def _use(place: dict[str, Any], parts: dict[str, list[ValueSums]]) -> SectionUse:
+    figures = {
+        measure.key: _use_figures(_add_up(parts[measure.key]))
+        for measure in (*names.MEASURES, names.GPU_NS)
+        if measure.key in parts
+    }
+    calls = max(of.count for of in figures.values()) if figures else 0
+    place["name"] = shown(place["name"])
+    return SectionUse(**place, calls=calls, figures=figures)
+
+
+def _use_figures(sums: ValueSums) -> UseFigures:
+    return UseFigures(
+        count=sums.count,
+        total=sums.total,
+        mean=sums.mean,
+        least=sums.least,
+        most=sums.most,
+        variance=sums.variance,
+    )

@@ -25,7 +25,7 @@ from otel_mlperf.analysis.page.step_buckets import StepBuckets, read_step_bucket
 from otel_mlperf.analysis.profiles.hot_spots import HotSection, find_hot
 from otel_mlperf.analysis.profiles.kernel_totals import read_kernels
 from otel_mlperf.analysis.profiles.window_shapes import Kernels  # noqa: TC001 - msgspec reads it
-from otel_mlperf.analysis.summary.marks import of_first_rank
+from otel_mlperf.analysis.summary.marked_points import of_first_rank
 from otel_mlperf.analysis.summary.summary_shapes import Summary  # noqa: TC001 - msgspec reads it
 from otel_mlperf.errors import NoSuchWindow
 from otel_mlperf.run_files.growth_file import MemoryGrowth  # noqa: TC001 - msgspec reads it

@@ -1,8 +1,41 @@
-"""Data types of the resource use of sections and processes, as ``--json`` prints them."""
+"""Data types of the durations and the resource use of calls, as ``--json`` prints them."""
 
 from __future__ import annotations
 
 import msgspec
+
+
+class CallFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations of all finished calls of one section at one place, on all ranks."""
+
+    name: str
+    category: str
+    phase: str
+    """Phase of the steps, for calls in steps."""
+    path: str
+    """For calls outside steps: section names from below the run."""
+    in_step: bool
+    beside: bool
+    """For calls in steps: whether on another thread or task than the step."""
+    count: int
+    errors: int
+    """Calls that ended in an error."""
+    sum_ns: int
+    mean_ns: float
+    deviation_ns: float
+    """Standard deviation: root of the mean square of the distance from the mean."""
+    min_ns: int
+    p50_ns: float
+    p95_ns: float
+    p99_ns: float
+    max_ns: int
+    error_ratio: float
+    """Maximum relative error of a quantile; all other figures are exact."""
+    bound_s: float | None
+    """Maximum duration that the program declares for a call; None: it declares none."""
+    within: int | None
+    """Calls that kept to the bound and did not fail."""
+    within_share: float | None
 
 
 class UseFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,16 +69,3 @@ class SectionUse(msgspec.Struct, frozen=True, kw_only=True):
     ``memory_growth_bytes``, ``memory_peak_bytes``, ``cuda_growth_bytes``, ``cuda_peak_bytes`` (of
     the process) and ``gpu_ns`` (from start to end on the GPU). Measures that no call has are
     absent."""
-
-
-class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Resource use of the training processes; their workers only where a field mentions them."""
-
-    cpus: float
-    """CPU time of all threads divided by time; mean over the processes."""
-    memory_peak_bytes: int
-    """Peak resident memory of the largest process."""
-    workers_peak_bytes: int | None
-    """Peak resident memory of all workers of one rank together; None: no worker was read."""
-    cuda_peak_bytes: int | None
-    """Peak memory that PyTorch's allocator had allocated on one device; None: no CUDA."""

@@ -1,0 +1,208 @@
+"""Rows derived from one journal since its last mark, and the outcome of its run.
+
+Derivation only derives rows and moves the state of the journal on. Tables (``row_tables``), metric
+series (``row_metrics``) and points of trackers (``scalars``) are projections of the rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.agent.derivation.aggregates import (
+    OutsideRow,
+    aggregates_left,
+    aggregates_outside,
+)
+from otel_mlperf.agent.derivation.gpu_times import derive_gpu_times, note_places
+from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG, NewRows, remember_ended
+from otel_mlperf.agent.derivation.outside_sections import (
+    OutsideSections,
+    sums_by_place,
+    uses_outside,
+)
+from otel_mlperf.agent.derivation.sampled_spans import SpanSelection, sample_steps
+from otel_mlperf.agent.derivation.step_rows import (
+    DerivedSteps,
+    calls_in_steps,
+    derive_steps,
+    uses_in_steps,
+)
+from otel_mlperf.journal.layout import Flag, signed
+from otel_mlperf.otlp.span_content import MOST_MARKS
+from otel_mlperf.tables.run_tables import MarkRow, ValueRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_mlperf.agent.derivation.section_calls import SectionCalls, Uses
+    from otel_mlperf.agent.model.agent_state import RankState
+    from otel_mlperf.agent.model.journal_state import JournalState
+    from otel_mlperf.agent.model.kept_span import SampledSpan
+    from otel_mlperf.agent.model.sampling import Policy
+    from otel_mlperf.journal.ring_scan import Rows
+    from otel_mlperf.otlp.span_limits import SpanLimits
+    from otel_mlperf.tables.run_tables import GpuStepRow, SectionRow
+
+_MOST_ERRORS: Final = 64
+
+
+class SpanCounts(NamedTuple):
+    """Span items of one journal at one mark, for the accounts."""
+
+    created: int = 0
+    failed: int = 0
+    """Lost to an internal error."""
+    damaged: int = 0
+    unselected: int = 0
+    rolled_up: int = 0
+
+
+class DerivedRows(NamedTuple):
+    """Rows of one journal at one mark: everything that is stored, sent or drawn of it."""
+
+    steps: DerivedSteps
+    outside: list[OutsideRow]
+    """Sections and aggregates outside steps."""
+    aggregates: list[SectionRow]
+    """Aggregates of steps."""
+    calls: list[SectionCalls]
+    uses: list[Uses]
+    gpu_steps: list[GpuStepRow]
+    values: list[ValueRow]
+    marks: list[MarkRow]
+    spans: list[SampledSpan]
+    counts: SpanCounts
+
+
+def derive_rows(
+    journal: JournalState, rank: RankState, policy: Policy, limits: SpanLimits
+) -> DerivedRows:
+    """Derive everything that is possible now; rows of open steps wait in the state."""
+    batch = NewRows(journal, limits)
+    journal.sections += batch.created
+    # Must run before rows are derived: a step that ends leaves the roots, and with it the number at
+    # which an error started.
+    _follow_errors(batch, journal)
+    aggregates = aggregates_outside(journal)
+    values, marks = [*_values(batch.values, journal)], [*_marks(batch.marks, journal)]
+    _note_marks(rank, marks)
+    _note_end(batch, journal)
+    steps = derive_steps(batch.steps, batch.payloads, journal)
+    steps = steps._replace(ended=sample_steps(steps.ended, policy, rank, journal))
+    # Steps first, because they cover part of the sections around them.
+    outside = OutsideSections(batch.outside, steps.whole, journal)
+    sums = sums_by_place(outside.ended, journal)
+    note_places(journal, outside.ended)
+    gpu = derive_gpu_times(batch.device_times, journal)
+    uses = [
+        uses_in_steps(steps, batch.payloads),
+        uses_outside(batch.outside, outside.ended, batch.payloads),
+        gpu.uses,
+    ]
+    # Last, because a span removes the payload of its row.
+    selection = SpanSelection(policy, rank, journal, batch)
+    selection.add_steps(steps)
+    selection.add_outside(outside)
+    selection.add_gpu_times(gpu)
+    rest = aggregates_left(journal) if journal.left else []
+    remember_ended(journal)
+    return DerivedRows(
+        steps=steps,
+        outside=[*aggregates, *(row for row, _ in sums)],
+        aggregates=[*steps.aggregates, *rest],
+        calls=[*calls_in_steps(steps, journal), *(calls for _, calls in sums)],
+        uses=uses,
+        gpu_steps=gpu.steps,
+        values=values,
+        marks=marks,
+        spans=selection.spans,
+        counts=SpanCounts(
+            created=batch.created,
+            damaged=batch.damaged,
+            unselected=selection.unselected,
+            rolled_up=selection.rolled_up,
+        ),
+    )
+
+
+def _follow_errors(batch: NewRows, state: JournalState) -> None:
+    """Propagate each error to the enclosing section, so that the run's end knows its origin."""
+    rows = np.concatenate((batch.steps, batch.outside))
+    rows = rows[rows["flags"] & Flag.ERROR != 0]
+    # Inner before outer: of two with the same end, the one that started later is inside.
+    for i in np.lexsort((-rows["start"].astype(np.int64), rows["end"])).tolist():
+        row = rows[i]
+        root = state.roots.get(int(row["root"]))
+        number = root.number if root is not None and root.kind == "step" else None
+        origin = state.errors.pop(int(row["span"]), [state.section(int(row["name"]))[1], number])
+        above = root.parent if root and row["span"] == row["root"] else int(row["parent"])
+        state.errors[above] = origin
+    for span in list(state.errors)[:-_MOST_ERRORS]:
+        del state.errors[span]
+
+
+def _note_end(batch: NewRows, state: JournalState) -> None:
+    """Store the outcome of the run, once its own row exists, and the origin of its error."""
+    rows, span = batch.outside, state.meta.run_span
+    for row in () if state.meta.is_child else rows[rows["span"] == span]:
+        # Not removed, because the run's span, which is made later, needs it too.
+        payload = batch.payloads.get(span, {})
+        state.ended_ns = int(max(row["end"], row["start"]))
+        error = payload.get("e") or []
+        state.outcome = _outcome(int(row["flags"]), error)
+        state.error = [str(word) for word in error[:2]]
+        # The run's own row has moved the error from the run span to the section around it.
+        root = state.roots.get(span)
+        origin = state.errors.get(root.parent if root else int(row["parent"]))
+        if state.outcome != "finished" and origin and origin[0] != names.SPAN_RUN:
+            state.error_section, state.error_step = origin
+        results = payload.get("a") or {}
+        state.result = {
+            key.removeprefix(names.RESULT): value
+            for key, value in results.items()
+            if key.startswith(names.RESULT)
+        }
+
+
+def _outcome(flags: int, error: list[Any]) -> str:
+    if flags & INTERRUPTED_FLAG:
+        return "killed"
+    if not flags & Flag.ERROR:
+        return "finished"
+    return "interrupted" if error and error[0] in ("KeyboardInterrupt", "SystemExit") else "failed"
+
+
+def _values(rows: Rows, state: JournalState) -> Iterator[ValueRow]:
+    """Yield the rows of table ``values``."""
+    numbers = rows["end"].copy().view(np.float64)
+    for row, value in zip(rows.tolist(), numbers.tolist(), strict=True):
+        yield ValueRow(**_at_step(row, state), value=value)
+
+
+def _marks(rows: Rows, state: JournalState) -> Iterator[MarkRow]:
+    """Yield the rows of table ``marks``."""
+    for row in rows.tolist():
+        yield MarkRow(**_at_step(row, state))
+
+
+def _at_step(row: tuple[int, ...], state: JournalState) -> dict[str, Any]:
+    meta, (time, _, _, number, _, _, entry, *_) = state.meta, row
+    _, name, _, phase, _ = state.section(entry)
+    return {
+        "rank": meta.rank,
+        "restart": meta.restart,
+        "phase": phase,
+        "name": name,
+        "number": signed(number),
+        "time_ns": time + meta.shift_ns,
+    }
+
+
+def _note_marks(rank: RankState, marks: list[MarkRow]) -> None:
+    """Store the first marks for the run's span, and count the others."""
+    room = max(0, MOST_MARKS - len(rank.marks))
+    rank.marks += [(mark.time_ns, mark.name, mark.phase, mark.number) for mark in marks[:room]]
+    rank.marks_left_out += len(marks[room:])

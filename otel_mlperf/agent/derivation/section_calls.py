@@ -1,0 +1,92 @@
+"""Calls of sections by place: durations, failures, calls within their bound, and resource use.
+
+Every call that ended counts, whether sampled as a span or not. Each call is compared with the bound
+that the program declares, so that the share within the bound is exact. A measured call reports its
+resource use in its payload.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from otel_mlperf import names
+from otel_mlperf.journal.layout import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from otel_mlperf.agent.derivation.new_rows import Payloads
+    from otel_mlperf.agent.model.journal_state import JournalState
+    from otel_mlperf.journal.ring_scan import Rows
+
+_KEYS: Final = [measure.key for measure in names.MEASURES]
+_LONGEST_S: Final = 1e9
+
+
+class SectionPlace(NamedTuple):
+    """Place of a section: calls of one name and place add up."""
+
+    name: int
+    """Its entry in the journal."""
+    path: str
+    """Names from below the run, outside steps."""
+    concurrent: bool
+    in_step: bool
+
+
+Use = dict[str, int]
+"""Known figures of one call, by the key of their measure."""
+Uses = dict[SectionPlace, list[Use]]
+"""Resource use of measured calls."""
+
+
+class SectionCalls(NamedTuple):
+    """Calls of one place, at least one."""
+
+    place: SectionPlace
+    durations_ns: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    ends: NDArray[np.int64]
+    """Times of the journal."""
+    self_ns: int
+    """Sum of the self times."""
+    bound_s: float | None
+    """Maximum duration of a call that the program declares."""
+    within: NDArray[np.bool_]
+    """Whether each call lasted no longer than the bound and did not fail."""
+
+
+def calls_at(
+    place: SectionPlace,
+    durations_ns: NDArray[np.int64],
+    failed: NDArray[np.bool_],
+    ends: NDArray[np.int64],
+    self_ns: int,
+    state: JournalState,
+) -> SectionCalls:
+    """Return the calls of one place, compared with the bound of their section."""
+    bound_s = _bound_s(state.section(place.name)[4])
+    if bound_s is None:
+        within = np.zeros(len(failed), np.bool_)
+    else:
+        within = (durations_ns <= round(bound_s * 1e9)) & ~failed
+    return SectionCalls(place, durations_ns, failed, ends, self_ns, bound_s, within)
+
+
+def _bound_s(constant: dict[str, Any] | None) -> float | None:
+    """Return the maximum duration that the program declares for a call, in seconds."""
+    bound = (constant or {}).get(names.SECTION_BOUND)
+    return float(bound) if isinstance(bound, int | float) and 0 < bound < _LONGEST_S else None
+
+
+def uses_by_row(rows: Rows, payloads: Payloads) -> Iterator[tuple[int, Use]]:
+    """Yield the index of each measured row, and its use."""
+    for i in np.flatnonzero(rows["flags"] & Flag.MEASURED).tolist():
+        figures = payloads.get(int(rows["span"][i]), {}).get("u") or []
+        if len(figures) == len(_KEYS):
+            measured = zip(_KEYS, figures, strict=True)
+            yield i, {key: figure for key, figure in measured if figure is not None}
