@@ -101,7 +101,7 @@ def _print_columns(
         sort_rows,
     )
     from otel_mlperf.errors import UsageError
-    from otel_mlperf.report.run_table import render_columns
+    from otel_mlperf.report.run_columns_table import render_columns
 
     if trend is not None and sort is not None:
         raise UsageError("--trend is in the order of time: leave --sort out")
