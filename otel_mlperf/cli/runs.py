@@ -12,6 +12,7 @@ from otel_mlperf.cli.output import print_answer, warn
 if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
+
 _Columns = Annotated[
     str | None,
     typer.Option(
