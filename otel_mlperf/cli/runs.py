@@ -12,6 +12,7 @@ from otel_mlperf.cli.output import print_answer, warn
 if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
+
 _Columns = Annotated[
     str | None,
     typer.Option(
@@ -106,7 +107,7 @@ def _print_columns(
         sort_rows,
     )
     from otel_mlperf.errors import UsageError
-    from otel_mlperf.report.run_table import render_columns
+    from otel_mlperf.report.run_columns_table import render_columns
 
     if trend is not None and sort is not None:
         raise UsageError("--trend is sorted by time: omit --sort")

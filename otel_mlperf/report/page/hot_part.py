@@ -1,4 +1,4 @@
-"""Functions and lines of profiled sections, as tables on a page.
+"""Functions and lines of profiled sections, and memory growth, as tables on a page.
 
 The text is the same as on a terminal. The template calls these functions.
 """
@@ -17,16 +17,21 @@ from otel_mlperf.report.hot_table import (
     titles,
 )
 from otel_mlperf.report.page.tables import file_place
+from otel_mlperf.run_files.growth_file import KINDS, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_mlperf.analysis.profiles.hot_spots import HotPart, HotSection
+    from otel_mlperf.run_files.growth_file import GrowthRow, MemoryGrowth, What
 
 __all__ = [
     "asides",
     "calls_text",
     "first",
+    "growth_first",
+    "growth_tables",
+    "growths",
     "more",
     "numbers",
     "parts",
@@ -39,6 +44,8 @@ __all__ = [
 
 MOST_SECTIONS: Final = 12
 MOST_PARTS: Final = 12
+_MOST_GROWTHS: Final = 4
+_MOST_GROWTH_ROWS: Final = 12
 
 
 def sections(hot: Sequence[HotSection]) -> Sequence[HotSection]:
@@ -80,3 +87,18 @@ def more(hot: Sequence[HotSection]) -> str:
         rows
     )
     return ", ".join(texts)
+
+
+def growths(found: Sequence[MemoryGrowth]) -> Sequence[MemoryGrowth]:
+    """Return the last memory growths."""
+    return found[-_MOST_GROWTHS:]
+
+
+def growth_tables(growth: MemoryGrowth) -> list[tuple[What, list[GrowthRow]]]:
+    """Return the largest rows of each kind that has any."""
+    return [(what, rows[:_MOST_GROWTH_ROWS]) for what in KINDS if (rows := rows_of(growth, what))]
+
+
+def growth_first(row: GrowthRow) -> str:
+    """Return the first cell of a row: a name, or the location of a line."""
+    return file_place(row.file, row.line) if row.file else row.name

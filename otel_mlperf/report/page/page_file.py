@@ -20,9 +20,10 @@ from otel_mlperf.analysis.run.run_processes import RUNNING
 from otel_mlperf.analysis.steps.step_shares import UNTRACKED
 from otel_mlperf.quantities import column_unit, duration, figures, percent, plural, rate, size
 from otel_mlperf.report.finding_lines import finding_text
-from otel_mlperf.report.page import chart_data, growth_part, hot_part, tables
+from otel_mlperf.report.page import chart_data, hot_part, tables
 from otel_mlperf.report.page.chart_library import ASSETS, FOLDER, SCRIPT, STYLE
 from otel_mlperf.report.summary_table import failure_text, heading_text
+from otel_mlperf.run_files import growth_file
 from otel_mlperf.terminal_lines import uncontrolled
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def render_page(page: RunPage) -> str:
         tables=tables,
         charts=chart_data,
         hot=hot_part,
-        growth=growth_part,
+        growth=growth_file,
         unit=column_unit(page.summary.steps.mean_ns) if page.summary.steps else None,
     )
 

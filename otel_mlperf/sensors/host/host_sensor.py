@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-_MODES: Final = {
+_CPU_MODES: Final = {
     "user": ("user",),
     "nice": ("nice",),
     "system": ("system",),
@@ -30,7 +30,7 @@ _MODES: Final = {
     "steal": ("steal",),
 }
 """Fields of psutil by mode; guests are in ``user`` and ``nice`` already."""
-_LABELS: Final = {mode: {names.CPU_MODE: mode} for mode in _MODES}
+_CPU_LABELS: Final = {mode: {names.CPU_MODE: mode} for mode in _CPU_MODES}
 
 Times = dict[str, float]
 """Seconds by mode."""
@@ -40,7 +40,7 @@ def by_mode(times: Any) -> Times:
     """Return the seconds in each mode that the system counts; hard and soft interrupts are one."""
     return {
         mode: sum(getattr(times, field) for field in fields)
-        for mode, fields in _MODES.items()
+        for mode, fields in _CPU_MODES.items()
         if hasattr(times, fields[0])
     }
 
@@ -69,7 +69,7 @@ class CpuSensor:
         measured = self._of_each_cpu() if includes(self._level, "comprehensive") else _time(times)
         if times and self._before:
             measured += [
-                Measurement(names.SYSTEM_CPU_UTILIZATION.name, _LABELS[mode], share)
+                Measurement(names.SYSTEM_CPU_UTILIZATION.name, _CPU_LABELS[mode], share)
                 for mode, share in shares(self._before, times).items()
             ]
         self._before = times
@@ -105,7 +105,7 @@ class CpuSensor:
 
 def _time(times: Times, labels: dict[str, str] | None = None) -> list[Measurement]:
     return [
-        Measurement(names.SYSTEM_CPU_TIME.name, {**_LABELS[mode], **(labels or {})}, seconds)
+        Measurement(names.SYSTEM_CPU_TIME.name, {**_CPU_LABELS[mode], **(labels or {})}, seconds)
         for mode, seconds in times.items()
     ]
 

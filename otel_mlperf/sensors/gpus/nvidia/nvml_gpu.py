@@ -285,7 +285,7 @@ def _ask_processes(nvml: ModuleType, handle: Handle) -> list[Any]:
     return list(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
 
 
-AT_MOST: Final = 1000
+MOST_XIDS: Final = 1000
 """Maximum number of errors per pass; a storm of them must not delay the readings."""
 
 
@@ -335,7 +335,7 @@ class Xids:
     def _take(self, nvml: ModuleType) -> None:
         if not self._uuid_at:
             return
-        for _ in range(AT_MOST):
+        for _ in range(MOST_XIDS):
             try:
                 event = nvml.nvmlEventSetWait_v2(self._set, 0)
             except nvml.NVMLError:  # a timeout: there are no more errors
