@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from otel_mlperf.own_descriptor import OwnDescriptor
-from otel_mlperf.recorder.core.interrupts import raises_afterwards
+from otel_mlperf.recorder.core.interrupts import at_release
 
 _PATH: Final = "/proc/thread-self/schedstat"
 """CPU time, time ready to run but not running, time slices; some kernels do not have it."""
@@ -38,6 +38,8 @@ class ThreadUse:
     def __init__(self, path: str = _PATH) -> None:
         with suppress(OSError):
             self._file = OwnDescriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            # The descriptor of a thread is closed with it.
+            self._at_end = at_release(self._file.close)
 
     def read(self) -> Used:
         """Return the use up to now."""
@@ -56,6 +58,3 @@ class ThreadUse:
         file, self._file = self._file, None
         if file is not None:
             file.close()
-
-    # The descriptor of a thread is closed with it.
-    __del__ = raises_afterwards(close)
