@@ -422,6 +422,41 @@ def test_interrupted_as_a_micro_step_has_opened(recording):
     assert recording.open() == ["run"]
 
 
+BLOCKS = {
+    "span": lambda: om.span("load"),
+    "aggregate": lambda: om.span("tiny", aggregate=True),
+    "step": om.step,
+    "epoch": lambda: om.epoch(3),
+    "phase": lambda: om.phase("validate"),
+}
+
+
+@pytest.mark.fault("F95", "F96")
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+def test_interrupted_as_a_block_is_left(recording, block):
+    """Interrupted before ``__exit__`` can do anything, with nothing around it: steps go on."""
+    error = KeyboardInterrupt()
+    arrived = None
+
+    def leave():
+        with block():
+            raise_at_next_look(error)
+
+    try:
+        leave()
+    except KeyboardInterrupt as caught:
+        arrived = caught.with_traceback(None)
+    for _ in range(2):
+        step()
+
+    assert arrived is error
+    assert [row.name for row in recording.sections("train.step")] == ["train.step"] * 2
+    assert len(recording.sections("forward")) == 2
+    assert not recording.recorder.parents.steps
+    om.stop()
+    assert recording.open() == []
+
+
 # What a generator raises while it is dropped, the interpreter prints and drops.
 DROPPED_BY_PYTHON = {generators, async_generators, measured_generators, added_up_generators}
 
