@@ -267,7 +267,7 @@ def in_sections(runs: Iterable[tuple[Interruption, Any, Any]]) -> Iterator[tuple
     """Yield each run when what arrived has left a section around it."""
     runs = iter(runs)
     while True:
-        around = span("around")
+        around: Any = span("around")
         around.__enter__()
         run = next(runs, None)
         error = None if run is None else run[2]

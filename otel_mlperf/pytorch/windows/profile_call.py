@@ -113,10 +113,14 @@ class BlockProfiling(Profiling):
             return
         self._pid, self._recorder = os.getpid(), active()
         # Weak: a block that is gone without its end must be released, which ends its window.
-        end = weakref.WeakMethod(self.stop)
-        self._capture = capture = Capture(
-            self._schedule, self._recorder, lambda: None if (stop := end()) is None else stop()
-        )
+        this = weakref.ref(self)
+
+        def end_now() -> None:
+            block = this()
+            if block is not None:
+                block.stop()
+
+        self._capture = capture = Capture(self._schedule, self._recorder, end_now)
         reason = capture.prepare() or capture.start()
         if reason is not None:
             self._capture = None
