@@ -16,8 +16,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otel_mlperf import span
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import FrameType, ModuleType
 
 _RESUME, _JUMP = opcode.opmap["RESUME"], opcode.opmap["JUMP_BACKWARD"]
@@ -235,7 +237,10 @@ def _interrupted(
     try:
         interruption.call(function)
     except BaseException as caught:  # noqa: BLE001 - Ctrl-C is what this is about
-        return caught.with_traceback(None)
+        error: BaseException | None = caught
+        while error is not None:  # as the program goes on, which releases its frames
+            error.__traceback__, error = None, error.__context__
+        return caught
     return None
 
 
@@ -256,3 +261,17 @@ def second_interruptions(
             if interruption.second_where is None:
                 break
             yield interruption, another, arrived
+
+
+def in_sections(runs: Iterable[tuple[Interruption, Any, Any]]) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield each run when what arrived has left a section around it."""
+    runs = iter(runs)
+    while True:
+        around: Any = span("around")
+        around.__enter__()
+        run = next(runs, None)
+        error = None if run is None else run[2]
+        around.__exit__(type(error) if error else None, error, None)
+        if run is None:
+            return
+        yield run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from interrupted_calls import interruptions
 
@@ -12,6 +14,7 @@ from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import LoopMoment
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
 from otel_mlperf.pytorch.loop.training_moments import Update
+from otel_mlperf.pytorch.loop.weave import leave_interrupted
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
 
@@ -37,40 +40,44 @@ class Moments:
         return not any(busy) and not self.loop.depth and not self.update._optimizers
 
 
+def run(gate, subject, body=lambda: None):
+    """Run a body as that of a function that is woven into the gate."""
+    try:
+        with gate.of(subject):
+            body()
+    except BaseException:
+        leave_interrupted()
+        raise
+
+
+def fail():
+    raise ValueError("the program's")
+
+
 def forward(moments):
-    with moments.forward.of(None):
-        pass
+    run(moments.forward, None)
 
 
 def failing(moments):
-    try:
-        with moments.forward.of(None):
-            raise ValueError("the program's")
-    except ValueError:
-        pass
+    with suppress(ValueError):
+        run(moments.forward, None, fail)
 
 
 def update(moments):
-    with moments.update.of(moments.thing):
-        pass
+    run(moments.update, moments.thing)
 
 
 def update_in_an_update(moments):
-    with moments.update.of(moments.thing), moments.update.of(moments.thing):
-        pass
+    run(moments.update, moments.thing, lambda: run(moments.update, moments.thing))
 
 
 def wait(moments):
-    with moments.wait.of(moments.thing):
-        pass
+    run(moments.wait, moments.thing)
 
 
 def end(moments):
-    try:
-        with moments.wait.of(moments.thing):
-            raise StopIteration
-    except StopIteration:
-        pass
+    with suppress(StopIteration):
+        run(moments.wait, moments.thing, iter(()).__next__)
 
 
 @pytest.mark.parametrize("use", [forward, failing, update, update_in_an_update, wait, end])
