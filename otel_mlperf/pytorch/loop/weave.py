@@ -14,7 +14,7 @@ import opcode
 import sys
 from operator import attrgetter
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.core.faults import warn_once
@@ -104,7 +104,7 @@ def leave_interrupted() -> None:
         if code.co_code[inner.tb_lasti] == _FIRST:
             gate = inner.tb_frame.f_locals["self"]
             kinds = (vars(one).get("__exit__") for one in type(gate).__mro__)
-            leave = next(one for one in kinds if getattr(one, "__code__", None) is code)
+            leave: Any = next(one for one in kinds if getattr(one, "__code__", None) is code)
             leave(gate, kind, error, trace)
             return
         inner = inner.tb_next
