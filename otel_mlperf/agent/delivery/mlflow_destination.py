@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, Refused, TryLater
-from otel_mlperf.agent.delivery.mlflow_client import MlflowClient, Rejected, Unavailable
-from otel_mlperf.agent.delivery.mlflow_points import key_of, metric_of, tag_text
-from otel_mlperf.agent.delivery.mlflow_run import MlflowRun
-from otel_mlperf.agent.delivery.mlflow_settings import read_mlflow_settings
+from otel_mlperf.agent.delivery.mlflow_run import MlflowRun, key_of, metric_of, tag_text
+from otel_mlperf.agent.delivery.mlflow_server import (
+    MlflowClient,
+    Rejected,
+    Unavailable,
+    read_mlflow_settings,
+)
 from otel_mlperf.errors import StoreError
 from otel_mlperf.tracker_list import MLFLOW
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Signal, Verdict
-    from otel_mlperf.agent.delivery.mlflow_settings import MlflowSettings
+    from otel_mlperf.agent.delivery.mlflow_server import MlflowSettings
     from otel_mlperf.agent.model.scalar_item import ScalarItem
 
 
@@ -59,7 +62,7 @@ class MlflowReport:
         except Unavailable as error:
             return TryLater(error.reason, error.after_s)
         except Rejected as error:
-            _log.warning("mlflow: %s was refused: %s", FILE, error.words)
+            _log.warning("mlflow: %s was refused: %s", FILE, error.message)
             return Refused(REFUSED)
         return Delivered()
 
@@ -103,7 +106,7 @@ class MlflowDestination(Destination):
             is_alone = self._run.facts().world_size == 1
             keys = [key_of(scalar, batch, is_alone=is_alone) for scalar in batch.scalars]
             lost = self._log_points(run_id, [*map(metric_of, keys, batch.scalars)])
-            self._tell(batch.scalars, keys)
+            self._report_end(batch.scalars, keys)
         except Unavailable as error:
             return TryLater(error.reason, error.after_s)
         except (OSError, StoreError) as error:
@@ -138,10 +141,10 @@ class MlflowDestination(Destination):
             if len(points) > 1:
                 middle = len(points) // 2
                 return self._log(run_id, points[:middle]) + self._log(run_id, points[middle:])
-            return [error.words]
+            return [error.message]
         return []
 
-    def _tell(self, scalars: list[ScalarItem], keys: list[str]) -> None:
+    def _report_end(self, scalars: list[ScalarItem], keys: list[str]) -> None:
         found = {
             key: tag_text(scalar.text)
             for key, scalar in zip(keys, scalars, strict=True)
@@ -153,7 +156,7 @@ class MlflowDestination(Destination):
             if ended:
                 self._run.end(ended)
         except Rejected as error:  # the points were accepted
-            _log.warning("mlflow: tags or the status were refused: %s", error.words)
+            _log.warning("mlflow: tags or the status were refused: %s", error.message)
 
 
 class _RunDeleted(Exception):

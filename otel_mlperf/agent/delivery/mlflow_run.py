@@ -4,24 +4,30 @@ All agents of a run report to one MLflow run. MLflow cannot create a run only if
 Therefore the agent with rank 0 creates the run, and the other agents wait for it. A tag that is set
 after the creation identifies the run. If two were created, because the first answer was late, all
 agents still report to the tagged one, and the other one is deleted at the end.
+
+MLflow accepts letters, digits, ``_``, ``-``, ``.``, ``:``, spaces and slashes in a key, at most 250
+of them. It refuses a key that would change when normalized as a path.
 """
 
 from __future__ import annotations
 
 import logging
+import re
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.agent.delivery.mlflow_client import Rejected, Unavailable
-from otel_mlperf.agent.delivery.mlflow_points import params_of, safe_key, tags_of
+import msgspec
+
+from otel_mlperf.agent.delivery.mlflow_server import Rejected, Unavailable
+from otel_mlperf.agent.delivery.tracker_curves import curve_of, json_safe_number
 from otel_mlperf.agent.derivation.scalars import OUTCOMES
 from otel_mlperf.run_file import RUN_FILE, read_run_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from otel_mlperf.agent.delivery.destination import DestinationContext
-    from otel_mlperf.agent.delivery.mlflow_client import MlflowClient
-    from otel_mlperf.agent.delivery.mlflow_settings import MlflowSettings
+    from otel_mlperf.agent.delivery.destination import Batch, DestinationContext
+    from otel_mlperf.agent.delivery.mlflow_server import MlflowClient, MlflowSettings
     from otel_mlperf.agent.model.scalar_item import ScalarItem
     from otel_mlperf.run_file import RunFile
 
@@ -34,6 +40,11 @@ _STATUS: Final = {"running": "RUNNING", "finished": "FINISHED", "failed": "FAILE
 _ASK_AGAIN_S: Final = 30.0
 _MOST_ENTRIES: Final = 100
 """Maximum number of parameters, or tags, in one call."""
+_KEY_MOST: Final = 250
+_PARAM_MOST: Final = 6000
+_TAG_MOST: Final = 5000
+_FOREIGN: Final = re.compile(r"[^/\w.\- :]")
+_NEVER_A_PART: Final = ("", ".", "..")
 
 
 class MlflowRun:
@@ -46,7 +57,7 @@ class MlflowRun:
         self._folder, self._ranks = site.run_folder, site.ranks
         self._outcome = safe_key(OUTCOME_TAG + site.host)
         self._id = ""
-        self._told: tuple[int, int] | None = None
+        self._described: tuple[int, int] | None = None
         self._has_ended = False
 
     def facts(self) -> RunFile:
@@ -57,16 +68,16 @@ class MlflowRun:
         """Return the id of the run, which then exists, is open, and is described."""
         if not self._id:
             try:
-                self._id = self._settings.run_id or self._found_or_made()
+                self._id = self._settings.run_id or self._find_or_create()
             # The user has to change a name, or restore what was deleted. Points wait for that.
             except Rejected as error:
-                raise Unavailable(error.words, _ASK_AGAIN_S) from error
-        if self._is_makers:
+                raise Unavailable(error.message, _ASK_AGAIN_S) from error
+        if self._creates_run:
             try:
                 self._describe()
                 self._reopen()
             except Rejected as error:  # points are sent all the same
-                _log.warning("mlflow: what the run is was refused: %s", error.words)
+                _log.warning("mlflow: the description of the run was refused: %s", error.message)
         return self._id
 
     def artifacts(self) -> str:
@@ -74,7 +85,7 @@ class MlflowRun:
         try:
             self._id = self._id or self._settings.run_id or self._found(self._experiment(), "ALL")
         except Rejected as error:
-            raise Unavailable(error.words, _ASK_AGAIN_S) from error
+            raise Unavailable(error.message, _ASK_AGAIN_S) from error
         if not self._id:
             raise Unavailable(f"the run is not at {self._settings.server.endpoint} yet")
         return "" if self.is_gone() else str(self._get()["info"]["artifact_uri"])
@@ -91,19 +102,19 @@ class MlflowRun:
         self._log_entries("tags", tags)
 
     @property
-    def _is_makers(self) -> bool:
+    def _creates_run(self) -> bool:
         return 0 in self._ranks()
 
     # -- lookup and creation of the run ------------------------------------------------------------
 
-    def _found_or_made(self) -> str:
+    def _find_or_create(self) -> str:
         experiment, run_id = self._experiment(), self.facts().id
         if meant := self._found(experiment):
             return meant
-        if not self._is_makers:
+        if not self._creates_run:
             raise Unavailable(
                 f"the run is not at {self._settings.server.endpoint} yet: the agent of rank 0 "
-                "makes it"
+                "creates it"
             )
         # Reuse a run that an agent created before it was killed, or before the answer came.
         made = self._search(experiment, MADE_TAG, run_id)
@@ -148,7 +159,7 @@ class MlflowRun:
             except Rejected as error:  # another agent was first
                 if error.code != "RESOURCE_ALREADY_EXISTS":
                     raise
-        raise Unavailable(f"experiment {name!r} can be neither found nor made", _ASK_AGAIN_S)
+        raise Unavailable(f"experiment {name!r} can be neither found nor created", _ASK_AGAIN_S)
 
     def _search(
         self, experiment: str, tag: str, run_id: str, view: str = "ACTIVE_ONLY"
@@ -180,7 +191,7 @@ class MlflowRun:
     def _describe(self) -> None:
         """Log parameters and tags whenever the file that contains them has changed."""
         about = (self._folder / RUN_FILE).stat()
-        if self._told == (about.st_mtime_ns, about.st_size):
+        if self._described == (about.st_mtime_ns, about.st_size):
             return
         facts, known = self.facts(), self._get().get("data", {}).get("params", [])
         there = {param["key"]: param.get("value", "") for param in known}
@@ -193,7 +204,7 @@ class MlflowRun:
             self._log_entries("params", new)
             self._log_entries("tags", tags_of(facts.tags))
         finally:
-            self._told = about.st_mtime_ns, about.st_size
+            self._described = about.st_mtime_ns, about.st_size
 
     def _log_entries(self, kind: str, entries: dict[str, str]) -> None:
         listed = [{"key": key, "value": value} for key, value in entries.items()]
@@ -217,16 +228,16 @@ class MlflowRun:
         restart, worst = max(here)
         self.tag({self._outcome: f"{OUTCOMES[worst]} (restart {restart})"})
         # A host without rank 0 changes the status only if something failed there.
-        is_good = OUTCOMES[worst] == "finished" and not self._is_makers
+        is_good = OUTCOMES[worst] == "finished" and not self._creates_run
         if is_good or any(self._ranks().values()):
             return
         end_ms = max(item.time_ns for item in ended) // 10**6
-        said = ""
-        while (status := self._status()) != said:
+        reported = ""
+        while (status := self._status()) != reported:
             self._client.post("runs/update", run_id=self._id, status=status, end_time=end_ms)
-            said = status
+            reported = status
         self._has_ended = True
-        if self._is_makers:
+        if self._creates_run:
             self._drop_others(str(run["info"]["experiment_id"]))
 
     def _status(self) -> str:
@@ -254,3 +265,54 @@ def _outcomes(run: dict[str, Any], tag: str) -> Iterable[tuple[int, int]]:
         word, _, restart = entry.get("value", "").rstrip(")").partition(" (restart ")
         if entry["key"].startswith(tag) and word in OUTCOMES and restart.isdecimal():
             yield int(restart), OUTCOMES.index(word)
+
+
+def metric_of(key: str, scalar: ScalarItem) -> dict[str, Any]:
+    """Return a metric of ``runs/log-batch``."""
+    return {
+        "key": key,
+        "value": json_safe_number(scalar.value),
+        "timestamp": scalar.time_ns // 10**6,
+        "step": scalar.number or 0,
+    }
+
+
+def key_of(scalar: ScalarItem, batch: Batch, *, is_alone: bool) -> str:
+    """Return the key of a point's curve in MLflow."""
+    return safe_key(curve_of(scalar, batch, is_alone=is_alone))
+
+
+def safe_key(key: str) -> str:
+    """Return a key that MLflow accepts: unchanged where possible; distinct keys stay distinct."""
+    parts = [part for part in _FOREIGN.sub("_", key).split("/") if part not in _NEVER_A_PART]
+    safe = "/".join(parts) or "_"
+    if len(safe) <= _KEY_MOST and not _FOREIGN.search(key):
+        return safe
+    mark = blake2b(key.encode("utf-8", "replace"), digest_size=3).hexdigest()
+    return f"{safe[: _KEY_MOST - len(mark) - 1]}-{mark}"
+
+
+def params_of(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return parameters by key as text; nested ones get the key ``outer.inner``."""
+    return {safe_key(key): text[:_PARAM_MOST] for key, text in _flat(params, "")}
+
+
+def tags_of(tags: list[str]) -> dict[str, str]:
+    """Return tags by key: ``name=value``, or a name alone."""
+    parts = [tag.partition("=") for tag in tags]
+    return {safe_key(key): tag_text(value if sign else "true") for key, sign, value in parts}
+
+
+def tag_text(text: str) -> str:
+    """Truncate a text to the length limit of a tag."""
+    return text[:_TAG_MOST]
+
+
+def _flat(params: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
+    for name, value in params.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{before}{name}.")
+        elif isinstance(value, dict | list):
+            yield f"{before}{name}", msgspec.json.encode(value).decode()
+        else:
+            yield f"{before}{name}", str(value)

@@ -14,7 +14,7 @@ import msgspec
 
 from otel_mlperf.agent.delivery.appended_file import write_at
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
-from otel_mlperf.agent.delivery.tracker_tags import rank_of, tag_of
+from otel_mlperf.agent.delivery.tracker_curves import rank_of, tag_of
 from otel_mlperf.ids import safe_name
 from otel_mlperf.tracker_list import TENSORBOARD
 from otel_mlperf.whole_file import read_regular, write_whole

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
-from otel_mlperf.agent.delivery.tracker_rows import json_safe_number, rows_of
-from otel_mlperf.agent.delivery.tracker_tags import curve_of, rank_of
+from otel_mlperf.agent.delivery.tracker_curves import curve_of, json_safe_number, rank_of, rows_of
 from otel_mlperf.errors import StoreError
 from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.run_file import read_run_file
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Verdict
-    from otel_mlperf.agent.delivery.tracker_rows import Named
+    from otel_mlperf.agent.delivery.tracker_curves import Named
     from otel_mlperf.agent.model.scalar_item import ScalarItem
     from otel_mlperf.run_file import RunFile
 

@@ -9,18 +9,19 @@ the agent has one made.
 
 from __future__ import annotations
 
+import json
+import struct
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 import msgspec
 
 from otel_mlperf.agent.delivery.appended_file import write_at
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
-from otel_mlperf.agent.delivery.tracker_tags import curve_of
-from otel_mlperf.agent.delivery.wandb_file import WandbRecords, framed
+from otel_mlperf.agent.delivery.tracker_curves import curve_of, rows_of
 from otel_mlperf.agent.delivery.wandb_upload import Upload
 from otel_mlperf.agent.derivation.scalars import OUTCOMES
 from otel_mlperf.errors import StoreError
@@ -30,9 +31,11 @@ from otel_mlperf.tracker_list import OFFLINE, WANDB, WANDB_MODE
 from otel_mlperf.whole_file import make_folder, read_regular, write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Signal, Verdict
+    from otel_mlperf.agent.delivery.tracker_curves import Named
     from otel_mlperf.run_file import RunFile
 
 _EXIT_CODES: Final = {"finished": 0, "failed": 1, "interrupted": 130, "killed": 137}
@@ -40,7 +43,14 @@ _EXIT_CODES: Final = {"finished": 0, "failed": 1, "interrupted": 130, "killed": 
 PAGE: Final = "files", "report.html"
 """Path next to the file, where W&B's client looks for a run's files."""
 _SYNCED: Final = ".synced"
-"""Suffix of the marker file of an uploaded file; ``wandb sync`` skips the file from then on."""
+"""Suffix of the marker file of an uploaded file; ``wandb sync`` then skips the file."""
+STEP: Final = "step"
+"""The axis of all curves: W&B's own axis counts rows and may only grow."""
+_FILE_HEADER: Final = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
+_BLOCK: Final = 1 << 15
+_PIECE: Final = struct.Struct("<IHB")
+"""Header of each piece: the checksum of its kind and content, its length, its kind."""
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 class Written(msgspec.Struct):
@@ -178,12 +188,12 @@ class WandbDestination(Destination):
         if written.size and written.about == about:
             return []
         written.about = about
-        said = self._site.options.environ
+        environ = self._site.options.environ
         # Each host is a W&B run of its own, because W&B accepts all of a run from one place only.
-        group = said.get("WANDB_RUN_GROUP") or (facts.id if facts.world_size > 1 else "")
+        group = environ.get("WANDB_RUN_GROUP") or (facts.id if facts.world_size > 1 else "")
         where = {
-            "entity": said.get("WANDB_ENTITY", ""),
-            "project": said.get("WANDB_PROJECT", ""),
+            "entity": environ.get("WANDB_ENTITY", ""),
+            "project": environ.get("WANDB_PROJECT", ""),
             "run_group": group,
         }
         return self._records.about(run_id, where, facts)
@@ -211,6 +221,102 @@ class WandbDestination(Destination):
         began = time.strftime("%Y%m%d_%H%M%S", time.gmtime(facts.started_ns // 10**9))
         folder = self._site.run_folder / WANDB / f"offline-run-{began}-{run_id}"
         return folder / f"run-{run_id}.wandb"
+
+
+class WandbRecords:
+    """Encoder of records; each result is the bytes of one record.
+
+    Raises:
+        ImportError: W&B is not installed.
+    """
+
+    def __init__(self) -> None:
+        from wandb.proto.wandb_internal_pb2 import Record
+
+        self._record = Record
+
+    def about(self, run_id: str, where: Mapping[str, str], facts: RunFile) -> list[bytes]:
+        """Encode the run's facts: first in a file, and again when the facts have changed.
+
+        ``where`` has entity, project and group, as far as they are known.
+        """
+        run = {
+            "run_id": run_id,
+            "display_name": facts.name,
+            "tags": facts.tags,
+            "start_time": {"seconds": facts.started_ns // 10**9, "nanos": facts.started_ns % 10**9},
+            **where,
+        }
+        update = [{"key": key, "value_json": json.dumps(facts.params[key])} for key in facts.params]
+        axis = {"name": STEP, "options": {"defined": True}}
+        return [
+            self._encoded(run=run),
+            self._encoded(config={"update": update}),
+            self._encoded(metric=axis),
+        ]
+
+    def points(self, named: Sequence[Named], facts: RunFile, rows: int) -> tuple[list[bytes], int]:
+        """Encode a batch's points; return them and the new row count, given the old ``rows``."""
+        found: list[bytes] = []
+        for number, time_ns, values in rows_of(named):
+            of_row = {
+                **values,
+                STEP: number,
+                "_step": rows,
+                "_timestamp": time_ns / 1e9,
+                "_runtime": (time_ns - facts.started_ns) / 1e9,
+            }
+            found.append(self._encoded(history={"item": _items(of_row), "step": {"num": rows}}))
+            rows += 1
+        latest: dict[str, Any] = {}
+        for name, scalar in named:
+            latest[name] = scalar.value
+            if scalar.text:
+                latest[f"{name}/text"] = scalar.text
+        found.append(self._encoded(summary={"update": _items(latest)}))
+        return found, rows
+
+    def curve(self, name: str) -> bytes:
+        """Encode the axis of a curve."""
+        # A dot would address a nested value.
+        escaped = name.replace(".", "\\.")
+        options = {"step_sync": True, "defined": True}
+        return self._encoded(metric={"name": escaped, "step_metric": STEP, "options": options})
+
+    def file(self, name: str) -> bytes:
+        """Encode that a file of the run is to be uploaded in its current state."""
+        return self._encoded(files={"files": [{"path": name, "policy": "NOW"}]})
+
+    def end(self, exit_code: int) -> bytes:
+        """Encode that all processes have ended. Readers ignore everything behind this record."""
+        return self._encoded(exit={"exit_code": exit_code})
+
+    def _encoded(self, **content: Any) -> bytes:
+        return bytes(self._record(**content).SerializeToString(deterministic=True))
+
+
+def _items(values: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Encode values as W&B's JSON, which has ``NaN`` and ``Infinity`` as Python's has."""
+    return [{"key": key, "value_json": json.dumps(value)} for key, value in values.items()]
+
+
+def framed(at: int, records: Iterable[bytes]) -> bytes:
+    """Return the bytes to write at ``at``: the end of a record, or 0, where the file starts."""
+    body = bytearray(b"" if at else _FILE_HEADER)
+    for record in records:
+        done, started = 0, False
+        while not started or done < len(record):
+            room = _BLOCK - (at + len(body)) % _BLOCK - _PIECE.size
+            if room < 0:  # the block's last bytes, too few
+                body += bytes(room + _PIECE.size)
+                continue
+            piece = record[done : done + room]
+            done += len(piece)
+            is_last = done == len(record)
+            kind = (_LAST if started else _WHOLE) if is_last else (_MIDDLE if started else _FIRST)
+            body += _PIECE.pack(crc32(piece, crc32(bytes((kind,)))), len(piece), kind) + piece
+            started = True
+    return bytes(body)
 
 
 def _size(path: Path) -> int:

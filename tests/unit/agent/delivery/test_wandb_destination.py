@@ -25,8 +25,7 @@ from wandb_shown import (
 
 from otel_mlperf import names
 from otel_mlperf.agent.delivery.destination import Delivered, DestinationContext, TryLater
-from otel_mlperf.agent.delivery.wandb_destination import make
-from otel_mlperf.agent.delivery.wandb_file import framed
+from otel_mlperf.agent.delivery.wandb_destination import framed, make
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.events import WarningHeld
 from otel_mlperf.agent.model.sampling import Policy

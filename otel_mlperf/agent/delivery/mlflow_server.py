@@ -1,21 +1,91 @@
-"""Client of MLflow's REST API that distinguishes retryable failures from permanent refusals."""
+"""MLflow's server: its settings from MLflow's own variables, and a client of its REST API.
+
+The client distinguishes failures that may pass from permanent refusals.
+"""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import msgspec
 
 from otel_mlperf import names
+from otel_mlperf.otlp.endpoint_settings import ServerSettings, basic_login, is_in_the_clear
 from otel_mlperf.otlp.exchange_words import ErrorDescriber, retry_after
 from otel_mlperf.otlp.transport import Transport
+from otel_mlperf.tracker_list import MLFLOW_URI
 
 if TYPE_CHECKING:
-    from otel_mlperf.otlp.endpoint_settings import ServerSettings
+    from collections.abc import Mapping
+    from urllib.parse import SplitResult
+
     from otel_mlperf.otlp.transport import Reply
+
+TOKEN: Final = "MLFLOW_TRACKING_TOKEN"
+USERNAME: Final = "MLFLOW_TRACKING_USERNAME"
+PASSWORD: Final = "MLFLOW_TRACKING_PASSWORD"
+_EXPERIMENT: Final = "MLFLOW_EXPERIMENT_NAME"
+_EXPERIMENT_ID: Final = "MLFLOW_EXPERIMENT_ID"
+_RUN: Final = "MLFLOW_RUN_ID"
+_INSECURE: Final = "MLFLOW_TRACKING_INSECURE_TLS"
+_CERTIFICATE: Final = "MLFLOW_TRACKING_SERVER_CERT_PATH"
+_CLIENT_CERTIFICATE: Final = "MLFLOW_TRACKING_CLIENT_CERT_PATH"
+"""One file with the certificate and its key."""
+_TIMEOUT_S: Final = 60.0
+"""A thousand points in a file-based database take seconds on a busy machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class MlflowSettings:
+    """Settings of the server, and of the experiment and run at it."""
+
+    server: ServerSettings
+    experiment: str
+    """Name of the experiment; empty: identified by its id alone."""
+    experiment_id: str
+    run_id: str
+    """Id of a run that the user has created; empty: a run is found or created."""
+    is_login_readable: bool
+    """Whether a login is sent over plain http to another machine, as MLflow permits."""
+
+
+def read_mlflow_settings(environ: Mapping[str, str]) -> MlflowSettings:
+    """Read the settings from the variables, as MLflow documents them."""
+    given = {name: value.strip() for name, value in environ.items() if name.startswith("MLFLOW_")}
+    url = urlsplit(given[MLFLOW_URI])
+    server = ServerSettings(
+        endpoint=f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path.rstrip('/')}",
+        headers=_login(given, url),
+        timeout_s=_TIMEOUT_S,
+        certificate=given.get(_CERTIFICATE) or None,
+        client_certificate=given.get(_CLIENT_CERTIFICATE) or None,
+        is_verified=given.get(_INSECURE, "").lower() not in ("true", "1"),
+    )
+    experiment, experiment_id = given.get(_EXPERIMENT, ""), given.get(_EXPERIMENT_ID, "")
+    return MlflowSettings(
+        server=server,
+        experiment=experiment or ("" if experiment_id else "Default"),
+        experiment_id=experiment_id,
+        run_id=given.get(_RUN, ""),
+        is_login_readable=bool(server.headers) and is_in_the_clear(url),
+    )
+
+
+def _login(given: Mapping[str, str], url: SplitResult) -> dict[str, str]:
+    name, password, token = (given.get(variable, "") for variable in (USERNAME, PASSWORD, TOKEN))
+    if name and password:
+        return {"authorization": basic_login(name, password)}
+    if token:
+        return {"authorization": f"Bearer {token}"}
+    if url.username is not None:
+        login = basic_login(unquote(url.username), unquote(url.password or ""))
+        return {"authorization": login}
+    return {}
+
 
 _API: Final = "/api/2.0/mlflow/"
 _ARTIFACTS: Final = "/api/2.0/mlflow-artifacts/artifacts/"
@@ -46,10 +116,10 @@ class Unavailable(Exception):
 class Rejected(Exception):
     """The server refuses the call permanently."""
 
-    def __init__(self, code: str, words: str) -> None:
+    def __init__(self, code: str, message: str) -> None:
         """``code`` is MLflow's own error code, empty if it was not MLflow that answered."""
-        super().__init__(words)
-        self.code, self.words = code, words
+        super().__init__(message)
+        self.code, self.message = code, message
 
 
 class MlflowClient:
@@ -60,15 +130,15 @@ class MlflowClient:
         self._path = urlsplit(settings.endpoint).path
         self._transport = Transport(settings, _ANSWER_MOST)
         self._headers = settings.headers | {"user-agent": f"{names.SCOPE}/{names.VERSION}"}
-        self._words = ErrorDescriber(settings)
+        self._errors = ErrorDescriber(settings)
 
-    def get(self, call: str, **asked: str) -> dict[str, Any]:
+    def get(self, call: str, **params: str) -> dict[str, Any]:
         """Return the answer to a GET call."""
-        return self._call("GET", f"{_API}{call}?{urlencode(asked)}", b"")
+        return self._call("GET", f"{_API}{call}?{urlencode(params)}", b"")
 
-    def post(self, call: str, **said: object) -> dict[str, Any]:
+    def post(self, call: str, **content: object) -> dict[str, Any]:
         """Return the answer to a POST call, which changes something or queries by a body."""
-        return self._call("POST", _API + call, msgspec.json.encode(said))
+        return self._call("POST", _API + call, msgspec.json.encode(content))
 
     def put(self, artifact: str, content: bytes, kind: str) -> dict[str, Any]:
         """Upload a file of MIME type ``kind`` to the server's own artifact store."""
@@ -85,7 +155,7 @@ class MlflowClient:
         try:
             reply = self._transport.ask(method, self._path + call, body, headers)
         except (OSError, HTTPException, ValueError) as error:
-            raise Unavailable(f"{self._endpoint}: {self._words.why(error)}") from error
+            raise Unavailable(f"{self._endpoint}: {self._errors.why(error)}") from error
         content = _content(reply)
         if reply.status == 200 and content is not None:
             return content
@@ -95,12 +165,13 @@ class MlflowClient:
         self, call: str, reply: Reply, content: dict[str, Any] | None
     ) -> Unavailable | Rejected:
         status, code = reply.status, str((content or {}).get("error_code", ""))
-        words = self._words.clean(str((content or {}).get("message", "")))
+        message = self._errors.clean(str((content or {}).get("message", "")))
         advice = "" if code and status == 404 else _ADVICE.get(status, "")
         if status < 400:
             advice = "that is no answer of an MLflow server; redirects are not followed"
-        told = ": ".join(part for part in (advice, words) if part)
-        answered = f"{self._endpoint} answered {status} to {call}" + (f": {told}" if told else "")
+        detail = ": ".join(part for part in (advice, message) if part)
+        answered = f"{self._endpoint} answered {status} to {call}"
+        answered += f": {detail}" if detail else ""
         if status in _OF_CONTENT or (code and status == 404):
             return Rejected(code, answered)
         after_s = retry_after(reply.headers.get("retry-after"), time.time())

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from otel_mlperf.agent.delivery.mlflow_settings import read_mlflow_settings
+from otel_mlperf.agent.delivery.mlflow_server import read_mlflow_settings
 
 LOGIN = {"MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "word"}
 TOKEN = {"MLFLOW_TRACKING_TOKEN": "abc"}
