@@ -1,8 +1,8 @@
-"""Publication of current readings and active warnings to the training processes.
+"""Publication to the training processes: readings, active warnings and section sums.
 
-The file is stored next to the journals. It is written each time a source was read, and at least
-every five seconds. It is no part of what a new agent replays, because it describes the present
-only.
+The file of readings and warnings is stored next to the journals. It is written each time a source
+was read, and at least every five seconds. It is no part of what a new agent replays, because it
+describes the present only.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from otel_mlperf.agent.derivation.rule_evaluator import RuleEvaluator
 from otel_mlperf.agent.model.agent_state import JOURNAL
 from otel_mlperf.findings.finding_table import RULES
 from otel_mlperf.journal.bulletin import Group, Reading, drop_readings, write_readings
+from otel_mlperf.journal.section_sums import write_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _LEAST_S: Final = 5.0
-_TOLD_AS_RATES: Final = {m.name for m in (names.DISK_IO, names.DISK_IO_TIME, names.NETWORK_IO)}
+_REPORTED_AS_RATES: Final = {m.name for m in (names.DISK_IO, names.DISK_IO_TIME, names.NETWORK_IO)}
 """Totals that ``om.readings()`` reports as rates."""
 _OWN_SOURCES: Final = ("", JOURNAL)
 """Sources of series that no sensor reads."""
@@ -50,7 +51,7 @@ class Publisher:
         self._groups: dict[str, Group] = {}
         self._written_s: float | None = None
 
-    def tell(self, reads: Sequence[Read], state: AgentState) -> list[WarningHeld]:
+    def publish(self, reads: Sequence[Read], state: AgentState) -> list[WarningHeld]:
         """Update the readings; write them, with the resulting warnings, if it is time to.
 
         Return the warnings that hold at this moment, which are recorded.
@@ -64,12 +65,12 @@ class Publisher:
             return []
         self._written_s = now_s
         read_now = [reading for group in self._groups.values() for reading in group.readings]
-        known = [*read_now, *worked_out(state, self._wanted)]
+        known = [*read_now, *derived_readings(state, self._wanted)]
         warnings = self._evaluator.look(known, now_s, time.time_ns())
         try:
             write_readings(self._folder, self._groups, warnings)
         except OSError as error:
-            _log.info("telling the processes what was read: %s", error)
+            _log.info("publishing readings to the processes: %s", error)
         return self._evaluator.held
 
     def _group(self, read: Read, now_ns: int) -> Group:
@@ -78,7 +79,7 @@ class Publisher:
         last = self._groups.get(read.source)
         if last is None:
             return Group(now_ns, readings)
-        before = [reading for reading in last.readings if reading.metric in _TOLD_AS_RATES]
+        before = [reading for reading in last.readings if reading.metric in _REPORTED_AS_RATES]
         return Group(now_ns, readings, last.monotonic_ns, before)
 
     def close(self) -> None:
@@ -86,7 +87,7 @@ class Publisher:
         drop_readings(self._folder)
 
 
-def worked_out(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
+def derived_readings(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
     """Yield the agent's own values of the metrics ``wanted``, as totals: of a histogram its sum."""
     for name, journal in state.journals.items():
         meta = journal.meta
@@ -99,3 +100,28 @@ def worked_out(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
                 yield Reading(name, series.metric, series.labels, value)
     lost = sum(sum(account.lost.values()) for account in state.accounts.values())
     yield Reading("", names.ITEMS.name, {names.OUTCOME: "lost"}, lost)
+
+
+class SumsPublisher:
+    """Publisher of section sums, as far as the agent has added them up.
+
+    They are written after each look into files next to the journals of one folder. Processes find
+    later rows in their own rings, as long as the rings still contain them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._written: dict[str, int] = {}
+        """Slot up to which sums were written, by journal."""
+
+    def publish(self, state: AgentState) -> None:
+        """Write the sums of the journals that have new rows."""
+        for name, journal in state.journals.items():
+            path = self._folder / name
+            if journal.left or self._written.get(name) == journal.next or not path.exists():
+                continue
+            self._written[name] = journal.next
+            try:
+                write_sums(str(path), journal.next, journal.holes, journal.sums)
+            except OSError as error:
+                _log.info("publishing section sums to a process: %s", error)

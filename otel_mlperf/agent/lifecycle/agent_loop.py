@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.agent.delivery.accounts import write_report
 from otel_mlperf.agent.delivery.destination import account_of
-from otel_mlperf.agent.delivery.publish import Publisher
-from otel_mlperf.agent.delivery.publish_sums import SumsPublisher
+from otel_mlperf.agent.delivery.publish import Publisher, SumsPublisher
 from otel_mlperf.agent.delivery.store_destination import STORE, StoreDestination
 from otel_mlperf.agent.intake.event_queue import EventQueue
 from otel_mlperf.agent.intake.spiller import Spiller
@@ -185,11 +184,11 @@ class Agent:
             self._queue.put([*read, *new])
             self._queue.look()
         self._catch_up()
-        self._sums.tell(self._state)
+        self._sums.publish(self._state)
         if any(not joined.meta.is_child for joined in new):
             self._readings.hasten()
         self._take(self._windows.step(self._state))
-        self._take([*self._publisher.tell(read, self._state)])
+        self._take([*self._publisher.publish(read, self._state)])
         is_due = time.monotonic_ns() - self._marked_ns >= _MARK_NS
         if self._tail.ended_main or is_due or self._is_asked or not len(self._tail):
             self.mark()

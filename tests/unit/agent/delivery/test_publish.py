@@ -44,11 +44,11 @@ def test_readings_are_told(journals, state):
     """Each source's last readings are there with their time, whoever was read when."""
     clock = Clock()
     board = Publisher(journals, clock=clock)
-    board.tell([Read("process", 1, [SensorReading("0-1-1.journal", MEMORY, {}, 5.0)])], state)
+    board.publish([Read("process", 1, [SensorReading("0-1-1.journal", MEMORY, {}, 5.0)])], state)
     clock.now_s = 101.0
-    board.tell([Read("host", 2, [SensorReading("", names.LOAD_1M.name, {}, 0.5)])], state)
+    board.publish([Read("host", 2, [SensorReading("", names.LOAD_1M.name, {}, 0.5)])], state)
     clock.now_s = 102.0
-    board.tell([Read("process", 3, [SensorReading("0-1-1.journal", MEMORY, {}, 6.0)])], state)
+    board.publish([Read("process", 3, [SensorReading("0-1-1.journal", MEMORY, {}, 6.0)])], state)
 
     groups = read_readings(str(journals)).groups
     assert {source: group.monotonic_ns / 1e9 for source, group in groups.items()} == {
@@ -69,7 +69,7 @@ def test_totals_are_told_with_those_before(journals, state):
             SensorReading("", names.DISK_IO.name, labels, total),
             SensorReading("", names.LOAD_1M.name, {}, 0.5),
         ]
-        board.tell([Read("host", 2, read)], state)
+        board.publish([Read("host", 2, read)], state)
         clock.now_s += 2
 
     group = read_readings(str(journals)).groups["host"]
@@ -81,14 +81,14 @@ def test_written_when_something_was_read(journals, state):
     """It is written when something was read, and every five seconds anyway, not each time."""
     clock = Clock()
     board = Publisher(journals, clock=clock)
-    board.tell([], state)
+    board.publish([], state)
     first = (journals / FILE).stat().st_ino
     clock.now_s += 4
-    board.tell([], state)
+    board.publish([], state)
     same = (journals / FILE).stat().st_ino
     (journals / FILE).unlink()
     clock.now_s += 1
-    board.tell([], state)
+    board.publish([], state)
 
     assert first == same
     assert (journals / FILE).exists()
@@ -107,10 +107,10 @@ def test_warnings_of_what_the_agent_works_out(journals, state):
     for _ in range(20):
         meter.add(names.SECTION_SELF_TIME, labels, 2.0)
         meter.record(names.STEP_DURATION, {names.ML_PHASE: names.TRAIN}, np.array([5 * 10**9]))
-        board.tell([], state)
+        board.publish([], state)
         clock.now_s += 5
     state.accounts["spans/otlp"] = ItemAccount(lost={"ring_full": 3})
-    board.tell([], state)
+    board.publish([], state)
 
     found = read_readings(str(journals)).warnings
     assert [(one.rule, one.journal, one.summary) for one in found] == [
@@ -122,7 +122,7 @@ def test_warnings_of_what_the_agent_works_out(journals, state):
 @pytest.mark.fault("F40")
 def test_folder_that_is_gone(tmp_path, state):
     """A folder that somebody has removed is no reason to fail."""
-    Publisher(tmp_path / "gone").tell([], state)
+    Publisher(tmp_path / "gone").publish([], state)
 
     assert not (tmp_path / "gone").exists()
 
