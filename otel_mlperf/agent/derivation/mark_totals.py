@@ -7,7 +7,7 @@ have ended. A gauge has the value of the process that is read last.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from otel_mlperf.journal.journal_reader import OPEN_TYPE
 from otel_mlperf.journal.layout import MOST_LABEL_SETS, Word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from otel_mlperf.agent.derivation.cell_values import CellValue
     from otel_mlperf.agent.derivation.scalars import Scalars
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.meta import JournalMeta
     from otel_mlperf.journal.ring_scan import Rows
     from otel_mlperf.names import Metric
+    from otel_mlperf.otlp.metric_encoding import Exemplar
 
 _TOTALS_NS: Final = 5 * 10**9
 _MOST_SERIES: Final = 2 * MOST_LABEL_SETS
@@ -58,25 +59,31 @@ class MarkTotals:
         state = self._state
         is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
         state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
-        totals, due = _RankTotals(explicit=self._explicit), set[str]()
-        for journal in state.journals.values():
-            rank = self._state.rank_of(journal)
-            meter = Meter(rank)
-            for value in user_values(journal):
-                self._describe(rank, value.metric, value.scope)
-                totals.publish(rank, meter, value)
-            if is_due or journal.left:
-                due.add(rank.instance)
-            if not journal.meta.is_child:
-                self._publish_state(journal, meter, mark)
-        # After all journals, because a series is the sum over the processes of its rank.
-        for instance, reading in totals.readings():
-            if instance in due:
-                meta = state.ranks[instance].meta
-                self._rows.add_reading(meta, reading, mark.unix_ns)
+        due = {
+            state.rank_of(journal).instance
+            for journal in state.journals.values()
+            if is_due or journal.left
+        }
+        for (instance, _), series in _sum_over_processes(state).items():
+            rank = state.ranks[instance]
+            self._describe(rank, series.metric, series.scope)
+            self._set(series, Meter(rank))
+            for reading in _readings(series) if instance in due else ():
+                self._rows.add_reading(rank.meta, reading, mark.unix_ns)
                 if self._scalars:
-                    self._scalars.read(meta, reading, mark.unix_ns)
+                    self._scalars.read(rank.meta, reading, mark.unix_ns)
+        for journal in state.journals.values():
+            if not journal.meta.is_child:
+                self._publish_state(journal, Meter(state.rank_of(journal)), mark)
         self._publish_counts()
+
+    def _set(self, series: _RankSeries, meter: Meter) -> None:
+        name, total = series.metric.name, series.total
+        if total.distribution is None:
+            meter.put(name, series.labels, total.value)
+            return
+        buckets = total.distribution.buckets(explicit=self._explicit)
+        meter.put_buckets(name, series.labels, buckets, series.exemplars)
 
     def _describe(self, rank: RankState, metric: Metric, scope: Sequence[str]) -> None:
         """Store unit and kind of an instrument once, because the tables of readings lack them."""
@@ -146,39 +153,34 @@ def _main_track(table: Rows) -> int:
     return int(table["track"][np.argmin(table["start"])]) if len(table) else 0
 
 
-class _RankTotals:
-    """Series of every rank at one mark."""
+class _RankSeries(NamedTuple):
+    """Series of a rank that its processes keep themselves."""
 
-    def __init__(self, *, explicit: bool) -> None:
-        self._explicit = explicit
-        self._totals: dict[tuple[str, str], SeriesTotal] = {}
-        self._readings: dict[tuple[str, str], list[SensorReading]] = {}
+    metric: Metric
+    scope: tuple[str, ...]
+    labels: dict[str, str]
+    total: SeriesTotal
+    """A sum over the processes, dead and alive; for a gauge the value of the last one read."""
+    exemplars: list[Exemplar]
 
-    def publish(self, rank: RankState, meter: Meter, value: CellValue) -> None:
-        """Add one process's series to the rank's."""
-        metric = value.metric
-        key, labels = _place(rank, value)
-        total = SeriesTotal(value.value)
-        if value.adds_up:
-            before = self._totals.get((rank.instance, key)) or rank.totals.get(key, SeriesTotal())
-            total = self._totals[rank.instance, key] = before.plus(value.total)
-        # The process that is read last has the sum of all: its row replaces those of earlier
-        # processes.
-        self._readings[rank.instance, key] = [
-            SensorReading("", name, labels, number) for name, number in _rows(metric.name, total)
-        ]
-        if total.distribution is None:
-            meter.put(metric.name, labels, total.value)
-            return
-        exemplar = value.distribution.exemplar if value.distribution else None
-        buckets = total.distribution.buckets(explicit=self._explicit)
-        meter.put_buckets(metric.name, labels, buckets, exemplar)
 
-    def readings(self) -> Iterator[tuple[str, SensorReading]]:
-        """Yield the total of each series of each rank for the tables, once."""
-        for (instance, _), of_series in self._readings.items():
-            for reading in of_series:
-                yield instance, reading
+def _sum_over_processes(state: AgentState) -> dict[tuple[str, str], _RankSeries]:
+    """Return the series of all ranks, by instance and key of the series."""
+    found: dict[tuple[str, str], _RankSeries] = {}
+    for journal in state.journals.values():
+        rank = state.rank_of(journal)
+        for value in user_values(journal):
+            key, labels = _place(rank, value)
+            known, total = found.get((rank.instance, key)), value.total
+            if value.adds_up:
+                before = known.total if known else rank.totals.get(key, SeriesTotal())
+                total = before.plus(total)
+            newest = value.distribution.exemplar if value.distribution else None
+            exemplars = (known.exemplars if known else []) + ([newest] if newest else [])
+            found[rank.instance, key] = _RankSeries(
+                value.metric, value.scope, labels, total, exemplars
+            )
+    return found
 
 
 def _place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
@@ -209,8 +211,10 @@ def _series_key(name: str, labels: dict[str, str]) -> str:
     return "\0".join((name, *(f"{label}\0{value}" for label, value in labels.items())))
 
 
-def _rows(name: str, total: SeriesTotal) -> list[tuple[str, float]]:
-    distribution = total.distribution
-    if distribution is None:
-        return [(name, total.value)]
-    return [(f"{name}.count", float(distribution.count)), (f"{name}.sum", distribution.sum)]
+def _readings(series: _RankSeries) -> list[SensorReading]:
+    """Return the total as readings, for the tables."""
+    name, values = series.metric.name, series.total.distribution
+    numbers = {name: series.total.value}
+    if values is not None:
+        numbers = {f"{name}.count": float(values.count), f"{name}.sum": values.sum}
+    return [SensorReading("", name, series.labels, number) for name, number in numbers.items()]

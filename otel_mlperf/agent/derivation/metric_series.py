@@ -107,15 +107,16 @@ class Meter:
         series.value, series.gone, series.source = value, False, JOURNAL
 
     def put_buckets(
-        self, metric: str, labels: dict[str, str], buckets: Buckets, exemplar: Exemplar | None
+        self, metric: str, labels: dict[str, str], buckets: Buckets, exemplars: Iterable[Exemplar]
     ) -> None:
         """Set a histogram that a process keeps itself."""
         series = self._series(metric, labels, is_bounded=True)
         series.buckets, series.source = buckets, JOURNAL
-        if exemplar is not None and exemplar.time_ns > series.exemplar_ns:
-            series.exemplar_ns = exemplar.time_ns
-            series.exemplars.append(exemplar)
-            del series.exemplars[:-_MOST_EXEMPLARS]
+        for exemplar in exemplars:
+            if exemplar.time_ns > series.exemplar_ns:
+                series.exemplar_ns = exemplar.time_ns
+                series.exemplars.append(exemplar)
+                del series.exemplars[:-_MOST_EXEMPLARS]
 
     def drop(self, metric: Metric) -> None:
         """End a gauge, unless a value is set before the next export."""
