@@ -27,14 +27,8 @@ if TYPE_CHECKING:
 
 AggregateRow = dict[str, Any]
 """Row of table ``sections`` of an aggregate."""
-
-
-class OutsideRow(NamedTuple):
-    """Row of table ``sections`` for sections outside steps."""
-
-    row: dict[str, Any]
-    era: int
-    """Rows of one era add up: it separates set-up from the rest."""
+OutsideRow = tuple[dict[str, Any], int]
+"""Row of table ``sections`` outside steps, and its era: rows of one era add up."""
 
 
 class Aggregate(NamedTuple):
@@ -82,10 +76,10 @@ def aggregates_outside(state: JournalState) -> list[OutsideRow]:
 
     Its time becomes a debt of the rows of the enclosing sections.
     """
-    derived = []
+    derived: list[OutsideRow] = []
     for aggregate, grown in _grown(state, of_step=False):
         row = _row(state.meta, aggregate, grown, _since(state, aggregate))
-        derived.append(OutsideRow(row, aggregate.since_ns))
+        derived.append((row, aggregate.since_ns))
         if aggregate.section:
             key = _debt_key(aggregate.path, concurrent=row["beside"])
             state.debts_ns[key] = state.debts_ns.get(key, 0) + grown.self_ns

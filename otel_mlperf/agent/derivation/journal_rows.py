@@ -113,9 +113,9 @@ def derive_rows(
     remember_ended(journal)
     return DerivedRows(
         steps=steps,
-        outside=[*aggregates, *(place.row for place in sums)],
+        outside=[*aggregates, *(row for row, _ in sums)],
         aggregates=[*steps.aggregates, *rest],
-        calls=[*calls_in_steps(steps, journal), *(place.calls for place in sums)],
+        calls=[*calls_in_steps(steps, journal), *(calls for _, calls in sums)],
         uses=uses,
         gpu_steps=gpu.steps,
         values=values,

@@ -207,15 +207,10 @@ class OutsideSections:
         return path
 
 
-class PlaceSums(NamedTuple):
-    """Sections of one place that ended outside steps: their row, and their calls."""
-
-    row: OutsideRow
-    calls: SectionCalls
-
-
-def sums_by_place(sections: list[OutsideSection], state: JournalState) -> list[PlaceSums]:
-    """Return the sums of each place: one value costs as much as many. Debts are paid from them."""
+def sums_by_place(
+    sections: list[OutsideSection], state: JournalState
+) -> list[tuple[OutsideRow, SectionCalls]]:
+    """Return the row and the calls of each place; debts to aggregates are paid from the rows."""
     by_place: dict[tuple[int, int, tuple[str, ...], bool], list[OutsideSection]] = {}
     for section in sections:
         if not section.interrupted:
@@ -239,7 +234,9 @@ def _place(section: OutsideSection) -> SectionPlace:
     return SectionPlace(section.name, "/".join(section.path), section.concurrent, in_step=False)
 
 
-def _sums(era: int, sections: list[OutsideSection], state: JournalState) -> PlaceSums:
+def _sums(
+    era: int, sections: list[OutsideSection], state: JournalState
+) -> tuple[OutsideRow, SectionCalls]:
     meta, path, place = state.meta, sections[0].path, _place(sections[0])
     _, name, category, phase, _ = state.section(place.name)
     durations = [section.duration_ns for section in sections]
@@ -264,4 +261,4 @@ def _sums(era: int, sections: list[OutsideSection], state: JournalState) -> Plac
     ends = np.array([section.end for section in sections], np.int64)
     took = np.array(durations, np.int64)
     calls = calls_at(place, took, failed, ends, row.self_ns, state)
-    return PlaceSums(OutsideRow(row.as_row(), era), calls)
+    return (row.as_row(), era), calls

@@ -47,7 +47,7 @@ def measure_rows(rows: DerivedRows, journal: JournalState, meter: Meter) -> None
     _measure_steps(rows.steps.whole, journal, meter)
     _measure_productive(rows.steps, journal, meter)
     _measure_calls(rows.calls, journal, meter)
-    _measure_aggregates([outside.row for outside in rows.outside], meter)
+    _measure_aggregates([row for row, _ in rows.outside], meter)
     _measure_aggregates(rows.aggregates, meter)
     for uses in rows.uses:
         for place, of_place in uses.items():

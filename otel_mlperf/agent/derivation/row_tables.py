@@ -34,8 +34,8 @@ def store_rows(rows: DerivedRows, journal: JournalState, tables: TableRows) -> N
         tables.add("steps", _step_row(step, journal.meta))
     for columns in _step_sections(rows.steps, journal):
         tables.add_step_sections(columns)
-    for outside in rows.outside:
-        tables.add_outside(outside.row, outside.era)
+    for row, era in rows.outside:
+        tables.add_outside(row, era)
     for calls in rows.calls:
         _store_calls(calls, journal, tables)
     for uses in rows.uses:

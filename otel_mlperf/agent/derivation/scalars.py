@@ -18,7 +18,6 @@ from otel_mlperf.findings.finding_table import RULES
 
 if TYPE_CHECKING:
     from otel_mlperf.agent.derivation.journal_rows import DerivedRows
-    from otel_mlperf.agent.derivation.step_rows import EndedStep
     from otel_mlperf.agent.model.agent_state import AgentState
     from otel_mlperf.agent.model.events import Mark, SensorReading, WarningHeld
     from otel_mlperf.agent.model.journal_state import JournalState
@@ -58,37 +57,15 @@ class Scalars:
     def add_rows(self, rows: DerivedRows, meta: JournalMeta) -> None:
         """Add the steps and the logged values of derived rows."""
         for step in rows.steps.whole:
-            self._add_step(step, meta)
-        self._state.scalars += [
-            ScalarItem(
-                kind="value",
-                name=row["name"],
-                rank=row["rank"],
-                restart=row["restart"],
-                phase=row["phase"],
-                number=row["number"],
-                time_ns=row["time_ns"],
-                value=row["value"],
-            )
-            for row in rows.values
-        ]
-
-    def _add_step(self, step: EndedStep, meta: JournalMeta) -> None:
-        root, end_ns = step.root, step.end + meta.shift_ns
-        scalar = ScalarItem(
-            kind="step",
-            name=STEP_DURATION_S,
-            rank=meta.rank,
-            restart=meta.restart,
-            phase=root.phase,
-            number=root.number,
-            time_ns=end_ns,
-            value=step.duration_ns / 1e9,
-        )
-        self._state.scalars.append(scalar)
-        if root.phase in _ON_AXIS:
-            for whose in (meta.rank, _NODE):
-                self._ended.setdefault(whose, []).append((end_ns, root.number))
+            root, end_ns, duration_s = step.root, step.end + meta.shift_ns, step.duration_ns / 1e9
+            place = {"phase": root.phase, "number": root.number}
+            self._put("step", STEP_DURATION_S, meta, end_ns, duration_s, **place)
+            if root.phase in _ON_AXIS:
+                for whose in (meta.rank, _NODE):
+                    self._ended.setdefault(whose, []).append((end_ns, root.number))
+        for row in rows.values:
+            place = {"phase": row["phase"], "number": row["number"]}
+            self._put("value", row["name"], meta, row["time_ns"], row["value"], **place)
 
     def end(self, journal: JournalState) -> None:
         """Add the numeric results of a process that has ended, then its outcome."""

@@ -147,9 +147,9 @@ class EventProcessor:
         journal = self._state.journals.get(held.journal)
         if journal is not None or not held.journal:
             self._tables.add_warning(journal.meta if journal else None, held)
-        begun = start_finding(self._state, held)
-        if begun is not None:
-            self._keep_moments([begun])
+        started = start_finding(self._state, held)
+        if started is not None:
+            self._keep_moments([started])
             if self._scalars:
                 self._scalars.start_finding(journal.meta if journal else None, held)
 
