@@ -59,8 +59,8 @@ def listed(nav: Any = None) -> Iterator[str]:
 
 
 def linked_files() -> set[Path]:
-    """Return the files other than pages that pages link to or show."""
-    found = set()
+    """Return the files other than pages that pages link to, show or are styled by."""
+    found = {Path(style) for style in SITE["extra_css"]}
     for page in PAGES:
         for target in links((ROOT / page).read_text()):
             path = (ROOT / page.parent / target.partition("#")[0]).resolve()

@@ -52,7 +52,9 @@ def test_a_link_to_nothing_is_found():
 def test_pages_and_theme_load_nothing_from_elsewhere():
     """A reader's browser sends no request to another host: no fonts, no pictures, no scripts."""
     assert SITE["theme"]["font"] is False
-    assert not SITE.keys() & {"extra_javascript", "extra_css"}
+    assert "extra_javascript" not in SITE
+    for style in SITE["extra_css"]:
+        assert not re.search(r"url\(|@import", (ROOT / style).read_text())
     for page, text in TEXTS.items():
         loaded = re.findall(r"!\[[^\]]*\]\(https?:|(?:src|srcset)=\"(?:https?:)?//", text)
         assert loaded == [], page
