@@ -1,4 +1,4 @@
-# make demo | test | check | lint | bench | load | cluster | scale | pictures: each sets up what it needs in .venv first,
+# make demo | test | check | lint | bench | load | cluster | scale | pictures | docs: each sets up what it needs in .venv first,
 # from python3 alone or faster with uv.
 
 # Otherwise each of the many processes would compile torch anew.
@@ -9,17 +9,18 @@ SOAK_MINUTES ?= 20
 OUTAGE_S ?= 10
 BIN := $(VENV)/bin
 CHECK_BIN := $(VENV)-check/bin
-# Stamps of what is installed: the examples, the tests, and what only `make check` needs.
+# Stamps of installed environments: the examples, the tests, what only `make check` needs, the site's generator.
 DEMO := $(VENV)/.demo
 DEV := $(VENV)/.dev
 CHECK := $(VENV)-check/.check
+SITE := $(VENV)-docs/.docs
 # At most eight processes: each collects all tests.
 JOBS := $(shell cores=$$(nproc); echo $$((cores < 8 ? cores : 8)))
 # Each file of tests runs in one process, for what its tests share.
 # A process that crashed is not replaced: pytest would wait for the tests that it had.
 PYTEST := -m pytest -n $(JOBS) --dist loadfile --max-worker-restart 0
 
-.PHONY: help demo test check lint bench load cluster scale pictures requirements clean
+.PHONY: help demo test check lint bench load cluster scale pictures docs requirements clean
 
 help:
 	@echo "make demo   train on real digits and read the summary"
@@ -30,6 +31,7 @@ help:
 	@echo "make load   put it under loads and faults, and count (SOAK_MINUTES=20 OUTAGE_S=10)"
 	@echo "make cluster  run deploy/cluster with real Kafka and OpenSearch, kill its parts, and count; needs Java"
 	@echo "make pictures  make the pictures of README and docs anew, from real runs; needs Chromium and a quiet machine"
+	@echo "make docs   build the documentation site into build/site, and fail on a broken link"
 	@echo "make scale  simulate 1 to 4,096 ranks: what each costs, and one run of all of them"
 
 demo: $(DEMO)
@@ -74,6 +76,11 @@ scale: $(DEV)
 pictures: $(CHECK)
 	$(CHECK_BIN)/python tests/pictures.py
 
+docs: $(SITE)
+	$(VENV)-docs/bin/python tests/site_pages.py
+	$(VENV)-docs/bin/zensical build --strict
+	@echo "open build/site/index.html"
+
 # $(call install,ENVIRONMENT,OPTIONS) installs with uv, or with pip where there is no uv.
 install = if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(1)/bin/python $(2); \
 	else $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2); fi
@@ -100,6 +107,11 @@ $(CHECK): $(DEV) requirements/check.txt
 	@$(call install,$(VENV)-check,--no-deps --no-build-isolation -e .)
 	@touch $@
 
+$(SITE): requirements/docs.txt
+	@$(call make_venv,$(VENV)-docs,$(PYTHON))
+	$(call install,$(VENV)-docs,--require-hashes -r requirements/docs.txt)
+	@touch $@
+
 # $(call lock,NAME,OPTIONS) pins a dependency group with hashes.
 lock = uv pip compile $(2) --universal --python-version 3.11 --generate-hashes --quiet \
 	--custom-compile-command "make requirements" -o requirements/$(1).txt
@@ -113,6 +125,7 @@ requirements:
 	$(call lock,mlflow,--group mlflow)
 	$(call lock,trackio,--group trackio)
 	$(call lock,wandb,--group wandb --constraints requirements/dev.txt)
+	$(call lock,docs,--group docs)
 
 clean:
-	rm -rf $(VENV) $(VENV)-check otel-runs
+	rm -rf $(VENV) $(VENV)-check $(VENV)-docs build/pages build/site .cache otel-runs

@@ -26,13 +26,13 @@ PAGE = DOCS / "api.md"
 WIDTH = 100
 
 HEAD = """\
-# The public calls, and the commands
+# Public calls and commands
 
-`python tests/api_page.py` writes this page from signatures, docstrings and the commands' help.
-All of it is reached through `import otel_mlperf as om`; what else the package holds may change.
-Setting up may raise, as each call says; recording never does. The words are explained in
-[GLOSSARY.md](GLOSSARY.md), settings in [configuration.md](configuration.md), metrics in
-[metrics.md](metrics.md), the fields of `readings()` in [readings.md](readings.md).
+Look up the signature of every public call and the options of every command. All calls are reached
+through `import otel_mlperf as om`; other names of the package may change. Calls that set up a run
+may raise, as described; recording never raises. See also [settings](configuration.md),
+[metrics](metrics.md), the fields of [`readings()`](readings.md) and the [glossary](GLOSSARY.md).
+(Generated from signatures, docstrings and the commands' help.)
 """
 
 GROUPS = {

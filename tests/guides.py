@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 GUIDES = [
     *(DOCS / f"{name}.md" for name in (
-        "start-here", "frameworks", "notebooks", "slurm", "kubernetes", "troubleshooting",
-        "questions", "comparing", "data-loading", "report",
+        "tutorial", "own-script", "frameworks", "notebooks", "slurm", "kubernetes",
+        "troubleshooting", "questions", "comparing", "data-loading", "report",
     )),
     *sorted((DOCS / "frameworks").glob("*.md")),
 ]  # fmt: skip

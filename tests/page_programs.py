@@ -1,8 +1,8 @@
 """Runner of the programs of a page, which compares their output with the page.
 
-A block of Python whose first line is ``# file: NAME`` is a file. A block of shell that an unnamed
-block follows is a command, the unnamed block the summary of its run. ``python
-tests/page_programs.py PAGE…`` runs them and writes the summaries anew.
+A block of Python whose first line is ``# file: NAME`` is a file; so is an example that the page
+names. A block of shell that an unnamed block follows is a command, the unnamed block the summary of
+its run. ``python tests/page_programs.py PAGE…`` runs them and writes the summaries anew.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import warm_python
-from pages import DOCS
+from pages import DOCS, ROOT
 from runs import LIMIT_S, Ended, environment
 
 FRAMEWORKS = DOCS / "frameworks"
 _FILE = re.compile(r"^```python\n(# file: (\S+)\n.*?)^```$", re.MULTILINE | re.DOTALL)
+_EXAMPLE = re.compile(r"\bexamples/\w+\.py")
 _SHOWN = re.compile(r"^```sh\n([^`]*?)^```\n\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^  (\S.*?)  +(?:[\d.,]+  |in )", re.MULTILINE)
 _EXPLAINED = re.compile(r"^\| (`[^|]*`) \|", re.MULTILINE)
@@ -37,8 +38,9 @@ class Shown(NamedTuple):
 
 
 def files(text: str) -> dict[str, str]:
-    """The files of a page, by name."""
-    return {name: content for content, name in _FILE.findall(text)}
+    """The files of a page, by name, and the examples that it mentions."""
+    examples = {name: (ROOT / name).read_text() for name in _EXAMPLE.findall(text)}
+    return examples | {name: content for content, name in _FILE.findall(text)}
 
 
 def shown(text: str) -> list[Shown]:
@@ -75,6 +77,7 @@ def run(files: dict[str, str], command: str, folder: Path, **variables: str) -> 
     Files that begin with ``#!`` are commands.
     """
     for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
         (folder / name).chmod(0o755 if content.startswith("#!") else 0o644)
     (warm := folder / "warm").mkdir()

@@ -163,14 +163,14 @@ def alerts_alone():
 
 def found_afterwards():
     """What only a finished run is judged by."""
-    rows = [("finding", "said from", "what to do")]
+    rows = [("finding", "reported from", "what to do")]
     for row in TABLE:
         if row.of_ended and row not in RULES and row.threshold:
             words = re.sub(r"\{value[^}]*\}", "…", row.summary)
             said = re.sub(r"\{(\w+)[^}]*\}", r"*\1*", words)
             action = re.sub(r"\{(\w+)[^}]*\}", r"*\1*", row.action)
             limit, is_above = f"{row.threshold:g}", row.comparison == "above"
-            bound = f"{limit} on" if is_above else f"below {limit}"
+            bound = limit if is_above else f"below {limit}"
             rows.append((f"`{row.id}`", f"{bound}: {said}", action))
     return table(*rows)
 

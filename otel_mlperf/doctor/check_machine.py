@@ -52,7 +52,7 @@ def check_python() -> Check:
     if IS_WINDOWS:
         return Check("warn", "python", found, "nothing is recorded on Windows; runs can be read")
     if IS_PORTABLE:
-        return Check("warn", "python", found, "recording in portable mode: see docs/start-here.md")
+        return Check("warn", "python", found, "portable mode: see docs/troubleshooting.md")
     return Check("ok", "python", found)
 
 

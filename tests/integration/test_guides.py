@@ -74,7 +74,7 @@ def test_the_ranks_of_a_batch_script_are_one_run(number, tasks, tmp_path):
     """Of its job and step, with nothing set beside what stands on the page."""
     script = guides.blocks((guides.DOCS / "slurm.md").read_text(), "sh")[number]
     smaller = script.replace("--nproc-per-node 4", "--nproc-per-node 2")
-    program = page_programs.files((guides.DOCS / "start-here.md").read_text())
+    program = page_programs.files((guides.DOCS / "own-script.md").read_text())
     (port,) = free_ports(1)
     # Another session of tests on this machine has another job.
     job = {"SLURM_JOB_ID": f"{port}", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "localhost"}

@@ -50,6 +50,15 @@ def test_the_map_is_one_page():
     assert len((pages.DOCS / "ARCHITECTURE.md").read_text().splitlines()) <= 150
 
 
+def test_the_glossary_is_short():
+    """Most names are terms of the field, which need no explanation."""
+    entries = re.findall(
+        r"^\| (?!term |---)", (pages.DOCS / "GLOSSARY.md").read_text(), re.MULTILINE
+    )
+
+    assert 20 < len(entries) <= 35
+
+
 def test_imports_point_as_the_contract_says():
     """The layers of the page are those of ``pyproject.toml``, in their order."""
     text = (pages.DOCS / "ARCHITECTURE.md").read_text().partition("Imports point one way")[2]

@@ -8,15 +8,19 @@ import pictures
 import pytest
 from PIL import Image
 
-README = (pictures.ROOT / "README.md").read_text()
-NAMED = sorted(set(re.findall(r"docs/pictures/([\w-]+\.(?:png|svg))", README)))
+PAGES = [pictures.ROOT / "README.md", pictures.DOCS / "tutorial.md"]
+NAMED = {
+    name
+    for page in PAGES
+    for name in re.findall(r"pictures/([\w-]+\.(?:png|svg))", page.read_text())
+}
 
 
-def test_pictures_of_the_readme_are_small_files_without_addresses():
-    """Each one that the README shows is committed, and loads nothing from elsewhere."""
+def test_pictures_are_small_files_without_addresses():
+    """Each one that README and tutorial show is committed, and loads nothing from elsewhere."""
     files = {path.name: path for path in pictures.FOLDER.iterdir()}
 
-    assert files.keys() == set(NAMED)
+    assert files.keys() == NAMED
     for path in files.values():
         assert path.stat().st_size <= pictures.LARGEST_BYTES
         urls = re.findall(r"https?://[\w./]+", path.read_text()) if path.suffix == ".svg" else []
@@ -28,7 +32,7 @@ def test_pictures_of_the_readme_are_small_files_without_addresses():
 @pytest.mark.parametrize(
     ("name", "made"),
     [
-        ("report", ["report-dark.png", "report-light.png"]),
+        ("report", ["compare.svg", "report-dark.png", "report-light.png"]),
         ("show", ["show.svg"]),
         ("ranks", ["timeline.png", "top.svg"]),
     ],
