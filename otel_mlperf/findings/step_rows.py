@@ -63,6 +63,21 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         of_ended=True,
     ),
     FindingRow(
+        id="extra_section",
+        name="ExtraSection",
+        severity="info",
+        threshold=0.15,
+        summary=(
+            "{section} takes {value:.0%} of a step, in addition to forward pass, backward pass and "
+            "optimizer"
+        ),
+        action=(
+            "If not every step needs it (metrics, logging, plots), do it every N steps or once an "
+            "epoch; otherwise on another thread, or in the DataLoader's workers."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
         id="costly_line",
         name="CostlyLine",
         severity="warning",

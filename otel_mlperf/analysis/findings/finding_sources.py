@@ -30,6 +30,7 @@ from otel_mlperf.analysis.findings.missing_records import find_losses, find_unse
 from otel_mlperf.analysis.findings.periodic_stalls import find_periodic_stall
 from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 from otel_mlperf.analysis.findings.run_time import (
+    find_extra_sections,
     find_large_shares,
     find_late_requests,
     find_long_set_up,
@@ -117,6 +118,7 @@ OWN: Final[tuple[Find, ...]] = (
     find_periodic_stall,
     find_uneven_sections,
     find_large_shares,
+    find_extra_sections,
     find_between_steps,
     find_memory_growth,
     find_low_goodput,

@@ -130,6 +130,8 @@ def find_late_requests(numbers: RunNumbers) -> list[Finding]:
 
 _FEWEST_STEPS: Final = 10
 """Minimum number of steps for a share that the first steps do not dominate."""
+_OF_TRAINING: Final = {names.FORWARD, names.BACKWARD, names.OPTIMIZER}
+_ENCLOSING: Final = "SELECT DISTINCT parent FROM sections WHERE n IS NOT NULL"
 _FEWEST_COLLECTING: Final = 3
 _COLLECTED: Final = 0.8
 """Minimum part of the collections' time that can be saved."""
@@ -152,6 +154,36 @@ _SHORTEST_NS: Final = 10_000_000_000
 _SHORTEST_OF_MANY_NS: Final = 5_000_000_000
 _MANY: Final = 5
 """Number of validations or checkpoints from which half that duration suffices: they recur."""
+
+
+def find_extra_sections(numbers: RunNumbers) -> list[Finding]:
+    """Return one finding per section of a step that is no part of the training itself.
+
+    Only for programs that name forward pass, backward pass and optimizer: in others the section may
+    be one of these under another name.
+    """
+    steps, row = numbers.summary.steps, row_of("extra_section")
+    if steps is None or steps.count < _FEWEST_STEPS:
+        return []
+    if not {one.category for one in steps.rows} >= _OF_TRAINING:
+        return []
+    found = [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(section=one.name, value=one.share),
+            action=row.action,
+            evidence={"share": one.share},
+            where=Where(section=one.name),
+            gain=Gain(low=0.0, high=one.share),
+            command=f"otel-mlperf show {numbers.summary.short_id}",
+        )
+        for one in steps.rows
+        if one.category == names.OTHER and one.name != UNTRACKED
+        if not (one.beside or one.inside) and row.holds(one.share)
+    ]
+    around = {name for (name,) in numbers.store.rows(_ENCLOSING)} if found else set()
+    return _beside_gpu([one for one in found if one.where.section not in around], numbers)
 
 
 def find_large_shares(numbers: RunNumbers) -> list[Finding]:
@@ -181,18 +213,29 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
             many = sum(one.count or 0 for one in outside) >= _MANY
             if summary.duration_ns >= (_SHORTEST_OF_MANY_NS if many else _SHORTEST_NS):
                 spent = sum(one.sum_ns for one in outside) / summary.duration_ns
+                # What recurs has the share that it would have of a longer run.
+                part = _after_set_up(summary) if many else 1.0
                 found += (
-                    _checkpoints(spent, numbers)
+                    _checkpoints(spent, part, numbers)
                     if id == "checkpoint"
-                    else _finding(id, spent, "run", summary)
+                    else _finding(id, spent, "run", summary, part)
                 )
     return found
 
 
-def _checkpoints(saved: float, numbers: RunNumbers) -> list[Finding]:
+def _after_set_up(summary: Summary) -> float:
+    """Return the part of a run that comes after its set-up; 1.0 if that is not known."""
+    ledger = summary.ledger
+    if ledger is None:
+        return 1.0
+    set_up_ns = ledger.spent_ns[SET_UP] / len(ledger.ranks)
+    return max(0.0, 1.0 - set_up_ns / summary.duration_ns) or 1.0
+
+
+def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding]:
     """Add the program's work around the checkpoints, which scales with their number."""
     around = time_around_checkpoints_ns(numbers) / numbers.summary.duration_ns
-    found = _finding("checkpoint", saved + around, "run", numbers.summary)
+    found = _finding("checkpoint", saved + around, "run", numbers.summary, part)
     if around < _LEAST_AROUND:
         return found
     return [
@@ -280,9 +323,12 @@ def _collecting_steps(numbers: RunNumbers) -> int:
     )
 
 
-def _finding(id: str, share: float, of: Literal["step", "run"], summary: Summary) -> list[Finding]:
+def _finding(
+    id: str, share: float, of: Literal["step", "run"], summary: Summary, part: float = 1.0
+) -> list[Finding]:
+    """Return a finding of a share that is too large a share of ``part`` of the step or run."""
     row = row_of(id)
-    if not row.holds(share):
+    if not row.holds(share / part):
         return []
     # Knowing what the time goes into saves nothing. Validations and checkpoints are needed, but
     # fewer suffice. Collections that find nothing are hardly needed at all.

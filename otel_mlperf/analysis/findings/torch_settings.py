@@ -139,6 +139,8 @@ def _devices(numbers: RunNumbers) -> dict[int, str | None]:
 
 
 _USUAL: Final = 3
+"""Steps that compile after the first: more are a warning of their own, as many only if they cost
+much, fewer only if sizes vary: the last batch of a pass and a first validation need a graph."""
 _LARGE: Final = 0.2
 """Share of the steps' time from which a few compilations are a warning."""
 _VARIED: Final = 0.1
@@ -162,8 +164,9 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
     share = float(compile_ns.sum() / durations_ns.sum()) if len(durations_ns) else 0.0
     if not row.holds(share):
         return []
-    is_often = len(compiled) > _USUAL
-    if not is_often and (share < _LARGE or not _is_varied(series.elements, compiled)):
+    if len(compiled) <= _USUAL and share < _LARGE:
+        return []
+    if len(compiled) < _USUAL and not _is_varied(series.elements, compiled):
         return []
     steps = series.numbers[first:][compiled]
     words = {"steps": f"{len(compiled):,}", "all": f"{len(durations_ns):,}", "value": share}

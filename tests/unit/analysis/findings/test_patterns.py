@@ -15,7 +15,7 @@ from otel_mlperf.store.run_folders import read_run
 
 _PATTERNS = {
     "step_drift", "periodic_stall", "garbage_collection", "uncovered", "validation", "checkpoint",
-    "uneven_section",
+    "uneven_section", "extra_section",
 }  # fmt: skip
 
 
@@ -405,6 +405,24 @@ def test_what_every_loop_does_is_not_uncovered(tmp_path):
     assert "uncovered" not in found_in(steady(tmp_path, own=int(3.3 * MS)))
 
 
+def test_a_section_that_is_no_part_of_the_training_is_found(tmp_path):
+    """6 ms of 29, in a program that names all that a training consists of."""
+    scores = {"optimizer": 2 * MS, "scores": 6 * MS}
+    one = found_in(steady(tmp_path, of_step=lambda n: scores))["extra_section"]
+
+    assert one.summary.startswith("scores takes 21% of a step, in addition to forward pass")
+    assert (one.severity, one.where.section) == ("info", "scores")
+    assert (one.gain.low, one.gain.high) == (0.0, one.evidence["share"])
+
+
+@pytest.mark.parametrize("parts", [{"optimizer": 2, "scores": 3}, {"scores": 6}])
+def test_sections_that_are_small_or_may_be_a_part_of_the_training_are_not(tmp_path, parts):
+    """An eighth of a step; without an optimizer section it may be the optimizer."""
+    of_step = {name: ms * MS for name, ms in parts.items()}
+
+    assert "extra_section" not in found_in(steady(tmp_path, of_step=lambda n: of_step))
+
+
 def test_many_validations_are_a_share_of_a_short_run_too(tmp_path):
     """Six of half a second in one of six; a single one of three seconds may be its end."""
     run = steady(tmp_path, count=140, spacing=25 * MS)
@@ -432,9 +450,9 @@ def test_long_validations_and_checkpoints_are_shares_of_the_run(tmp_path):
     assert found["checkpoint"].evidence["share"] == pytest.approx(3 / 13.8, rel=0.05)
 
 
-def saving(tmp_path, around_ms):
+def saving(tmp_path, around_ms, at=0):
     """Steps of 20 ms; a checkpoint of 10 ms after each third, and what is around it."""
-    run, at = RunFolderBuilder(tmp_path), 0
+    run = RunFolderBuilder(tmp_path)
     for n in range(300):
         run.step(n, at, {"forward": 8 * MS, "backward": 12 * MS})
         at += 20 * MS
@@ -462,6 +480,13 @@ def test_checkpoints_with_nothing_around_them(tmp_path):
 
     assert one.evidence == {"share": pytest.approx(1 / 7, rel=0.02)}
     assert one.summary == "checkpoints take 14% of the run"
+
+
+def test_checkpoints_of_a_run_that_is_mostly_set_up_are_judged_without_it(tmp_path):
+    """7.7 % of a run of 13 s, 14 % of the 7 s after its set-up: a longer run has that share."""
+    one = found_in(saving(tmp_path, 0, at=6 * S))["checkpoint"]
+
+    assert one.evidence == {"share": pytest.approx(1 / 13, rel=0.02)}
 
 
 def passes(tmp_path, *, validates=False):

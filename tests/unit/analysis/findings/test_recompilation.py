@@ -44,6 +44,14 @@ def test_shapes_that_change_throughout_are_found_by_one_compilation(tmp_path):
         assert one[0].gain.low < 0.49 < one[0].gain.high
 
 
+def test_a_third_graph_of_batches_of_unknown_size_is_found_where_it_costs_much(tmp_path):
+    """The first step and the last batch of a pass explain two graphs."""
+    (one,) = judged(tmp_path / "large", {0, 15, 30, 45}, compile_ns=900 * MS)
+    assert "recompiles in 3 of 59 steps" in one.summary
+    assert judged(tmp_path / "two", {0, 20, 40}, compile_ns=900 * MS) == []
+    assert judged(tmp_path / "small", {0, 15, 30, 45}, compile_ns=80 * MS) == []
+
+
 def test_compiling_in_step_after_step_is_found_with_what_it_takes(tmp_path):
     """Every fourth step: a quarter of them at 200 ms beside 21."""
     (one,) = judged(tmp_path, set(range(0, 60, 4)))
