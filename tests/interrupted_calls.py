@@ -16,10 +16,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_mlperf import span
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType, ModuleType
 
 _RESUME, _JUMP = opcode.opmap["RESUME"], opcode.opmap["JUMP_BACKWARD"]
@@ -237,10 +235,7 @@ def _interrupted(
     try:
         interruption.call(function)
     except BaseException as caught:  # noqa: BLE001 - Ctrl-C is what this is about
-        error: BaseException | None = caught
-        while error is not None:  # as the program goes on, which releases its frames
-            error.__traceback__, error = None, error.__context__
-        return caught
+        return caught.with_traceback(None)
     return None
 
 
@@ -261,17 +256,3 @@ def second_interruptions(
             if interruption.second_where is None:
                 break
             yield interruption, another, arrived
-
-
-def in_sections(runs: Iterable[tuple[Interruption, Any, Any]]) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield each run when what arrived has left a section around it."""
-    runs = iter(runs)
-    while True:
-        around: Any = span("around")
-        around.__enter__()
-        run = next(runs, None)
-        error = None if run is None else run[2]
-        around.__exit__(type(error) if error else None, error, None)
-        if run is None:
-            return
-        yield run

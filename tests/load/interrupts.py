@@ -101,9 +101,6 @@ def interrupt(use: Callable[[], None], most: int, recorder: Any) -> tuple[int, i
     before = CURRENT.get()
     while raised < most:
         count, has_arrived = raised, False
-        # The section in hand may be open until the exception leaves the section around it.
-        around, arrived = om.span("around"), None
-        around.__enter__()
         try:
             is_armed = True
             signal.setitimer(signal.ITIMER_REAL, random.uniform(2e-6, _LONGEST_S))
@@ -112,11 +109,10 @@ def interrupt(use: Callable[[], None], most: int, recorder: Any) -> tuple[int, i
                 use()
             len("a call, for what a finalizer has held back")
             is_armed = False
-        except KeyboardInterrupt as error:
-            has_arrived, arrived = True, error
+        except KeyboardInterrupt:
+            has_arrived = True
         is_armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
-        around.__exit__(type(arrived) if arrived else None, arrived, None)
         swallowed += raised - count - has_arrived
         recorder.stepping.abandoned.settle(None)
         if (

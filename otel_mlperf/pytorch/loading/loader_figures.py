@@ -21,7 +21,7 @@ from otel_mlperf.journal.layout import Word
 from otel_mlperf.own_descriptor import OwnDescriptor
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
-from otel_mlperf.recorder.core.interrupts import at_release
+from otel_mlperf.recorder.core.interrupts import raises_afterwards
 from otel_mlperf.recorder.instruments.cells import content_of
 from otel_mlperf.recorder.instruments.series_methods import HistogramSeries
 
@@ -56,8 +56,6 @@ class ThreadUse:
     def __init__(self, path: str = _PATH) -> None:
         with suppress(OSError):
             self._file = OwnDescriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-            # The descriptor of a thread is closed with it.
-            self._at_end = at_release(self._file.close)
 
     def read(self) -> Used:
         """Return the use up to now."""
@@ -76,6 +74,9 @@ class ThreadUse:
         file, self._file = self._file, None
         if file is not None:
             file.close()
+
+    # The descriptor of a thread is closed with it.
+    __del__ = raises_afterwards(close)
 
 
 _WORDS: Final = 8

@@ -19,6 +19,7 @@ from otel_mlperf import names
 from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, safely
 from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.instruments.batch_padding import look_for_padding
 from otel_mlperf.recorder.stepping.batch_size import count_samples
 
@@ -86,6 +87,7 @@ class BatchWait(LoopMoment):
         if self._section is None:
             self._open(self.name)
 
+    @at_once
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         try:
             self._left_ns = time.monotonic_ns()

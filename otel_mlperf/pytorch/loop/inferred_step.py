@@ -7,12 +7,11 @@ update was over, or when its loop was left. No object of the program is kept ali
 from __future__ import annotations
 
 import weakref
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from otel_mlperf.pytorch.loop.epochs_and_validations import EpochCount, ValidationSink
 from otel_mlperf.pytorch.loop.step_batches import Content, StepBatches
-from otel_mlperf.recorder.core.interrupts import when_gone
+from otel_mlperf.recorder.core.interrupts import raises_afterwards
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +29,7 @@ class LoopSource:
     def follow(self, source: Any) -> None:
         """Follow this iterator: it feeds steps from now on."""
         self.is_over = False
-        self.reference = weakref.ref(source, when_gone(self._gone))
+        self.reference = weakref.ref(source, self._gone)
 
     def forget(self) -> None:
         """Forget the iterator: it feeds no steps."""
@@ -54,9 +53,10 @@ class LoopSource:
         """Return whether the loop over it continues, so that it will be asked again."""
         return not self.is_over and self.reference is not None and self.reference() is not None
 
-    def _gone(self) -> None:
+    @raises_afterwards
+    def _gone(self, gone: object) -> None:
         # Left by ``break``, or after its last batch. Any thread may call this.
-        if self.current is None:
+        if gone is self.reference:
             self._left()
 
 
@@ -148,7 +148,8 @@ class UpdateRound:
     def made(self, optimizer: Any) -> None:
         """Add a new optimizer of the program."""
         self.is_expected, number = True, id(optimizer)
-        self._unused[number] = weakref.ref(optimizer, partial(self._unused.pop, number))
+        forget = raises_afterwards(lambda _: self._unused.pop(number, None))
+        self._unused[number] = weakref.ref(optimizer, forget)
 
     def begin(self) -> None:
         """Start the round of a new step."""

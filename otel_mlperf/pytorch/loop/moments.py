@@ -18,6 +18,7 @@ from otel_mlperf.journal.layout import Word
 from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import implied_category
 from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.sections.section_context import CURRENT
@@ -111,6 +112,7 @@ class LoopMoment:
             raise
         loop.depth += self.depth
 
+    @at_once
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         try:
             self._left_ns = self._left_ns or clock()

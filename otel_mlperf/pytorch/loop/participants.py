@@ -6,8 +6,9 @@ Only weak references are kept: what the program forgets is forgotten here, too.
 from __future__ import annotations
 
 import weakref
-from functools import partial
 from typing import Any, Final
+
+from otel_mlperf.recorder.core.interrupts import raises_afterwards
 
 _DEEPEST: Final = 8
 """Maximum number of nested modules that are searched."""
@@ -143,7 +144,11 @@ class Learners:
 
     def _know(self, module: Any) -> _Called:
         number = id(module)
-        forget = partial(self._known.pop, number)
+
+        @raises_afterwards
+        def forget(_: object) -> None:
+            self._known.pop(number, None)
+
         known = self._known[number] = _Called(module, _layers_of(module)[-1], forget)
         return known
 
@@ -156,46 +161,40 @@ def _layers_of(module: Any) -> list[Any]:
     return layers
 
 
-class _DataSet:
-    """A data set, and whether its batches were for training."""
-
-    __slots__ = ("is_trained", "itself")
-
-    def __init__(self, data: Any, forget: Any) -> None:
-        self.is_trained = False
-        try:
-            self.itself: weakref.ref[Any] | None = weakref.ref(data, forget)
-        except TypeError:  # a list
-            self.itself = None
-
-
 class DataSets:
     """The data sets of loaders, each with a number for as long as it exists."""
 
     def __init__(self) -> None:
-        self._known: dict[int, _DataSet] = {}
+        self._known: dict[int, weakref.ref[Any] | None] = {}
+        self._trained: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._known)
 
     def __bool__(self) -> bool:
         """Return whether a data set was trained on."""
-        return any(known.is_trained for known in list(self._known.values()))
+        return bool(self._trained)
 
     def number_of(self, data: Any) -> int:
         """Return its number; another one may get it once this one is gone."""
         number = id(data)
         if number not in self._known:
-            self._known[number] = _DataSet(data, partial(self._known.pop, number))
+            forget = raises_afterwards(lambda _: self._forget(number))
+            try:
+                self._known[number] = weakref.ref(data, forget)
+            except TypeError:  # a list
+                self._known[number] = None
         return number
 
     def train(self, number: int) -> None:
         """Note that its batches are for training."""
-        known = self._known.get(number)
-        if known is not None:
-            known.is_trained = True
+        if number in self._known:
+            self._trained.add(number)
 
     def are_trained(self, number: int) -> bool:
         """Return whether its batches were for training before."""
-        known = self._known.get(number)
-        return known is not None and known.is_trained
+        return number in self._trained
+
+    def _forget(self, number: int) -> None:
+        self._known.pop(number, None)
+        self._trained.discard(number)

@@ -19,6 +19,7 @@ from otel_mlperf.pytorch.loop.collective_count import StepCollectives, count_col
 from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, clock, safely
 from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.instruments.graph_size import look_at_pass
 from otel_mlperf.recorder.sections.section_context import CURRENT
@@ -226,6 +227,7 @@ class Update(LoopMoment):
             self._leave(error)
             raise
 
+    @at_once
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         try:
             self._left_ns = clock()

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-import opcode
-import sys
 from operator import attrgetter
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.core.faults import warn_once
@@ -24,9 +22,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 
-_LEAVE: Final = "_otel_mlperf_leave"
-"""Name that ``leave_interrupted`` has in a woven function's module."""
-_FIRST: Final = opcode.opmap["RESUME"]
 _MAY_CLOSE_OVER: Final = ((), ("__class__",))
 """Closure variables: none, or the class of a method that calls ``super()``."""
 
@@ -85,29 +80,11 @@ def weave(
     woven = _compile(tree, code)
     hide(gate, torch)
     # The gate comes first: another thread may call the function between these two lines.
-    function.__globals__[_LEAVE] = leave_interrupted
     function.__globals__[name] = gate
     before, function.__code__ = code, woven
     for earlier in made:
         if earlier.__code__ in _codes(before):
             earlier.__code__ = next(c for c in _codes(woven) if c.co_name == inner)
-
-
-def leave_interrupted() -> None:
-    """Call a gate's ``__exit__`` again that an interrupt stopped at its first instruction.
-
-    A gate that stays open would hide all later calls. Called where an exception leaves a gate.
-    """
-    kind, error, trace = sys.exc_info()
-    inner = trace.tb_next if trace is not None else None
-    while inner is not None and (code := inner.tb_frame.f_code).co_name == "__exit__":
-        if code.co_code[inner.tb_lasti] == _FIRST:
-            gate = inner.tb_frame.f_locals["self"]
-            kinds = (vars(one).get("__exit__") for one in type(gate).__mro__)
-            leave: Any = next(one for one in kinds if getattr(one, "__code__", None) is code)
-            leave(gate, kind, error, trace)
-            return
-        inner = inner.tb_next
 
 
 def see(what: str, put: Callable[[], object]) -> None:
@@ -170,11 +147,8 @@ def _put_into(definition: ast.FunctionDef, entered: str, passes: str) -> None:
     test = _expression(passes, definition)
     # The body is there twice, so that the path of torch.compile contains nothing of ours.
     timed = ast.With([ast.withitem(_expression(entered, definition))], body)
-    leave = ast.Expr(_expression(f"{_LEAVE}()", definition))
-    handler = ast.ExceptHandler(None, None, [leave, ast.Raise()])
-    handled = ast.Try([timed], [handler], [], [])  # costs nothing without an exception
-    choice = ast.If(test, body, [handled])
-    for node in (choice, timed, leave, handler, handler.body[1], handled):
+    choice = ast.If(test, body, [timed])
+    for node in (choice, timed):
         ast.copy_location(node, definition)
     definition.body = [*globals_.declared, choice]
 

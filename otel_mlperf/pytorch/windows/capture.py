@@ -26,6 +26,7 @@ from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.pytorch.windows import profiler_lock
 from otel_mlperf.pytorch.windows.trace_file import has_begun, has_device_events, write_trace
 from otel_mlperf.recorder.core.faults import internal_error, log, warn_once
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.core.used_so_far import Counters
 from otel_mlperf.recorder.lifecycle.clocks import read_clocks
@@ -283,11 +284,6 @@ class Capture:
         return None
 
     @property
-    def is_over(self) -> bool:
-        """Return whether it has stopped: others may record."""
-        return self._is_over.is_set()
-
-    @property
     def must_end(self) -> bool:
         """Return whether the window must end early: too many events, or another profiler."""
         if self._is_awaited or self._heap is None or not self.is_recording:
@@ -356,6 +352,7 @@ class Capture:
         warn_once("a profiler window is lost: %s: %s", type(error).__name__, error)
         self._let_go()
 
+    @at_once
     def drop(self) -> None:
         """End without a trace; does nothing the second time."""
         try:

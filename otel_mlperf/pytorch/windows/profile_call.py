@@ -6,14 +6,13 @@ A block is recorded whole; a schedule selects steps of the run.
 from __future__ import annotations
 
 import os
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_mlperf.pytorch.windows.run_windows import windows_of
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.faults import internal_error, warn_once
-from otel_mlperf.recorder.core.interrupts import at_release
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.settings.load_config import load_config
 from otel_mlperf.settings.profile_schedule import parse_schedule
 
@@ -50,6 +49,7 @@ class Profiling:
             self._drop()
             raise
 
+    @at_once
     def stop(self) -> None:
         """Stop, and write what was recorded; does nothing the second time."""
         try:
@@ -63,6 +63,7 @@ class Profiling:
         self.start()
         return self
 
+    @at_once
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -101,7 +102,6 @@ class BlockProfiling(Profiling):
         self._folder = Path(folder) if folder is not None else None
         self._recorder: Recorder | None = None
         self._capture: Capture | None = None
-        self._at_end: object = None
 
     def _start(self) -> None:
         from otel_mlperf.pytorch.windows.capture import Capture
@@ -111,23 +111,13 @@ class BlockProfiling(Profiling):
             warn_once("torch_profile(): it was started before, and goes on")
             return
         self._pid, self._recorder = os.getpid(), active()
-        # Weak: a block that is gone without its end must be released, which ends its window.
-        this = weakref.ref(self)
-
-        def end_now() -> None:
-            block = this()
-            if block is not None:
-                block.stop()
-
-        self._capture = capture = Capture(self._schedule, self._recorder, end_now)
+        self._capture = capture = Capture(self._schedule, self._recorder, self.stop)
         reason = capture.prepare() or capture.start()
         if reason is not None:
             self._capture = None
             count_skipped(self._recorder, reason)
-            return
-        if self._recorder is not None:
+        elif self._recorder is not None:
             seen_steps_of(self._recorder).begin()
-        self._at_end = at_release(_drop_left, self._recorder, capture, self._pid)
 
     def _stop(self) -> None:
         capture, self._capture = self._capture, None
@@ -173,14 +163,6 @@ class BlockProfiling(Profiling):
             tell_place(trace, console=load_config().console)
         elif self._folder is not None:
             tell_place(trace, console=self._recorder.config.console)
-
-
-def _drop_left(recorder: Recorder | None, capture: Capture, pid: int) -> None:
-    """End the window of a block that is gone: an interrupt came as ``__exit__`` was called."""
-    from otel_mlperf.pytorch.windows.window_end import drop_window
-
-    if not capture.is_over and pid == os.getpid():
-        drop_window(recorder, capture)
 
 
 class ScheduledProfiling(Profiling):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
-from otel_mlperf.recorder.core.faults import warn_once
+from otel_mlperf.recorder.core.faults import try_again, warn_once
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.turns import MANY
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext
 
@@ -113,11 +114,7 @@ class _Body:
             token = self._resume()
             return step(*args)
         finally:
-            try:
-                self._put_back(token, around)
-            except BaseException:
-                self._put_back(token, around)
-                raise
+            self._suspend(token, around)
 
     async def wait(self, step: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """Run the body of an async generator up to its next ``yield``."""
@@ -128,11 +125,7 @@ class _Body:
             token = self._resume()
             return await step(*args)
         finally:
-            try:
-                self._put_back(token, around)
-            except BaseException:
-                self._put_back(token, around)
-                raise
+            self._suspend(token, around)
 
     def leave(self, close: Callable[[], Any]) -> None:
         """Close the body, if it was started, in its own context."""
@@ -162,6 +155,14 @@ class _Body:
         # What the body itself had open at its yield becomes current again with it.
         return CURRENT.set(self._inside)
 
+    @at_once
+    def _suspend(self, token: Token[Any] | None, around: Any) -> None:
+        try:
+            self._put_back(token, around)
+        except BaseException:
+            try_again(self._put_back, token, around)
+            raise
+
     def _put_back(self, token: Token[Any] | None, around: Any) -> None:
         current = CURRENT.get()
         try:
@@ -181,20 +182,20 @@ class _Body:
         if self._adds_up:
             self._section.__exit__(None, None, None)
 
+    @at_once
     def end(self, error: BaseException | None = None) -> None:
         """End the span of the decorated body."""
-        if self._inside is None or self._adds_up:
-            return
-        around: Any = None
         try:
+            if self._inside is None or self._adds_up:
+                return
             around = CURRENT.get()
-            if around is not self._section:  # else interrupted before it was put back
-                self._section.token = CURRENT.set(self._section)
+            self._section.token = CURRENT.set(self._section)
             self._section.__exit__(type(error) if error else None, error, None)
         except BaseException:
-            self._section.__exit__(type(error) if error else None, error, None)
-            if CURRENT.get() is self._section:
-                CURRENT.set(around)
+            if self._inside is not None and not self._adds_up:
+                self._section.__exit__(type(error) if error else None, error, None)
+                if CURRENT.get() is self._section:
+                    CURRENT.set(locals().get("around"))
             raise
 
 

@@ -8,8 +8,8 @@ from otel_mlperf import names
 from otel_mlperf.recorder.api.block import Invisible
 from otel_mlperf.recorder.api.span import active, is_compiling
 from otel_mlperf.recorder.core import recording
-from otel_mlperf.recorder.core.faults import complete, internal_error, warn_once
-from otel_mlperf.recorder.core.interrupts import at_release
+from otel_mlperf.recorder.core.faults import internal_error, try_again, warn_once
+from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
 from otel_mlperf.recorder.core.program_callbacks import PHASE
 from otel_mlperf.recorder.sections.section_context import extra_of
 from otel_mlperf.recorder.stepping.abandoned_loops import is_suspicious
@@ -42,19 +42,19 @@ def _ask_for_stack(frames: int = _FRAMES) -> None:
 class _Opened:
     """One entering of a block: what is needed to leave it, known before anything is opened."""
 
-    def __init__(self, recorder: Recorder, section: Section, before: Any) -> None:
+    def __init__(self, recorder: Recorder, section: Section, before: Any, around: Any) -> None:
         self.recorder, self.section = recorder, section
         self.before = before
         """The phase or epoch that becomes current again afterwards."""
+        self.around: _Opened | None = around
+        """The entering of the same block that encloses this one."""
 
 
 class _Frame:
     """Base of all blocks that are not steps: none of its methods may raise."""
 
     def __init__(self) -> None:
-        self._opened: list[_Opened] = []
-        """Enterings that have not been left, the innermost last."""
-        self._at_end = at_release(self._end_rest, self._opened)
+        self._opened: _Opened | None = None
 
     def __enter__(self) -> Any:
         try:
@@ -67,6 +67,7 @@ class _Frame:
             internal_error(error)
             return Invisible()
 
+    @at_once
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -74,44 +75,49 @@ class _Frame:
         trace: TracebackType | None,
     ) -> None:
         try:
+            is_begun = True
             self._leave(lambda opened: opened.section.__exit__(kind, error, trace))
         except BaseException as problem:  # noqa: BLE001 - foreign exceptions propagate
+            try:
+                del is_begun
+            except UnboundLocalError:  # at the first instruction; determined without a call
+                try_again(self._leave, lambda opened: opened.section.__exit__(kind, error, trace))
             internal_error(problem)
 
+    @at_once
     def _leave(self, leave: Callable[[_Opened], object]) -> None:
         """Leave what was entered last; ``leave`` is idempotent."""
-        if not self._opened:
-            return
-        opened = self._opened[-1]
         try:
-            self._tell_ending(opened)
-            leave(opened)
-            self._restore(self._opened, opened)
+            opened = self._opened
+            if opened is not None:
+                self._tell_ending()
+                leave(opened)
+                self._restore(opened)
         except BaseException:
-            complete(leave, opened)
-            complete(self._restore, self._opened, opened)
+            try:
+                left = opened
+            except UnboundLocalError:  # at the first instruction; determined without a call
+                left = self._opened
+            if left is not None:
+                try_again(self._leave_rest, left, leave)
             raise
+
+    def _leave_rest(self, opened: _Opened, leave: Callable[[_Opened], object]) -> None:
+        leave(opened)
+        self._restore(opened)
 
     def _take_back(self, opened: _Opened, problem: BaseException) -> None:
         """Undo the opening of a block that is never entered, so that nothing would leave it."""
         opened.section.__exit__(type(problem), problem, problem.__traceback__)
-        self._restore(self._opened, opened)
+        self._restore(opened)
 
-    @classmethod
-    def _restore(cls, entered: list[_Opened], opened: _Opened) -> None:
+    def _restore(self, opened: _Opened) -> None:
         """Make the block non-current."""
         if opened.section in opened.recorder.parents.outer:
             opened.recorder.parents.outer.remove(opened.section)
-        cls._set_current(opened.recorder, opened.before)
-        if opened in entered:
-            entered.remove(opened)
-
-    @classmethod
-    def _end_rest(cls, entered: list[_Opened]) -> None:
-        """End a released block that was not left: an interrupt came as ``__exit__`` was called."""
-        while entered:
-            entered[-1].section.__exit__(None, None, None)
-            cls._restore(entered, entered[-1])
+        self._set_current(opened.recorder, opened.before)
+        if self._opened is opened:
+            self._opened = opened.around
 
     def set(self, **attributes: Any) -> None:
         """Record nothing: the value of the ``with`` statement is the open section."""
@@ -119,11 +125,10 @@ class _Frame:
     def _begin(self, recorder: Recorder) -> Section:
         raise NotImplementedError
 
-    @staticmethod
-    def _set_current(recorder: Recorder, value: Any) -> None:
+    def _set_current(self, recorder: Recorder, value: Any) -> None:
         raise NotImplementedError
 
-    def _tell_ending(self, opened: _Opened) -> None:
+    def _tell_ending(self) -> None:
         """Called before the block ends."""
 
 
@@ -139,39 +144,46 @@ class Epoch(_Frame):
         key = (names.SPAN_EPOCH, names.EPOCH)
         section = recorder.sections.make(recorder.registry.entry(key, *key))
         extra_of(section).attributes = {names.TRAINING_EPOCH: int(self._number)}
-        opened = _Opened(recorder, section, recorder.stepping.epoch)
+        opened = _Opened(recorder, section, recorder.stepping.epoch, self._opened)
         try:
             section.__enter__()
-            self._opened.append(opened)
+            self._opened = opened
             recorder.marks.begin_epoch()
             self._set_current(recorder, int(self._number))
             recorder.parents.outer.append(section)
         except BaseException as problem:
-            complete(self._take_back, opened, problem)
+            try_again(self._take_back, opened, problem)
             raise
         return section
 
-    @staticmethod
-    def _set_current(recorder: Recorder, value: Any) -> None:
+    def _set_current(self, recorder: Recorder, value: Any) -> None:
         recorder.stepping.epoch = value
 
-    def _tell_ending(self, opened: _Opened) -> None:
-        _note_peaks(opened)
+    def _tell_ending(self) -> None:
+        if self._opened is not None:
+            _note_peaks(self._opened)
 
+    @at_once
     def drop(self, *, is_suspicious: bool) -> None:
         """End the epoch whose loop's iterator is gone: by ``break``, or perhaps by an exception."""
-        opened = self._opened[-1] if self._opened else None
-        if opened is None or not opened.section.at:
-            return
-        _note_peaks(opened)
-        abandoned, end = opened.recorder.stepping.abandoned, _ending(opened)
         try:
+            opened = self._opened
+            if opened is None or not opened.section.at:
+                return
+            _note_peaks(opened)
             # First: the next epoch must not find this one around it. The row may wait longer.
-            self._restore(self._opened, opened)
+            self._restore(opened)
+            abandoned, end = opened.recorder.stepping.abandoned, _ending(opened)
             abandoned.add(opened.section, end, is_suspicious=is_suspicious)
         except BaseException as error:  # noqa: BLE001 - foreign exceptions propagate
-            complete(opened.section.__exit__, None, None, None)
-            complete(self._restore, self._opened, opened)
+            try:
+                left = opened
+            except UnboundLocalError:  # as above
+                left = self._opened
+            if left is not None:
+                try_again(
+                    self._leave_rest, left, lambda opened: opened.section.__exit__(None, None, None)
+                )
             internal_error(error)
 
 
@@ -218,9 +230,7 @@ class EpochIterator(Generic[T]):
 
     def __init__(self, inner: Iterator[T], number: int) -> None:
         self._inner, self._number = inner, number
-        self._open: list[Epoch] = []
-        """The open epoch, if there is one."""
-        self._at_end = at_release(_drop, self._open)
+        self._open: Epoch | None = None
 
     def __iter__(self) -> EpochIterator[T]:
         return self
@@ -230,22 +240,37 @@ class EpochIterator(Generic[T]):
         value = next(self._inner)
         epoch = Epoch(self._number)
         self._number += 1
-        self._open.append(epoch)
         epoch.__enter__()
+        self._open = epoch
         _tell_left(self._inner)
         return value
 
     def close(self) -> None:
         """End the open epoch."""
-        for epoch in self._open:
-            epoch.__exit__(None, None, None)
-        self._open.clear()
+        if self._open is not None:
+            self._open.__exit__(None, None, None)
+            self._open = None
 
+    @at_once
+    def drop(self) -> None:
+        """End the epoch of an iterator that is no longer referenced."""
+        try:
+            # It may have been interrupted in its constructor: then it has no epoch.
+            opened = getattr(self, "_open", None)
+            if opened is not None:
+                opened.drop(is_suspicious=is_suspicious(3))
+        except BaseException:
+            # It may have been interrupted before that: dropping twice is harmless.
+            try_again(self._drop_calmly)
+            raise
 
-def _drop(left: list[Epoch]) -> None:
-    """End the epoch of an iterator that is no longer referenced."""
-    for epoch in left:
-        epoch.drop(is_suspicious=is_suspicious(3))
+    def _drop_calmly(self) -> None:
+        opened = getattr(self, "_open", None)
+        if opened is not None:
+            opened.drop(is_suspicious=False)
+
+    # The interpreter would drop what a signal handler raises in a finalizer.
+    __del__ = raises_afterwards(drop)
 
 
 def _tell_left(inner: Iterator[Any]) -> None:
@@ -295,26 +320,26 @@ class Phase(_Frame):
             self._set_current(recorder, phase)
             key = (str(self._name), names.PHASE)
             section = recorder.sections.make(recorder.registry.entry(key, *key))
-            opened = _Opened(recorder, section, before)
+            opened = _Opened(recorder, section, before, self._opened)
             section.__enter__()
-            self._opened.append(opened)
+            self._opened = opened
             recorder.parents.outer.append(section)
             PHASE.tell(phase, True)
         except BaseException as problem:
             if opened is None:
-                complete(self._set_current, recorder, before)
+                try_again(self._set_current, recorder, before)
             else:
-                complete(self._take_back, opened, problem)
+                try_again(self._take_back, opened, problem)
             raise
         return section
 
-    @staticmethod
-    def _set_current(recorder: Recorder, value: Any) -> None:
+    def _set_current(self, recorder: Recorder, value: Any) -> None:
         recorder.registry.set_phase(value)
         recording.refresh()  # span() caches the names of one phase in a global of its own
 
-    def _tell_ending(self, opened: _Opened) -> None:
-        PHASE.tell(opened.recorder.registry.phase, False)
+    def _tell_ending(self) -> None:
+        assert self._opened is not None
+        PHASE.tell(self._opened.recorder.registry.phase, False)
 
     def end(self, at_ns: int) -> None:
         """End an inferred phase at a time that has passed."""

@@ -22,7 +22,8 @@ from otel_mlperf.recorder.api.profiled_function import (
 from otel_mlperf.recorder.api.unrecorded import note_use
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_attributes, safe_name_text
-from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.faults import internal_error, try_again
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import implied_category
 from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedSection
 from otel_mlperf.recorder.sections.section import Section
@@ -120,11 +121,10 @@ class Handle:
             return self
         section = self.open()
         entered = section.__enter__()
-        # One that an interrupt kept from being left here was ended by the section around it.
-        before = [one for one in self._opened if getattr(one, "at", 0)] if self._opened else []
-        self._opened = [*before, section]
+        self._opened = [*(self._opened or []), section]
         return entered
 
+    @at_once
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -133,16 +133,23 @@ class Handle:
     ) -> None:
         if not self._opened:
             return  # entered while nothing was recorded
-        section = None
         try:
             section = self._the_one_left()
             section.__exit__(kind, error, trace)
             self._forget(section)
         except BaseException:
-            section = section or self._the_one_left()
-            section.__exit__(kind, error, trace)  # idempotent
-            self._forget(section)
+            try:
+                chosen = [section]
+            except UnboundLocalError:  # none was chosen yet; determined without a call
+                chosen = []
+            try_again(self._leave, chosen, kind, error, trace)
             raise
+
+    def _leave(self, chosen: list[Any], *error: Any) -> None:
+        if not chosen:
+            chosen.append(self._the_one_left())
+        chosen[0].__exit__(*error)  # idempotent
+        self._forget(chosen[0])
 
     def _forget(self, section: Any) -> None:
         self._opened = [one for one in self._opened or [] if one is not section]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from otel_mlperf import names
 from otel_mlperf.recorder.api.block import Invisible
 from otel_mlperf.recorder.api.span import active, is_compiling, note_unrecorded
-from otel_mlperf.recorder.core.faults import complete, internal_error, warn_once
+from otel_mlperf.recorder.core.faults import internal_error, try_again, warn_once
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.scrub import is_failure
 from otel_mlperf.recorder.sections.slow_path import EXPECTED
 
@@ -79,11 +80,12 @@ class StepBlock:
             self._opened = recorder, step, section, self._opened
         except BaseException as error:  # noqa: BLE001 - foreign exceptions propagate
             if recorder is not None and step is not None:
-                complete(recorder.stepping.cancel, step)
+                try_again(recorder.stepping.cancel, step)
             internal_error(error)
             return Invisible()
         return section
 
+    @at_once
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -96,7 +98,7 @@ class StepBlock:
         except BaseException as problem:  # noqa: BLE001 - foreign exceptions propagate
             opened = self._opened
             try:
-                complete(self._leave, 0, error)
+                try_again(self._leave, 0, error)
                 internal_error(problem)
             except RecursionError as deeper:  # as in ``sections.section``
                 if deeper is problem or problem.__class__ not in EXPECTED:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from otel_mlperf import names
 from otel_mlperf.recorder.api.span import active, is_compiling, note_unrecorded, span
-from otel_mlperf.recorder.core.faults import complete, internal_error, warn_once
-from otel_mlperf.recorder.core.interrupts import at_release
+from otel_mlperf.recorder.core.faults import internal_error, try_again, warn_once
+from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.instruments.batch_padding import look_for_padding
 from otel_mlperf.recorder.stepping.abandoned_loops import is_suspicious
@@ -122,7 +122,7 @@ def _planned(recorder: Recorder, of: Steps[Any]) -> int | None:
 
 
 class _Turns:
-    """The step that is open between two batches, apart from the iterator that may be dropped."""
+    """The step that is open between two batches; shared by both kinds of iterators."""
 
     def __init__(self, of: Steps[Any]) -> None:
         self._of = of
@@ -201,12 +201,13 @@ class _Turns:
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
+    @at_once
     def failed(self, error: BaseException) -> None:
         """End the step with an error: the iterable raised, or something inside the recorder."""
         try:
             self._fail(error)
         except BaseException as problem:  # noqa: BLE001 - foreign exceptions propagate
-            complete(self._fail, error)
+            try_again(self._fail, error)
             internal_error(problem)
 
     def _fail(self, error: BaseException) -> None:
@@ -228,14 +229,28 @@ class _Turns:
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
+    @at_once
     def drop(self) -> None:
         """End the step of an iterator that is no longer referenced."""
         # Called by a finalizer: at any moment and in any thread, also after the end of the run.
-        recorder, step = self._recorder, self._step
-        if recorder is not None and step is not None and step.section.at:
-            self._end_micro()
-            abandoned, end = recorder.stepping.abandoned, recorder.stepping.ending(step)
-            abandoned.add(step.section, end, is_suspicious=is_suspicious(3))
+        try:
+            # It may have been interrupted in its constructor: then it has no step.
+            step = getattr(self, "_step", None)
+            if step is not None and step.section.at:
+                self._end_micro()
+                self._abandon(is_suspicious=is_suspicious(3))
+        except BaseException as error:  # noqa: BLE001 - foreign exceptions propagate
+            try_again(self._end, 0)
+            internal_error(error)
+
+    def _abandon(self, *, is_suspicious: bool) -> None:
+        if self._step is not None and self._recorder is not None:
+            stepping = self._recorder.stepping
+            end = stepping.ending(self._step)
+            stepping.abandoned.add(self._step.section, end, is_suspicious=is_suspicious)
+
+    # The interpreter would drop what a signal handler raises in a finalizer.
+    __del__ = raises_afterwards(drop)
 
     def _end(self, t1: int) -> None:
         if self._step is not None and self._recorder is not None:
@@ -248,24 +263,12 @@ class _Turns:
             self._micro = None
 
 
-class _Pass:
-    """One pass; the loop is left when it is released."""
-
-    def __init__(self, of: Steps[Any]) -> None:
-        self._turns = _Turns(of)
-        self._at_end = at_release(self._turns.drop)
-
-    def close(self) -> None:
-        """End the step of a loop that is left before its end."""
-        self._turns.close()
-
-
-class StepIterator(_Pass, Generic[T]):
+class StepIterator(_Turns, Generic[T]):
     """Iterator of one pass."""
 
     def __init__(self, of: Steps[T], inner: Iterator[T]) -> None:
         super().__init__(of)
-        self._of, self._inner = of, inner
+        self._inner = inner
 
     def __iter__(self) -> StepIterator[T]:
         return self
@@ -274,24 +277,23 @@ class StepIterator(_Pass, Generic[T]):
         return len(self._of)
 
     def __next__(self) -> T:
-        turns = self._turns
         try:
-            turns.before()
+            self.before()
             try:
                 batch = next(self._inner)
             except StopIteration:
-                turns.exhausted()
+                self.exhausted()
                 raise
-            turns.after(batch)
+            self.after(batch)
         except StopIteration:
             raise
         except BaseException as error:
-            turns.failed(error)
+            self.failed(error)
             raise
         return batch
 
 
-class AsyncStepIterator(_Pass, Generic[T]):
+class AsyncStepIterator(_Turns, Generic[T]):
     """Asynchronous iterator of one pass."""
 
     def __init__(self, of: Steps[T], inner: AsyncIterator[T]) -> None:
@@ -302,19 +304,18 @@ class AsyncStepIterator(_Pass, Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        turns = self._turns
         try:
-            turns.before()
+            self.before()
             try:
                 batch = await anext(self._inner)
             except StopAsyncIteration:
-                turns.exhausted()
+                self.exhausted()
                 raise
-            turns.after(batch)
+            self.after(batch)
         except StopAsyncIteration:
             raise
         except BaseException as error:
-            turns.failed(error)
+            self.failed(error)
             raise
         return batch
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.layout import Word
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.redaction import IN_PROCESS
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ log = logging.getLogger("otel_mlperf")
 _MINUTE_NS = 60_000_000_000
 _said: set[str] = set()
 _MOST_SAID = 256
+_MOST_TRIES = 4
+"""Limit of retries: a fault of the recorder itself would be retried for ever."""
 
 
 def say(text: str) -> None:
@@ -89,22 +92,30 @@ def internal_error(error: BaseException) -> None:
         raise_foreign(broken)
 
 
-def complete(call: Callable[..., object], *arguments: Any) -> None:
-    """Complete what was interrupted; an exception of the recorder in it is counted.
+@at_once
+def try_again(call: Callable[..., object], *arguments: Any, left: int = _MOST_TRIES) -> None:
+    """Complete an interrupted call all the same; an exception of the recorder in it is counted.
+
+    Two concurrent signals are handled one right after the other: the code that cleans up after the
+    first one is interrupted by the second.
 
     Args:
         call: idempotent: does nothing once it has been completed.
         arguments: the arguments of the call.
+        left: maximum number of retries.
 
     Raises:
-        BaseException: the call was interrupted once more, or there is too little stack for it.
+        BaseException: the call was interrupted once more, and has completed all the same.
     """
+    # Each interruption needs a ``try`` of its own: no call returns between two of them.
     try:
         call(*arguments)
-    except RecursionError:
-        raise
-    except Exception as error:  # noqa: BLE001 - it is the recorder's
-        internal_error(error)
+    except BaseException as error:  # noqa: BLE001 - the callee decides
+        if left:
+            try_again(call, *arguments, left=left - 1)
+            raise_foreign(error)
+        else:
+            internal_error(error)
 
 
 def count_error(error: BaseException) -> None:

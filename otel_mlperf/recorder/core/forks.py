@@ -1,4 +1,4 @@
-"""Functions that run in each forked child to completion, despite an interrupt.
+"""Functions that run in each forked child to completion, despite interrupts.
 
 The interpreter itself calls the functions that are registered for a fork. An exception that a
 signal handler raises in such a function is printed and dropped; the rest of the function is lost.
@@ -7,14 +7,13 @@ signal handler raises in such a function is printed and dropped; the rest of the
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import TYPE_CHECKING
 
-from otel_mlperf.recorder.core.faults import internal_error
-from otel_mlperf.recorder.core.interrupts import raise_afterwards
+from otel_mlperf.recorder.core.faults import internal_error, try_again
+from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
 
 def call_in_children(function: Callable[[], object]) -> None:
@@ -25,23 +24,14 @@ def call_in_children(function: Callable[[], object]) -> None:
             called again, and the exception is raised when ``fork`` returns. An error of the
             recorder itself is counted.
     """
-    waiting = _call_in_child(function)
-    next(waiting)
-    # A function of C: see `interrupts`. A grandchild finds this generator at its end.
-    os.register_at_fork(after_in_child=partial(next, waiting, None))
 
-
-def _call_in_child(function: Callable[[], object]) -> Generator[None]:
-    try:
-        yield
-        function()
-        call_in_children(function)
-    except GeneratorExit:
-        return  # the interpreter ends
-    except BaseException as problem:  # noqa: BLE001 - decided below
+    @raises_afterwards
+    @at_once
+    def call() -> None:
         try:
             function()
-            call_in_children(function)
+        except BaseException as problem:  # noqa: BLE001 - decided below
+            try_again(function)
             internal_error(problem)
-        except BaseException as error:  # noqa: BLE001 - decided there
-            raise_afterwards(error)
+
+    os.register_at_fork(after_in_child=call)

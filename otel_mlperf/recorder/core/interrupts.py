@@ -1,31 +1,77 @@
-"""Deferral of interrupts that arrive in code that the interpreter itself calls.
+"""Exceptions that signals and other threads raise inside the recorder: deferral to the program.
 
-Python runs signal handlers between two instructions, and prints and drops what they raise in
-finalizers, in callbacks of weak references and of the garbage collector, and in a forked child's
-first functions. A Ctrl-C in such code of the recorder is caught here instead, and raised again in
-the code that the call interrupted.
-
-Such code runs in a generator that is suspended inside a ``try``. A function would not do: the
-interpreter checks for signals at its first instruction, where no ``try`` of the function can be.
-A callback that needs no code of ours is a function of C instead, like ``partial(known.pop, key)``.
+Python runs signal handlers, and raises what other threads inject (``PyThreadState_SetAsyncExc``),
+between two instructions: after a call, at a backward jump, and before the first instruction of a
+function, where no ``try`` of the function can be. Code that undoes or ends something must not be
+stopped there. Code that the interpreter itself calls (finalizers, callbacks of weak references and
+of the garbage collector) must not raise at all: the exception would be printed and dropped.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from otel_mlperf.foreign_errors import note_raised_again
-from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.thread_ident import get_ident
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
+    from types import FunctionType
+
+F = TypeVar("F", bound="Callable[..., Any]")
+_NOT_READ: Final = (3, 15)
+"""Since this version the format of the exception table is unknown: functions stay unchanged."""
+
+
+def at_once(function: F) -> F:
+    """Return the function with its first ``try`` extended to its entry, so that it catches all.
+
+    It is for code that must complete: ``__exit__`` is called once, and an exception in front of its
+    ``try`` would leave open what it should have ended. The handlers may find that only the
+    arguments have been assigned yet.
+    """
+    plain: FunctionType = function  # type: ignore[assignment]
+    table = plain.__code__.co_exceptiontable
+    if table and sys.version_info < _NOT_READ:
+        # The first entry is the first ``try``: its start and its length.
+        start, at = _number(table, 0)
+        length, rest = _number(table, at)
+        longer = _ENTRY, *_digits(start + length)
+        plain.__code__ = plain.__code__.replace(co_exceptiontable=bytes(longer) + table[rest:])
+    return function
+
+
+# The format is that of Objects/exception_handling_notes.txt of CPython: six bits in a byte.
+_ENTRY, _MORE, _BITS = 0x80, 0x40, 0x3F
+
+
+def _number(table: bytes, at: int) -> tuple[int, int]:
+    """Return the number at an offset, and the offset behind it."""
+    value = table[at] & _BITS
+    while table[at] & _MORE:
+        at += 1
+        value = value << 6 | table[at] & _BITS
+    return value, at + 1
+
+
+def _digits(value: int) -> list[int]:
+    digits = [value & _BITS]
+    while value := value >> 6:
+        digits.insert(0, _MORE | value & _BITS)
+    return digits
+
 
 _held: dict[int, BaseException] = {}
 """Exceptions that are to be raised again, by thread."""
+_held_at_start: dict[int, BaseException] = {}
+"""Exceptions that arrived as a garbage collection started: to be raised when it ends."""
+_START: Final = ("start",)
+_STOP: Final = ("stop",)
+# Returns the caller's thread without a call by the interpreter, which would check signals after it.
+_here: Final = iter(get_ident, None)
 
 
 class _HeldError(BaseException):
@@ -53,112 +99,46 @@ class _Threads:
 _threads: Final[Any] = _Threads()
 
 
-def raise_afterwards(error: BaseException) -> None:
-    """Raise an exception in this thread's next instruction that checks, if it is the program's.
+def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
+    """Wrap a function that the interpreter may call: its exceptions are raised again afterwards.
 
-    The caller returns to the interpreter without a call or a jump back: it would raise there.
+    The same exception is raised in the same thread, in the code that the call interrupted. Of the
+    two calls that ``gc.callbacks`` get for a collection, it is raised after the second: what the
+    collection itself calls in between would drop it, too.
     """
-    try:
-        internal_error(error)
-    except BaseException as foreign:  # noqa: BLE001 - raised again by the interpreter
-        thread = get_ident()
-        _held[thread] = foreign
-        _threads[thread] = _HeldError
 
-
-def at_release(function: Callable[..., object], *arguments: Any) -> object:
-    """Return an object that calls a function when it is released.
-
-    Args:
-        function: idempotent: it is called again if it is interrupted. It must not refer to the
-            object that refers to the returned one.
-        arguments: the arguments of the call.
-    """
-    waiting = _call_at_release(function, arguments)
-    next(waiting)
-    return waiting
-
-
-def _call_at_release(function: Callable[..., object], arguments: Any) -> Generator[None]:
-    try:
-        # Left before the call: otherwise it would be the context of what that raises.
-        try:  # noqa: SIM105 - `suppress` would run a function outside of the `try`
-            yield
-        except GeneratorExit:
-            pass
+    @functools.wraps(function)
+    @at_once
+    def call(*args: Any) -> None:
         try:
-            function(*arguments)
-        except BaseException:
-            function(*arguments)
-            raise
-    except BaseException as error:  # noqa: BLE001 - decided there
-        raise_afterwards(error)
+            is_begun = True
+            function(*args)
+            if _held_at_start and args[:1] == _STOP:
+                _raise_held()
+        except BaseException as error:  # noqa: BLE001 - raised again by the interpreter
+            held = error
+            try:
+                try:
+                    del is_begun
+                except UnboundLocalError:  # at the first instruction; determined without a call
+                    function(*args)
+            except BaseException as another:  # noqa: BLE001 - it represents both
+                held = another
+            # No call and no backward jump from here on: the interpreter would check for signals
+            # again.
+            for thread in _here:  # noqa: B007 - needed below
+                break
+            if args[:1] == _START:
+                _held_at_start[thread] = held
+                return
+            _held[thread] = held
+            _threads[thread] = _HeldError
+
+    return call
 
 
-def when_gone(function: Callable[[], object]) -> Callable[[object], object]:
-    """Return the callback of one weak reference: calls a function, without the reference.
-
-    Args:
-        function: idempotent: it is called again if it is interrupted.
-    """
-    waiting = _call_when_gone(function)
-    next(waiting)
-    return waiting.send
-
-
-def _call_when_gone(function: Callable[[], object]) -> Generator[None, object]:
-    try:
-        try:
-            yield
-            function()
-        except GeneratorExit:
-            return  # never called
-        except BaseException:
-            function()
-            raise
-    except BaseException as error:  # noqa: BLE001 - decided there
-        raise_afterwards(error)
-    yield  # the interpreter would print that a generator has ended
-
-
-def in_collections(
-    function: Callable[[str, dict[str, int]], None],
-) -> tuple[Callable[..., object], Callable[[], None]]:
-    """Return a callback for ``gc.callbacks`` that calls a function, and what ends it.
-
-    An interrupt is raised when the collection has ended. Raised earlier it would arrive in a
-    finalizer that the collection calls, and be dropped. What was interrupted is not called again.
-    """
-    waiting = _call_in_collections(function)
-    next(waiting)
-    # Made and passed to the generator by functions of C. The collector does not examine it.
-    call = msgspec.defstruct(
-        "Call", ["phase", "info"], namespace={"__post_init__": waiting.send}, gc=False
-    )
-    return call, waiting.close
-
-
-def _call_in_collections(function: Callable[[str, dict[str, int]], None]) -> Generator[None, Any]:
-    held: BaseException | None = None
-    call: Any = None
-    phase = "stop"
-    while True:
-        try:
-            while True:
-                if call is None:
-                    phase = "start" if phase == "stop" else "stop"  # until it is known
-                    call = yield
-                phase, info, call = call.phase, call.info, None
-                function(phase, info)
-                if held is not None and phase == "stop":
-                    raise held
-        except GeneratorExit:
-            return
-        except BaseException as error:  # noqa: BLE001 - decided below
-            if phase == "start":
-                held = error
-            else:
-                held = None
-                raise_afterwards(error)
-        # The exception would be raised at the jump back.
-        call = yield
+def _raise_held() -> None:
+    """Raise the exception that arrived as the caller's collection started, if there is one."""
+    held = _held_at_start.pop(get_ident(), None)
+    if held is not None:
+        raise held

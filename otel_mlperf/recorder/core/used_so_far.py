@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.own_descriptor import OwnDescriptor
 from otel_mlperf.portability import CLOEXEC, IS_PORTABLE, IS_WINDOWS
-from otel_mlperf.recorder.core.interrupts import at_release
+from otel_mlperf.recorder.core.interrupts import raises_afterwards
 
 with contextlib.suppress(ImportError):  # Windows, where nothing is recorded
     import resource
@@ -201,12 +201,11 @@ class KernelFile:
     It is empty where it cannot be read.
     """
 
-    __slots__ = ("_at_end", "_file", "_path", "_pid")
+    __slots__ = ("_file", "_path", "_pid")
 
     def __init__(self, path: str) -> None:
         self._path, self._pid = path, 0
         self._file: OwnDescriptor | None = None
-        self._at_end: object = None
 
     def read(self) -> bytes:
         """Return the current content."""
@@ -222,24 +221,39 @@ class KernelFile:
             return b""
 
     def _open(self) -> OwnDescriptor:
-        self._file = self._at_end = None
-        self._file = file = OwnDescriptor(os.open(self._path, os.O_RDONLY | CLOEXEC))
+        self._file = None
+        self._file = OwnDescriptor(os.open(self._path, os.O_RDONLY | CLOEXEC))
         self._pid = os.getpid()
-        # A thread's file is closed with the thread.
-        self._at_end = at_release(_close, file, self._pid)
-        return file
+        return self._file
 
     def close(self) -> None:
         """Close the descriptor, if it is still this file's and not one of the program."""
-        self._file = self._at_end = None
+        file, self._file = self._file, None
+        try:
+            if file is not None and self._pid == os.getpid():
+                file.close()
+        except OSError as error:
+            raise_foreign(error)
+
+    # A thread's file is closed with the thread.
+    __del__ = raises_afterwards(close)
 
 
-def _close(file: OwnDescriptor, pid: int) -> None:
-    try:
-        if pid == os.getpid():
-            file.close()
-    except OSError as error:
-        raise_foreign(error)
+class _ThreadFile(KernelFile):
+    """A kernel file that a thread keeps open until it ends."""
+
+    __slots__ = ("_give_back",)
+
+    def __init__(self, path: str, give_back: Callable[[], object]) -> None:
+        super().__init__(path)
+        self._give_back = give_back
+
+    def close(self) -> None:
+        """Close the file and let another thread keep one."""
+        super().close()
+        self._give_back()
+
+    __del__ = raises_afterwards(close)
 
 
 class _ThreadFiles(threading.local):
@@ -252,8 +266,7 @@ class _ThreadFiles(threading.local):
         # One call, which no other thread can interrupt.
         with contextlib.suppress(IndexError):
             room.pop()
-            self.kept = KernelFile(path)
-            self._at_end = at_release(room.append, None)  # another thread may keep one then
+            self.kept = _ThreadFile(path, lambda: room.append(None))
 
     def file(self) -> KernelFile:
         return self.kept or KernelFile(self._path)

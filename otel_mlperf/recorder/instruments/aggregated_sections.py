@@ -15,7 +15,8 @@ from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import MAX_ENTRIES
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
-from otel_mlperf.recorder.core.faults import complete, internal_error, warn_once
+from otel_mlperf.recorder.core.faults import internal_error, try_again, warn_once
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import TOO_MANY_NAMES, implied_category
 from otel_mlperf.recorder.core.tracks import find_running_loop
 from otel_mlperf.recorder.instruments.aggregated_places import AggregatedPlaces
@@ -142,10 +143,10 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                     self.t0 = clock()
                     self.token = set_current(self)
             except BaseException as problem:  # noqa: BLE001 - the callee decides
-                complete(_restore, self, above)
-                internal_error(problem)  # raises an exception of the program
+                _rescue(problem, _restore, self, above)
             return self
 
+        @at_once
         def __exit__(  # noqa: C901 - no calls
             self,
             kind: type[BaseException] | None,
@@ -176,8 +177,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                     outer.covered_ns += duration
                 self.at = 0
             except BaseException as problem:  # noqa: BLE001 - the callee decides
-                complete(_finish, self, problem)
-                internal_error(problem)
+                _rescue(problem, _finish, self, problem)
 
     BoundAggregate.recording = recording
 
@@ -192,6 +192,17 @@ def _bind(  # noqa: C901 - closures of one scope, by design
         running_loop = running_loop or find_running_loop()
 
     return BoundAggregate, retire, watch_asyncio
+
+
+@at_once
+def _rescue(problem: BaseException, do: Callable[..., None], *arguments: Any) -> None:
+    """Complete or undo a failed entering or leaving."""
+    try:
+        do(*arguments)
+    except BaseException as another:  # noqa: BLE001 - the callee decides
+        try_again(do, *arguments)
+        internal_error(another)
+    internal_error(problem)  # raises an exception of the program
 
 
 def _finish(section: AggregatedSection, problem: BaseException) -> None:

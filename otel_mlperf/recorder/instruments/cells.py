@@ -26,7 +26,7 @@ from otel_mlperf.journal.layout import (
     HistogramCell,
 )
 from otel_mlperf.recorder.core.faults import warn_once
-from otel_mlperf.recorder.core.interrupts import at_release
+from otel_mlperf.recorder.core.interrupts import raises_afterwards
 from otel_mlperf.recorder.sections.section_context import (
     PARENTS,
     SectionContext,
@@ -60,19 +60,27 @@ def content_of(kind: str, name: str, unit: str, labels: Labels = ()) -> Content:
     return ("cell", kind, name, unit, labels)
 
 
+class _OfThread(dict[Key, int]):
+    """One thread's cells: key to the index of the first word; released when the thread ends."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self, waiting: dict[Key, list[int]]) -> None:
+        super().__init__()
+        self._waiting = waiting
+
+    def _give_back(self) -> None:
+        for key, word in self.items():
+            self._waiting.setdefault(key, []).append(word)
+
+    __del__ = raises_afterwards(_give_back)
+
+
 class ThreadCells(threading.local):
     """The cells of the calling thread."""
 
     def __init__(self, waiting: dict[Key, list[int]]) -> None:
-        self.cells: dict[Key, int] = {}
-        """The index of each cell's first word; given to other threads when the thread ends."""
-        self._at_end = at_release(_give_back, self.cells, waiting)
-
-
-def _give_back(cells: dict[Key, int], waiting: dict[Key, list[int]]) -> None:
-    while cells:
-        key, word = cells.popitem()
-        waiting.setdefault(key, []).append(word)
+        self.cells = _OfThread(waiting)
 
 
 class Cells:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Flag, Kind
 from otel_mlperf.recorder.core.faults import internal_error
-from otel_mlperf.recorder.core.interrupts import in_collections
+from otel_mlperf.recorder.core.interrupts import raises_afterwards
 from otel_mlperf.recorder.instruments.cells import content_of
 from otel_mlperf.recorder.sections.section_context import CURRENT, aggregate_around
 
@@ -47,18 +47,19 @@ def watch_garbage(
     places = [_places(cells, metric) for metric in _METRICS]
     if not all(map(all, places)):
         return
-    watch, end_watching = in_collections(_count(recording, clock, *places))
+    # What a signal handler raises in the meantime is the program's; here the interpreter would drop
+    # it.
+    watch = raises_afterwards(_watch(recording, clock, *places))
     gc.callbacks.append(watch)
 
     def end() -> None:
         with suppress(ValueError):  # the program has emptied the list
             gc.callbacks.remove(watch)
-            end_watching()
 
     recording.at_retire.append(end)
 
 
-def _count(
+def _watch(
     recording: Recording,
     clock: Callable[[], int],
     collections: list[int],
@@ -69,7 +70,7 @@ def _count(
     floats: Any = recording.journal.floats
     pid, began = os.getpid(), 0
 
-    def count(phase: str, info: dict[str, int]) -> None:
+    def watch(phase: str, info: dict[str, int]) -> None:
         nonlocal began
         try:
             if phase == "start":
@@ -77,11 +78,10 @@ def _count(
                 return
             # The journal is the parent's even before a forked child's recording is retired: other
             # libraries may cause a collection right after a fork.
-            started, began = began, 0
-            if not started or recording.is_retired or os.getpid() != pid:
+            if not began or recording.is_retired or os.getpid() != pid:
                 return
             ended = clock()
-            took_ns, generation = ended - started, info["generation"]
+            took_ns, generation = ended - began, info["generation"]
             floats[collections[generation] + 1] += 1
             floats[times[generation] + 1] += took_ns / 1e9
             if info["collected"]:
@@ -89,11 +89,11 @@ def _count(
             if info["uncollectable"]:
                 floats[uncollectable[generation] + 1] += info["uncollectable"]
             if took_ns >= PAUSE_NS:
-                _record_pause(recording, started, ended, generation)
+                _record_pause(recording, began, ended, generation)
         except Exception as error:  # noqa: BLE001 - the interpreter would print it
             internal_error(error)
 
-    return count
+    return watch
 
 
 def _record_pause(recording: Recording, began: int, ended: int, generation: int) -> None:

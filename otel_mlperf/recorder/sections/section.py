@@ -10,11 +10,10 @@ published before the open table's entry is cleared, because a kill may come in b
 class (the run was stopped, or the process is a fork) points it at scratch memory, so that sections
 which are still open become inert without a test on the hot path.
 
-An exception of a signal handler finds a ``try`` around it: then entering has opened nothing, and
-leaving is complete. The exception is the first instruction of ``__exit__``: the section then stays
-open until the section around it is left. At the end of the program's stack
-(``sys.setrecursionlimit``) leaving cannot call anything. The remaining work is then deferred to a
-later caller with more stack, and the recorder raises nothing in place of the program's exception.
+Any exception of a signal handler finds a ``try`` around it: then entering has opened nothing, and
+leaving is complete. At the end of the program's stack (``sys.setrecursionlimit``) leaving cannot
+call anything. The remaining work is then deferred to a later caller with more stack, and the
+recorder raises nothing in place of the program's exception.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import ROW, Flag, Kind, Word
-from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.faults import internal_error, try_again
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.thread_ident import get_ident as thread_ident
 from otel_mlperf.recorder.core.tracks import find_running_loop
 from otel_mlperf.recorder.sections.section_context import (
@@ -144,7 +144,6 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     words = journal.words
     ring: Any = memoryview(journal.buffer)[journal.shape.ring_at :]
     mask = journal.shape.rows - 1
-    row_end = (journal.shape.ring_at >> 3) + 7  # index of the first row's sequence
     entries, push = iter(journal.free.pop, None), journal.free.append
     put, put_open = _ROW.pack_into, OPEN_ENTRY.pack_into
     get_current, set_current, reset_current = CURRENT.get, CURRENT.set, CURRENT.reset
@@ -194,20 +193,23 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 slow_path.rescue_enter(self, error, above)
             return self
 
+        @at_once
         def __exit__(  # noqa: C901, PLR0912 - no calls
             self,
             kind: type[BaseException] | None,
             error: BaseException | None,
             trace: TracebackType | None,
         ) -> None:
-            slot = t1 = 0  # for the rescue: whether there was a time and a row
             try:
+                slot = t1 = 0  # for the rescue: whether there was a time and a row
                 t1 = clock()  # first, for the same reason as it is last above: the program's time
                 flags = _SECTION
                 extra = self.extra
                 if kind is not None or extra is not None:
                     if kind is not None or extra.__class__ is not Attributes:
                         if extra is not None and extra.profiled is not None and not extra.again:
+                            # Must be here: at the first instruction of a profiled function CPython
+                            # 3.11 finds a ``try`` only if it is a closure like this one.
                             extra.profiled.profile.end()
                         slot = BY_SLOW_PATH
                         exit_slow(self, t1, error)
@@ -238,8 +240,14 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 words[at >> 3] = 0
                 push(at)
             except BaseException as problem:  # noqa: BLE001 - the callee decides
+                # Determined without a call, after which it could be interrupted again: also,
+                # ``locals()`` would keep the journal's memory as long as the exception lives.
                 try:
-                    slow_path.rescue_exit(self, t1, slot, problem, error)
+                    end, drawn = t1, slot
+                except UnboundLocalError:  # at the first instruction
+                    end = drawn = 0
+                try:
+                    slow_path.rescue_exit(self, end, drawn, problem, error)
                 except RecursionError as deeper:
                     if deeper is problem or problem.__class__ not in EXPECTED:
                         raise problem from None
@@ -249,7 +257,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                     if extra is not None and extra.again:
                         for one in extra.again:
                             left = one if one.at else left
-                    rest = left, left.at, t1, slot, kind
+                    rest = left, left.at, end, drawn, kind
                     slow_path.unfinished = slow_path.finish_late, rest, slow_path.unfinished
                     left.at = 0
 
@@ -289,6 +297,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         words[_STEP] = number
         words[_STEP_TIME] = t0
 
+    @at_once
     def end_step(  # noqa: C901 - each call would cost
         section: SectionContext, t1: int, flags: int, pieces: Pieces
     ) -> None:
@@ -296,8 +305,8 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
 
         If interrupted, it leaves the section open, unless its row is written.
         """
-        slot = 0
         try:
+            slot = 0
             at = section.at
             if not at:
                 return
@@ -322,12 +331,11 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 words[at >> 3] = 0
                 push(at)
         except BaseException:
-            # No call before it has ended: a second interrupt would have the row written twice.
-            if slot and words[row_end + ((slot & mask) << 3)] == slot:
-                section.at = 0
-                if at != NO_ENTRY:
-                    words[at >> 3] = 0
-                    push(at)
+            try:
+                drawn = slot
+            except UnboundLocalError:  # as above
+                drawn = 0
+            try_again(slow_path.forget_published, section, drawn)
             raise
 
     def retire() -> None:

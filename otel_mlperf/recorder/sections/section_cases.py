@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.core.faults import internal_error
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
 from otel_mlperf.recorder.core.used_so_far import Counters
 from otel_mlperf.recorder.sections.profiled_calls import ProfiledCalls
@@ -223,25 +224,29 @@ class RecordedSections(SlowPath):
             return current  # type: ignore[no-any-return]
         return inside[-1] if inside else section
 
+    @at_once
     def exit_slow(self, section: Section, t1: int, error: BaseException | None) -> None:
         """Leave a section that has more than times."""
-        chosen: Any = section
         try:
-            chosen = self.one_left(section)
+            chosen: Any = self.one_left(section)
             if getattr(chosen, "at", None):
                 self._exit(chosen, t1, error)
             else:
                 self.leave(chosen)
         except BaseException as problem:  # noqa: BLE001 - the callee decides
             try:
-                self.rescue_exit(chosen, t1, 0, problem, error)
+                left, end = chosen, t1
+            except UnboundLocalError:  # at the first instruction; determined without a call
+                left, end = section, 0
+            try:
+                self.rescue_exit(left, end, 0, problem, error)
             except RecursionError as deeper:  # as in ``section``
                 if deeper is problem or problem.__class__ not in EXPECTED:
                     raise problem from None
             if problem.__class__ is RecursionError:
-                rest = chosen, chosen.at, t1, 0, None if error is None else error.__class__
+                rest = left, left.at, end, 0, None if error is None else error.__class__
                 self.unfinished = self.finish_late, rest, self.unfinished
-                chosen.at = 0
+                left.at = 0
 
     def _exit(self, section: Section, t1: int, error: BaseException | None) -> None:
         extra = section.extra
@@ -252,7 +257,7 @@ class RecordedSections(SlowPath):
         # after its parent as concurrent.
         self.finish_rest(t1)
         if error is not None:
-            self.close_leaked(section, t1, words)
+            self._close_leaked(section, t1, words)
         if extra is not None:
             self.steps.end_inside(section, t1, words)
         self.leave(section)
@@ -303,8 +308,8 @@ class RecordedSections(SlowPath):
         if around is not None and around is not step.section and around.track == section.track:
             extra_of(around).excluded_ns += duration_ns
 
-    def close_leaked(self, section: SectionContext, t1: int, words: list[str] | None) -> None:
-        """End inner sections whose exit never ran: an interrupt came as it was called."""
+    def _close_leaked(self, section: Section, t1: int, words: list[str] | None) -> None:
+        """End inner sections whose exit never ran: an interrupt came at its very start."""
         leaked, inner = [], CURRENT.get()
         while inner is not section and (isinstance(inner, self.new) or _adds_up(inner)):
             leaked.append(inner)

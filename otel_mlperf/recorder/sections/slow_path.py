@@ -17,7 +17,8 @@ from opentelemetry.trace import StatusCode
 
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.journal.layout import OPEN, Flag, Kind, Word
-from otel_mlperf.recorder.core.faults import complete, internal_error
+from otel_mlperf.recorder.core.faults import internal_error, try_again
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.sections.section_context import (
     CURRENT,
     NO_ENTRY,
@@ -174,7 +175,7 @@ class SlowPath:
             self._journal.store(slot, *row)
             self.forget(section)
         except BaseException:
-            complete(self.forget_published, section, slot)
+            try_again(self.forget_published, section, slot)
             raise
 
     def forget(self, section: SectionContext) -> None:
@@ -217,6 +218,7 @@ class SlowPath:
 
     # -- half entered, half left -----------------------------------------------------------------
 
+    @at_once
     def rescue_enter(self, section: SectionContext, error: BaseException, above: Any) -> None:
         """Recover from a failed entering: open the section without a table entry, or not at all."""
         try:
@@ -229,7 +231,8 @@ class SlowPath:
                 self.make_current(section)
                 return
             self.withdraw(section, above)
-        except Exception as another:  # noqa: BLE001 - the callee decides
+        except BaseException as another:  # noqa: BLE001 - the callee decides
+            try_again(self.withdraw, section, above)
             internal_error(another)
         internal_error(error)  # raises an exception of the program
 
@@ -241,6 +244,7 @@ class SlowPath:
         section.at = getattr(section, "at", 0)  # interrupted before it was set
         self.forget(section)
 
+    @at_once
     def rescue_exit(
         self,
         section: SectionContext,
@@ -259,15 +263,21 @@ class SlowPath:
             error: the exception that the section is left by.
         """
         try:
-            if slot != BY_SLOW_PATH:
-                chosen = section if t1 else self.one_left(section)
-                self.finish(chosen, t1 or time.monotonic_ns(), slot, error)
-        except Exception as another:  # noqa: BLE001 - the callee decides
+            self._finish_rest(section, t1, slot, error)
+        except BaseException as another:  # noqa: BLE001 - the callee decides
+            try_again(self._finish_rest, section, t1, slot, error)
             internal_error(another)
         if is_foreign(problem):
             raise problem
         if not isinstance(problem, EXPECTED):
             internal_error(problem)
+
+    def _finish_rest(
+        self, section: SectionContext, t1: int, slot: int, error: BaseException | None
+    ) -> None:
+        if slot != BY_SLOW_PATH:
+            chosen = section if t1 else self.one_left(section)
+            self.finish(chosen, t1 or time.monotonic_ns(), slot, error)
 
     def one_left(self, section: SectionContext) -> SectionContext:
         """Return the section that ends when ``section`` is left."""
@@ -281,10 +291,7 @@ class SlowPath:
         if getattr(section, "at", 0) and not self.recording.is_retired:
             self.leave(section)  # does nothing where the token has been used
             self.forget_published(section, slot)
-            if hasattr(section, "t0"):
-                self.close(section, t1, kind_of(error))
-            else:  # interrupted twice as it was entered
-                self.forget(section)
+            self.close(section, t1, kind_of(error))
 
     def finish_rest(self, now: int) -> None:
         """Perform the work that was deferred for want of stack, in its original order.

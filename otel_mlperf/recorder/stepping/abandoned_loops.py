@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from otel_mlperf.recorder.sections.section_context import CURRENT, SectionContext, context_above
 
 if TYPE_CHECKING:
-    from otel_mlperf.recorder.sections.section_cases import RecordedSections
+    from otel_mlperf.recorder.sections.slow_path import SlowPath
 
 End = Callable[[int, "list[str] | None"], None]
 """Writes a dropped section, given its end and its error, if any."""
@@ -35,8 +35,8 @@ def is_suspicious(depth: int) -> bool:
     Also true where a C function (``zip``) referred to the iterator: then nothing is known.
     """
     try:
-        # 0 is this, 1 the caller, 2 the generator of `at_release`: 3 is the frame that released the
-        # iterator. A C function that referred to it has no frame; then this is its caller's.
+        # 0 is this, 1 drop(), 2 __del__(): 3 is the frame that released the iterator. A C function
+        # that referred to it has no frame; then this is the frame of its caller.
         frame = sys._getframe(depth)
     except ValueError:  # the interpreter ends
         return False
@@ -53,7 +53,7 @@ class _Abandoned(NamedTuple):
 class AbandonedLoops:
     """Abandoned loops: steps and epochs of one recorder whose outcome is not known yet."""
 
-    def __init__(self, sections: RecordedSections) -> None:
+    def __init__(self, sections: SlowPath) -> None:
         self._sections = sections
         self._waiting: list[_Abandoned] = []
 
@@ -70,7 +70,6 @@ class AbandonedLoops:
         """
         now = time.monotonic_ns()
         if is_suspicious:
-            self._sections.close_leaked(section, now, None)
             self._waiting.append(_Abandoned(section, now, end))
         else:
             end(now, None)

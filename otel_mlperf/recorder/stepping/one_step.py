@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import Flag, Kind
-from otel_mlperf.recorder.core.faults import complete, internal_error
+from otel_mlperf.recorder.core.faults import internal_error, try_again
+from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.program_callbacks import STEP_BEGIN, STEP_END
 from otel_mlperf.recorder.sections.parents import OpenStep
 from otel_mlperf.recorder.sections.section_context import (
@@ -201,7 +202,7 @@ class OneStep:
             if problem.__class__ is RecursionError:  # as in ``sections.section``
                 sections = self._sections
                 sections.unfinished = self._take_back_late, (step, above), sections.unfinished
-            complete(self._take_back, step, above)
+            try_again(self._take_back, step, above)
             raise
         return step
 
@@ -239,10 +240,11 @@ class OneStep:
         self._link = around, link
         return link
 
+    @at_once
     def end(self, step: OpenStep, t1: int = 0, error: list[str] | None = None) -> None:
         """End an open step and write its totals; exactly once, whatever interrupts it."""
-        section = step.section
         try:
+            section = step.section
             # The first caller to remove it ends it: the loop, enclosing sections and the run may
             # try.
             if self.open.pop(section.sid, None) is None:
@@ -259,7 +261,7 @@ class OneStep:
             else:
                 self._end_slowly(step, t1, error)
         except BaseException:
-            complete(self.end_rest, step, t1, error)
+            try_again(self.end_rest, step, t1, error)
             raise
         for call in self.after_step:
             call(step)
@@ -279,8 +281,6 @@ class OneStep:
             extra = step.section.extra
             if extra is not None and (extra.usage is not None or extra.stamp is not None):
                 self._end_watching(step, extra, t1)  # first: callbacks are not part of the step
-            if error is not None:
-                self._sections.close_leaked(step.section, t1, error)
             if step.is_told:
                 self._tell_ending(step)
         finally:  # Ctrl-C in a callback belongs to the program; the step ends all the same
@@ -314,10 +314,11 @@ class OneStep:
         finally:
             self.open.pop(sid, None)
 
+    @at_once
     def cancel(self, step: OpenStep) -> None:
         """Cancel an open step: its number is reused, its time counts as outside."""
-        section = step.section
         try:
+            section = step.section
             if self.open.pop(section.sid, None) is None:
                 return
             count = self._count(step.phase)
@@ -330,7 +331,7 @@ class OneStep:
                 step.added_up.move_outside()
             self._leave_cancelled(step)
         except BaseException:
-            complete(self._leave_cancelled, step)
+            try_again(self._leave_cancelled, step)
             raise
 
     def _leave_cancelled(self, step: OpenStep) -> None:

@@ -6,9 +6,8 @@ which cannot see the reason: see ``abandoned_loops``.
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from otel_mlperf.recorder.core.thread_ident import get_ident
 from otel_mlperf.recorder.core.tracks import is_in_task
@@ -20,22 +19,13 @@ from otel_mlperf.recorder.sections.section_context import (
 from otel_mlperf.recorder.stepping.one_step import OneStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from otel_mlperf.recorder.core.recording import Recording
     from otel_mlperf.recorder.sections.parents import OpenStep, Parents
     from otel_mlperf.recorder.sections.section_cases import RecordedSections
     from otel_mlperf.recorder.sections.section_context import SectionContext
     from otel_mlperf.recorder.stepping.abandoned_loops import End
-
-
-def _references(steps: Mapping[int, object], sid: int) -> int:
-    """Return the number of references to an open step."""
-    return sys.getrefcount(steps[sid])
-
-
-_HERE: Final = _references({0: object()}, 0) + 1
-"""References to a step that only the table of open steps and one variable refer to."""
 
 
 class Stepping(OneStep):
@@ -63,12 +53,7 @@ class Stepping(OneStep):
             return self._open(number, above, None, track, above, at_ns)
         around, track, step = self._surroundings()
         if step is not None and step.phase == self._registry.phase:
-            if _references(self.open, step.section.sid) > _HERE:
-                return None
-            # Its block is gone: an interrupt came as ``__exit__`` was called. When it ended is
-            # unknown.
-            self.cancel(step)
-            return self.begin(number, at_ns)
+            return None
         return self._open(number, around, step, track, CURRENT.get(), at_ns)
 
     def infer(self, at_ns: int, epoch: int | None = None) -> OpenStep | None:

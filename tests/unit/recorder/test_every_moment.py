@@ -1,7 +1,6 @@
 """The program may be interrupted at every moment inside the recorder, and continues unharmed.
 
-Whatever is raised arrives, the section around closes what was open, and the construct that was
-interrupted records again.
+Whatever is raised arrives, what was open is closed, and the same construct records again.
 """
 
 from __future__ import annotations
@@ -13,12 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from interrupted_calls import (
-    in_sections,
-    interruptions,
-    raise_at_next_look,
-    second_interruptions,
-)
+from interrupted_calls import interruptions, raise_at_next_look, second_interruptions
 
 import otel_mlperf as om
 from otel_mlperf import recorder
@@ -345,21 +339,14 @@ def assert_as_new(
     use: Callable[[], object],
     runs: Iterable[tuple[Interruption, BaseException, BaseException | None]],
 ) -> None:
-    """After each of the interrupted runs all is as before, and the construct records again.
-
-    The section in hand may be open until the exception leaves the section around it, or stay open
-    in the journal until the run ends.
-    """
+    """After each of the interrupted runs all is as before, and the construct records again."""
     use()  # names are registered, cells taken
     before, usual = state(recording), written(recording, use)
     wrong: list[str] = []
     gc.disable()
     try:
-        for moment, raised, arrived in in_sections(runs):
+        for moment, raised, arrived in runs:
             found = state(recording)
-            left_open = Counter(found["open"]) - Counter(before["open"])
-            if left_open.total() <= 1:  # the section in hand, until the run ends
-                before["open"] = found["open"]
             told = [f"{key}: {found[key]}" for key in before if found[key] != before[key]]
             if arrived is not raised:
                 told.append(f"arrived: {arrived!r}")
@@ -422,41 +409,6 @@ def test_interrupted_as_a_micro_step_has_opened(recording):
     assert recording.open() == ["run"]
 
 
-BLOCKS = {
-    "span": lambda: om.span("load"),
-    "aggregate": lambda: om.span("tiny", aggregate=True),
-    "step": om.step,
-    "epoch": lambda: om.epoch(3),
-    "phase": lambda: om.phase("validate"),
-}
-
-
-@pytest.mark.fault("F95", "F96")
-@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
-def test_interrupted_as_a_block_is_left(recording, block):
-    """Interrupted before ``__exit__`` can do anything, with nothing around it: steps go on."""
-    error = KeyboardInterrupt()
-    arrived = None
-
-    def leave():
-        with block():
-            raise_at_next_look(error)
-
-    try:
-        leave()
-    except KeyboardInterrupt as caught:
-        arrived = caught.with_traceback(None)
-    for _ in range(2):
-        step()
-
-    assert arrived is error
-    assert [row.name for row in recording.sections("train.step")] == ["train.step"] * 2
-    assert len(recording.sections("forward")) == 2
-    assert not recording.recorder.parents.steps
-    om.stop()
-    assert recording.open() == []
-
-
 # What a generator raises while it is dropped, the interpreter prints and drops.
 DROPPED_BY_PYTHON = {generators, async_generators, measured_generators, added_up_generators}
 
@@ -464,13 +416,8 @@ DROPPED_BY_PYTHON = {generators, async_generators, measured_generators, added_up
 @pytest.mark.fault("F95", "F96")
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
-    "use",
-    [use for use in CONSTRUCTS if use not in {*DROPPED_BY_PYTHON, phase, phase_in_step}],
-    ids=by_name,
+    "use", [use for use in CONSTRUCTS if use not in DROPPED_BY_PYTHON], ids=by_name
 )
 def test_two_signals_at_once(recording, use):
-    """Of two signals the second is handled right after the first: all is as after one.
-
-    A phase that is interrupted twice as it begins may stay the current one.
-    """
+    """Of two signals the second is handled right after the first: all is as after one."""
     assert_as_new(recording, use, second_interruptions(recorder, KeyboardInterrupt, use, most=1))

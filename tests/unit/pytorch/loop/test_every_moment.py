@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
 from interrupted_calls import interruptions
 
@@ -14,7 +12,6 @@ from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import LoopMoment
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
 from otel_mlperf.pytorch.loop.training_moments import Update
-from otel_mlperf.pytorch.loop.weave import leave_interrupted
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
 
@@ -40,44 +37,40 @@ class Moments:
         return not any(busy) and not self.loop.depth and not self.update._optimizers
 
 
-def run(gate, subject, body=lambda: None):
-    """Run a body as that of a function that is woven into the gate."""
-    try:
-        with gate.of(subject):
-            body()
-    except BaseException:
-        leave_interrupted()
-        raise
-
-
-def fail():
-    raise ValueError("the program's")
-
-
 def forward(moments):
-    run(moments.forward, None)
+    with moments.forward.of(None):
+        pass
 
 
 def failing(moments):
-    with suppress(ValueError):
-        run(moments.forward, None, fail)
+    try:
+        with moments.forward.of(None):
+            raise ValueError("the program's")
+    except ValueError:
+        pass
 
 
 def update(moments):
-    run(moments.update, moments.thing)
+    with moments.update.of(moments.thing):
+        pass
 
 
 def update_in_an_update(moments):
-    run(moments.update, moments.thing, lambda: run(moments.update, moments.thing))
+    with moments.update.of(moments.thing), moments.update.of(moments.thing):
+        pass
 
 
 def wait(moments):
-    run(moments.wait, moments.thing)
+    with moments.wait.of(moments.thing):
+        pass
 
 
 def end(moments):
-    with suppress(StopIteration):
-        run(moments.wait, moments.thing, iter(()).__next__)
+    try:
+        with moments.wait.of(moments.thing):
+            raise StopIteration
+    except StopIteration:
+        pass
 
 
 @pytest.mark.parametrize("use", [forward, failing, update, update_in_an_update, wait, end])

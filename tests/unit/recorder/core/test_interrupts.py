@@ -8,15 +8,13 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from interrupted_calls import raise_at_next_look
 
 import otel_mlperf as om
 from otel_mlperf.foreign_errors import is_foreign
-from otel_mlperf.journal.layout import Word
-from otel_mlperf.recorder.core.interrupts import at_release, in_collections, when_gone
+from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 
 class LimitError(Exception):
@@ -42,71 +40,20 @@ def alarm() -> Iterator[None]:
 def test_finalizer(alarm):
     """What a handler raises in a finalizer arrives behind it, and is the very exception."""
 
+    class Object:
+        def end(self) -> None:
+            signal.raise_signal(signal.SIGALRM)
+
+        __del__ = raises_afterwards(end)
+
     def drop() -> None:
-        at_release(signal.raise_signal, signal.SIGALRM)
+        Object()
         len("the next call")
 
     with pytest.raises(LimitError) as raised:
         drop()
 
     assert raised.value.args == (3, "s")
-
-
-class Object:
-    """Something that a weak reference may refer to."""
-
-
-def released(end: Callable[[], None]) -> list[object]:
-    return [at_release(end)]
-
-
-def gone(end: Callable[[], None]) -> list[object]:
-    of = Object()
-    end.reference = weakref.ref(of, when_gone(end))  # type: ignore[attr-defined]
-    return [of]
-
-
-@pytest.mark.fault("F95")
-@pytest.mark.parametrize("make", [released, gone])
-def test_first_instruction(make):
-    """What arrives at the first instruction of code that the interpreter calls is raised, too."""
-    error, ended = KeyboardInterrupt(), []
-
-    def end() -> None:
-        ended.append(True)
-
-    objects = make(end)
-
-    def drop() -> None:
-        raise_at_next_look(error)
-        del objects[0]
-        len("the next call")
-
-    with pytest.raises(KeyboardInterrupt) as raised:
-        drop()
-
-    assert raised.value is error
-    assert ended == [True]
-
-
-def test_calls_of_the_interpreter():
-    """Without an interrupt the function is called once, or not if nothing ends."""
-    ended: list[int] = []
-    of = at_release(ended.append, 1)
-    when_gone(lambda: ended.append(2))
-    assert not ended
-
-    del of
-    assert ended == [1]
-
-
-def test_own_failure(recording):
-    """An error of ours in such code is counted, and raised nowhere."""
-    recording.may_fail = True
-    at_release(lambda: 1 / 0)
-    len("the next call")
-
-    assert recording.word(Word.INTERNAL_ERRORS) == 1
 
 
 @pytest.mark.fault("F95")
@@ -116,8 +63,14 @@ def test_what_is_raised_afterwards_is_still_the_programs():
     def handle(*_: Any) -> None:
         raise ValueError("too late")
 
+    class Object:
+        def end(self) -> None:
+            signal.raise_signal(signal.SIGALRM)
+
+        __del__ = raises_afterwards(end)
+
     def drop() -> None:
-        at_release(signal.raise_signal, signal.SIGALRM)
+        Object()
         len("the next call")
 
     before = signal.signal(signal.SIGALRM, handle)
@@ -142,47 +95,18 @@ def _collected_on_demand():
 @pytest.mark.usefixtures("_collected_on_demand")
 def test_collection(alarm):
     """The same of a callback of the garbage collector."""
-    phases = []
 
+    @raises_afterwards
     def call(phase: str, info: dict[str, int]) -> None:
-        phases.append(phase)
-        if len(phases) == 2:
+        if phase == "stop":
             signal.raise_signal(signal.SIGALRM)
 
-    callback, _ = in_collections(call)
-    gc.callbacks.append(callback)
+    gc.callbacks.append(call)
     try:
         with pytest.raises(LimitError):
             gc.collect()
-        gc.collect()
     finally:
-        gc.callbacks.remove(callback)
-
-    assert phases == ["start", "stop"] * 2
-
-
-@pytest.mark.fault("F95")
-@pytest.mark.usefixtures("_collected_on_demand")
-def test_first_instruction_in_a_collection():
-    """What arrives before a collection is known to have begun is raised when it has ended."""
-    error, phases = KeyboardInterrupt(), []
-    callback, _ = in_collections(lambda phase, info: phases.append(phase))
-    before = list(gc.callbacks)
-    gc.callbacks[:] = [callback]
-
-    def collect() -> None:
-        raise_at_next_look(error)
-        [gc.collect()]
-
-    try:
-        with pytest.raises(KeyboardInterrupt) as raised:
-            collect()
-        gc.collect()
-    finally:
-        gc.callbacks[:] = before
-
-    assert raised.value is error
-    assert phases == ["stop", "start", "stop"]
+        gc.callbacks.remove(call)
 
 
 @pytest.mark.sampled(1)
@@ -193,11 +117,10 @@ def test_other_callbacks_of_a_collection(alarm, struck):
     """Where others of the program's are called in it too, none of them is hit, nor a finalizer."""
     called = []
 
+    @raises_afterwards
     def call(phase: str, info: dict[str, int]) -> None:
         if phase == struck:
             signal.raise_signal(signal.SIGALRM)
-
-    callback, _ = in_collections(call)
 
     def other(phase: str, info: dict[str, int]) -> None:
         called.append(phase)
@@ -211,7 +134,7 @@ def test_other_callbacks_of_a_collection(alarm, struck):
 
     Cycle()
     before = list(gc.callbacks)
-    gc.callbacks[:] = [other, callback]
+    gc.callbacks[:] = [other, call]
     try:
         with pytest.raises(LimitError):
             gc.collect()
@@ -228,3 +151,37 @@ def test_a_run_of_the_past(recording):
     called = [reference.__callback__ for reference in weakref.getweakrefs(recording.recorder)]
 
     assert not any(called)
+
+
+def test_first_instruction():
+    """The first ``try`` of a function covers its first instruction; what it does stays the same."""
+
+    def function(value: int) -> Any:
+        known = value + 1
+        try:
+            return 1 / known
+        except ZeroDivisionError:
+            return locals().get("known")
+
+    def entry(of: Any) -> list[int]:
+        return list(of.__code__.co_exceptiontable[:1])
+
+    before = entry(function)
+    assert before != [0x80]
+    assert entry(at_once(function)) == [0x80]
+    assert (function(1), function(-1)) == (0.5, 0)
+
+
+def test_long_functions():
+    """Also of a function whose ``try`` is long, and of one that has none."""
+    body = ["def f(value):", "    try:", *(f"        value += {i}" for i in range(3000))]
+    handler = ["    except KeyError:", "        value = 0", "    return value"]
+    made: dict[str, Any] = {}
+    exec("\n".join([*body, *handler]), made)
+    assert at_once(made["f"])(1) == 1 + sum(range(3000))
+
+    @at_once
+    def plain() -> int:
+        return 3
+
+    assert plain() == 3

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from fake_cuda import Account, Cuda
-from interrupted_calls import in_sections, interruptions
+from interrupted_calls import interruptions
 from open_files import open_files
 
 import otel_mlperf as om
@@ -413,7 +413,7 @@ def test_steps_interrupted_at_every_moment(start):
 
     work()
     around = CURRENT.get()
-    for moment, raised, arrived in in_sections(interruptions(recorder, KeyboardInterrupt, work)):
+    for moment, raised, arrived in interruptions(recorder, KeyboardInterrupt, work):
         assert arrived is raised, moment.where
         assert CURRENT.get() is around, moment.where
         assert recording.open() == ["run"], moment.where
