@@ -66,7 +66,13 @@ def record_body(name: str) -> Iterator[RecordedBody]:
     folder = tempfile.mkdtemp(prefix="otel_mlperf-")
     try:
         run = start(
-            name, agent="none", console=False, readings="none", dir=folder, rows=ROWS, endpoint=""
+            name,
+            agent="none",
+            console=False,
+            readings="none",
+            dir=folder,
+            journal_rows=ROWS,
+            endpoint="",
         )
         run.lend(lambda: None)
         try:

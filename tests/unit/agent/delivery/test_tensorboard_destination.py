@@ -162,7 +162,7 @@ def test_finding_is_a_text_at_the_step_where_it_began(program, agent_of, run_fol
     assert event.step == 101
     assert b"**warning**" in text
     assert b"/data" in text
-    assert b"Make room" in text
+    assert b"Remove old checkpoints" in text
 
 
 @pytest.mark.slow

@@ -395,7 +395,7 @@ def test_finding_is_a_text_among_the_last_values(program, agent_of, run_folder):
     assert (row["step"], row["findings/disk_full//data"]) == (101, 0.97)
     text = summary(file)["findings/disk_full//data/text"]
     assert text.startswith("**warning**")
-    assert "Make room" in text
+    assert "Remove old checkpoints" in text
 
 
 @pytest.mark.fault("F27")

@@ -56,7 +56,7 @@ def test_a_finding_is_one_span_in_the_trace_of_the_run(program, journals, run_fo
     assert row["start_ns"] == row["end_ns"] > program.meta.unix_ns
     assert row["status"] == "unset"
     told = json.loads(row["attributes"])
-    assert told.pop(names.FINDING_ACTION).startswith("Make room")
+    assert told.pop(names.FINDING_ACTION).startswith("Remove old checkpoints")
     assert told == {
         names.FINDING_ID: "disk_full",
         names.FINDING_SEVERITY: "warning",

@@ -27,7 +27,7 @@ def test_level_and_switches_choose_the_sources(tmp_path) -> None:
         return list(made.sources)
 
     assert sources() == ["host", "process", "gpu", "task_gpus", "filesystem", "agent"]
-    assert sources(READINGS_OFF="gpu, host") == ["process", "filesystem", "agent"]
+    assert sources(DISABLED_READINGS="gpu, host") == ["process", "filesystem", "agent"]
     assert sources(READINGS="none") == []
 
 
