@@ -57,7 +57,7 @@ def test_it_needs_the_standard_library_alone():
         "import sys\nbefore = set(sys.modules)\n"
         "import otel_mlperf.agent.__main__\n"
         "from otel_mlperf.agent.intake.first_look import FirstLook\n"
-        "from otel_mlperf.journal.journal_folder import OnlyOne\n"
+        "from otel_mlperf.journal.folder_lock import OnlyOne\n"
         "print(*{name.partition('.')[0] for name in sys.modules} & "
         "{'numpy', 'msgspec', 'pyarrow', 'opentelemetry', 'logging'})"
     )
