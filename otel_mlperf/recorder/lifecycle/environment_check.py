@@ -63,7 +63,7 @@ def _check_trackers(environ: Mapping[str, str], destinations: str) -> None:
     for lack in unusable(destinations, environ):
         if DESTINATIONS not in environ:
             raise ConfigError(f"destinations: {lack}")
-        warn_once(f"{DESTINATIONS}: {lack}; what it would get is lost")
+        warn_once(f"{DESTINATIONS}: {lack}; its data will be dropped")
 
 
 def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:
