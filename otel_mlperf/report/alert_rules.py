@@ -85,9 +85,9 @@ def _derive_expr(row: FindingRow, alert: Alert) -> str:
     if row.over_s:
         function = "increase" if row.per is None else "rate"
         over = alert.over or (_GROWTH_OVER if row.per is None else _RATIO_OVER)
-        parts = [
-            _series(part, "sum", by, function, over) for part in (row.measured, row.per) if part
-        ]
+        parts = [_series(row.measured, "sum", by, function, over)]
+        # Without growth there is no share: 0 / 0 would be a sample, NaN.
+        parts += [_series(row.per, "sum", by, function, over, " > 0")] if row.per else []
     else:
         worst = "max" if row.comparison == "above" else "min"
         function = "avg_over_time" if alert.over else ""
@@ -96,14 +96,16 @@ def _derive_expr(row: FindingRow, alert: Alert) -> str:
     return "\n/ ".join(parts)
 
 
-def _series(part: MeasuredSeries, aggregation: str, by: str, function: str, over: str) -> str:
+def _series(
+    part: MeasuredSeries, aggregation: str, by: str, function: str, over: str, bound: str = ""
+) -> str:
     where = ",".join(
         f'{_prometheus(label)}{"=~" if len(values) > 1 else "="}"{"|".join(values)}"'
         for label, values in part.where
     )
     selector = part.metric.prometheus + (f"{{{where}}}" if where else "")
     values = f"{function}({selector}[{over}])" if function else selector
-    return f"{aggregation} by ({by})\n({values})"
+    return f"{aggregation} by ({by})\n({values}{bound})"
 
 
 def _prometheus(label: str) -> str:

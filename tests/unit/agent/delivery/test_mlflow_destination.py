@@ -183,7 +183,7 @@ def test_only_the_agent_of_rank_0_makes_the_run(destination, proxy, experiment):
 
     verdict = early.accept(batch(1, scalar(1, rank=2)))
     assert isinstance(verdict, TryLater)
-    assert "the agent of rank 0 makes it" in verdict.reason
+    assert "the agent of rank 0 creates it" in verdict.reason
     assert late.accept(batch(1, scalar(1))) == Delivered()
     assert early.accept(batch(1, scalar(1, rank=2))) == Delivered()
     keys = {metric["key"] for metric in only_run(proxy, experiment)["data"]["metrics"]}
