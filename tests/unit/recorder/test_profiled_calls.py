@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import cProfile
+import gc
 import os
 import random
 import sys
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recorder.conftest import Recording
+
+
+@pytest.fixture(autouse=True)
+def no_collections() -> Iterator[None]:
+    """Callbacks of the garbage collector that other libraries have put there are calls, too."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def inner(n: int) -> int:
