@@ -21,6 +21,7 @@ from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.analysis.summary.goodput_shapes import Ledger
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
 
@@ -78,7 +79,7 @@ def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
     ledger, row = numbers.summary.ledger, row_of("set_up")
     if ledger is None or numbers.summary.steps is None:
         return []
-    spent_ns = ledger.spent_ns[SET_UP] / len(ledger.ranks)
+    spent_ns = _set_up_ns(ledger)
     share = spent_ns / ledger.wall_ns if ledger.wall_ns else 0.0
     if spent_ns < _LEAST_SET_UP_NS or not row.holds(share):
         return []
@@ -228,8 +229,12 @@ def _after_set_up(summary: Summary) -> float:
     ledger = summary.ledger
     if ledger is None:
         return 1.0
-    set_up_ns = ledger.spent_ns[SET_UP] / len(ledger.ranks)
-    return max(0.0, 1.0 - set_up_ns / summary.duration_ns) or 1.0
+    return max(0.0, 1.0 - _set_up_ns(ledger) / summary.duration_ns) or 1.0
+
+
+def _set_up_ns(ledger: Ledger) -> float:
+    """Return the mean set-up of the ranks."""
+    return ledger.spent_ns[SET_UP] / len(ledger.ranks)
 
 
 def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding]:
