@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+import sys
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from otel_mlperf.cli.arguments import OneRunArgument  # noqa: TC001 - typer reads it
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SERVERS = ("agent", "mcp")
 _Server = Annotated[str, typer.Argument(metavar="|".join(_SERVERS), help="Server to start.")]
@@ -31,12 +39,50 @@ def serve(
     from otel_mlperf.errors import UsageError
 
     if server == "agent":
-        from otel_mlperf.cli.agent import serve_runs
-
-        serve_runs(run, once=once)
+        _serve_runs(run, once=once)
     elif server != "mcp" or run is not None or once:
         raise UsageError(f"serve {server}: expected agent [RUN] [--once], or mcp")
     else:
-        from otel_mlperf.cli.mcp import serve_assistant
+        _serve_assistant()
 
-        serve_assistant()
+
+def _serve_runs(run: str | None, *, once: bool) -> None:
+    """Serve ``run``, or every run of this user on this node, until all have ended with ``once``."""
+    from otel_mlperf.agent.lifecycle.agent_process import serve
+    from otel_mlperf.agent.lifecycle.run_recovery import folders_to_read
+    from otel_mlperf.agent.model.agent_options import read_options
+    from otel_mlperf.cli.output import echo
+    from otel_mlperf.journal.folder_lock import is_served
+    from otel_mlperf.store.run_folders import find_run
+
+    options = replace(read_options(os.environ), prints=True)
+    threads: dict[Path, threading.Thread] = {}
+    while True:
+        # A run may become active again after its agent has ended: it is served again.
+        threads = {folder: serving for folder, serving in threads.items() if serving.is_alive()}
+        for folder in folders_to_read(None if run is None else find_run(run)):
+            if folder not in threads and not is_served(folder):
+                echo(f"serving {folder.name}")
+                thread = threading.Thread(target=serve, args=(folder, options), daemon=True)
+                threads[folder] = thread
+                thread.start()
+        if once and not threads:
+            return
+        time.sleep(1)
+
+
+def _serve_assistant() -> None:
+    """Answer an assistant on standard input and output until the input ends."""
+    from otel_mlperf.cli.output import warn
+    from otel_mlperf.errors import MissingPackage
+
+    try:
+        from otel_mlperf.assistant import serve
+    except ImportError as error:
+        raise MissingPackage(
+            f"answering an assistant: the package mcp is not installed, or too old ({error}); "
+            "'pip install otel-mlperf[mcp]'"
+        ) from error
+    if sys.stdin.isatty():
+        warn("waiting for an assistant, which would start this itself; Ctrl-C leaves")
+    serve()
