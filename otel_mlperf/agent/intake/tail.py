@@ -110,21 +110,32 @@ class Tail:
     def poll(self) -> Iterator[Event]:
         """Yield new names and rows; for an ended journal also its end.
 
-        Everything is read now, and returned in events of bounded size.
+        Everything is read now, and returned in events of bounded size. With the end of a rank's own
+        journal, journals that its children created since ``find`` are read too: the run's span must
+        not be derived before theirs.
         """
+        joined: list[Event] = []
         found: list[Iterable[Event]] = []
         self.fullness = 0.0
-        for name, reader in list(self._readers.items()):
-            # Checked before the rows are read: a process that dies afterwards is read to its end at
-            # the next look.
-            now, owned = time.monotonic_ns(), reader.is_owned
-            if owned:
-                self._alive_ns[name] = now
-            found.append(self._new_of(name, reader, final=not owned))
-            if not owned or reader.is_closed:
-                found.append([self._left(name, reader)])
-                self._open.end(name)
-        return chain.from_iterable(found)
+        names = list(self._readers)
+        while names:
+            for name in names:
+                found += self._poll_journal(name, self._readers[name])
+            new = self.find() if self.ended_main else []
+            joined += new
+            names = [event.journal for event in new]
+        return chain(joined, chain.from_iterable(found))
+
+    def _poll_journal(self, name: str, reader: JournalReader) -> Iterator[Iterable[Event]]:
+        # Checked before the rows are read: a process that dies afterwards is read to its end at the
+        # next look.
+        now, owned = time.monotonic_ns(), reader.is_owned
+        if owned:
+            self._alive_ns[name] = now
+        yield self._new_of(name, reader, final=not owned)
+        if not owned or reader.is_closed:
+            yield [self._left(name, reader)]
+            self._open.end(name)
 
     def poll_rows(self) -> Iterator[Event]:
         """Yield names and rows alone, whatever the state of the processes."""

@@ -15,7 +15,7 @@ from otel_mlperf.agent.intake.spiller import Spiller
 from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.intake.write_ahead_log import Log
 from otel_mlperf.agent.lifecycle import agent_loop
-from otel_mlperf.agent.model.events import Mark, Polled
+from otel_mlperf.agent.model.events import Joined, Left, Mark, Named, Polled
 from otel_mlperf.errors import StoreError
 from otel_mlperf.journal.layout import ROW_BYTES, Word
 
@@ -83,6 +83,19 @@ def test_a_mark_follows_many_rows(program, queue) -> None:
     assert sum(at_once) == 6 * STEPS * 4 + 1
     assert len(at_once) == 12
     assert max(at_once) <= MARK_ROWS
+
+
+def test_children_are_read_before_their_parent_ends(program, queue, journals, run_folder) -> None:
+    """Rows of a child forked after the search for journals are read with the end of its parent."""
+    child = Program(journals, run_folder, name="child", is_child=True)
+    child.section("forked", 1, 2)
+    program.stop(3)
+    last_mark = queue.mark()
+
+    events = [event for batch in queue.take_waiting() for event in batch]
+    before_mark = events[: events.index(last_mark)]
+    of_child = [event for event in before_mark if event.journal == "child.journal"]
+    assert {Joined, Named, Polled, Left} == {type(event) for event in of_child}
 
 
 def test_ranks_that_end_with_many_rows_each_end_one_by_one(journals, agent_of, run_folder) -> None:
