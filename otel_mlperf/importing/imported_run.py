@@ -1,7 +1,7 @@
-"""Target run of an imported trace: the run that owns it, or a new one, with its process row.
+"""Target run of an imported trace: an existing or a new run, and its rows of table ``processes``.
 
-An import only adds to a recorded run. In a run that an import created, nothing else records its
-participants: each rank gets a row of its own, derived from its traces.
+An import only adds to a recorded run. A run that an import created has no recorded processes:
+each rank gets a process row that is derived from its traces.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ TAG: Final = "imported"
 
 
 def find_or_none(name: str) -> RunFolder | None:
-    """Return the run of that name, id or path; None if a run of that name may be created.
+    """Return the run with that name, id or path; None if a run of that name may be created.
 
     Raises:
-        NoSuchRun: ``latest`` without runs, a path that is no run's, or several ids start like that.
-        StoreError: it cannot be read.
+        NoSuchRun: ``latest`` without any run, a path without a run, or an ambiguous id prefix.
+        StoreError: the run cannot be read.
     """
     try:
         return find_run(name)
@@ -49,14 +49,14 @@ def find_or_none(name: str) -> RunFolder | None:
 def belongs_to(
     trace: Path, run: RunFolder | None, *, is_new: bool
 ) -> tuple[RunFolder | None, Window | None]:
-    """Return the run that owns the trace's window, with the window; else the requested ``run``.
+    """Return the run that recorded the trace, with its window; ``(run, None)`` if no run did.
 
     ``is_new``: the requested run does not exist yet, so no trace is a window of it.
     """
     if is_new or not trace.is_file():
-        return run, None  # reading it later reports that it is no file
-    # Convert the window exactly as the agent does, with its budget and parents: both create the
-    # same ids, so the second delivery adds nothing new.
+        return run, None  # A missing file is reported later, when it is read.
+    # A recorded window is converted with the agent's budget and parents. The agent and the import
+    # then create the same ids, so a second delivery adds nothing new.
     place = trace.with_name(trace.name.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
     try:
         window = read_window(place)
@@ -68,16 +68,16 @@ def belongs_to(
 
 
 def _run_of(trace: Path) -> Path:
-    """Return the run folder whose windows folder contains the trace, or else the trace's folder."""
+    """Return the parent of the windows folder with the trace, or the trace's folder elsewhere."""
     folder = trace.resolve().parent
     return folder.parent if folder.name == FOLDER else folder
 
 
 def make_run(name: str, run_id: str, converted: Conversion) -> RunFolder:
-    """Create a run for imported traces.
+    """Create the run folder for imported traces and return the run.
 
     Raises:
-        ConfigError: its folder cannot be created.
+        ConfigError: the folder cannot be created.
     """
     from otel_mlperf.recorder.lifecycle.run_folder import prepare_folder
 
@@ -86,12 +86,12 @@ def make_run(name: str, run_id: str, converted: Conversion) -> RunFolder:
 
 
 def is_made(run: RunFolder) -> bool:
-    """Return whether an import created the run, and no program has recorded into it since."""
+    """Return whether an import created the run and no program has recorded into it since."""
     return TAG in run.facts.tags and not (run.path / "starts").exists()
 
 
 def write_process(run: RunFolder, converted: Conversion) -> None:
-    """Write the process row of a trace's rank: from the first to the last time in its traces.
+    """Write the process row of a trace's rank, from the first to the last time in its windows.
 
     Raises:
         StoreError: the row cannot be written to disk.
@@ -134,7 +134,7 @@ def write_process(run: RunFolder, converted: Conversion) -> None:
 
 
 def strangeness(run: RunFolder, converted: Conversion) -> str:
-    """Return the reasons why a trace seems to belong to another run; empty if there are none."""
+    """Return the reason why a trace seems to belong to another run; empty if there is none."""
     from otel_mlperf.store.table_reader import Store
 
     # A window names its run, and a run created by an import accepts any trace.

@@ -27,16 +27,15 @@ def find_source(
 
     Args:
         source: name of a run, or path of a trace.
-        by: how rows are grouped.
-        rank: only this rank of a run.
-        step: only this step.
-        capture: for a trace that replays graphs, a trace of their capture.
+        by: grouping of the rows.
+        rank: count only this rank of a run.
+        step: count only this step.
+        capture: for a trace that replays CUDA graphs, the trace of their capture.
 
     Raises:
-        NoSuchRun: it is neither.
-        UsageError: a rank of a trace is requested, a step that was not profiled, or the capture of
-            a run.
-        TraceError: nothing of the trace can be read.
+        NoSuchRun: ``source`` is neither a run nor a trace.
+        UsageError: ``rank`` or ``capture`` does not apply, or ``step`` was not profiled.
+        TraceError: no part of the trace can be read.
     """
     from msgspec.structs import replace
 
@@ -46,7 +45,7 @@ def find_source(
     from otel_mlperf.store.table_reader import Store
 
     path = Path(source)
-    # A folder is a run. A missing file with a trace's suffix is reported as a missing trace.
+    # A folder is a run. A missing file with a trace suffix is reported as a missing trace.
     if (path.exists() and not path.is_dir()) or source.endswith(_ENDINGS):
         if rank is not None:
             raise UsageError(f"--rank {rank}: the trace {source} is of one rank; leave it out")

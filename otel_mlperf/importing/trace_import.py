@@ -32,27 +32,27 @@ if TYPE_CHECKING:
 SERVICE: Final = "torch-profiler"
 """Service name of a trace that belongs to no run."""
 STDOUT: Final = "-"
-"""File name that stands for standard output."""
+"""File name that means standard output."""
 _BUDGET = re.compile(r"(\d+)\s*([kmg]i?b|b)?", re.IGNORECASE)
 _UNITS: Final = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _BINARY: Final = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
 def without_descriptions(paths: list[Path]) -> list[Path]:
-    """Remove the recorder's descriptions of windows, which ``profiles/*.json`` matches, too.
+    """Return the paths without window descriptions, which ``profiles/*.json`` also matches.
 
-    They are only removed if the paths contain traces.
+    Paths without any trace are returned unchanged.
     """
     traces = [path for path in paths if not path.name.endswith(WINDOW_SUFFIX)]
     return traces or paths
 
 
 def judge(imported: list[Imported], wanted: int) -> None:
-    """Raise the error of a failed import.
+    """Raise an error if an import failed in part; ``wanted`` is the number of requested traces.
 
     Raises:
         Unreachable: a server refused spans.
-        TraceError: a file is damaged, or is not a trace.
+        TraceError: a file is damaged or cannot be read.
     """
     from otel_mlperf.quantities import plural
 
@@ -68,14 +68,14 @@ def judge(imported: list[Imported], wanted: int) -> None:
 
 
 class Importer:
-    """Conversion of traces one after the other, and their delivery to the requested targets."""
+    """Converter of traces that delivers each one to a run, a server or a file."""
 
     def __init__(self, budget: str, rank: int | None, capture: Path | None = None) -> None:
-        """Create an importer; ``capture`` is a trace of the capture of replayed graphs.
+        """Create an importer; ``capture`` is a trace of the capture of replayed CUDA graphs.
 
         Raises:
-            UsageError: ``budget`` is not a valid budget.
-            TraceError: nothing of ``capture`` can be read.
+            UsageError: ``budget`` is invalid.
+            TraceError: no part of ``capture`` can be read.
         """
         from otel_mlperf.kineto.counting.captured_graphs import read_captures
 
@@ -83,9 +83,9 @@ class Importer:
         self._captured = read_captures(capture) if capture else None
         self._run: RunFolder | None = None
         self._new_run = ""
-        """Name of the run to create once there is something to store in it."""
+        """Name of the run to create with the first trace that is not empty."""
         self._run_id = ""
-        """Id of the run that stores the traces, even before it is created."""
+        """Id of the run that stores the traces; set before the run is created."""
         self._wanted = 1
         """Number of traces imported together."""
         self._client: OtlpClient | None = None
@@ -93,11 +93,11 @@ class Importer:
         self._out_path = ""
 
     def put_into(self, run: str) -> None:
-        """Import into a run; if no run has that name, it is created with the first trace.
+        """Select the run to import into; a missing run is created with the first trace.
 
         Raises:
-            NoSuchRun: it can neither be found nor created.
-            StoreError: it cannot be read.
+            NoSuchRun: the run can neither be found nor created.
+            StoreError: the run cannot be read.
         """
         from otel_mlperf.importing.imported_run import find_or_none
 
@@ -106,7 +106,7 @@ class Importer:
         self._run_id = self._run.facts.id if self._run else os.urandom(16).hex()
 
     def send_to(self, settings: SignalSettings, stack: ExitStack) -> None:
-        """Send imported spans to a server, until the end of ``stack``."""
+        """Send imported spans to a server; ``stack`` closes the connection."""
         from otel_mlperf.otlp.grpc_client import open_client
 
         self._client = stack.enter_context(closing(open_client(settings)))
@@ -114,11 +114,11 @@ class Importer:
     def write_to(
         self, path: Path, traces: list[Path], stack: ExitStack, *, is_replaced: bool
     ) -> None:
-        """Write imported spans to the file of ``--out``, which gets its name when ``stack`` ends.
+        """Write imported spans to the file of ``--out``, renamed into place when ``stack`` ends.
 
         Raises:
-            UsageError: it is one of the traces.
-            OutputError: it already exists, or cannot be written.
+            UsageError: ``path`` is one of the traces.
+            OutputError: the file already exists or cannot be written.
         """
         from otel_mlperf.whole_file import new_file
 
@@ -136,11 +136,11 @@ class Importer:
         progress: Callable[[Path], Callable[[int], None] | None],
         say: Callable[[str], None],
     ) -> Iterator[Imported]:
-        """Import the traces one after the other; a failed trace is reported and skipped.
+        """Import the traces in order; pass the error of a failed trace to ``say`` and skip it.
 
         Raises:
             StoreError: the run folder cannot be read or written.
-            Unreachable: the server does not accept them.
+            Unreachable: the server does not accept the spans.
         """
         self._wanted = len(traces)
         for trace in traces:
@@ -152,12 +152,12 @@ class Importer:
                 yield imported
 
     def take(self, path: Path, progress: Callable[[int], None] | None) -> Imported:
-        """Import one trace.
+        """Import one trace and return its summary.
 
         Raises:
-            TraceError: nothing of it can be read.
+            TraceError: no part of it can be read.
             StoreError: the run folder cannot be read or written.
-            Unreachable: the server does not accept it.
+            Unreachable: the server does not accept the spans.
         """
         from otel_mlperf.importing.imported_run import belongs_to
         from otel_mlperf.report.import_notes import describe
@@ -183,9 +183,10 @@ class Importer:
         return describe(converted, str(path), **outcome)
 
     def _ranks_of(self, trace: Trace) -> int:
-        """Return how many ranks share the traces of steps: those in the run, or imported together.
+        """Return the number of ranks that share a step's span budget.
 
-        Ranks that the file counts but that are not imported take no part of the budget.
+        These are the ranks in the run or imported together. The other ranks of the world size send
+        no spans and get no share.
         """
         if not self._run_id:
             return 1
@@ -194,7 +195,7 @@ class Importer:
         )
 
     def _known_ranks(self) -> set[int | None]:
-        """Return the ranks whose traces are in the run."""
+        """Return the ranks whose windows are in the run."""
         from otel_mlperf.store.table_reader import Store
 
         if self._run is None:
@@ -202,7 +203,7 @@ class Importer:
         return {rank for (rank,) in Store(self._run.path).rows("SELECT DISTINCT rank FROM windows")}
 
     def _store(self, converted: Conversion) -> dict[str, Any]:
-        """Store it in the run, if a run is requested and it is not empty; return the outcome."""
+        """Store the conversion in the requested run, unless empty; return fields of the summary."""
         from otel_mlperf.importing.imported_run import is_made, make_run, strangeness, write_process
         from otel_mlperf.store.table_reader import Store
 
@@ -213,7 +214,7 @@ class Importer:
         same = "SELECT 1 FROM windows WHERE digest = $digest"
         outcome["is_replaced"] = bool(Store(run.path).rows(same, digest=converted.trace.digest))
         outcome["note"] = strangeness(run, converted)
-        # Must follow the queries above: afterwards they would find this trace itself.
+        # Must follow the queries above: otherwise they would find this trace itself.
         store(converted, run.path)
         if is_made(run):
             write_process(run, converted)
@@ -240,7 +241,7 @@ class Importer:
     def _send(
         self, converted: Conversion, resource: dict[str, Any], client: OtlpClient
     ) -> tuple[int, int]:
-        """Return how many spans the server accepted, and how many it refused."""
+        """Send the spans; return how many the server accepted and how many it refused."""
         from otel_mlperf.replay.span_requests import deliver
 
         refused = sum(deliver(client, body) for _, body in requests(converted, resource))
@@ -252,17 +253,17 @@ class Importer:
         try:
             out.writelines(encode_lines(resource, sent_rows(converted)))
             out.flush()
-        except BrokenPipeError:  # with --out -, a closed pipe is no error
+        except BrokenPipeError:  # With `--out -`, a closed pipe is not an error.
             raise
         except OSError as error:
             raise OutputError(f"writing {self._out_path}: {error.strerror}") from error
 
 
 def parse_budget(text: str) -> Budget | None:
-    """Parse ``--budget``: a number of spans, a size, or ``none``; None if it is not given.
+    """Parse ``--budget``: a number of spans, a size, or ``none``; None if ``text`` is empty.
 
     Raises:
-        UsageError: it is none of them.
+        UsageError: ``text`` has none of these forms.
     """
     if not text:
         return None
@@ -279,9 +280,9 @@ def parse_budget(text: str) -> Budget | None:
 
 
 def budget_of(window: Window | None, ranks: Callable[[Trace], int], trace: Trace) -> Budget:
-    """Return the agent's budget for it, so that an import of a window sends the same spans.
+    """Return the budget that the agent would use, so that an imported window sends the same spans.
 
-    An imported trace without a window shares the budget of a step with the other ``ranks``.
+    ``ranks`` returns the number of ranks that share a step's budget; only called without a window.
     """
     from otel_mlperf.agent.model.agent_options import read_options
 

@@ -1,4 +1,4 @@
-"""Settings of a loader: the results of their trials, and the search for the best one.
+"""DataLoader settings to try, the results of their trials, and the search for the best setting.
 
 Nothing is measured here: the caller passes the function that measures.
 """
@@ -17,61 +17,61 @@ if TYPE_CHECKING:
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """DataLoader arguments that are varied; other arguments remain the program's."""
+    """DataLoader arguments that a trial varies; all other arguments are those of the program."""
 
     num_workers: int
     prefetch_factor: int | None = None
-    """None: the program's value."""
+    """None: use the program's value."""
 
     @property
     def words(self) -> str:
-        """Return ``2 workers, prefetch 4``."""
+        """Return the setting as text, e.g. ``2 workers, prefetch 4``."""
         workers = plural(self.num_workers, "worker")
         deeper = self.prefetch_factor
         return workers if deeper is None else f"{workers}, prefetch {deeper}"
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one setting, after its workers have started."""
+    """Measured throughput, start-up time and memory of one setting."""
 
     setting: Setting | None
-    """None: it is not a DataLoader, and has no setting."""
+    """None: the loader is not a DataLoader and has no settings."""
     batches: int
     """Number of timed batches."""
     batch_ns: float
-    """Time between batches: the median of the turns."""
+    """Time per batch: the median over the turns (timed repetitions)."""
     noise: float
-    """Half the range from the second fastest to the second slowest turn, as a share."""
+    """Half the range from second fastest to second slowest turn, as a share of ``batch_ns``."""
     samples_per_s: float | None
     first_batch_ns: int
-    """Time from creating an iterator to its first batch: the start-up time of workers."""
+    """Time from creating an iterator to its first batch, including the start of the workers."""
     memory_bytes: int | None = None
-    """Additional memory of this process and its workers; None: not readable."""
+    """Memory growth of this process and its workers during the trial; None: not readable."""
 
     @property
     def batches_per_s(self) -> float:
-        """Return the throughput in batches."""
+        """Return the throughput in batches per second; 0 if no time was measured."""
         return 1e9 / self.batch_ns if self.batch_ns else 0.0
 
 
 class TransformTime(msgspec.Struct, frozen=True, kw_only=True):
-    """One transform of the dataset."""
+    """Calls and mean time of one transform of the dataset."""
 
     name: str
     calls: int
     batch_ns: float
-    """Mean time of all its calls in a batch."""
+    """Mean time per batch, summed over all calls in the batch."""
 
 
 class Inside(msgspec.Struct, frozen=True, kw_only=True):
-    """Time of a batch without workers, in the same process."""
+    """Mean cost of a batch that is loaded in this process, without workers, and its parts."""
 
     batch_ns: float
     items_ns: float
-    """Time in ``__getitem__``, or in the dataset's iterator."""
+    """Time in ``__getitem__`` or in the dataset's iterator: ``batch_ns`` without ``collate_ns``."""
     collate_ns: float
     transforms: list[TransformTime]
-    """Transforms, whose time is a part of the items'."""
+    """Transforms of the dataset; their time is included in ``items_ns``."""
 
 
 class LoaderAnswer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="loader/1"):
@@ -82,35 +82,38 @@ class LoaderAnswer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"
     """Class of the loader."""
     dataset: str | None
     epoch_batches: int | None
-    """None: the loader has no length."""
+    """Number of batches per epoch; None: the loader has no length."""
     batch_samples: int | None
     batch_bytes: int
     """Bytes of tensors and arrays in the first batch."""
     cpus: int
     now: Setting | None
-    """The program's setting."""
+    """The program's setting; None: the loader is not a DataLoader."""
     trials: list[Trial]
     inside: Inside | None
     best: Setting | None
     line: str | None
-    """The best setting as code, to be pasted."""
+    """The best setting as code that can be pasted."""
     gain: float | None
-    """Speed-up of the best setting over the current one."""
+    """Speed-up of ``best`` over the program's setting; None: the loader is not a DataLoader."""
     notes: list[str] = []
 
 
-_WORTH: Final = 1.3
-"""Minimum speed-up of the last doubling, to double the workers again, even beyond the CPUs."""
-_BEYOND: Final = 8
-"""Maximum workers per CPU: they may only wait for a disk or a network."""
-_MOST: Final = 64
-_LEAST_GAIN: Final = 0.05
-"""Minimum difference between settings, however quiet the machine is."""
+_MIN_SPEEDUP: Final = 1.3
+"""Minimum speed-up from doubling the workers that justifies doubling them again.
+
+This applies beyond the number of CPUs, too.
+"""
+_MAX_WORKERS_PER_CPU: Final = 8
+"""Maximum number of workers per CPU; more than one helps if workers wait for a disk or network."""
+_MAX_WORKERS: Final = 64
+_MIN_DIFFERENCE: Final = 0.05
+"""Relative differences up to this are treated as noise, however small the measured noise is."""
 _PREFETCH: Final = 4
 
 
 def usual_counts(cpus: int) -> list[int]:
-    """Return 0, 1, 2, 4 … and the number of CPUs."""
+    """Return the default worker counts: 0, the powers of two up to ``cpus``, and ``cpus``."""
     counts = [0, 1]
     while counts[-1] * 2 <= cpus:
         counts.append(counts[-1] * 2)
@@ -121,7 +124,7 @@ def parse_counts(text: str) -> list[int]:
     """Parse worker counts such as ``0,2,4``.
 
     Raises:
-        UsageError: one is not a whole number of at least 0.
+        UsageError: a count is not a whole number of at least 0.
     """
     words = [word.strip() for word in text.split(",")]
     wrong = [word for word in words if not (word.isascii() and word.isdigit())]
@@ -135,18 +138,18 @@ def parse_counts(text: str) -> list[int]:
 def try_settings(
     measure: Callable[[Setting], Trial], counts: Sequence[int] | None, now: Setting, cpus: int
 ) -> list[Trial]:
-    """Return a trial for each number of workers, and one with deeper prefetching for the best.
+    """Return a trial of each number of workers, and one of the best with deeper prefetching.
 
     Args:
-        measure: tries one setting.
-        counts: the numbers to try; None: the usual ones, and more while that is worthwhile.
-        now: the program's setting; it is tried in any case.
+        measure: runs the trial of one setting.
+        counts: the numbers of workers to try; None: the usual ones, and more while doubling helps.
+        now: the program's setting; its number of workers is always tried.
         cpus: CPUs that the workers may use.
     """
     wanted = sorted({*(usual_counts(cpus) if counts is None else counts), now.num_workers})
     trials = [measure(Setting(num_workers=count)) for count in wanted]
     if counts is None:
-        _go_on(measure, trials, min(_MOST, _BEYOND * cpus))
+        _double_workers(measure, trials, min(_MAX_WORKERS, _MAX_WORKERS_PER_CPU * cpus))
     best = find_best(trials)
     if best.setting is not None and best.setting.num_workers and now.prefetch_factor != _PREFETCH:
         workers = best.setting.num_workers
@@ -154,24 +157,26 @@ def try_settings(
     return trials
 
 
-def _go_on(measure: Callable[[Setting], Trial], trials: list[Trial], most: int) -> None:
-    while (count := 2 * _workers(trials[-1])) <= most:
+def _double_workers(
+    measure: Callable[[Setting], Trial], trials: list[Trial], max_workers: int
+) -> None:
+    while (count := 2 * _workers(trials[-1])) <= max_workers:
         before, last = trials[-2:]
-        if before.batch_ns < _WORTH * last.batch_ns:
+        if before.batch_ns < _MIN_SPEEDUP * last.batch_ns:
             return
         trials.append(measure(Setting(num_workers=count)))
 
 
 def find_best(trials: Sequence[Trial]) -> Trial:
-    """Return the cheapest of the trials that are as fast as the fastest, within the noise."""
+    """Return the trial with the fewest workers among those as fast as the fastest, within noise."""
     fastest = min(trials, key=lambda trial: trial.batch_ns)
     as_fast = [trial for trial in trials if is_as_fast(trial, fastest)]
     return min(as_fast, key=_needs)
 
 
 def is_as_fast(trial: Trial, fastest: Trial) -> bool:
-    """Return whether the difference is within the noise of both trials."""
-    noise = max(_LEAST_GAIN, trial.noise, fastest.noise)
+    """Return whether ``trial`` is as fast as ``fastest``, within the noise of both."""
+    noise = max(_MIN_DIFFERENCE, trial.noise, fastest.noise)
     return trial.batch_ns <= fastest.batch_ns * (1 + noise)
 
 
@@ -184,7 +189,7 @@ def _needs(trial: Trial) -> tuple[int, int]:
 
 
 def pasted(best: Setting) -> str:
-    """Return the setting as a call."""
+    """Return the setting as a ``DataLoader(...)`` call that can be pasted."""
     words = [f"num_workers={best.num_workers}"]
     if best.num_workers:
         if best.prefetch_factor is not None:

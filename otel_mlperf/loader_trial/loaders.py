@@ -1,4 +1,4 @@
-"""The loader to try: resolved from ``module:loader``, and copied with other settings."""
+"""Lookup of the loader that ``module:loader`` names, and its copies with other settings."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _FAILURES = (Exception, SystemExit)
-"""Exceptions of the program's code to report; Ctrl-C is passed on."""
+"""Exceptions of the program's code that are reported; Ctrl-C is passed on."""
 
 
 def find_loader(target: str, folder: Path) -> Any:
-    """Return the object that ``target`` names, called if necessary; ``folder`` is searched first.
+    """Return the loader that ``target`` names; ``folder`` is searched before installed modules.
+
+    A callable that is not iterable is called, and its result is the loader.
 
     Raises:
-        UsageError: ``target`` is not of the form place and name.
-        NoSuchLoader: no such file, module or name exists.
-        LoaderError: its code raises, or it does not yield batches.
+        UsageError: ``target`` lacks the module, the ``:`` or the name.
+        NoSuchLoader: the file, module or name does not exist.
+        LoaderError: the program's code raises, or the object is not iterable.
     """
     place, _, name = target.rpartition(":")
     if not place or not name:
@@ -50,13 +52,14 @@ def find_loader(target: str, folder: Path) -> Any:
 
 
 def failure(error: BaseException) -> str:
-    """Return an exception of the program in one line, with the location where it was raised."""
-    told = [line for line in str(error).splitlines() if line.strip()]
+    """Return a one-line message for an exception of the program, with the raising location."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    if told and told[0].startswith("Caught "):  # from a worker: the last line has the message
-        return told[-1].strip()
-    return f"{type(error).__name__}{f': {told[0]}' if told else ''}{place}"
+    # An exception of a worker is re-raised with its traceback; the last line is the message.
+    if lines and lines[0].startswith("Caught "):
+        return lines[-1].strip()
+    return f"{type(error).__name__}{f': {lines[0]}' if lines else ''}{place}"
 
 
 def _module(place: str, folder: Path) -> ModuleType:
@@ -80,12 +83,13 @@ def _module(place: str, folder: Path) -> ModuleType:
 def _of_file(path: Path, place: str) -> ModuleType:
     if not path.is_file():
         raise NoSuchLoader(f"there is no file {place}")
-    sys.path.insert(0, str(path.parent.resolve()))  # as under `python train.py`
+    sys.path.insert(0, str(path.parent.resolve()))  # Same as under `python train.py`.
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # set before it runs: spawned workers look it up
+    # Must be set before the module runs: workers that it spawns look it up.
+    sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
 
@@ -112,31 +116,31 @@ def _hint(found: Any) -> str:
 
 
 def is_torch_loader(loader: Any) -> bool:
-    """Return whether it is a DataLoader, whose settings can be varied; torch is not imported."""
+    """Return whether the loader is a DataLoader, so that settings can vary; never import torch."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and isinstance(loader, data.DataLoader)
 
 
 def is_iterable_dataset(loader: Any) -> bool:
-    """Return whether each worker iterates a copy of its dataset."""
+    """Return whether the dataset is an IterableDataset, of which each worker iterates a copy."""
     data: Any = sys.modules["torch.utils.data"]
     return isinstance(loader.dataset, data.IterableDataset)
 
 
 def setting_of(loader: Any) -> Setting:
-    """Return the program's setting."""
+    """Return the setting with which the program created the DataLoader."""
     return Setting(num_workers=loader.num_workers, prefetch_factor=loader.prefetch_factor)
 
 
 def count_ahead(loader: Any) -> int:
-    """Return the number of batches that its workers prefetch."""
+    """Return the number of batches that the workers prefetch; 0 without workers."""
     return int(loader.num_workers * (loader.prefetch_factor or 0))
 
 
 def made_again(loader: Any, setting: Setting, collate: Callable[[Any], Any] | None = None) -> Any:
-    """Return a plain DataLoader with the program's arguments, and that setting.
+    """Return a plain DataLoader with the program's arguments and the given setting.
 
-    Workers are persistent. ``collate`` replaces the program's own function.
+    Workers are persistent. ``collate`` replaces the program's collate function.
     """
     data: Any = sys.modules["torch.utils.data"]
     more = _batching(loader) | (
@@ -162,7 +166,7 @@ def made_again(loader: Any, setting: Setting, collate: Callable[[Any], Any] | No
 
 @contextmanager
 def many_workers() -> Iterator[None]:
-    """Suppress torch's warning about more workers than CPUs: they are best if they only wait."""
+    """Suppress torch's warning about more workers than CPUs: workers that wait need no CPU."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         yield

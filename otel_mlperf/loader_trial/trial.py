@@ -1,4 +1,4 @@
-"""A trial of one loader: its speed, the time of its transforms, and the best settings."""
+"""Benchmark of one loader: throughput, time of its transforms, and the best setting."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-_DEEPEST: Final = 8
+_MAX_DEPTH: Final = 8
 
 
-def count_bytes(batch: Any, depth: int = _DEEPEST) -> int:
-    """Return the bytes of the tensors and arrays in it; texts and numbers count as zero."""
+def count_bytes(batch: Any, depth: int = _MAX_DEPTH) -> int:
+    """Return the bytes of all tensors and arrays in a batch; texts and numbers count as zero."""
     size = getattr(batch, "nbytes", None)
     if isinstance(size, int):
         return size
@@ -58,9 +58,9 @@ _PSS: Final = re.compile(rb"^Pss:\s+(\d+) kB$", re.MULTILINE)
 
 
 def read_memory(workers: Iterable[int] = (), proc: Path = Path("/proc")) -> int | None:
-    """Return the bytes of this process and ``workers`` (process ids); None if not available.
+    """Return the memory of this process and of ``workers`` (process ids); None if not available.
 
-    A page shared by several processes counts proportionally in each (PSS).
+    It is the PSS in bytes: a page that n processes share counts as 1/n in each of them.
     """
     sizes = [_pss(proc / str(pid) / "smaps_rollup") for pid in (os.getpid(), *workers)]
     return None if sizes[0] is None else sum(size or 0 for size in sizes)
@@ -69,7 +69,7 @@ def read_memory(workers: Iterable[int] = (), proc: Path = Path("/proc")) -> int 
 def _pss(file: Path) -> int | None:
     try:
         found = _PSS.search(file.read_bytes())
-    except OSError:  # the process has ended, or the kernel has no such file
+    except OSError:  # The process has ended, or the kernel has no such file.
         return None
     return int(found[1]) * 1024 if found else None
 
@@ -90,18 +90,18 @@ def try_loader(
     cpus: int,
     tell: Callable[[str], None],
 ) -> LoaderAnswer:
-    """Benchmark a loader, with other settings if it is a DataLoader.
+    """Benchmark a loader; if it is a DataLoader, with other settings, too.
 
     Args:
-        target: its name on the command line.
+        target: name of the loader on the command line.
         loader: an iterable of batches.
         batches: batches per turn.
-        counts: numbers of workers; None: those that are worthwhile.
+        counts: numbers of workers to try; None: chosen by the measured speed-up.
         cpus: CPUs that workers may use.
-        tell: receives what is tried now.
+        tell: receives a label of each trial before it starts.
 
     Raises:
-        LoaderError: it is empty, or its code raises.
+        LoaderError: the loader is empty, or its code raises.
     """
     if not is_torch_loader(loader):
         tell("as it is")
@@ -121,10 +121,11 @@ def try_loader(
 
 
 def try_setting(loader: Any, setting: Setting, batches: int) -> Trial:
-    """Benchmark a DataLoader with another setting, and the memory of its workers."""
+    """Benchmark a DataLoader with another setting, including the memory of its workers."""
     again, before = made_again(loader, setting), read_memory()
     known = {child.pid for child in active_children()}
-    # Workers alternate: with fewer than two batches each, the result depends on whose turn it is.
+    # Workers deliver in rotation: with fewer than two batches per worker, the result would depend
+    # on which worker is next.
     turn = max(batches, 2 * setting.num_workers)
     found = time_batches(again, turn, count_ahead(again), time.perf_counter_ns)
     workers = {child.pid for child in active_children()} - known
@@ -132,16 +133,16 @@ def try_setting(loader: Any, setting: Setting, batches: int) -> Trial:
 
 
 def look_inside(loader: Any, batches: int, clock: Callable[[], int]) -> tuple[Inside, Pace]:
-    """Measure a batch in this process, and the parts of its time."""
+    """Time batches in this process; return the parts of a batch's cost, and the throughput."""
     collate_ns = 0
 
     def collate(samples: Any) -> Any:
         nonlocal collate_ns
-        began = clock()
+        start_ns = clock()
         try:
             return loader.collate_fn(samples)
         finally:
-            collate_ns += clock() - began
+            collate_ns += clock() - start_ns
 
     again = made_again(loader, Setting(num_workers=0), collate)
     with timed_transforms(loader.dataset, clock) as transforms:
@@ -209,7 +210,7 @@ def _is_now(trial: Trial, now: Setting) -> bool:
 
 
 def read_notes(loader: Any, trials: list[Trial], best: Trial | None) -> list[str]:
-    """Return notes on a loader, and on the choice among its trials."""
+    """Return notes on a DataLoader and on the choice of its best setting; otherwise none."""
     if best is None:
         return []
     fastest = min(trials, key=lambda trial: trial.batch_ns)
@@ -222,5 +223,5 @@ def read_notes(loader: Any, trials: list[Trial], best: Trial | None) -> list[str
 def _length(loader: Any) -> int | None:
     try:
         return len(loader)
-    except (TypeError, NotImplementedError):  # an IterableDataset need not have a length
+    except (TypeError, NotImplementedError):  # An IterableDataset need not have a length.
         return None

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from otel_mlperf.terminal_lines import Style
 
 _NAME: Final = 25
-_MOST: Final = 12
+_MAX_TRANSFORMS: Final = 12
 """Maximum number of transforms shown."""
-_LEAST_START: Final = 0.01
-"""Minimum share of an epoch for the start of workers to be mentioned."""
+_MIN_START_SHARE: Final = 0.01
+"""Minimum share of an epoch from which the start of the workers is mentioned."""
 
 
 def render_loader(
     answer: LoaderAnswer, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render the trials, the parts of a batch, and the best setting."""
+    """Return the terminal page: trials, parts of a batch's cost, and the best setting."""
     lines = [_heading(answer, width), *_trials(answer)]
     if answer.inside is not None:
         lines += _inside(answer.inside, width)
@@ -42,11 +42,11 @@ def render_loader(
 
 
 def _heading(answer: LoaderAnswer, width: int) -> Line:
-    told = [f" · {answer.kind}" + (f" of {answer.dataset}" if answer.dataset else "")]
+    parts = [f" · {answer.kind}" + (f" of {answer.dataset}" if answer.dataset else "")]
     if answer.batch_samples is not None:
-        told.append(f" · {plural(answer.batch_samples, 'sample')}")
-    told.append(f" · {size(answer.batch_bytes)} a batch")
-    rest = "".join(told)
+        parts.append(f" · {plural(answer.batch_samples, 'sample')}")
+    parts.append(f" · {size(answer.batch_bytes)} a batch")
+    rest = "".join(parts)
     return [(short(answer.target, max(8, width - columns(rest))), "bold"), (rest, "")]
 
 
@@ -80,7 +80,9 @@ def _inside(inside: Inside, width: int) -> list[Line]:
     title = f"  {left('a batch without workers', _NAME)}{'mean':>10}  share"
     lines: list[Line] = [[(title, "dim")]]
     whole = inside.items_ns + inside.collate_ns
-    slowest = sorted(inside.transforms, key=lambda one: one.batch_ns, reverse=True)[:_MOST]
+    slowest = sorted(inside.transforms, key=lambda one: one.batch_ns, reverse=True)[
+        :_MAX_TRANSFORMS
+    ]
     rows = [("__getitem__", inside.items_ns)]
     rows += [(f"  {one.name}", one.batch_ns) for one in inside.transforms if one in slowest]
     for name, spent in [*rows, ("collate", inside.collate_ns)]:
@@ -97,13 +99,13 @@ def _best(answer: LoaderAnswer, width: int) -> list[Line]:
     if best is None or answer.line is None:
         return [labelled("best", "its settings cannot be varied: it is no DataLoader")]
     lines: list[Line] = [[("best      ", "dim"), (answer.line, "bold")]]
-    told = [f"{rate(best.batches_per_s)} batches/s ± {percent(best.noise)}"]
+    parts = [f"{rate(best.batches_per_s)} batches/s ± {percent(best.noise)}"]
     if answer.gain is not None:
-        told.append(
+        parts.append(
             "as it is now" if _is_now(answer) else f"{answer.gain:.1f} times as fast as now"
         )
-    told += _start(answer, best)
-    lines += labelled_lines("", wrapped("", told, width - LABEL))
+    parts += _start(answer, best)
+    lines += labelled_lines("", wrapped("", parts, width - LABEL))
     for note in answer.notes:
         lines += labelled_lines("note", broken(note, width - LABEL))
     return lines
@@ -117,11 +119,11 @@ def _is_now(answer: LoaderAnswer) -> bool:
 
 
 def _start(answer: LoaderAnswer, best: Trial) -> list[str]:
-    """Return the share of an epoch that the start of workers takes, if it is large enough."""
+    """Return a label with the start-up share of an epoch, or nothing if the share is small."""
     if not answer.best or not answer.best.num_workers or not answer.epoch_batches:
         return []
     epoch_ns = best.first_batch_ns + answer.epoch_batches * best.batch_ns
     share = best.first_batch_ns / epoch_ns if epoch_ns else 0.0
-    if share < _LEAST_START:
+    if share < _MIN_START_SHARE:
         return []
     return [f"workers kept: their start is {percent(share)} of an epoch"]
