@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.job import Job
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_variable] = "1"  # Must be set before numpy is imported, which reads it then.
+    os.environ[_variable] = "1"  # Must be set before numpy is imported, which reads it.
 os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 _NICE = 10
 
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
 
     job = msgspec.json.decode(argv[0], type=jobs.Job)
     os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
-    signal.alarm(job.limit_s)  # Limits the process even if the agent that would end it is gone.
+    signal.alarm(job.limit_s)  # Limits the process even if the agent, which ends it, has died.
     try:
         _convert(job)
     except OtelMlperfError as error:

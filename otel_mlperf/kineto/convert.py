@@ -1,7 +1,7 @@
-"""Conversion of a trace file to spans and numbers, for servers and for a run folder.
+"""Conversion of a trace file to spans and exact totals, for servers and for a run folder.
 
 All callers use the same pipeline: read, link, count, choose, then write the requested output. The
-same file gives the same bytes every time.
+output is reproducible: the same file always results in the same bytes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES: Final = 2 << 20
 _ROUNDS: Final = 8
-_LEAST_SPANS: Final = 1
+_MIN_SPANS: Final = 1
 
 
 _MMAP_THRESHOLD: Final = -3
@@ -68,10 +68,10 @@ _LARGE_BYTES: Final = 1 << 20
 def return_freed_memory() -> None:
     """Make the allocator return freed columns to the system immediately.
 
-    Otherwise it keeps up to 32 MiB of each size that it has seen, for reuse. Intended for a
-    process that converts and ends: the setting applies to the whole process.
+    Otherwise glibc keeps freed blocks of up to 32 MiB for reuse. Intended for a process that
+    converts and ends: the setting applies to the whole process.
     """
-    with suppress(OSError, AttributeError, TypeError):  # no glibc; no C library at all on Windows
+    with suppress(OSError, AttributeError, TypeError):  # Not glibc, or no C library (Windows).
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
@@ -89,11 +89,11 @@ class Conversion:
     completeness: WindowCompleteness
     of_collectives: list[CollectiveTotal]
     replayed: ReplayedGraphs | None = None
-    """Operators of graphs from a trace of their capture; None: no such trace was given."""
+    """Operators of replayed graphs, from a trace of their capture; None: no such trace."""
 
     @cached_property
     def numbers(self) -> WindowNumbers:
-        """Exact numbers of the window; servers do not need them."""
+        """Exact totals of the window; computed on first access: servers do not need them."""
         return count(
             self.trace,
             self.links,
@@ -106,31 +106,31 @@ class Conversion:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the file contains nothing that could be counted."""
+        """Return whether the file contains neither events nor allocations."""
         return not (len(self.trace.events) or len(self.trace.allocations))
 
     @property
     def events(self) -> int:
-        """Number of events that are spans of their own or part of a roll-up."""
+        """Number of events that have a span of their own or are part of a roll-up."""
         return int((~self.spans.places.hidden).sum())
 
     @property
     def kept(self) -> int:
-        """Number of events that are spans."""
+        """Number of events that have a span of their own."""
         return int(self.spans.plan.kept.sum())
 
     @property
     def roll_ups(self) -> int:
-        """Number of spans that stand for the other events."""
+        """Number of roll-up spans, each of which represents several events."""
         return len(self.spans.plan.roll_ups)
 
     @property
     def rolled_up(self) -> int:
-        """Number of events in roll-ups."""
+        """Number of events that roll-up spans represent."""
         return int(self.spans.plan.roll_ups.count.sum())
 
     def sampled(self, sampler: Sampler) -> Conversion:
-        """Return the same conversion with spans only of the traces that a sampler selects."""
+        """Return a copy of the conversion with the spans of traces that ``sampler`` selects."""
         spans = self.spans
         return replace(self, spans=replace(spans, plan=spans.plan.sampled(spans.places, sampler)))
 
@@ -150,18 +150,18 @@ def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
     """Convert one trace file.
 
     Args:
-        path: the file.
-        budget: how much of it is sent, or a function that returns this for a trace.
+        path: the trace file.
+        budget: maximum amount to send, or a function that returns it for a trace.
         window: the recorder's description, if the trace belongs to a run.
         run_folder: folder of that run, with the recorded sections.
-        run_id: the run that a trace without a window is put into.
+        run_id: id of the run to which a trace without a window is added.
         rank: rank to assume if the trace does not record one.
-        captured: the graphs that it may replay, from a trace of their capture.
-        max_bytes: limit of the uncompressed size: more is not read.
+        captured: CUDA graphs that the trace may replay, from a trace of their capture.
+        max_bytes: maximum uncompressed size to read; the remainder is ignored.
         progress: called with the number of bytes read so far.
 
     Raises:
-        TraceError: nothing of it can be read.
+        TraceError: no part of the file can be read.
         StoreError: the recorded sections cannot be read.
     """
     trace = read_trace(path, max_bytes=max_bytes, progress=progress)
@@ -172,8 +172,8 @@ def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
     budget = budget(trace) if callable(budget) else budget or Budget()
     places = find_assignment(trace, links, sections, window, run_id=run_id, whole=budget.is_whole)
     completeness = find_completeness(trace, links)
-    told = window.problem if window is not None else ""
-    problem = "; ".join(filter(None, (told, completeness.words)))
+    reported = window.problem if window is not None else ""
+    problem = "; ".join(filter(None, (reported, completeness.words)))
     known_collectives = collectives(trace, links)
     ratio = completeness.ratio
     spans = _chosen(trace, links, places, budget, problem, ratio, known_collectives)
@@ -202,7 +202,7 @@ def _chosen(
     ratio: float,
     known_collectives: dict[int, Collective],
 ) -> Spans:
-    """Choose the spans to send, with their attributes; choose fewer while over the byte budget.
+    """Choose the spans to send, with their attributes; drop spans until the byte budget is met.
 
     ``ratio`` is the completeness of the trace.
     """
@@ -214,15 +214,15 @@ def _chosen(
     spans = Spans(trace, links, places, plan, own, problem)
     if budget.bytes is None:
         return spans
-    # The bytes of the spans depend on which are kept: each round scales a trace down by its
-    # excess, and a little more.
+    # The encoded size depends on which spans are chosen. Each round therefore scales the number of
+    # spans of an oversized trace down by its excess and another 5 %.
     for _ in range(_ROUNDS):
         used = _bytes_of_traces(spans)
         if (used <= budget.bytes).all() or room is None:
             break
         have = _spans_of_traces(spans)
         fewer = (have * (budget.bytes / np.maximum(used, 1)) * 0.95).astype(np.int64)
-        room = np.where(used > budget.bytes, np.maximum(fewer, _LEAST_SPANS), room)
+        room = np.where(used > budget.bytes, np.maximum(fewer, _MIN_SPANS), room)
         spans = replace(spans, plan=choose(trace, places, room, critical))
     return spans
 
@@ -234,7 +234,7 @@ def _own_attributes(
     ratio: float,
     known_collectives: dict[int, Collective],
 ) -> dict[int, dict[str, Any]]:
-    """Return attributes from the ``args`` of kept events, and for the profiler's window span."""
+    """Return the attributes of each event that has a span of its own, by row."""
     rows = np.flatnonzero(plan.kept).tolist()
     own = {
         row: own_attributes(trace.names[trace.events.name[row]], args)
@@ -250,7 +250,7 @@ def _own_attributes(
 
 
 def _bytes_of_traces(spans: Spans) -> NDArray[np.int64]:
-    """Return the encoded size of each trace."""
+    """Return the encoded size of each trace's spans, in bytes."""
     total = np.zeros(len(spans.places.traces), np.int64)
     rows = np.flatnonzero(spans.plan.kept)
     groups = [spans.places.trace[part] for part, _ in spans.by_numbers(rows)]
@@ -261,7 +261,7 @@ def _bytes_of_traces(spans: Spans) -> NDArray[np.int64]:
 
 
 def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
-    """Return the number of spans of each trace."""
+    """Return the number of spans of each trace, including roll-ups."""
     many = len(spans.places.traces)
     kept = np.bincount(spans.places.trace[spans.plan.kept], minlength=many)
     anchors = spans.places.anchor_trace[spans.plan.roll_ups.anchor]
@@ -269,7 +269,7 @@ def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
 
 
 def requests(conversion: Conversion, resource: Mapping[str, object]) -> Iterator[tuple[int, bytes]]:
-    """Yield the requests for a server, each with its number of events without roll-ups."""
+    """Yield pairs for a server: the number of spans, without roll-ups, and the encoded request."""
     who, scope = wire.encode_resource(resource), OWN_SCOPE.encode()
     pieces = [(columns, True) for columns in conversion.spans.kept()]
     pieces.append((conversion.spans.roll_ups(), False))
@@ -277,7 +277,7 @@ def requests(conversion: Conversion, resource: Mapping[str, object]) -> Iterator
     for columns, are_items in pieces:
         for piece in cut(columns, REQUEST_BYTES):
             body = encode_spans(who, scope, piece, names.SCHEMA_URL)
-            # Columns of different shapes are encoded separately; small ones share a request.
+            # Columns with different attributes are encoded separately; small ones share a request.
             if waiting and len(waiting) + len(body) > REQUEST_BYTES:
                 yield items, waiting
                 waiting, items = b"", 0
@@ -288,12 +288,12 @@ def requests(conversion: Conversion, resource: Mapping[str, object]) -> Iterator
 
 
 def sent_rows(conversion: Conversion) -> Iterator[dict[str, Any]]:
-    """Yield the sent spans as rows of table ``spans``."""
+    """Yield the spans to send as rows of table ``spans``."""
     return stored_rows(conversion, only_sent=True)
 
 
 def stored_rows(conversion: Conversion, *, only_sent: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the rows that a run folder would get."""
+    """Yield the rows of table ``spans`` that a run folder would store."""
     pieces = event_rows(
         conversion.spans,
         conversion.rank,
@@ -314,10 +314,10 @@ def _listed(column: Any) -> list[Any]:
 
 
 def store(conversion: Conversion, run_folder: Path) -> None:
-    """Write everything into a run folder; a second call replaces the first result.
+    """Write the rows of all tables into a run folder; replace those of an earlier call.
 
     Raises:
-        StoreError: the disk refuses.
+        StoreError: writing to the disk fails.
     """
     from otel_mlperf.store.part_writer import write_part, write_pieces
     from otel_mlperf.store.parts import window_host

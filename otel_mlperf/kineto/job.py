@@ -1,7 +1,7 @@
 """Conversion job of the agent: the request for one window, and the result file.
 
-The agent never loads what a conversion needs: a separate process runs the conversion and leaves
-one file, a line of JSON followed by the requests. The file is complete or absent.
+A separate process runs the conversion, so that the agent never imports the required libraries. The
+process writes one file: a line of JSON, followed by the requests. The file is complete or absent.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     result: str
     """Path of the result file."""
     resource: dict[str, Any]
-    """Attributes of the profiled process."""
+    """Resource attributes of the profiled process."""
     is_sent: bool
-    """Whether requests are to be made."""
+    """Whether the result contains requests for a server."""
     spans: int
     """Maximum number of spans in the run's trace."""
     by_trace: dict[str, int]
     """Maximum number of spans in each step's trace, recorded sections included."""
     sampler: Sampler | None = None
-    """Decides which traces are sent; None: all."""
+    """Selects the traces to send; None: all traces."""
     limit_s: int
     """Timeout in seconds."""
 
@@ -48,32 +48,32 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     rolled_up: int
     requests: list[tuple[int, int]] = []
-    """Number of events and of bytes of each request."""
+    """Number of events and number of bytes of each request."""
     end_ns: int = 0
     """End of the window, in Unix time."""
     figures: list[tuple[str, dict[str, str], float]] = []
-    """Points of metrics: name, labels, value."""
+    """Metric points: name, labels, value."""
 
 
 def write_result(path: Path, result: Result, bodies: Iterable[bytes]) -> None:
-    """Write the file, completely or not at all."""
+    """Write the result file atomically: completely or not at all."""
     with replacing(path, is_durable=True) as name, open(name, "wb") as file:
         file.write(msgspec.json.encode(result) + b"\n")
         file.writelines(bodies)
 
 
 def read_result(path: Path) -> tuple[Result, int, int]:
-    """Return the first line of the file, its length, and the CRC-32 of the whole file.
+    """Return the decoded first line of the file, its length, and the CRC-32 of the whole file.
 
     Raises:
-        OSError: it cannot be read.
-        msgspec.MsgspecError: it is not a result file.
+        OSError: the file cannot be read.
+        msgspec.MsgspecError: the file is not a result file.
     """
     check = 0
     with open(path, "rb", opener=open_at_once) as file:
         line = file.readline()
         check = zlib.crc32(line)
-        # Read in pieces: the agent, which reads it, has limited memory.
+        # Read in blocks: the calling agent has limited memory.
         while block := file.read(1 << 20):
             check = zlib.crc32(block, check)
     return msgspec.json.decode(line, type=Result), len(line), check

@@ -1,9 +1,9 @@
 """Columns of a trace: events, flows, allocations, tracks and damage.
 
 There is one row for each event that has a duration (``ph`` X, or a matched pair of B and E), in
-the order of the file; other content of the file is stored in smaller tables. A row takes 91 bytes
-at most. Its further ``args`` stay in the file, at ``position``, and are read on demand
-(``read_details``).
+the order of the file; other content of the file is stored in smaller tables. A row occupies at most
+91 bytes. Further ``args`` of an event are not stored: they are read from the file on demand, at
+``position`` (``read_details``).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 NONE: Final = -1
 """Marks a missing value in an integer column."""
 FIRST_TEXT_ID: Final = -2
-"""Ids of arrows that are texts have numbers from here downward."""
+"""Maximum of the negative numbers that replace flow ids that are texts."""
 
 
 class TraceTrack(NamedTuple):
-    """A row of the timeline: a thread of the host, or a stream of a device."""
+    """Row of the timeline: a thread of the host, or a stream of a device."""
 
     pid: str
     tid: str
-    """Process and thread as the file writes them, numbers as decimal text."""
+    """Process and thread ids as in the file, numbers as decimal text."""
     process: str = ""
     """``process_name`` of the metadata."""
     thread: str = ""
@@ -39,12 +39,12 @@ class TraceTrack(NamedTuple):
 
 @dataclass(slots=True)
 class Flows:
-    """The ends of arrows between events; every array has one item for each end."""
+    """Ends of the arrows (flows) between events; every array has one item for each end."""
 
     kind: NDArray[np.uint8]
     """Index into ``Trace.flow_kinds``."""
     id: NDArray[np.signedinteger[Any]]
-    """This and ``track`` are in the narrowest sufficient integer type, as in ``Events``."""
+    """Like ``track``, in the narrowest sufficient integer type."""
     starts: NDArray[np.bool_]
     time_ns: NDArray[np.int64]
     track: NDArray[np.signedinteger[Any]]
@@ -55,7 +55,7 @@ class Flows:
 
 @dataclass(slots=True)
 class Allocations:
-    """The ``[memory]`` instants of the allocator; every array has one item for each."""
+    """``[memory]`` instants of the allocator; every array has one item for each instant."""
 
     time_ns: NDArray[np.int64]
     track: NDArray[np.int32]
@@ -63,7 +63,7 @@ class Allocations:
     """Device type as ``c10::DeviceType``: 0 CPU, 1 CUDA."""
     device: NDArray[np.int16]
     size: NDArray[np.int64]
-    """Bytes; negative: freed."""
+    """Number of bytes; negative: freed."""
     address: NDArray[np.int64]
     allocated: NDArray[np.int64]
     """Total allocated on the device afterwards; NONE if the file does not record it."""
@@ -78,13 +78,13 @@ class Events:
     """Events as columns; every array has one item for each event."""
 
     start_ns: NDArray[np.int64]
-    """Unix time if the file has it; else counted from the file's own zero."""
+    """Unix time if the file records it; otherwise relative to the file's own zero."""
     duration_ns: NDArray[np.int64]
     category: NDArray[np.uint8]
     """Index into ``Trace.categories``."""
     position: NDArray[np.signedinteger[Any]]
-    """Byte offset of the event's ``{`` in the uncompressed text. This and the following are in the
-    narrowest sufficient integer type: widen before arithmetic.
+    """Byte offset of the event's ``{`` in the uncompressed text. This column and all
+    following columns have the narrowest sufficient integer type: widen before arithmetic.
     """
     name: NDArray[np.signedinteger[Any]]
     """Index into ``Trace.names``."""
@@ -109,13 +109,13 @@ class Events:
 
 
 class NumberedRecords(NamedTuple):
-    """Records of one category in one block of the file, by the profiler's own numbers of them."""
+    """Profiler's record numbers (``Ev Idx``) of one category in one block of the file."""
 
     category: str
-    """Category; ``memory``: instants of the allocator and the like."""
+    """Category of the records; ``memory``: instants, e.g. of the allocator."""
     records: int
     first: int
-    """The lowest number."""
+    """The lowest record number."""
     last: int
     start_ns: int
     """Start of the record with the lowest number."""
@@ -124,7 +124,7 @@ class NumberedRecords(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """One kind of damage that was found."""
+    """One kind of damage found in a file."""
 
     kind: str
     """``truncated``, ``bad_escape``, ``not_a_number``, ``wrong_type``, ``missing_field``, …"""
@@ -146,27 +146,27 @@ class Trace:
     tracks: list[TraceTrack]
     flows: Flows
     flow_kinds: list[str]
-    """``ac2g``, ``fwdbwd``, …: older names of these two are mapped to them."""
+    """``ac2g``, ``fwdbwd``, …: older names of these two kinds are mapped to the current names."""
     allocations: Allocations
     damage: list[Damage] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    """Number of entries of ``traceEvents`` by their ``ph``, all of them."""
+    """Number of all entries of ``traceEvents`` by ``ph``."""
     is_unix_time: bool = True
     rank: int | None = None
     world_size: int | None = None
     backend: str = ""
     """Backend of the collectives: ``nccl``, ``gloo``; empty if the file does not record it."""
     devices: list[dict[str, Any]] = field(default_factory=list)
-    """``deviceProperties``, as in the file."""
+    """``deviceProperties`` as in the file."""
     header: dict[str, Any] = field(default_factory=dict)
     """Scalar fields next to ``traceEvents``: ``schemaVersion``, ``trace_id``, …"""
     numbered: list[NumberedRecords] = field(default_factory=list)
-    """The profiler's numbering of the records of torch (``Ev Idx``), starting with 0."""
+    """Ranges of the record numbers that the profiler assigns to records of torch, from 0 upward."""
     silent_tracks: list[TraceTrack] = field(default_factory=list)
-    """Rows of the timeline that the metadata names and that have no entry."""
+    """Rows of the timeline that the metadata names but that have no entries."""
     roles: NDArray[np.uint8] | None = None
     """Role of each event, cached where categories do not define it: deriving it is slow."""
     timeless_work: int = 0
-    """Number of records on streams that were left out because they have no usable time."""
+    """Number of records on streams that are omitted because they have no usable time."""
     digest: str = ""
-    """SHA-256 of the uncompressed text: two imports of one file are one."""
+    """SHA-256 of the uncompressed text; identifies repeated imports of one file."""
