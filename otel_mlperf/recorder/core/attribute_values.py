@@ -1,8 +1,8 @@
 """Conversion of arbitrary values to attributes that every backend accepts.
 
-Numbers, text and short lists of them are stored unchanged, cut to the limits. A tensor or an array
-is stored as its type and shape alone, because reading its content would wait for the GPU. Any other
-value is stored as the name of its type, because its ``repr`` is the program's code.
+Numbers, text and short lists of both are stored unchanged, truncated to the limits. A tensor or an
+array is stored as its type and shape alone, because reading its content would wait for the GPU. Any
+other value is stored as the name of its type, because its ``repr`` would run the program's code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAME_BYTES = 256
 TEXT_BYTES = 4096
 MOST_ATTRIBUTES = 64
 UNNAMED = "unnamed"
-_MOST_ITEMS = 128
+_MAX_ITEMS = 128
 _INT64 = 1 << 63
 _LISTS = (list, tuple, set, frozenset, range)
 
@@ -44,7 +44,7 @@ def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _is_safe(key: Any, value: Any) -> bool:
-    """Return whether an attribute can be stored unchanged, by a cheap test that most pass."""
+    """Return whether an attribute can be stored unchanged: a cheap test that most pass."""
     kind = type(value)
     if type(key) is not str or not key or len(key) > NAME_BYTES or not key.isascii():
         return False
@@ -54,7 +54,7 @@ def _is_safe(key: Any, value: Any) -> bool:
 
 
 def safe_name_text(name: Any) -> str:
-    """Return the name of a section or attribute: text of at most 256 bytes, never empty."""
+    """Return the name of a section or attribute as text of 1 to 256 bytes."""
     if type(name) is str and name.isascii() and 0 < len(name) <= NAME_BYTES and "\0" not in name:
         return name
     text = name if isinstance(name, str) else _type_name(name) if name is not None else ""
@@ -62,7 +62,7 @@ def safe_name_text(name: Any) -> str:
 
 
 def safe_value(value: Any) -> Any:
-    """Return a value as bool, int, float, text or list of those; bytes as ``{"base64": text}``."""
+    """Return a value as bool, int, float, text or a list; bytes as ``{"base64": text}``."""
     kind = type(value)
     if kind is bool or kind is float:
         return value
@@ -88,12 +88,12 @@ def _other_value(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return clean(str(os.fspath(value)), TEXT_BYTES)
     if isinstance(value, _LISTS):
-        return _list(islice(value, _MOST_ITEMS))
+        return _list(islice(value, _MAX_ITEMS))
     return _by_shape(value)
 
 
 def _list(items: Iterable[Any]) -> list[Any]:
-    """Return items of one kind, as OpenTelemetry requires; text where the kinds differ."""
+    """Return items of a single type, as OpenTelemetry requires; mixed types become text."""
     values = [
         _nested(item) if isinstance(item, _LISTS) else safe_value(item)
         for item in items
@@ -108,8 +108,8 @@ def _list(items: Iterable[Any]) -> list[Any]:
 
 
 def _nested(value: Any) -> str:
-    """Return a nested list as text, not deeper: a list may contain itself."""
-    items = islice(value, _MOST_ITEMS)
+    """Return a nested list as text; lists in it become type names: a list may contain itself."""
+    items = islice(value, _MAX_ITEMS)
     values = [_type_name(i) if isinstance(i, _LISTS) else safe_value(i) for i in items]
     return clean(str(values), TEXT_BYTES)
 
@@ -126,7 +126,7 @@ def _by_shape(value: Any) -> Any:
 
 
 def _long(value: int) -> str:
-    # str() of a number with thousands of digits is refused by Python and slow below that.
+    # Python refuses str() of an integer with more than 4,300 digits; for shorter ones it is slow.
     return str(value) if value.bit_length() < 4096 else hex(value)[:TEXT_BYTES]
 
 

@@ -1,7 +1,7 @@
-"""Internal errors of the recorder, and warnings that are logged once per process.
+"""Handling of internal errors of the recorder, and warnings that are logged once per process.
 
-The program does not notice an internal error: the exception is counted in the journal and logged at
-most once a minute. Facts that a user should know are logged once per process.
+An internal error does not reach the program: it is counted in the journal and logged at most once a
+minute. Each warning for the user is logged once per process.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("otel_mlperf")
 _MINUTE_NS = 60_000_000_000
 _said: set[str] = set()
-_MOST_SAID = 256
-_MOST_TRIES = 4
-"""Limit of retries: a fault of the recorder itself would be retried for ever."""
+_MAX_WARNINGS = 256
+_MAX_RETRIES = 4
+"""Maximum number of retries: otherwise a fault of the recorder would be retried for ever."""
 
 
 def say(text: str) -> None:
-    """Write a line of this package to stderr, if there is one; never raises by itself."""
+    """Write a line, prefixed with the package's name, to stderr; errors of stderr are ignored."""
     try:
         sys.stderr.write(f"otel_mlperf: {text}\n")
     except Exception as error:  # noqa: BLE001 - stderr may be closed, or missing
@@ -38,7 +38,7 @@ def say(text: str) -> None:
 
 
 class _Unconfigured(logging.Handler):
-    """Handler that names the package in its warnings if the program has configured no logging."""
+    """Log handler that prints the package's warnings if the program has configured no logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if len(log.handlers) > 1 or (log.propagate and logging.root.handlers):
@@ -54,13 +54,13 @@ class _Faults:
 
     total = 0
     next_log_ns = 0
-    # Neither function may raise.
+    # None: errors are not counted in a journal. Neither function may raise.
     count: Callable[[], None] | None = None
     count_callback: Callable[[], None] | None = None
 
 
 def count_in(journal: Journal | None) -> None:
-    """Count errors and redacted values in a journal from now on; None: nowhere."""
+    """Count errors and redacted values in ``journal`` from now on; None: in no journal."""
     if journal is None:
         _Faults.count = _Faults.count_callback = None
         IN_PROCESS.count_with(None)
@@ -75,7 +75,7 @@ def internal_error(error: BaseException) -> None:
     """Count an exception of the recorder and log it, at most once a minute.
 
     Raises:
-        BaseException: ``error`` itself, if it is the program's: see ``foreign_errors``.
+        BaseException: ``error`` itself, if it belongs to the program (see ``foreign_errors``).
     """
     raise_foreign(error)
     _count()
@@ -93,21 +93,22 @@ def internal_error(error: BaseException) -> None:
 
 
 @at_once
-def try_again(call: Callable[..., object], *arguments: Any, left: int = _MOST_TRIES) -> None:
-    """Complete an interrupted call all the same; an exception of the recorder in it is counted.
+def try_again(call: Callable[..., object], *arguments: Any, left: int = _MAX_RETRIES) -> None:
+    """Repeat an interrupted call until it completes; an internal error in it is counted.
 
-    Two concurrent signals are handled one right after the other: the code that cleans up after the
-    first one is interrupted by the second.
+    More than one retry may be needed: the second of two concurrent signals interrupts the clean-up
+    after the first.
 
     Args:
-        call: idempotent: does nothing once it has been completed.
+        call: idempotent, because it may have completed before.
         arguments: the arguments of the call.
         left: maximum number of retries.
 
     Raises:
-        BaseException: the call was interrupted once more, and has completed all the same.
+        BaseException: the exception that interrupted the call again; the call has completed.
     """
-    # Each interruption needs a ``try`` of its own: no call returns between two of them.
+    # Each retry runs within the ``except`` of the previous one. A loop would have gaps between two
+    # ``try`` blocks, in which a signal could interrupt it.
     try:
         call(*arguments)
     except BaseException as error:  # noqa: BLE001 - the callee decides
@@ -122,14 +123,14 @@ def count_error(error: BaseException) -> None:
     """Count an exception of the recorder, or a caught exit, without logging it.
 
     Raises:
-        Exception: ``error`` itself, if it is the program's.
+        Exception: ``error`` itself, if it belongs to the program.
     """
     _raise_foreign_failure(error)
     _count()
 
 
 def _raise_foreign_failure(error: BaseException) -> None:
-    """Raise an exception of the program, but no exit: only code that intends to catches an exit."""
+    """Raise ``error`` if it belongs to the program, except an exit, which was caught on purpose."""
     if isinstance(error, Exception):
         raise_foreign(error)
 
@@ -141,8 +142,13 @@ def _count() -> None:
 
 
 def warn_once(text: str, *values: object) -> None:
-    """Log a warning once per process; never raises by itself."""
-    if text in _said or len(_said) >= _MOST_SAID:
+    """Log a warning once per process; errors of the log handler are ignored.
+
+    Args:
+        text: a format of ``%`` style, by which repetitions are recognised.
+        values: the values to format.
+    """
+    if text in _said or len(_said) >= _MAX_WARNINGS:
         return
     _said.add(text)
     try:
@@ -152,10 +158,15 @@ def warn_once(text: str, *values: object) -> None:
 
 
 def callback_failed(of: str, callback: object, error: BaseException) -> None:
-    """Count and log once that a callback of the program failed; never raises but for ``error``.
+    """Count the failure of a callback of the program, and log it once.
+
+    Args:
+        of: the public call that registered the callback.
+        callback: the callback.
+        error: its exception.
 
     Raises:
-        Exception: ``error`` itself, if it is neither the recorder's nor the callback's.
+        Exception: ``error`` itself, if it belongs to the program but not to the callback.
     """
     _raise_foreign_failure(error)
     try:

@@ -1,7 +1,8 @@
-"""Functions that run in each forked child to completion, despite interrupts.
+"""Registration of functions that run to completion in each forked child, despite signals.
 
-The interpreter itself calls the functions that are registered for a fork. An exception that a
-signal handler raises in such a function is printed and dropped; the rest of the function is lost.
+The interpreter calls the functions that ``os.register_at_fork`` registers. If a signal handler
+raises an exception in such a function, the interpreter prints and drops the exception, and the rest
+of the function does not run.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ if TYPE_CHECKING:
 
 
 def call_in_children(function: Callable[[], object]) -> None:
-    """Call a function in each forked child before ``fork`` returns; it cannot be unregistered.
+    """Call a function in each forked child before ``fork`` returns; permanent for the process.
 
     Args:
-        function: idempotent: does nothing once it has been completed. If it is interrupted, it is
-            called again, and the exception is raised when ``fork`` returns. An error of the
-            recorder itself is counted.
+        function: idempotent, because an interrupted call is repeated. The interrupting exception is
+            raised when ``fork`` returns; an internal error of the recorder is only counted.
     """
 
     @raises_afterwards

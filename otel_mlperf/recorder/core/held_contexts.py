@@ -1,9 +1,10 @@
-"""Copies of contexts that protect an interrupted program from recording in a garbage collection.
+"""Copies of contexts that prevent a crash of Python 3.11 in garbage collections.
 
-Up to Python 3.11 a collection can start wherever an object is made, even inside ``ContextVar.set``
-and ``reset``. If a finalizer or signal handler makes something current there, it frees the
-variables that are being read, and the program crashes (CPython's gh-148891). A copy of the context
-keeps those variables alive. Later Pythons collect between two instructions.
+Up to Python 3.11, a collection can start wherever an object is allocated, even inside
+``ContextVar.set`` and ``reset``. If a finalizer or signal handler then sets a context variable, it
+frees variables that the interrupted call still reads, and the interpreter crashes (CPython
+gh-148891). A copy of the context keeps these variables alive. Later versions of Python collect only
+between two instructions.
 """
 
 from __future__ import annotations
@@ -29,21 +30,23 @@ class _Copies(map):  # type: ignore[type-arg]
 
 
 def hold_contexts(recording: Recording) -> None:
-    """Keep the context in which each collection started until the next collection.
+    """Copy the context at the start of each collection; keep the copy until the next collection.
 
-    Objects that have left a context are then freed by the next collection, if one came in between.
+    As a side effect, an object that the program removes from its context after a collection is
+    freed only at the next one.
     """
     if sys.version_info >= _COLLECTS_BETWEEN_INSTRUCTIONS:
         return
-    held: deque[contextvars.Context] = deque(maxlen=1)
-    # All of it is C: a Python function starts with a check for signals, which is too early. The
-    # collector's "start" is read as an attribute; there is no attribute for its "stop".
-    hold: Any = partial(getattr, _Copies(held.append, iter(contextvars.copy_context, None)))
+    newest: deque[contextvars.Context] = deque(maxlen=1)
+    # C functions only: a Python function checks for signals before its first instruction, when the
+    # context is not copied yet. The collector calls ``getattr(copies, "start", info)``, which makes
+    # a copy, and ``getattr(copies, "stop", info)``, which only returns the default ``info``.
+    hold: Any = partial(getattr, _Copies(newest.append, iter(contextvars.copy_context, None)))
     gc.callbacks.insert(0, hold)
 
     def end() -> None:
         with suppress(ValueError):  # the program has emptied the list
             gc.callbacks.remove(hold)
-        held.clear()
+        newest.clear()
 
     recording.at_retire.append(end)

@@ -1,10 +1,11 @@
-"""Exceptions that signals and other threads raise inside the recorder: deferral to the program.
+"""Deferral of exceptions that signal handlers and other threads raise inside the recorder.
 
-Python runs signal handlers, and raises what other threads inject (``PyThreadState_SetAsyncExc``),
-between two instructions: after a call, at a backward jump, and before the first instruction of a
-function, where no ``try`` of the function can be. Code that undoes or ends something must not be
-stopped there. Code that the interpreter itself calls (finalizers, callbacks of weak references and
-of the garbage collector) must not raise at all: the exception would be printed and dropped.
+Python runs signal handlers, and raises exceptions that other threads inject
+(``PyThreadState_SetAsyncExc``), between two instructions: after a call, at a backward jump, and
+before the first instruction of a function, which no ``try`` of the function covers. Such an
+exception must not abort code that ends or undoes something. Code that the interpreter calls
+(finalizers, callbacks of weak references and of the garbage collector) must not raise at all: the
+interpreter would print and drop the exception.
 """
 
 from __future__ import annotations
@@ -23,20 +24,22 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _NOT_READ: Final = (3, 15)
-"""Since this version the format of the exception table is unknown: functions stay unchanged."""
+"""First Python version whose exception table has an unknown format: there, functions stay
+unchanged.
+"""
 
 
 def at_once(function: F) -> F:
-    """Return the function with its first ``try`` extended to its entry, so that it catches all.
+    """Extend the function's first ``try`` to the function's entry, and return the function.
 
-    It is for code that must complete: ``__exit__`` is called once, and an exception in front of its
-    ``try`` would leave open what it should have ended. The handlers may find that only the
-    arguments have been assigned yet.
+    For code that must complete: ``__exit__`` is called once, and an exception before its ``try``
+    would leave a section open. The exception handlers may run when only the arguments have been
+    assigned.
     """
     plain: FunctionType = function  # type: ignore[assignment]
     table = plain.__code__.co_exceptiontable
     if table and sys.version_info < _NOT_READ:
-        # The first entry is the first ``try``: its start and its length.
+        # The table's first entry belongs to the first ``try`` and begins with its start and length.
         start, at = _number(table, 0)
         length, rest = _number(table, at)
         longer = _ENTRY, *_digits(start + length)
@@ -44,12 +47,12 @@ def at_once(function: F) -> F:
     return function
 
 
-# The format is that of Objects/exception_handling_notes.txt of CPython: six bits in a byte.
+# Numbers are encoded with six bits in a byte: Objects/exception_handling_notes.txt of CPython.
 _ENTRY, _MORE, _BITS = 0x80, 0x40, 0x3F
 
 
 def _number(table: bytes, at: int) -> tuple[int, int]:
-    """Return the number at an offset, and the offset behind it."""
+    """Return the number at an offset, and the offset of the next number."""
     value = table[at] & _BITS
     while table[at] & _MORE:
         at += 1
@@ -64,35 +67,40 @@ def _digits(value: int) -> list[int]:
     return digits
 
 
-_held: dict[int, BaseException] = {}
-"""Exceptions that are to be raised again, by thread."""
-_held_at_start: dict[int, BaseException] = {}
-"""Exceptions that arrived as a garbage collection started: to be raised when it ends."""
+_deferred: dict[int, BaseException] = {}
+"""Exceptions to raise again in their thread, by its ident."""
+_deferred_at_start: dict[int, BaseException] = {}
+"""Exceptions that arrived at the start of a garbage collection, to raise at its end, by thread."""
 _START: Final = ("start",)
 _STOP: Final = ("stop",)
-# Returns the caller's thread without a call by the interpreter, which would check signals after it.
-_here: Final = iter(get_ident, None)
+# Yields the caller's ident. Iteration is not a call, after which the interpreter would check for
+# signals.
+_current_ident: Final = iter(get_ident, None)
 
 
-class _HeldError(BaseException):
-    """Class that is raised in a thread by its ident; its instance is the exception held there."""
+class _DeferredError(BaseException):
+    """Class to raise in a thread: creating an instance returns the thread's deferred exception."""
 
     def __new__(cls, *made: Any) -> Any:
-        if made:  # the interpreter calls again where another exception is being handled
+        if made:  # a second call, while another exception is being handled
             return made[0]
         thread = get_ident()
-        error = _held[thread]
-        del _held[thread]
-        note_raised_again(error)  # CPython 3.11 takes its traceback away
+        error = _deferred[thread]
+        del _deferred[thread]
+        note_raised_again(error)  # CPython 3.11 removes its traceback
         return error
 
 
 class _Threads:
-    """``threads[ident] = class`` raises in a thread, at the next instruction that checks."""
+    """Mapping in which ``threads[ident] = class`` raises ``class`` in a thread.
+
+    It is raised at the thread's next instruction that checks for signals.
+    """
 
     raise_in = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
     raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
-    # An assignment, because after a call the interpreter would raise immediately: too early.
+    # An assignment, not a call: after a call the interpreter would raise immediately, inside the
+    # code that must not raise.
     __setitem__ = raise_in
 
 
@@ -100,45 +108,45 @@ _threads: Final[Any] = _Threads()
 
 
 def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
-    """Wrap a function that the interpreter may call: its exceptions are raised again afterwards.
+    """Wrap a function that the interpreter calls: its exceptions are raised after it returns.
 
-    The same exception is raised in the same thread, in the code that the call interrupted. Of the
-    two calls that ``gc.callbacks`` get for a collection, it is raised after the second: what the
-    collection itself calls in between would drop it, too.
+    The same exception is raised in the same thread, in the code that the call interrupted. A
+    ``gc.callbacks`` function is called at the start and the end of a collection. Both defer to the
+    end: code that the collection runs in between would drop the exception.
     """
 
     @functools.wraps(function)
     @at_once
     def call(*args: Any) -> None:
         try:
-            is_begun = True
+            has_started = True
             function(*args)
-            if _held_at_start and args[:1] == _STOP:
-                _raise_held()
+            if _deferred_at_start and args[:1] == _STOP:
+                _raise_deferred()
         except BaseException as error:  # noqa: BLE001 - raised again by the interpreter
-            held = error
+            deferred = error
             try:
                 try:
-                    del is_begun
-                except UnboundLocalError:  # at the first instruction; determined without a call
+                    del has_started
+                except UnboundLocalError:  # interrupted before the first instruction
                     function(*args)
             except BaseException as another:  # noqa: BLE001 - it represents both
-                held = another
-            # No call and no backward jump from here on: the interpreter would check for signals
-            # again.
-            for thread in _here:  # noqa: B007 - needed below
+                deferred = another
+            # No call and no backward jump below: the interpreter would check for signals there, and
+            # drop the exception.
+            for thread in _current_ident:  # noqa: B007 - needed below
                 break
             if args[:1] == _START:
-                _held_at_start[thread] = held
+                _deferred_at_start[thread] = deferred
                 return
-            _held[thread] = held
-            _threads[thread] = _HeldError
+            _deferred[thread] = deferred
+            _threads[thread] = _DeferredError
 
     return call
 
 
-def _raise_held() -> None:
-    """Raise the exception that arrived as the caller's collection started, if there is one."""
-    held = _held_at_start.pop(get_ident(), None)
-    if held is not None:
-        raise held
+def _raise_deferred() -> None:
+    """Raise the exception that was deferred at the start of the thread's collection, if any."""
+    deferred = _deferred_at_start.pop(get_ident(), None)
+    if deferred is not None:
+        raise deferred

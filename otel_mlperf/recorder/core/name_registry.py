@@ -1,7 +1,6 @@
-"""Registry of section names: the number of each name, category and phase.
+"""Registry of section names, with a number for each combination of name, category and phase.
 
-Names are registered in the journal once per phase, so that the number in a row identifies all
-three.
+The journal contains each combination once; a row refers to it by its number.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from otel_mlperf.settings.setting_values import Bounds
 
 ALL: Final = "all"
-"""Stands for every category."""
+"""Value of a category setting that selects every category."""
 
 OUTSIDE = frozenset((names.CHECKPOINT, names.PHASE, names.EPOCH, names.PROFILER))
 """Categories that belong to the run's trace even inside a step."""
@@ -36,7 +35,7 @@ _OF_ANY_PROGRAM = frozenset({names.RUN, names.STEP, names.GARBAGE_COLLECTION})
 
 
 class Nameable(Protocol):
-    """Identity of a decorated function, or of a handle that the program keeps."""
+    """Interface of decorated functions and section handles that the program keeps for reuse."""
 
     name: Any
     category: str | None
@@ -49,10 +48,10 @@ class Registry:
     """Registry of the names of one journal.
 
     Args:
-        entry: registers content in the journal and returns its number.
-        measured: categories whose sections measure their resources; ``all``: every category.
+        entry: adds an entry to the journal and returns its number.
+        measured: categories whose sections measure their resource usage; ``all``: every category.
         printed: categories, and patterns of names, whose calls are printed.
-        bounds: time limits of requests that specify none themselves.
+        bounds: default time limits of requests, by name pattern.
     """
 
     def __init__(
@@ -63,30 +62,32 @@ class Registry:
         bounds: Bounds = (),
     ) -> None:
         self._journal_entry, self._measured_kinds = entry, measured
-        self._printed_words, self._bounds = printed, bounds
+        self._printed_patterns, self._bounds = printed, bounds
         self.at_new_name: list[Callable[[], None]] = []
-        """Called when a name is new: the program may have imported something in the meantime."""
+        """Functions called before a new name is registered, e.g. to detect new imports."""
         self.phase = names.TRAIN
         self.known: dict[Any, int] = {}
-        """Numbers of the current phase, by lookup key: a name, a name with its category, …"""
+        """Numbers of the current phase's names on the fast path, by lookup key.
+
+        A key is a name, a name with its category, or a handle.
+        """
         self._known_of = {names.TRAIN: self.known}
         self.slow: set[int] = set()
         """Numbers of names whose sections take the slow path."""
         self._slow_known: dict[tuple[str, Any], int] = {}
-        """Numbers of those names by phase and lookup key."""
+        """Numbers of the names on the slow path, by phase and lookup key."""
         self.outside: set[int] = set()
         """Numbers of names whose sections belong to the run's trace even inside a step."""
         self.requests: set[int] = set()
-        """Numbers of names whose sections are traces of their own, except inside another request.
-        """
+        """Numbers of names whose sections are traces of their own unless in another request."""
         self.printed: set[int] = set()
         """Numbers of names whose calls are printed."""
         self.measured: set[int] = set()
-        """Numbers of names whose sections measure their resources."""
+        """Numbers of names whose sections measure their resource usage."""
         self.profiled: dict[int, str] = {}
-        """Kind of profile of the names whose calls are profiled, by number."""
+        """Kind of profile (e.g. ``lines``) of names whose calls are profiled, by number."""
         self.on_device: set[int] = set()
-        """Numbers of names whose sections get stamps that a GPU passes."""
+        """Numbers of names whose sections record CUDA events (stamps) at their start and end."""
         self._device_kinds: Collection[str] = ()
         self._about: dict[int, tuple[str, str, Mapping[str, Any] | None]] = {}
 
@@ -100,12 +101,15 @@ class Registry:
         resources: bool = False,
         profile: str = "",
     ) -> int:
-        """Return the number of a name in the current phase; register it under ``key`` if new."""
+        """Return the number of a name in the current phase; register it under ``key`` if new.
+
+        The result is ``OTHER`` if the journal has no number left.
+        """
         number = self.known.get(key) or self._slow_known.get((self.phase, key))
         if number is not None:
             return number
-        for look in self.at_new_name:
-            look()
+        for notify in self.at_new_name:
+            notify()
         text = safe_name_text(name)
         kind = implied_category(text) if category is None else safe_name_text(category)
         if kind == names.REQUEST and self._bounds:
@@ -117,7 +121,7 @@ class Registry:
         for group, is_in in (
             (self.outside, kind in OUTSIDE),
             (self.requests, kind == names.REQUEST),
-            (self.printed, matches(self._printed_words, text, kind)),
+            (self.printed, matches(self._printed_patterns, text, kind)),
         ):
             if is_in:
                 group.add(number)
@@ -130,19 +134,19 @@ class Registry:
         return number
 
     def _bounded(self, name: str, constant: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Return the attributes of a request, with the bound of the settings if it has none."""
+        """Return a request's attributes, with the settings' time limit if it has none itself."""
         bound = bound_of(self._bounds, name)
         settings = {} if bound is None else {names.SECTION_BOUND: bound}
         return {**settings, **(constant or {})}
 
     @property
     def has_sections(self) -> bool:
-        """Whether the program had a section, in addition to those registered for any program."""
+        """Whether any section was registered except run, steps and garbage collections."""
         about = self._about.copy().values()
         return any(kind not in _OF_ANY_PROGRAM for _, kind, _ in about)
 
     def watch(self, number: int, category: str, *, resources: bool = False) -> None:
-        """Note what sections of a new name measure, in addition to their start and end."""
+        """Register whether sections of a new name measure resource usage and device time."""
         kinds = self._measured_kinds
         if resources or category in kinds or ALL in kinds:
             self.measured.add(number)
@@ -152,7 +156,7 @@ class Registry:
             self.slow.add(number)
 
     def stamp_on_device(self, categories: Collection[str]) -> None:
-        """Give sections of those categories, and steps, stamps that a GPU passes, from now on."""
+        """Enable stamps (CUDA events) for steps and for sections of these categories."""
         self._device_kinds = categories
         for number, (_, category, _) in list(self._about.items()):
             if self._is_on_device(category):
@@ -161,7 +165,7 @@ class Registry:
         for phase, known in list(self._known_of.items()):
             for key, number in list(known.items()):
                 if number in self.slow:
-                    # In this order: a lookup in between finds it twice, not never.
+                    # Add before removing: a concurrent lookup must always find the name.
                     self._slow_known[phase, key] = number
                     known.pop(key, None)
 
@@ -175,25 +179,26 @@ class Registry:
         if number in self.slow:
             self._slow_known[self.phase, key] = number
         else:
-            self.known[key] = number  # names found here take the fast path
+            self.known[key] = number  # sections of these names take the fast path
 
     def register(
         self, name: str, category: str, phase: str, constant: Mapping[str, Any] | None = None
     ) -> int:
-        """Assign a name a number in the journal; OTHER if no number is left."""
+        """Register a name in the journal and return its number; ``OTHER`` if no number is left."""
         number = self._journal_entry(["section", name, category, phase, dict(constant or {})])
         if number != OTHER:
             self._about[number] = (name, category, constant)
         return number
 
     def entry_of_handle(self, handle: Nameable) -> int:
-        """Return the number of the name of a decorated function or a stored handle."""
+        """Return the number of a handle's name in the current phase; register it if new."""
         number = self.known.get(handle) or self._slow_known.get((self.phase, handle))
         if number is not None:
             return number
         constant = IN_PROCESS.values(safe_attributes(handle.attributes or {}))
         name = safe_name_text(handle.name)
-        # By content: a function decorated anew in each call is still one name.
+        # The key is the content, not the handle: a function that is decorated again in each call
+        # must not register a new name each time.
         key = (name, handle.category, repr(constant), handle.resources, handle.profile)
         how: dict[str, Any] = {"resources": handle.resources, "profile": handle.profile}
         number = self.entry(key, name, handle.category, constant, **how)
@@ -202,11 +207,11 @@ class Registry:
         return number
 
     def about(self, entry: int) -> tuple[str, str]:
-        """Return the name and category of a number."""
+        """Return the name and category of an entry, by its number."""
         return self.described(entry)[:2]
 
     def described(self, entry: int) -> tuple[str, str, Mapping[str, Any] | None]:
-        """Return name, category and constant attributes as they were registered."""
+        """Return an entry's name, category and constant attributes; ``other`` if it is unknown."""
         return self._about.get(entry, ("other", names.OTHER, None))
 
     def set_phase(self, phase: str) -> str:
@@ -217,6 +222,6 @@ class Registry:
 
 
 def implied_category(name: str) -> str:
-    """Return the category that a name implies: by the whole name, else by its last dotted part."""
+    """Return the category implied by a name or, failing that, by its last dotted part."""
     known = names.CATEGORY_OF
     return known.get(name) or known.get(name.rpartition(".")[2]) or names.OTHER

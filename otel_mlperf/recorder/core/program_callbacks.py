@@ -1,7 +1,7 @@
-"""Callbacks of the program, and the handling of their failures.
+"""Callbacks that the program registers, and the handling of their failures.
 
 A callback's failure is counted and logged once; training continues. An exception that is not an
-``Exception`` (Ctrl-C, an exit) belongs to the program and passes through.
+``Exception`` (Ctrl-C, an exit) is meant for the program and propagates.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class Callbacks(Generic[C]):
 
     Args:
         name: the public call that registers them.
-        arguments: the number of arguments of each callback, as text.
+        arguments: the number of arguments of each callback, as text for error messages.
     """
 
     def __init__(self, name: str, arguments: str) -> None:
         self._name, self._arguments = name, arguments
-        # Replaced as a whole, so that a callback may add or remove callbacks, or itself, while it
-        # runs.
+        # Replaced by a new tuple at each change, so that a running callback may register callbacks
+        # and unregister any of them, including itself.
         self.all: tuple[C, ...] = ()
 
     def add(self, callback: C) -> C:
         """Register a callback, to be called after the earlier ones, and return it.
 
         Raises:
-            ConfigError: it is not callable.
+            ConfigError: ``callback`` is not callable.
         """
         if not callable(callback):
             raise ConfigError(
@@ -47,8 +47,8 @@ class Callbacks(Generic[C]):
         return callback
 
     def remove(self, callback: object) -> None:
-        """Unregister a callback."""
-        self.all = tuple(other for other in self.all if other != callback)
+        """Unregister a callback; an unknown callback is ignored."""
+        self.all = tuple(registered for registered in self.all if registered != callback)
 
     def tell(self, *arguments: Any) -> None:
         """Call all callbacks, even if some of them fail."""

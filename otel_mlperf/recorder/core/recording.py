@@ -1,9 +1,9 @@
 """State shared by all parts of the recorder, and the active recording of the process.
 
-A recording is plain data: one process's recording into one journal. The parts (sections, steps,
-instruments) know this module and the layers below them. The whole is
-``lifecycle.recorder.Recorder``, a ``Recording`` with its parts added. All of it may be used in
-signal handlers and in several threads concurrently, so nothing here acquires a lock.
+A ``Recording`` contains the data of one process's recording into one journal. The parts of the
+recorder (sections, steps, instruments) import only this module and the layers below them.
+``lifecycle.recorder.Recorder`` is a ``Recording`` with its parts added. Signal handlers and
+concurrent threads may use a recording, so its code acquires no lock.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Recording:
         self.meta = meta
         self.config = config
         self.is_retired = False
-        """Whether nothing is recorded any more: the run is over, or this is a fork of its process.
-        """
-        # 62 random bits, then counted up: one C call per id, and never the program's `random`.
+        """Whether recording has ended: the run has ended, or this is a forked child."""
+        # A counter with a random start: costs one C call per id, and leaves the state of the
+        # program's `random` unchanged.
         self.next_id: Callable[[], int] = itertools.count(
             int.from_bytes(os.urandom(8)) >> 2 | 1 << 62
         ).__next__
@@ -50,34 +50,34 @@ class Recording:
         self.sampler = make_sampler(config.sampler, config.sampler_arg)
         self.choice = SectionChoice(words(config.exclude), words(config.aggregate))
         self.at_retire: list[Callable[[], None]] = []
-        """Called when nothing is recorded any more, also in a forked child."""
+        """Functions called when recording has ended, also in a forked child."""
         self.replacement: Callable[[], Any] = lambda: None
-        """Makes the recording that replaces this one once it is retired: a forked child's own."""
+        """Returns a forked child's own recording, which replaces this one once retired; or None."""
 
 
 _active: Any = None
 watchers: list[Callable[[Any], None]] = []
-"""Called with the active recording (None: nothing) when it changes, or something about it may have
-changed. The public calls keep copies in globals of their own, because those are the fastest lookup.
+"""Functions called with the active recording (None: none) when it or one of its properties may have
+changed. The modules of the public calls copy it to their globals, which are the fastest to look up.
 """
 
 
 def activate(recorder: Recording | None) -> None:
-    """Send the program's sections and values to ``recorder`` from now on; None: nowhere."""
+    """Make ``recorder`` the process's active recording; None: nothing is recorded."""
     global _active
     _active = recorder
     refresh()
 
 
 def refresh() -> None:
-    """Notify the watchers: the phase changed, the process was forked, or torch was imported."""
-    for look in watchers:
-        look(_active)
+    """Call the watchers, after a change of phase, a fork or the import of torch."""
+    for notify in watchers:
+        notify(_active)
 
 
-# Any: it is the composed recorder, whose type is in a layer above this module.
+# Returns Any, because the type of the composed recorder is in a layer above this module.
 def active() -> Any:
-    """Return what records in this process at the moment; None: nothing does."""
+    """Return the recorder of this process, or None; a retired one is replaced first."""
     recorder = _active
     if recorder is not None and recorder.is_retired:
         return recorder.replacement()
@@ -85,5 +85,5 @@ def active() -> Any:
 
 
 def unreplaced() -> Any:
-    """Return the active recording without making a journal for a forked child that has none yet."""
+    """Return the active recording, even a retired one; creates no journal in a forked child."""
     return _active

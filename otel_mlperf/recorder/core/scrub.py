@@ -50,7 +50,8 @@ def describe_exception(
 
 def _message(error: BaseException) -> str:
     try:
-        # More than the limit is read, so that a secret at the cut is recognised.
+        # Redact a text longer than the limit: otherwise a secret cut at the limit would not be
+        # recognised.
         return clean(IN_PROCESS.text(clean(str(error), 2 * MESSAGE_BYTES)), MESSAGE_BYTES)
     except Exception as broken:  # noqa: BLE001 - __str__ is the program's code
         raise_foreign(broken)
@@ -58,14 +59,14 @@ def _message(error: BaseException) -> str:
 
 
 def _stack(error: BaseException) -> str:
-    """Return the frames, outermost first, without source lines, which would be read from disk."""
+    """Return the frames, outermost first; without source lines, which would be read from disk."""
     try:
         lines: list[str] = []
         trace = error.__traceback__
         while trace is not None:
             code = trace.tb_frame.f_code
             lines.append(f'  File "{code.co_filename}", line {trace.tb_lineno}, in {code.co_name}')
-            if len(lines) > 2 * _FRAMES:  # a recursion error: only its ends are worth keeping
+            if len(lines) > 2 * _FRAMES:  # a recursion error: only its first and last frames help
                 del lines[_FRAMES]
             trace = trace.tb_next
         return clean(IN_PROCESS.text("\n".join(lines)), STACK_BYTES)

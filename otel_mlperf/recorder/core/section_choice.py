@@ -1,7 +1,7 @@
-"""Selection of sections: recorded, only aggregated, or left out.
+"""Choice whether sections are recorded, only aggregated, or excluded.
 
-Settings select sections by category and by a pattern of the name. The decision is made once per
-name, so that it costs nothing for sections that are recorded.
+Settings select sections by category and by name pattern. The choice is made once per name, so that
+it costs recorded sections nothing.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 Choice = Literal["record", "aggregate", "exclude"]
-_MOST: Final = 4096
-"""Number of names whose choice is cached; for further names it is derived each time."""
+_MAX_CACHED: Final = 4096
+"""Maximum number of names with a cached choice; for further names it is computed each time."""
 
 
 class SectionChoice:
-    """Selection of what happens to sections, by their name.
+    """Recording choice of each section, by its name and category.
 
     Args:
-        exclude: categories, and shell-style patterns of names.
-        aggregate: the same for aggregation; names in both are left out.
+        exclude: categories and shell patterns of names of excluded sections.
+        aggregate: categories and shell patterns of names of sections that are only aggregated;
+            ``exclude`` takes precedence.
     """
 
     def __init__(self, exclude: Collection[str], aggregate: Collection[str]) -> None:
@@ -34,12 +35,12 @@ class SectionChoice:
     def of(self, name: str, category: str) -> Choice:
         """Return the choice for a section of that name and category.
 
-        The wait for data is always recorded: it is the start of a step.
+        The wait for data is always recorded, because it starts a step.
         """
         choice = self._known.get((name, category))
         if choice is None:
             choice = self._decided(name, category)
-            if len(self._known) < _MOST:
+            if len(self._known) < _MAX_CACHED:
                 self._known[name, category] = choice
         return choice
 
@@ -52,14 +53,14 @@ class SectionChoice:
 
 
 def matches(wanted: Collection[str], name: str, category: str) -> bool:
-    """Return whether one of the words is the category, or a pattern of the name."""
+    """Return whether an item of ``wanted`` is the category or a shell pattern of the name."""
     if not wanted:
         return False
     from fnmatch import fnmatchcase  # imports regular expressions
 
-    return any(category == word or fnmatchcase(name, word) for word in wanted)
+    return any(category == item or fnmatchcase(name, item) for item in wanted)
 
 
 def words(setting: str) -> tuple[str, ...]:
-    """Return the words of a setting, separated by commas."""
+    """Return the items of a comma-separated setting, without empty ones."""
     return tuple(filter(None, setting.split(",")))

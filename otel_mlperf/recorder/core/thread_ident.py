@@ -1,7 +1,7 @@
-"""The function that returns the ident of the calling thread, one for the whole process.
+"""The ``get_ident`` function that all modules share: returns the ident of the calling thread.
 
-gevent replaces ``threading.get_ident`` while a program runs: idents from before and after that
-would not identify the same thread.
+gevent replaces ``threading.get_ident`` while a program runs. The original and the replacement
+return different idents for the same thread, so the function is looked up once per process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tracks on which code runs: threads and asyncio tasks.
 
 Sections of one track nest; sections of different tracks are concurrent. A thread's track is its
-ident. A task's track is a small number that is released when the task is gone. Both are registered
-in the journal by name.
+ident. A task's track is a small number that is released when the task object is freed. Threads and
+tasks are registered in the journal with their names.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from otel_mlperf.recorder.core.thread_ident import get_ident
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_MOST_NAMED = 512
-"""Number of tasks, and of threads, that get a name in the journal: its entries are limited."""
+_MAX_NAMED = 512
+"""Maximum number of named tasks, and of named threads: the journal's entries are limited."""
 
 
 _running_loop: Callable[[], Any] | None = None
 
 
 def find_running_loop() -> Callable[[], Any] | None:
-    """Return the function that returns this thread's running event loop; None without asyncio."""
+    """Return asyncio's function that returns the running event loop; None without asyncio."""
     global _running_loop
     if _running_loop is None:
         _running_loop = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
@@ -35,13 +35,13 @@ def find_running_loop() -> Callable[[], Any] | None:
 
 
 def is_in_task() -> bool:
-    """Return whether the caller runs in an event loop: then its thread is not its track."""
+    """Return whether the caller runs in an event loop; its track is then a task, not its thread."""
     running_loop = _running_loop or find_running_loop()
     return running_loop is not None and running_loop() is not None
 
 
 class _Task(weakref.ref[Any]):
-    """Weak reference to a task that has a number."""
+    """Weak reference to a task that has a track number."""
 
     __slots__ = ("key",)
     key: int
@@ -56,36 +56,37 @@ class CallerTracks:
         self._numbers: dict[int, int] = {}
         self._free: list[int] = []
         self._tasks: dict[int, _Task] = {}
-        # Filled by a C function: the interpreter would drop what a signal handler raises in a
-        # Python function.
+        # Filled by a C function, ``list.append``: the interpreter would drop an exception that a
+        # signal handler raises in a Python callback of a weak reference.
         self._ended: list[_Task] = []
         self._next = itertools.count(1).__next__
         self._thread = itertools.count(1).__next__
 
     def current(self) -> int:
-        """Return the track of the caller, registered if it is new."""
+        """Return the track of the caller; register it if it is new."""
         if is_in_task():
             task = sys.modules["asyncio"].current_task()
             if task is not None:
                 return self._task_number(task)
         ident = get_ident()
-        # Thread-local: idents are reused for later threads.
+        # Remembered per thread, because idents are reused for later threads.
         if getattr(self._known, "ident", None) != ident:
             self._known.ident = ident
             self._register_thread(ident)
         return ident
 
     def _register_thread(self, ident: int) -> None:
-        if self._thread() > _MOST_NAMED:
+        if self._thread() > _MAX_NAMED:
             return
-        # Never threading.current_thread(): it makes a dummy that outlives a foreign thread.
+        # Not threading.current_thread(): for a thread that Python did not start, it creates a dummy
+        # object that outlives the thread.
         thread = threading._active.get(ident)  # type: ignore[attr-defined]
         name = thread.name if thread is not None else "thread"
         self._entry(["track", ident, threading.get_native_id(), safe_name_text(name), False])
 
     def _task_number(self, task: Any) -> int:
         if self._ended:
-            self._give_back()
+            self._release_ended()
         key = id(task)
         number = self._numbers.get(key)
         if number is None:
@@ -94,12 +95,12 @@ class CallerTracks:
             self._numbers[key] = number
             self._tasks[key] = task_ref = _Task(task, self._ended.append)
             task_ref.key = key
-            if is_new and number <= _MOST_NAMED:
+            if is_new and number <= _MAX_NAMED:
                 self._entry(["track", number, threading.get_native_id(), f"task {number}", True])
         return number
 
-    def _give_back(self) -> None:
-        """Release the numbers of tasks that are gone."""
+    def _release_ended(self) -> None:
+        """Release the track numbers of tasks that have been freed."""
         while self._ended:
             key = self._ended.pop().key
             del self._tasks[key]

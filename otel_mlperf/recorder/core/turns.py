@@ -1,8 +1,8 @@
-"""Turns of an event loop: detection of other tasks' work in the calling thread.
+"""Turns of an event loop, by which a section detects that other tasks ran in its thread.
 
-A loop runs a task in turns, each a callback of its own. Within one turn nothing else runs in its
-thread. A section that started in one turn and ended in another has waited in between, and the
-thread's counters then include the usage of other tasks.
+An event loop runs a task in turns; each turn is one callback of the loop. Within one turn, no other
+task runs in the thread. A section that started in one turn and ended in another has waited in
+between, so the thread's resource counters may include the usage of other tasks.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from types import FrameType
 
 NO_LOOP: Final = None
-"""No event loop runs in the thread: all that it does between two moments is the caller's."""
+"""No event loop runs in the thread, so no other task can run in it between two moments."""
 MANY: Final = object()
-"""More than one turn, or unknown (a loop that is not asyncio's own)."""
+"""The turn is unknown, because the event loop is not asyncio's own."""
 
 
 def current_turn() -> Any:
-    """Return the turn that the caller's thread is in, for ``is_same_turn``."""
+    """Return the current turn of the caller's thread, an argument of ``is_same_turn``."""
     if not is_in_task():
         return NO_LOOP
     run = sys.modules["asyncio.events"].Handle._run.__code__
@@ -37,7 +37,7 @@ def current_turn() -> Any:
 
 
 def is_same_turn(begun: Any, ended: Any) -> bool:
-    """Return whether nothing else ran in the thread between two results of ``current_turn``."""
+    """Return whether no other task ran in the thread between two calls of ``current_turn``."""
     if begun is NO_LOOP or begun is MANY:
         return begun is NO_LOOP and ended is NO_LOOP
     return isinstance(ended, weakref.ref) and begun() is not None and begun() is ended()

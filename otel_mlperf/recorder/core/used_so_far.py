@@ -1,8 +1,8 @@
-"""Resource usage of the calling thread and its process so far.
+"""Cumulative resource usage of the calling thread and memory of its process.
 
-The values are the kernel's counters: CPU time, context switches and bytes of the thread, and memory
-of the process, which its threads share. The memory that PyTorch's CUDA allocator has allocated is
-added. A value that cannot be read is None.
+The values come from the kernel's counters: CPU time, context switches and I/O bytes of the thread,
+and memory of the process. PyTorch's CUDA allocator reports the allocated device memory. A value
+that cannot be read is None.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 PAGE_BYTES: Final = mmap.PAGESIZE
 _PEAK_BYTES: Final = 1 if sys.platform == "darwin" else 1 << 10
-"""Unit of ``ru_maxrss``."""
+"""Unit of ``ru_maxrss`` in bytes."""
 PROC: Final = "/proc"
-_MOST_BYTES: Final = 512
-_MOST_KEPT: Final = 64
-"""Number of threads that keep a file open: a program may have thousands of threads, and the number
-of files that it may open is limited.
+_MAX_BYTES: Final = 512
+_MAX_OPEN_FILES: Final = 64
+"""Maximum number of threads that keep a file open: a program may have thousands of threads, and the
+kernel limits its number of open files.
 """
 
 
 class OfDevice(NamedTuple):
-    """Memory that PyTorch's allocator has allocated on one CUDA device, for the whole process."""
+    """Memory that PyTorch's allocator has allocated for the process on one CUDA device."""
 
     device: int
     allocated_bytes: int
     peak_bytes: int
     reserved_peak_bytes: int = 0
-    """The peak of memory reserved from the device, in use or not."""
+    """Peak of the memory that the allocator reserved, whether or not tensors used it."""
 
 
 class OfProcess(NamedTuple):
@@ -51,19 +51,19 @@ class OfProcess(NamedTuple):
 
     resident_bytes: int | None
     peak_bytes: int
-    """The peak of resident memory."""
+    """Peak of resident memory."""
     device: OfDevice | None
     """Memory on the current CUDA device; None: no CUDA."""
 
 
 class UsedSoFar(NamedTuple):
-    """Usage of the calling thread, and memory of its process."""
+    """Cumulative usage of the calling thread, and memory of its process."""
 
     cpu_ns: int
     voluntary: int | None
-    """Context switches because the thread waited; None: only Linux counts them per thread."""
+    """Context switches because the thread waited; None: not counted per thread (not Linux)."""
     involuntary: int | None
-    """Context switches although the thread had more to do."""
+    """Context switches by which the kernel preempted the thread; None: see ``voluntary``."""
     read_bytes: int | None
     """Bytes read by the thread's calls, including cached files, pipes and terminals."""
     written_bytes: int | None
@@ -71,22 +71,25 @@ class UsedSoFar(NamedTuple):
 
     @property
     def of_thread(self) -> tuple[int | None, ...]:
-        """The values of the thread."""
+        """The values of the thread, in field order."""
         return self[:5]
 
 
 def loaded_cuda() -> Any:
-    """Return ``torch.cuda``, if the program has imported and initialised it; else None."""
+    """Return ``torch.cuda`` if the program has imported and initialised it, otherwise None."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     is_initialized = getattr(cuda, "is_initialized", None)
     return cuda if is_initialized is not None and is_initialized() else None
 
 
 class PeakSinceStart:
-    """The highest value since a run started, from a counter that keeps the process's highest value.
+    """Peak of a value since the start of a run, from a counter of the process's lifetime peak.
 
-    It is the counter's value where the counter has changed since the start. Where it has not, the
-    run stayed below the earlier peak: then it is the highest value that was read.
+    If the lifetime peak has changed since the start, it is the run's peak. Otherwise the run stayed
+    below the earlier peak, and its peak is the maximum of the values passed to ``update``.
+
+    Args:
+        highest: the lifetime peak when the run starts.
     """
 
     __slots__ = ("_before", "_read")
@@ -96,7 +99,7 @@ class PeakSinceStart:
         self._read = 0
 
     def update(self, highest: int, current: int) -> int:
-        """Return the highest value so far, from the process's highest and the ``current`` value."""
+        """Return the run's peak, from the lifetime peak (``highest``) and the current value."""
         if highest != self._before:
             self._before = None
             return highest
@@ -112,9 +115,9 @@ def peak_bytes() -> int:
 
 
 def _of_thread() -> tuple[int | None, int | None, int]:
-    """Return the context switches of the calling thread, and the peak of its process.
+    """Return the thread's voluntary and involuntary context switches and its process's peak memory.
 
-    For a thread the kernel reports the peak of the process, which is shared by all threads.
+    Peak memory belongs to the process, although the kernel reports it for a thread, too.
     """
     if IS_PORTABLE:
         return None, None, peak_bytes()
@@ -123,34 +126,39 @@ def _of_thread() -> tuple[int | None, int | None, int]:
 
 
 class Counters:
-    """Counters of the calling thread and its process.
+    """Reader of the resource counters of the calling thread and its process.
 
     Args:
-        proc: path of the kernel's files.
-        find_cuda: returns ``torch.cuda`` once it is initialised.
+        proc: where procfs is mounted.
+        find_cuda: returns ``torch.cuda``, or None before its initialisation.
     """
 
     def __init__(self, proc: str = PROC, find_cuda: Callable[[], Any] = loaded_cuda) -> None:
         self._find_cuda = find_cuda
         self._memory = KernelFile(f"{proc}/self/statm")
-        self._threads = _ThreadFiles(f"{proc}/thread-self/io", [None] * _MOST_KEPT)
+        self._threads = _ThreadFiles(f"{proc}/thread-self/io", [None] * _MAX_OPEN_FILES)
 
     def before(self) -> UsedSoFar:
-        """Read the counters before a measurement: the cost of reading is not included."""
-        resident, device, (read, written, took) = (
+        """Read the counters before a measurement, CPU time last to exclude the reading."""
+        resident, device, (read, written, own_bytes) = (
             self.resident_bytes(),
             self._device(None),
             self._io(),
         )
         voluntary, involuntary, peak = _of_thread()
         process = _of_process(resident, peak, device)
-        # The kernel counts the bytes of this read itself only now.
-        read = None if read is None else read + took
+        # The kernel counts the bytes of this read only after it: add them, so that the measurement
+        # does not include them.
+        read = None if read is None else read + own_bytes
         cpu_ns = time.thread_time_ns()
         return UsedSoFar(cpu_ns, voluntary, involuntary, read, written, process)
 
     def after(self, device: int | None = None) -> UsedSoFar:
-        """Read the counters after a measurement; ``device``: a CUDA device (default: current)."""
+        """Read the counters after a measurement, CPU time first to exclude the reading.
+
+        Args:
+            device: number of the CUDA device whose memory is read (default: the current device).
+        """
         cpu_ns = time.thread_time_ns()
         voluntary, involuntary, peak = _of_thread()
         (read, written, _), resident = self._io(), self.resident_bytes()
@@ -158,21 +166,21 @@ class Counters:
         return UsedSoFar(cpu_ns, voluntary, involuntary, read, written, process)
 
     def of_process(self) -> OfProcess:
-        """Return the memory of the process alone."""
+        """Return the memory of the process, without counters of the thread."""
         return _of_process(self.resident_bytes(), peak_bytes(), self._device(None))
 
     def _io(self) -> tuple[int | None, int | None, int]:
         """Return the bytes read and written so far, and the bytes that this call reads."""
         text = self._threads.file().read()
-        # rchar and wchar come first, and nothing else in /proc starts like this.
-        words = text.split(None, 4) if text.startswith(b"rchar: ") else ()
-        known = (int(words[1]), int(words[3])) if len(words) > 3 else (None, None)
+        # The file starts with the lines rchar and wchar; no other file in /proc starts like this.
+        columns = text.split(None, 4) if text.startswith(b"rchar: ") else ()
+        known = (int(columns[1]), int(columns[3])) if len(columns) > 3 else (None, None)
         return *known, len(text)
 
     def resident_bytes(self) -> int | None:
         """Return the resident memory of the process; None where it cannot be read."""
-        words = self._memory.read().split(None, 2)
-        return int(words[1]) * PAGE_BYTES if len(words) > 1 and words[1].isdigit() else None
+        columns = self._memory.read().split(None, 2)
+        return int(columns[1]) * PAGE_BYTES if len(columns) > 1 and columns[1].isdigit() else None
 
     def _device(self, device: int | None) -> OfDevice | None:
         cuda = self._find_cuda()
@@ -188,18 +196,15 @@ class Counters:
 
 
 def _of_process(resident: int | None, peak: int, device: OfDevice | None) -> OfProcess:
-    """Return the memory of the process; its peak is at least its resident memory.
+    """Return the memory of the process.
 
-    The kernel updates its own peak only now and then.
+    The peak is at least the resident memory, because the kernel updates its own peak with a delay.
     """
     return OfProcess(resident, max(peak, resident or 0), device)
 
 
 class KernelFile:
-    """A small file of the kernel that stays open, which makes reading it five times cheaper.
-
-    It is empty where it cannot be read.
-    """
+    """Small procfs file that stays open: reading it costs a fifth of opening and reading it."""
 
     __slots__ = ("_file", "_path", "_pid")
 
@@ -208,13 +213,13 @@ class KernelFile:
         self._file: OwnDescriptor | None = None
 
     def read(self) -> bytes:
-        """Return the current content."""
+        """Return the current content, at most 512 bytes; empty if the file cannot be read."""
         try:
-            # In a forked child it would be the parent's file.
+            # In a forked child, the open file still describes the parent process.
             file = self._file
             if file is None or self._pid != os.getpid():
                 file = self._open()
-            return os.pread(file.fd, _MOST_BYTES, 0)
+            return os.pread(file.fd, _MAX_BYTES, 0)
         except OSError as error:
             raise_foreign(error)
             self._file = None  # not closed: the program has closed it
@@ -227,7 +232,7 @@ class KernelFile:
         return self._file
 
     def close(self) -> None:
-        """Close the descriptor, if it is still this file's and not one of the program."""
+        """Close the descriptor, unless the program has closed and reused it or forked."""
         file, self._file = self._file, None
         try:
             if file is not None and self._pid == os.getpid():
@@ -240,30 +245,30 @@ class KernelFile:
 
 
 class _ThreadFile(KernelFile):
-    """A kernel file that a thread keeps open until it ends."""
+    """Procfs file that a thread keeps open until the thread ends."""
 
-    __slots__ = ("_give_back",)
+    __slots__ = ("_release",)
 
     def __init__(self, path: str, give_back: Callable[[], object]) -> None:
         super().__init__(path)
-        self._give_back = give_back
+        self._release = give_back
 
     def close(self) -> None:
-        """Close the file and let another thread keep one."""
+        """Close the file, so that another thread may keep one open."""
         super().close()
-        self._give_back()
+        self._release()
 
     __del__ = raises_afterwards(close)
 
 
 class _ThreadFiles(threading.local):
-    """The calling thread's own kernel file, kept open as long as few threads do so."""
+    """The calling thread's own procfs file, kept open by at most ``_MAX_OPEN_FILES`` threads."""
 
     kept: KernelFile | None = None
 
     def __init__(self, path: str, room: list[None]) -> None:
         self._path = path
-        # One call, which no other thread can interrupt.
+        # ``pop`` is atomic: two threads cannot take the same place.
         with contextlib.suppress(IndexError):
             room.pop()
             self.kept = _ThreadFile(path, lambda: room.append(None))
