@@ -43,35 +43,36 @@ GPU_MEMORY_USAGE: Final = Metric(
     "hw.gpu.memory.usage",
     "By",
     "updowncounter",
-    "Memory in use, without what the driver reserves.",
+    "Memory in use, without memory reserved by the driver.",
     (HW_ID, HW_NAME, HW_PARENT),
 )
 GPU_MEMORY_LIMIT: Final = Metric(
     "hw.gpu.memory.limit",
     "By",
     "updowncounter",
-    "Memory that the device has.",
+    "Memory of the device.",
     (HW_ID, HW_NAME, HW_MODEL, HW_PARENT),
 )
 GPU_MEMORY_UTILIZATION: Final = Metric(
     "hw.gpu.memory.utilization",
     "1",
     "gauge",
-    "Memory in use / memory that the device has.",
+    "Memory in use / memory of the device.",
     (HW_ID, HW_NAME, HW_PARENT),
 )
 GPU_IO: Final = Metric(
     "hw.gpu.io",
     "By",
     "counter",
-    "Bytes that the device sent and received.",
+    "Bytes sent and received by the device.",
     (HW_ID, HW_NAME, NETWORK_DIRECTION, ACCELERATOR_LINK),
 )
 HW_ERRORS: Final = Metric(
     "hw.errors",
     "{error}",
     "counter",
-    "Errors since the driver was loaded: ECC, PCIe replays, NVLink; xid since the agent began.",
+    "Errors since the driver was loaded: ECC, PCIe replays, NVLink; XID errors since the agent "
+    "started.",
     (HW_ID, HW_NAME, HW_TYPE, ERROR_TYPE),
 )
 HW_POWER: Final = Metric("hw.power", "W", "gauge", "Power drawn.", (HW_ID, HW_NAME, HW_TYPE))
@@ -79,14 +80,15 @@ HW_ENERGY: Final = Metric(
     "hw.energy",
     "J",
     "counter",
-    "Energy used since the driver was loaded.",
+    "Energy consumed since the driver was loaded.",
     (HW_ID, HW_NAME, HW_TYPE),
 )
 HW_TEMPERATURE_LIMIT: Final = Metric(
     "hw.temperature.limit",
     "Cel",
     "gauge",
-    "Where clocks are throttled, the device shuts down (critical), and the highest for long (max).",
+    "Temperature limits: throttling of clocks, shutdown (critical), maximum for continuous "
+    "operation (max).",
     (HW_ID, HW_NAME, HW_SENSOR_LOCATION, HW_LIMIT_TYPE),
 )
 TEMPERATURE_MARGIN: Final = Metric(
@@ -100,7 +102,7 @@ MEMORY_RESERVED: Final = Metric(
     "ml.accelerator.memory.reserved",
     "By",
     "updowncounter",
-    "Memory that the driver and the firmware keep.",
+    "Memory reserved by the driver and the firmware.",
     (HW_ID, HW_NAME),
 )
 MEMORY_BUSY: Final = Metric(
@@ -114,17 +116,21 @@ POWER_LIMIT: Final = Metric(
     "ml.accelerator.power.limit",
     "W",
     "gauge",
-    "Power that the driver lets the device draw.",
+    "Power limit set in the driver.",
     (HW_ID, HW_NAME),
 )
 CLOCK: Final = Metric(
-    "ml.accelerator.clock.frequency", "Hz", "gauge", "Clock now.", (HW_ID, HW_NAME, CLOCK_DOMAIN)
+    "ml.accelerator.clock.frequency",
+    "Hz",
+    "gauge",
+    "Current clock frequency.",
+    (HW_ID, HW_NAME, CLOCK_DOMAIN),
 )
 CLOCK_LIMIT: Final = Metric(
     "ml.accelerator.clock.limit",
     "Hz",
     "gauge",
-    "Highest clock of the device.",
+    "Maximum clock frequency of the device.",
     (HW_ID, HW_NAME, CLOCK_DOMAIN),
 )
 THROTTLE: Final = Metric(
@@ -138,7 +144,7 @@ THROTTLE_TIME: Final = Metric(
     "ml.accelerator.throttle.time",
     "s",
     "counter",
-    "For how long the clocks were held below what was asked for, by policy.",
+    "Time in which a policy kept the clocks below the requested frequency.",
     (HW_ID, HW_NAME, THROTTLE_REASON),
 )
 PERFORMANCE_STATE: Final = Metric(
@@ -152,38 +158,38 @@ PCIE_GENERATION: Final = Metric(
     "ml.accelerator.pcie.generation",
     "",
     "gauge",
-    "Generation that the PCIe link runs at; it falls while the device is idle.",
+    "Current generation of the PCIe link; it drops while the device is idle.",
     (HW_ID, HW_NAME),
 )
 PCIE_GENERATION_LIMIT: Final = Metric(
     "ml.accelerator.pcie.generation.limit",
     "",
     "gauge",
-    "Highest generation that device and slot have in common.",
+    "Highest PCIe generation that both device and slot support.",
     (HW_ID, HW_NAME),
 )
 PCIE_WIDTH: Final = Metric(
     "ml.accelerator.pcie.width",
     "{lane}",
     "gauge",
-    "Lanes that the PCIe link uses.",
+    "Lanes in use by the PCIe link.",
     (HW_ID, HW_NAME),
 )
 PCIE_WIDTH_LIMIT: Final = Metric(
     "ml.accelerator.pcie.width.limit",
     "{lane}",
     "gauge",
-    "Lanes that device and slot have in common.",
+    "Maximum number of PCIe lanes that both device and slot support.",
     (HW_ID, HW_NAME),
 )
 NVLINK_ACTIVE: Final = Metric(
-    "ml.accelerator.nvlink.active", "{link}", "gauge", "NVLinks that are up.", (HW_ID, HW_NAME)
+    "ml.accelerator.nvlink.active", "{link}", "gauge", "Active NVLinks.", (HW_ID, HW_NAME)
 )
 XID: Final = Metric(
     "ml.accelerator.xid",
     "",
     "gauge",
-    "Number of the XID error that came last, of those since the agent began.",
+    "Number of the last XID error since the agent started.",
     (HW_ID, HW_NAME),
 )
 ROWS_REMAPPED: Final = Metric(
@@ -204,34 +210,34 @@ REPAIR_PENDING: Final = Metric(
     "ml.accelerator.memory.repair.pending",
     "",
     "gauge",
-    "1 while rows or pages wait for a reset of the device to be replaced, else 0.",
+    "1 while the replacement of rows or pages waits for a reset of the device, else 0.",
     (HW_ID, HW_NAME, REPAIR_TYPE),
 )
 REPAIR_FAILED: Final = Metric(
     "ml.accelerator.memory.repair.failed",
     "",
     "gauge",
-    "1 when replacing a row failed: the device is due for exchange; else 0.",
+    "1 if the replacement of a row failed and the device must be exchanged, else 0.",
     (HW_ID, HW_NAME),
 )
 DEVICE_PROCESS_MEMORY: Final = Metric(
     "ml.accelerator.process.memory.usage",
     "By",
     "updowncounter",
-    "Memory of the device that the process uses.",
+    "Device memory in use by the process.",
     (HW_ID, HW_NAME, HW_PARENT),
 )
 DEVICE_PROCESS_UTILIZATION: Final = Metric(
     "ml.accelerator.process.utilization",
     "1",
     "gauge",
-    "Share of the time in which work of the process ran on the device.",
+    "Share of time in which work of the process ran on the device.",
     (HW_ID, HW_NAME, HW_GPU_TASK),
 )
 DEVICE_LOST: Final = Metric(
     "ml.accelerator.lost",
     "{loss}",
     "counter",
-    "Times that the device stopped answering: off the bus, in need of a reset, or timed out.",
+    "Losses of the device: off the bus, reset required, or no response before the timeout.",
     (HW_ID, HW_NAME),
 )

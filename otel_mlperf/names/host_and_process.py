@@ -28,18 +28,18 @@ SYSTEM_CPU_TIME: Final = Metric(
     "system.cpu.time",
     "s",
     "counter",
-    "Time of all logical CPUs in each mode; of each of them where there is a number.",
+    "Time of all logical CPUs by mode; of a single CPU if cpu.logical_number is given.",
     (CPU_MODE, CPU_NUMBER),
 )
 SYSTEM_CPU_UTILIZATION: Final = Metric(
     "system.cpu.utilization",
     "1",
     "gauge",
-    "Share of the CPU time since the reading before; over the modes they add up to one.",
+    "Share of CPU time by mode since the previous reading; the modes sum to 1.",
     (CPU_MODE,),
 )
 SYSTEM_CPU_FREQUENCY: Final = Metric(
-    "system.cpu.frequency", "Hz", "gauge", "Frequency of the logical CPUs now, their mean."
+    "system.cpu.frequency", "Hz", "gauge", "Mean current frequency of the logical CPUs."
 )
 SYSTEM_CPU_COUNT: Final = Metric(
     "system.cpu.logical.count", "{cpu}", "updowncounter", "Logical CPUs that are online."
@@ -51,10 +51,16 @@ LOAD_1M: Final = Metric(
     "Threads that run or wait for a CPU or a disk, mean of the last minute.",
 )
 LOAD_5M: Final = Metric(
-    "linux.load_average.5m", "{thread}", "gauge", "The same over the last five minutes."
+    "linux.load_average.5m",
+    "{thread}",
+    "gauge",
+    "Threads that run or wait for a CPU or a disk, mean of the last five minutes.",
 )
 LOAD_15M: Final = Metric(
-    "linux.load_average.15m", "{thread}", "gauge", "The same over the last fifteen minutes."
+    "linux.load_average.15m",
+    "{thread}",
+    "gauge",
+    "Threads that run or wait for a CPU or a disk, mean of the last fifteen minutes.",
 )
 SYSTEM_MEMORY: Final = Metric(
     "system.memory.usage",
@@ -67,7 +73,7 @@ SYSTEM_MEMORY_LIMIT: Final = Metric(
     "system.memory.limit",
     "By",
     "updowncounter",
-    "Memory of the host, whatever a container may use.",
+    "Memory of the host, regardless of limits of a container.",
 )
 SYSTEM_MEMORY_UTILIZATION: Final = Metric(
     "system.memory.utilization",
@@ -80,13 +86,14 @@ SYSTEM_MEMORY_AVAILABLE: Final = Metric(
     "system.memory.linux.available",
     "By",
     "updowncounter",
-    "Memory that programs can still get without swapping, as the kernel estimates it.",
+    "Memory available to programs without swapping, as estimated by the kernel.",
 )
 SYSTEM_MEMORY_SHARED: Final = Metric(
     "system.memory.linux.shared",
     "By",
     "updowncounter",
-    "Shared memory and tmpfs: batches on their way from DataLoader workers lie here.",
+    "Shared memory and tmpfs, which contain the batches that DataLoader workers pass to the "
+    "program.",
 )
 PAGING_USAGE: Final = Metric(
     "system.paging.usage", "By", "updowncounter", "Swap by state: used, free.", (PAGING_STATE,)
@@ -98,7 +105,7 @@ PAGING_FAULTS: Final = Metric(
     "system.paging.faults",
     "{fault}",
     "counter",
-    "Page faults; a major one waited for a disk.",
+    "Page faults; a major fault waited for a disk.",
     (PAGING_FAULT,),
 )
 PAGING_OPERATIONS: Final = Metric(
@@ -126,14 +133,14 @@ DISK_IO_TIME: Final = Metric(
     "system.disk.io_time",
     "s",
     "counter",
-    "Time in which the disk had anything to do.",
+    "Time in which the disk had at least one request in progress.",
     (SYSTEM_DEVICE,),
 )
 NETWORK_IO: Final = Metric(
     "system.network.io",
     "By",
     "counter",
-    "Bytes received and transmitted by each interface, loopback left out.",
+    "Bytes received and transmitted by each interface except loopback.",
     (NETWORK_INTERFACE, NETWORK_DIRECTION),
 )
 NETWORK_PACKETS: Final = Metric(
@@ -147,7 +154,7 @@ NETWORK_DROPPED: Final = Metric(
     "system.network.packet.dropped",
     "{packet}",
     "counter",
-    "Packets dropped although nothing was wrong with them: a full queue, mostly.",
+    "Intact packets that were dropped, mostly because of a full queue.",
     (NETWORK_INTERFACE, NETWORK_DIRECTION),
 )
 NETWORK_ERRORS: Final = Metric(
@@ -161,21 +168,22 @@ FILESYSTEM_USAGE: Final = Metric(
     "system.filesystem.usage",
     "By",
     "updowncounter",
-    "Space of the disk that holds the run folder by state: used, free, reserved (for root).",
+    "Space on the filesystem of the run folder by state: used, free, reserved (for root).",
     (MOUNTPOINT, FILESYSTEM_STATE),
 )
 FILESYSTEM_LIMIT: Final = Metric(
     "system.filesystem.limit",
     "By",
     "updowncounter",
-    "Size of the disk that holds the run folder.",
+    "Size of the filesystem of the run folder.",
     (MOUNTPOINT,),
 )
 FILESYSTEM_UTILIZATION: Final = Metric(
     "system.filesystem.utilization",
     "1",
     "gauge",
-    "Share of that disk in use, as ``df`` says it: used / (used + free).",
+    "Share of the filesystem of the run folder in use, as ``df`` computes it: used / (used + "
+    "free).",
     (MOUNTPOINT,),
 )
 SYSTEM_UPTIME: Final = Metric("system.uptime", "s", "gauge", "Time since the host was started.")
@@ -190,7 +198,7 @@ PSI_AVERAGE: Final = Metric(
     "linux.psi.stall.average",
     "1",
     "gauge",
-    "Share of the last ten seconds in which they did.",
+    "Share of the last ten seconds in which tasks of the host waited for the resource.",
     (PSI_RESOURCE, PSI_KIND),
 )
 
@@ -198,22 +206,22 @@ PROCESS_CPU_TIME: Final = Metric(
     "process.cpu.time",
     "s",
     "counter",
-    "CPU time; children that ended count with what they had used when last read, "
-    "and with the rest under ended.",
+    "CPU time. Time of a child process up to its last reading stays in its role; the rest, up "
+    "to its end, is counted as role ended.",
     (CPU_MODE, PROCESS_ROLE),
 )
 PROCESS_CPU_UTILIZATION: Final = Metric(
     "process.cpu.utilization",
     "1",
     "gauge",
-    "CPU time since the reading before / (elapsed time x CPUs that the process may use).",
+    "CPU time since the previous reading / (elapsed time x CPUs available to the process).",
     (PROCESS_ROLE,),
 )
 PROCESS_MEMORY: Final = Metric(
     "process.memory.usage",
     "By",
     "updowncounter",
-    "Resident memory; pages that processes share count in each of them.",
+    "Resident memory; shared pages are counted in each process.",
     (PROCESS_ROLE,),
 )
 PROCESS_MEMORY_VIRTUAL: Final = Metric(
@@ -223,32 +231,34 @@ PROCESS_MEMORY_UTILIZATION: Final = Metric(
     "process.memory.utilization",
     "1",
     "gauge",
-    "Resident memory as a share of the host's.",
+    "Resident memory as a share of the host's memory.",
     (PROCESS_ROLE,),
 )
 PROCESS_MEMORY_PSS: Final = Metric(
     "ml.process.memory.pss",
     "By",
     "updowncounter",
-    "Proportional set size: pages that n processes share count 1/n in each, so sums are right.",
+    "Proportional set size: pages shared by n processes count 1/n in each, so sums over "
+    "processes are exact.",
     (PROCESS_ROLE,),
 )
 PROCESS_COUNT: Final = Metric(
     "ml.process.count",
     "{process}",
     "updowncounter",
-    "Children of the training process that are alive.",
+    "Live child processes of the training process.",
     (PROCESS_ROLE,),
 )
 PROCESS_DISK_IO: Final = Metric(
     "process.disk.io",
     "By",
     "counter",
-    "Bytes that it caused to be read from and written to disks; the page cache is no disk.",
+    "Bytes read from and written to disks for the process; accesses to the page cache are not "
+    "counted.",
     (DISK_DIRECTION, PROCESS_ROLE),
 )
 PROCESS_THREADS: Final = Metric(
-    "process.thread.count", "{thread}", "updowncounter", "Threads.", (PROCESS_ROLE,)
+    "process.thread.count", "{thread}", "updowncounter", "Number of threads.", (PROCESS_ROLE,)
 )
 PROCESS_FILES: Final = Metric(
     "process.unix.file_descriptor.count",
@@ -261,27 +271,27 @@ PROCESS_CONTEXT_SWITCHES: Final = Metric(
     "process.context_switches",
     "{context_switch}",
     "counter",
-    "Switches of all threads; an involuntary one had work left: something else took the CPU.",
+    "Context switches of all threads; an involuntary one preempted a thread that had work left.",
     (CONTEXT_SWITCH, PROCESS_ROLE),
 )
 PROCESS_RUN_DELAY: Final = Metric(
     "ml.process.run_delay",
     "s",
     "counter",
-    "Time for which threads were ready to run and got no CPU, summed over them.",
+    "Time that threads were runnable without a CPU, summed over threads.",
     (PROCESS_ROLE,),
 )
 MAIN_THREAD_CPU_TIME: Final = Metric(
     "ml.process.main_thread.cpu_time",
     "s",
     "counter",
-    "CPU time of the thread of the training process in which the run began, and its loop runs.",
+    "CPU time of the main thread of the run: the thread that started it.",
 )
 MAIN_THREAD_RUN_DELAY: Final = Metric(
     "ml.process.main_thread.run_delay",
     "s",
     "counter",
-    "Time for which that thread was ready to run and got no CPU.",
+    "Time that the main thread of the run was runnable without a CPU.",
 )
 PROCESS_WRITE_CALLS: Final = Metric(
     "ml.process.write_calls",
@@ -293,66 +303,69 @@ PROCESS_FAULTS: Final = Metric(
     "process.paging.faults",
     "{fault}",
     "counter",
-    "Page faults; a major one waited for a disk.",
+    "Page faults; a major fault waited for a disk.",
     (PAGING_FAULT, PROCESS_ROLE),
 )
 PROCESS_UPTIME: Final = Metric(
-    "process.uptime", "s", "gauge", "Time since the training process was started."
+    "process.uptime", "s", "gauge", "Time since the start of the training process."
 )
 CGROUP_CPU_LIMIT: Final = Metric(
     "linux.cgroup.cpu.limit",
     "{cpu}",
     "updowncounter",
-    "CPUs that the process may use: the fewest of its affinity and the quotas above it.",
+    "CPUs available to the process: the minimum of its affinity and the quotas of its control "
+    "groups.",
 )
 CGROUP_CPU_TIME: Final = Metric(
     "linux.cgroup.cpu.time",
     "s",
     "counter",
-    "CPU time of everything in the control group whose quota is tightest.",
+    "CPU time of the control group with the tightest quota.",
 )
 CGROUP_PERIODS: Final = Metric(
     "linux.cgroup.cpu.periods",
     "{period}",
     "counter",
-    "Periods of the quota in which the group wanted to run.",
+    "Quota periods in which that control group was runnable.",
 )
 CGROUP_THROTTLED_PERIODS: Final = Metric(
     "linux.cgroup.cpu.throttled.periods",
     "{period}",
     "counter",
-    "Those of them in which the quota was used up.",
+    "Quota periods in which that control group used up its quota.",
 )
 CGROUP_THROTTLED_TIME: Final = Metric(
     "linux.cgroup.cpu.throttled.time",
     "s",
     "counter",
-    "Time for which the group was kept from running, summed over CPUs.",
+    "Time that the quota prevented that control group from running, summed over CPUs.",
 )
 CGROUP_MEMORY_LIMIT: Final = Metric(
     "linux.cgroup.memory.limit",
     "By",
     "updowncounter",
-    "Memory that the process may use: the least of the host's and the limits above it.",
+    "Memory available to the process: the minimum of the host's memory and the limits of its "
+    "control groups.",
 )
 CGROUP_MEMORY: Final = Metric(
     "linux.cgroup.memory.usage",
     "By",
     "updowncounter",
-    "Memory of the group whose limit is lowest, page cache included.",
+    "Memory of the control group with the lowest limit, page cache included.",
 )
 CGROUP_WORKING_SET: Final = Metric(
     "linux.cgroup.memory.working_set",
     "By",
     "updowncounter",
-    "The same without file pages that lie idle: what counts against the limit in earnest.",
+    "Memory of that control group without inactive file pages: the part that cannot be "
+    "reclaimed easily.",
 )
 CGROUP_MEMORY_PEAK: Final = Metric(
-    "linux.cgroup.memory.peak", "By", "gauge", "The most that the group has used so far."
+    "linux.cgroup.memory.peak", "By", "gauge", "Peak memory of that control group."
 )
 CGROUP_OOM_KILLS: Final = Metric(
     "linux.cgroup.memory.oom_kills",
     "{kill}",
     "counter",
-    "Processes of the group that were killed for want of memory.",
+    "Processes of the control group killed by the OOM killer.",
 )

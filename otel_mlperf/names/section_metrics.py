@@ -39,27 +39,29 @@ class Measure(NamedTuple):
     meaning: str
 
 
-CPU_NS: Final = Measure("cpu_ns", "ml.section.thread.cpu_time", "CPU time of its thread, ns")
+CPU_NS: Final = Measure(
+    "cpu_ns", "ml.section.thread.cpu_time", "CPU time of its thread in nanoseconds"
+)
 SWITCHES: Final = Measure(
     "voluntary_switches",
     "ml.section.thread.context_switches.voluntary",
-    "times that its thread waited",
+    "voluntary context switches: its thread waited",
 )
 INVOLUNTARY_SWITCHES: Final = Measure(
     "involuntary_switches",
     "ml.section.thread.context_switches.involuntary",
-    "times that its thread lost the CPU although it had more to do",
+    "involuntary context switches: its thread was preempted",
 )
 READ_BYTES: Final = Measure(
-    "read_bytes", "ml.section.thread.io.read", "bytes that its thread read, page cache included"
+    "read_bytes", "ml.section.thread.io.read", "bytes read by its thread, page cache included"
 )
 WRITTEN_BYTES: Final = Measure(
-    "written_bytes", "ml.section.thread.io.written", "bytes that its thread wrote"
+    "written_bytes", "ml.section.thread.io.written", "bytes written by its thread"
 )
 MEMORY_BEFORE: Final = Measure(
     "memory_before_bytes",
     "ml.section.process.memory.before",
-    "resident memory of the process at its begin",
+    "resident memory of the process at its start",
 )
 MEMORY_AFTER: Final = Measure(
     "memory_after_bytes",
@@ -67,20 +69,24 @@ MEMORY_AFTER: Final = Measure(
     "resident memory of the process at its end",
 )
 MEMORY_GROWTH: Final = Measure(
-    "memory_growth_bytes", "ml.section.process.memory.growth", "the second less the first"
+    "memory_growth_bytes",
+    "ml.section.process.memory.growth",
+    "resident memory of the process at its end minus at its start",
 )
 MEMORY_PEAK: Final = Measure(
     "memory_peak_bytes",
     "ml.section.process.memory.peak",
-    "the most that was resident in it; known where it was the highest so far",
+    "peak resident memory during the call; known only if it was a new maximum of the process",
 )
 CUDA_GROWTH: Final = Measure(
-    "cuda_growth_bytes", CUDA_MEMORY_DELTA, "what PyTorch's allocator gave out, less what came back"
+    "cuda_growth_bytes",
+    CUDA_MEMORY_DELTA,
+    "memory allocated minus memory freed by PyTorch's CUDA allocator",
 )
 CUDA_PEAK: Final = Measure(
     "cuda_peak_bytes",
     CUDA_MEMORY_PEAK,
-    "the most that it had given out; known where it was the highest so far",
+    "peak memory allocated by PyTorch's CUDA allocator; known only if it was a new maximum",
 )
 MEASURES: Final = (
     CPU_NS,
@@ -102,54 +108,57 @@ SECTION_CPU: Final = Metric(
     "ml.section.cpu.time",
     "s",
     "counter",
-    "CPU time of the thread in sections whose resources are measured; those inside count in each.",
+    "CPU time of the thread in sections with measured resources, child sections included.",
     _LABELS,
 )
 SECTION_IO: Final = Metric(
     "ml.section.io",
     "By",
     "counter",
-    "Bytes that the thread's calls read and wrote in them, the page cache included.",
+    "Bytes read and written by the thread in sections with measured resources, page cache "
+    "included.",
     (*_LABELS, DISK_DIRECTION),
 )
 SECTION_SWITCHES: Final = Metric(
     "ml.section.context_switches",
     "{context_switch}",
     "counter",
-    "Context switches of the thread in them.",
+    "Context switches of the thread in sections with measured resources.",
     (*_LABELS, CONTEXT_SWITCH),
 )
 SECTION_MEMORY_GROWTH: Final = Metric(
     "ml.section.memory.growth",
     "By",
     "updowncounter",
-    "By how much resident memory of the process grew in them, all calls together.",
+    "Growth of the process's resident memory in sections with measured resources, summed over "
+    "calls.",
     _LABELS,
 )
 SECTION_MEMORY_PEAK: Final = Metric(
     "ml.section.memory.peak",
     "By",
     "gauge",
-    "The most memory of the process that one of them was the first to reach.",
+    "Highest new peak of the process's resident memory that a call of the section set.",
     _LABELS,
 )
 SECTION_CUDA_GROWTH: Final = Metric(
     "ml.section.cuda.memory.growth",
     "By",
     "updowncounter",
-    "By how much memory of PyTorch's CUDA allocator grew in them, all calls together.",
+    "Growth of the memory of PyTorch's CUDA allocator in sections with measured resources, "
+    "summed over calls.",
     _LABELS,
 )
 SECTION_CUDA_PEAK: Final = Metric(
     "ml.section.cuda.memory.peak",
     "By",
     "gauge",
-    "The most CUDA memory that one of them was the first to reach.",
+    "Highest new peak of PyTorch's CUDA memory that a call of the section set.",
     _LABELS,
 )
 
 GPU_NS: Final = Measure(
-    "gpu_ns", "ml.section.gpu.time", "time on the GPU from its begin to its end, ns"
+    "gpu_ns", "ml.section.gpu.time", "time on the GPU from its start to its end in nanoseconds"
 )
 GPU_IDLE: Final = "ml.step.gpu.idle"
 """For a step: time on the GPU in none of the sections that give it work, ns."""
@@ -161,28 +170,29 @@ SECTION_GPU: Final = Metric(
     "ml.section.gpu.time",
     "s",
     "counter",
-    "Time on the GPU from begin to end of sections; of what is inside too, and of gaps.",
+    "Time on the GPU from start to end of a section, including child sections and gaps.",
     (SECTION_NAME, SECTION_CATEGORY, ML_PHASE),
 )
 STEP_GPU: Final = Metric(
     "ml.step.gpu.time",
     "s",
     "counter",
-    "Time on the GPU from begin to end of steps, by who set the pace.",
+    "Time on the GPU from start to end of steps, by what limited the step: host or device.",
     (ML_PHASE, PACED_BY),
 )
 STEP_GPU_IDLE: Final = Metric(
     "ml.step.gpu.idle.time",
     "s",
     "counter",
-    "Of that, time in no section that gives the GPU work: it idled, if only those do.",
+    "Part of ml.step.gpu.time outside sections that launch GPU work; idle time if no other "
+    "code launches any.",
     (ML_PHASE,),
 )
 GPU_TIME_MISSED: Final = Metric(
     "otel_mlperf.gpu_time.missed",
     "{section}",
     "counter",
-    "Sections without GPU time: pool, capture, stream, late, error.",
+    "Sections without GPU time by reason: pool, capture, stream, late, error.",
     (ERROR_TYPE,),
 )
 
@@ -202,96 +212,108 @@ LOADER_WAIT: Final = Metric(
     "ml.dataloader.wait.time",
     "s",
     "counter",
-    "Time in which the program waited for batches of a DataLoader.",
+    "Time that the program waited for batches of a DataLoader.",
     (DATASET,),
 )
 LOADER_BATCHES: Final = Metric(
-    "ml.dataloader.batches", "{batch}", "counter", "Batches that it got.", (DATASET,)
+    "ml.dataloader.batches",
+    "{batch}",
+    "counter",
+    "Batches that the program received from a DataLoader.",
+    (DATASET,),
 )
 LOADER_READY: Final = Metric(
     "ml.dataloader.batches.ready",
     "{batch}",
     "histogram",
-    "Batches that workers had ready when the program asked for one.",
+    "Batches queued by workers when the program requested one.",
     (DATASET,),
 )
 LOADER_NONE_READY: Final = Metric(
     "ml.dataloader.batches.awaited",
     "{batch}",
     "counter",
-    "Batches for which the program asked when none was ready.",
+    "Batches that the program requested while the queue was empty.",
     (DATASET,),
 )
 LOADER_FIRST_BATCH: Final = Metric(
     "ml.dataloader.first_batch.time",
     "s",
     "histogram",
-    "Time from the begin of a pass to its first batch, with the start of workers.",
+    "Time from the start of a pass over a DataLoader to its first batch, including the start "
+    "of workers.",
     (DATASET, LOADER_WORKERS),
 )
 LOADER_FETCHED: Final = Metric(
     "ml.dataloader.worker.batches",
     "{batch}",
     "counter",
-    "Batches that a worker has fetched.",
+    "Batches fetched by a DataLoader worker.",
     (DATASET, LOADER_WORKER),
 )
 LOADER_FETCH_TIME: Final = Metric(
     "ml.dataloader.worker.time",
     "s",
     "counter",
-    "Time in which a worker fetched them; the parts add up.",
+    "Time of fetching batches in a DataLoader worker, by part: items, collate.",
     (DATASET, LOADER_WORKER, LOADER_PART),
 )
 LOADER_CPU: Final = Metric(
     "ml.dataloader.worker.cpu.time",
     "s",
     "counter",
-    "CPU time of its thread while it got the samples, without collating.",
+    "CPU time of a DataLoader worker's thread in fetching samples, without collating.",
     (DATASET, LOADER_WORKER),
 )
 LOADER_DELAY: Final = Metric(
     "ml.dataloader.worker.delay.time",
     "s",
     "counter",
-    "Time in which it was ready to run meanwhile and had no CPU, where the kernel says so.",
+    "Time that a DataLoader worker was runnable without a CPU while fetching samples, where "
+    "the kernel reports it.",
     (DATASET, LOADER_WORKER),
 )
 LOADER_SIZED: Final = Metric(
     "ml.dataloader.worker.sized.batches",
     "{batch}",
     "counter",
-    "Batches of which the elements of the samples were counted: the first 32, then one in 16.",
+    "Batches with counted elements: the first 32 of a DataLoader worker, then one in 16.",
     (DATASET, LOADER_WORKER),
 )
 LOADER_ELEMENTS: Final = Metric(
     "ml.dataloader.worker.sized.elements",
     "{element}",
     "counter",
-    "Elements of the largest tensor of each sample of these, before they were padded to a batch.",
+    "Elements of the largest tensor of each sample in batches with counted elements, before "
+    "padding.",
     (DATASET, LOADER_WORKER),
 )
 PLACES: Final = Metric(
     "ml.batch.places",
     "{place}",
     "counter",
-    "Places of token numbers in the batches that were looked at, the 1st, 2nd, 4th, 8th and so on.",
+    "Positions for token ids in inspected batches, padding included; the 1st, 2nd, 4th, 8th, … "
+    "batch is inspected.",
 )
 PADDED: Final = Metric(
-    "ml.batch.places.padded", "{place}", "counter", "Of these, those that are padding."
+    "ml.batch.places.padded",
+    "{place}",
+    "counter",
+    "Positions for token ids in inspected batches that contain padding.",
 )
 LOADER_END: Final = Metric(
     "ml.dataloader.end.time",
     "s",
     "histogram",
-    "Time to the end of a pass after its last batch, with the end of workers that are not kept.",
+    "Time from the last batch of a pass over a DataLoader to the end of the pass, including "
+    "the end of workers that are not persistent.",
     (DATASET, LOADER_WORKERS),
 )
 LOADER_PIN: Final = Metric(
     "ml.dataloader.pin.time",
     "s",
     "histogram",
-    "Time to copy a batch into pinned memory, in the thread that does it.",
+    "Time to copy a batch into pinned memory, in the pinning thread.",
 )
 
 SPAN_FILE_READ: Final = "file.read"
@@ -302,13 +324,13 @@ FILE_IO: Final = Metric(
     "ml.file.io",
     "By",
     "counter",
-    "Bytes that calls of files read and wrote, of those that were opened while files were watched.",
+    "Bytes read and written by calls of files that were opened while files were watched.",
     (DISK_DIRECTION,),
 )
 FILE_IO_TIME: Final = Metric(
     "ml.file.io.time",
     "s",
     "counter",
-    "Time of the calls that are counted in ml.file.io.",
+    "Duration of the calls counted in ml.file.io.",
     (DISK_DIRECTION,),
 )

@@ -39,162 +39,168 @@ SECTION_SELF_TIME: Final = Metric(
     "ml.section.self_time",
     "s",
     "counter",
-    "Time in a section outside its child sections of the same thread and task; in a step, time in "
-    "a wait for data with those in it.",
+    "Time in a section minus its child sections in the same thread and task; a wait for data "
+    "in a step includes its child sections.",
     (SECTION_NAME, SECTION_CATEGORY, ML_PHASE),
 )
 SECTION_WITHIN: Final = Metric(
     "ml.section.within_bound",
     "{call}",
     "counter",
-    "Calls of sections with a bound (within_s) that took no longer and did not fail.",
+    "Calls of sections with a duration limit (within_s) that stayed within it and did not fail.",
     (SECTION_NAME, SECTION_CATEGORY, ML_PHASE),
 )
 SECTION_BOUNDED: Final = Metric(
     "ml.section.bounded",
     "{call}",
     "counter",
-    "Calls of sections with a bound (within_s).",
+    "Calls of sections with a duration limit (within_s).",
     (SECTION_NAME, SECTION_CATEGORY, ML_PHASE),
 )
-STEPS: Final = Metric("ml.training.steps", "{step}", "counter", "Steps that ended.", (ML_PHASE,))
+STEPS: Final = Metric("ml.training.steps", "{step}", "counter", "Completed steps.", (ML_PHASE,))
 SAMPLES: Final = Metric(
-    "ml.training.samples", "{sample}", "counter", "Samples in the steps that ended.", (ML_PHASE,)
+    "ml.training.samples", "{sample}", "counter", "Samples in completed steps.", (ML_PHASE,)
 )
 TOKENS: Final = Metric(
-    "ml.training.tokens", "{token}", "counter", "Tokens in the steps that ended.", (ML_PHASE,)
+    "ml.training.tokens", "{token}", "counter", "Tokens in completed steps.", (ML_PHASE,)
 )
 CHECKPOINT_IO: Final = Metric(
     "ml.checkpoint.io",
     "By",
     "counter",
-    "Bytes of checkpoints that were written or read, of all calls whose size is known.",
+    "Bytes of checkpoints written and read, by calls whose size is known.",
     (CHECKPOINT_DIRECTION,),
 )
 CHECKPOINT_IO_TIME: Final = Metric(
     "ml.checkpoint.io.time",
     "s",
     "counter",
-    "Time of the calls that are counted in ml.checkpoint.io.",
+    "Duration of the calls counted in ml.checkpoint.io.",
     (CHECKPOINT_DIRECTION,),
 )
-LOSS: Final = Metric("ml.training.loss", "", "gauge", "Loss as last logged.", (ML_PHASE,))
+LOSS: Final = Metric("ml.training.loss", "", "gauge", "Last logged loss.", (ML_PHASE,))
 LEARNING_RATE: Final = Metric(
-    "ml.training.learning_rate", "", "gauge", "Learning rate as last logged.", (ML_PHASE,)
+    "ml.training.learning_rate", "", "gauge", "Last logged learning rate.", (ML_PHASE,)
 )
 GRADIENT_NORM: Final = Metric(
-    "ml.training.gradient.norm", "", "gauge", "Gradient norm as last logged.", (ML_PHASE,)
+    "ml.training.gradient.norm", "", "gauge", "Last logged gradient norm.", (ML_PHASE,)
 )
 STEP_NUMBER: Final = Metric(
-    "ml.training.step.number", "{step}", "gauge", "Number of the step that ended last.", (ML_PHASE,)
+    "ml.training.step.number", "{step}", "gauge", "Number of the last completed step.", (ML_PHASE,)
 )
 STEPS_EXPECTED: Final = Metric(
-    "ml.training.steps.expected", "{step}", "gauge", "Training steps that the run plans."
+    "ml.training.steps.expected", "{step}", "gauge", "Planned number of training steps of the run."
 )
-RUN_START_TIME: Final = Metric("ml.run.start_time", "s", "gauge", "When the run began, Unix time.")
+RUN_START_TIME: Final = Metric("ml.run.start_time", "s", "gauge", "Start of the run, Unix time.")
 RUN_CPU: Final = Metric(
     "ml.run.cpu.time",
     "s",
     "counter",
-    "CPU time of the training process since the run began, as it counts it; without its workers.",
+    "CPU time of the training process since the start of the run, without its worker processes.",
 )
 RUN_IMPORTS: Final = Metric(
     "ml.run.imports.time",
     "s",
     "gauge",
-    "Time from the begin of the training process to the run's start: imports above all.",
+    "Time from the start of the training process to the start of the run, mostly imports.",
 )
 GRAPH_NODES: Final = Metric(
     "pytorch.autograd.graph.nodes",
     "{node}",
     "gauge",
-    "Operations in the graph of a backward pass: of the 2nd, 20th and 200th; 20,000 at most.",
+    "Operations in the autograd graph of the 2nd, 20th and 200th backward pass; at most 20,000.",
 )
 GRAPH_SELECTS: Final = Metric(
     "pytorch.autograd.graph.selects",
     "{node}",
     "gauge",
-    "Of these, those that take one element out along a dimension: a loop over time, say.",
+    "Operations in the autograd graph that select one element along a dimension, as a loop "
+    "over time does.",
 )
 GRAPH_WEIGHTS: Final = Metric(
     "pytorch.autograd.graph.weights",
     "{weight}",
     "gauge",
-    "Weights to which that pass brings gradients: far fewer than operations where they are reused.",
+    "Weights in that autograd graph; far fewer than operations if a loop reuses them.",
 )
 GRAPH_FLOAT32: Final = Metric(
     "pytorch.autograd.graph.float32_operations",
     "{operation}",
     "gauge",
-    "Floating point operations of a forward and that backward pass in products of matrices "
-    "(torch.mm, addmm: linear layers) that a CUDA device makes in float32 without TF32: at least.",
+    "Lower bound of the floating point operations of a forward and backward pass in matrix "
+    "products (torch.mm, addmm: linear layers) that a CUDA device computes in float32 without "
+    "TF32.",
 )
 AUTOGRAD_ANOMALY: Final = Metric(
     "pytorch.autograd.anomaly_detection",
     "1",
     "gauge",
-    "Whether torch.autograd.set_detect_anomaly() is on in that pass: 1, else 0.",
+    "1 if torch.autograd.set_detect_anomaly() is enabled, else 0.",
 )
 OPTIMIZER_HISTORY: Final = Metric(
     "pytorch.optimizer.history.limit",
     "By",
     "gauge",
-    "Host memory that the history of an optimizer such as L-BFGS may come to, by its history_size "
-    "and parameters; read at the 2nd, 20th and 200th update.",
+    "Maximum host memory of the history of an optimizer such as L-BFGS, computed from its "
+    "history_size and parameters; read at the 2nd, 20th and 200th update.",
 )
 DDP_EXPOSED_COMMUNICATION: Final = Metric(
     "pytorch.ddp.backward.exposed_communication",
     "s",
     "gauge",
-    "Time of a backward pass in which DDP's collectives, waits for other ranks included, ran while "
-    "it computed nothing: mean of the passes that DDP times itself (the first ten, then each "
-    "hundredth), read at the 20th, 200th and 2,000th.",
+    "Time of a backward pass in which DDP's collectives ran while nothing was computed, waits "
+    "for other ranks included: mean of the passes that DDP times itself (the first ten, then "
+    "each hundredth), read at the 20th, 200th and 2,000th pass.",
 )
 DDP_BUCKETS: Final = Metric(
     "pytorch.ddp.backward.buckets",
     "{bucket}",
     "gauge",
-    "Buckets in which DDP exchanges the gradients of a backward pass, each a collective; read at "
-    "the 20th, 200th and 2,000th pass.",
+    "Buckets in which DDP exchanges the gradients of a backward pass, one collective each; "
+    "read at the 20th, 200th and 2,000th pass.",
 )
 DDP_GRADIENTS: Final = Metric(
     "pytorch.ddp.backward.gradients.size",
     "By",
     "gauge",
-    "Size of these gradients, before a communication hook makes it smaller.",
+    "Size of the gradients that DDP exchanges in a backward pass, before a communication hook "
+    "compresses them.",
 )
 COLLECTIVES: Final = Metric(
     "pytorch.distributed.collectives",
     "{collective}",
     "gauge",
-    "Collectives for each update of an optimizer, those inside of DDP and FSDP too, as the process "
-    "groups count them (Gloo, NCCL): mean from the 2nd update to the 20th, then to the 200th; of "
-    "steps that the program reports itself, for each step.",
+    "Collectives for each optimizer update, including those of DDP and FSDP, as the process "
+    "groups (Gloo, NCCL) count them: mean from the 2nd to the 20th update, then to the 200th. "
+    "If the program reports its steps itself: collectives for each step.",
 )
 OTHER_UPDATES: Final = Metric(
     "pytorch.optimizer.other_updates",
     "{update}",
     "gauge",
-    "Steps of optimizers in threads and asyncio tasks other than the loop's: they are in no step.",
+    "Optimizer updates in threads and asyncio tasks other than that of the training loop; no "
+    "recorded step contains them.",
 )
 OTHER_LOOPS: Final = Metric(
     "pytorch.optimizer.other_loops",
     "{loop}",
     "gauge",
-    "Threads and asyncio tasks that made these.",
+    "Threads and asyncio tasks other than that of the training loop in which an optimizer made "
+    "updates.",
 )
 STARTED_PROCESSES: Final = Metric(
     "pytorch.multiprocessing.processes",
     "{process}",
     "gauge",
-    "Processes that the program started with multiprocessing, without workers of loaders and "
-    "pools.",
+    "Processes that the program started with multiprocessing, without workers of DataLoaders "
+    "and pools.",
 )
 FINDING: Final = Metric(
     "ml.finding",
     "",
     "gauge",
-    "1 while a finding holds that is judged live; the labels of what it is of come with it.",
+    "1 while the condition of a live finding is met; further attributes name its section or "
+    "device.",
     (FINDING_ID, FINDING_SEVERITY),
 )
 RUN_PRODUCTIVE: Final = Metric(
@@ -208,40 +214,41 @@ RUN_MEMORY_PEAK: Final = Metric(
     "ml.run.memory.peak",
     "By",
     "gauge",
-    "The most memory of the training process that was resident at once, since the run began; where "
-    "the process had more before, the most that was read, once a second.",
+    "Peak resident memory of the training process since the start of the run; if the peak of "
+    "the process is older than the run, the maximum of one reading a second.",
 )
 LAST_STEP_TIME: Final = Metric(
-    "ml.run.last_step_time", "s", "gauge", "When a step ended last, Unix time."
+    "ml.run.last_step_time", "s", "gauge", "End of the last completed step, Unix time."
 )
 OPEN_AGE: Final = Metric(
     "ml.section.open.age",
     "s",
     "gauge",
-    "For how long the innermost open section of the main thread has been open.",
+    "Age of the innermost open section of the main thread.",
     (SECTION_NAME,),
 )
 WINDOW_EVENTS: Final = Metric(
-    "pytorch.profiler.events", "{event}", "gauge", "Events of a profiler window, at its end."
+    "pytorch.profiler.events", "{event}", "gauge", "Events in the last profiler window."
 )
 WINDOW_COMPLETENESS: Final = Metric(
     "pytorch.profiler.completeness",
     "1",
     "gauge",
-    "Smallest share of a kind of record (launches answered by a device, …) that a window has.",
+    "Completeness of a profiler window: the lowest share over kinds of record, e.g. launches "
+    "with device work.",
 )
 WINDOW_DEVICE_BUSY: Final = Metric(
     "pytorch.profiler.device.busy",
     "1",
     "gauge",
-    "Share of a profiler window in which the device was at work: kernels, copies, memsets.",
+    "Share of a profiler window in which the device was busy with kernels, copies or memsets.",
     (DEVICE_INDEX,),
 )
 WINDOW_DEVICE_IDLE: Final = Metric(
     "pytorch.profiler.device.idle",
     "1",
     "gauge",
-    "Share of a profiler window in which it was not.",
+    "Share of a profiler window in which the device was idle.",
     (DEVICE_INDEX,),
 )
 WINDOW_DEVICE_COMMUNICATION: Final = Metric(
@@ -255,7 +262,8 @@ WINDOW_DEVICE_EXPOSED: Final = Metric(
     "pytorch.profiler.device.exposed_communication",
     "1",
     "gauge",
-    "Share of a profiler window in which one ran and nothing was computed beside it.",
+    "Share of a profiler window in which a communication kernel ran without concurrent "
+    "computation.",
     (DEVICE_INDEX,),
 )
 WINDOW_HOST_BUSY: Final = Metric(
@@ -268,19 +276,20 @@ WINDOW_HOST_IDLE: Final = Metric(
     "pytorch.profiler.host.idle",
     "1",
     "gauge",
-    "Share of a profiler window without device work in which none did.",
+    "Share of a profiler window without device work in which no operator ran.",
 )
 WINDOW_HOST_COMMUNICATION: Final = Metric(
     "pytorch.profiler.host.communication",
     "1",
     "gauge",
-    "Share of a profiler window without device work in which a collective went on.",
+    "Share of a profiler window without device work in which a collective was in progress.",
 )
 WINDOW_HOST_EXPOSED: Final = Metric(
     "pytorch.profiler.host.exposed_communication",
     "1",
     "gauge",
-    "Share of a profiler window without device work in which one went on and no operator ran.",
+    "Share of a profiler window without device work in which a collective was in progress and "
+    "no operator ran.",
 )
 
 LOGGED: Final = {
@@ -308,27 +317,27 @@ MODEL_PARAMETERS: Final = Metric(
     "ml.model.parameters",
     "{parameter}",
     "gauge",
-    "Parameters of a model that the program named: all, those that are trained, lookup tables.",
+    "Parameters of a model that was passed to model_work(): total, trainable, embedding.",
     (MODEL_NAME, PARAMETERS_KIND),
 )
 FLOPS: Final = Metric(
     "ml.training.flops",
     "{operation}",
     "counter",
-    "Floating point operations of the model in the steps that ended and whose count is known.",
+    "Floating point operations of the model in completed steps with a known count.",
     (ML_PHASE,),
 )
 FLOPS_TIME: Final = Metric(
     "ml.training.flops.time",
     "s",
     "counter",
-    "Time of the steps that are counted in ml.training.flops.",
+    "Duration of the steps counted in ml.training.flops.",
     (ML_PHASE,),
 )
 FLOPS_PEAK: Final = Metric(
     "ml.training.flops.peak",
     "{operation_per_second}",
     "gauge",
-    "Floating point operations a second that the rank's device can do at most, without sparsity.",
+    "Peak floating point operations per second of the rank's device, without sparsity.",
     (FLOPS_TYPE, PEAK_SOURCE, HW_MODEL),
 )
