@@ -1,1 +1,1 @@
-"""Settings: declaration, sources, and what the standard variables of OpenTelemetry mean here."""
+"""Settings: their declaration, their sources, and supported variables of OpenTelemetry."""

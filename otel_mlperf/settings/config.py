@@ -1,7 +1,7 @@
-"""Settings of a run, with the meaning of each, and the levels that set several at once.
+"""Settings of a run with their descriptions, and levels that set several of them.
 
-A level is a named set of settings for spans, resource use, readings and the profiler. A single
-setting that is given, wherever, overrides its level's.
+A level is a preset for settings of spans, resource usage, readings and the profiler. A setting that
+is given itself, by any source, overrides the level.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEVELS: Final[dict[str, dict[str, Any]]] = {
         "trace_first": 1,
         "trace_every": 1000,
         "readings_interval_ms": 15_000,
-        "disabled_integrations": "dataloader",  # some 3 % of a step of 4 ms
+        "disabled_integrations": "dataloader",  # saves some 3 % of a step of 4 ms
     },
     "basic": {},
     "detailed": {
@@ -39,7 +39,7 @@ LEVELS: Final[dict[str, dict[str, Any]]] = {
         "profile": "on",
     },
 }
-"""By level, the settings that differ from their defaults; ``basic`` is the defaults."""
+"""For each level, the settings that differ from their defaults; ``basic`` has all defaults."""
 
 
 PREFIX = "OTEL_MLPERF_"
@@ -53,7 +53,7 @@ DESTINATIONS = "OTEL_MLPERF_DESTINATIONS"
 PROFILE = "OTEL_MLPERF_PROFILE"
 LEVEL = "OTEL_MLPERF_LEVEL"
 READING_SOURCES = ("host", "process", "gpu", "filesystem", "gc", "allocator", "stacks")
-"""Sources of readings, by their names in ``disabled_readings``."""
+"""Names of the sources of readings, for ``disabled_readings``."""
 _NOT_SETTINGS = (
     "OTEL_MLPERF_AUTOSTART",
     "OTEL_MLPERF_CONFIG",
@@ -66,7 +66,7 @@ _NOT_SETTINGS = (
 
 
 def _standard_bool(given: Any) -> bool:
-    """Parse a boolean as OpenTelemetry's specification requires: only ``true`` is True."""
+    """Parse a boolean as OpenTelemetry's specification requires: ``true`` or ``false``."""
     if isinstance(given, bool):
         return given
     text = str(given).strip().lower()
@@ -75,15 +75,15 @@ def _standard_bool(given: Any) -> bool:
     return text == "true"
 
 
-def _words_text(given: Any) -> str:
-    """Return comma-separated names, each once."""
+def _names_text(given: Any) -> str:
+    """Return comma-separated names without duplicates."""
     listed = given.split(",") if isinstance(given, str) else map(str, given)
-    return ",".join(dict.fromkeys(word for each in listed if (word := each.strip())))
+    return ",".join(dict.fromkeys(name for each in listed if (name := each.strip())))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Settings of a run; each field names the environment variable that sets it too."""
+    """Settings of a run; each field has an equivalent environment variable."""
 
     run_id: str = set_by(
         "OTEL_MLPERF_RUN_ID",
@@ -242,13 +242,13 @@ class Config:
         "OTEL_MLPERF_EXCLUDE",
         "",
         "Sections that are not recorded: comma-separated categories or name patterns (``tmp.*``).",
-        parse=_words_text,
+        parse=_names_text,
     )
     aggregate: str = set_by(
         "OTEL_MLPERF_AGGREGATE",
         "",
         "Sections that are only aggregated (``aggregate=True``); same syntax as ``exclude``.",
-        parse=_words_text,
+        parse=_names_text,
     )
     print_steps: int = set_by(
         "OTEL_MLPERF_PRINT_STEPS",
@@ -259,7 +259,7 @@ class Config:
         "OTEL_MLPERF_PRINT_SECTIONS",
         "",
         "Sections whose calls are printed on stderr as they end; same syntax as ``exclude``.",
-        parse=_words_text,
+        parse=_names_text,
     )
     profiled_calls: int = set_by(
         "OTEL_MLPERF_PROFILED_CALLS",
@@ -323,19 +323,19 @@ class Config:
         "Comma-separated integrations that stay off unless the program enables them. By default, "
         "``dataloader`` is on in each run; ``torch``, ``keras`` and installed integrations are on "
         "under ``otel-mlperf run``.",
-        parse=_words_text,
+        parse=_names_text,
     )
     resource_categories: str = set_by(
         "OTEL_MLPERF_RESOURCE_CATEGORIES",
         "",
         "Comma-separated categories of sections whose resource use is measured; or ``all``.",
-        parse=_words_text,
+        parse=_names_text,
     )
     gpu_time_categories: str = set_by(
         "OTEL_MLPERF_GPU_TIME_CATEGORIES",
         "",
         "Comma-separated categories of sections whose GPU time is measured; or ``all``.",
-        parse=_words_text,
+        parse=_names_text,
     )
     disabled: bool = set_by(
         "OTEL_SDK_DISABLED",
@@ -355,7 +355,7 @@ class Config:
         return self.provider.startswith("join")
 
     def reads(self, source: str) -> bool:
-        """Return whether ``source``, one of READING_SOURCES, is read."""
+        """Return whether readings of ``source``, one of READING_SOURCES, are enabled."""
         return self.readings != "none" and source not in self.disabled_readings.split(",")
 
     def to_environ(self) -> dict[str, str]:
@@ -363,8 +363,8 @@ class Config:
         return {
             item.metadata["variable"]: str(value).lower() if isinstance(value, bool) else str(value)
             for item in fields(self)
-            # The other settings already contain what a level means. A setting that was reset to its
-            # default would otherwise get the level's value again.
+            # Not the level: the other settings already contain its values. The level would set a
+            # setting again that was explicitly reset to its default.
             if item.name != "level" and (value := getattr(self, item.name)) != item.default
         }
 
@@ -374,11 +374,11 @@ def _documented(item: Any) -> str:
     return f"    {item.name} ({about['variable']}, {item.default!r}): {about['meaning']}"
 
 
-# Each setting with its variable, default and meaning, for help(Config).
+# help(Config) shows each setting with its variable, default and description.
 Config.__doc__ = f"{Config.__doc__}\n\nSettings:\n" + "\n".join(map(_documented, fields(Config)))
 
 
 def known_variables() -> list[str]:
-    """Return all our variables with a meaning that start with ``OTEL_MLPERF_``."""
+    """Return the names of all supported variables that start with ``OTEL_MLPERF_``."""
     own = (item.metadata["variable"] for item in fields(Config))
     return [name for name in (*own, *_NOT_SETTINGS) if name.startswith(PREFIX)]

@@ -1,9 +1,9 @@
-"""Translation of the file that ``OTEL_CONFIG_FILE`` names to the standard variables.
+"""Translation of the file that ``OTEL_CONFIG_FILE`` names to standard variables.
 
 The format is OpenTelemetry's declarative configuration, ``file_format`` 1.0. As the standard
-requires, the file replaces the variables. Variables that the environment has, too, are ignored
-unless the file names them (``${VARIABLE:-default}``). Settings that cannot be used here are
-reported in one sentence. So is a file that cannot be read; the variables then apply.
+requires, the file replaces the ``OTEL_*`` variables. These are ignored unless the file refers to
+them (``${VARIABLE:-default}``). One warning lists the settings of the file that are unsupported
+here. A file that cannot be read also causes a warning; the variables then apply.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from urllib.parse import quote
 from otel_mlperf.whole_file import read_regular
 
 VARIABLES: Final = ("OTEL_CONFIG_FILE", "OTEL_EXPERIMENTAL_CONFIG_FILE")
-"""Variables that name the file; the first one that is set counts."""
+"""Variables that name the file; the first one that is set applies."""
 PROPAGATORS: Final = "OTEL_PROPAGATORS"
 _OWN: Final = "OTEL_MLPERF_"
-_KEPT: Final = ("OTEL_SDK_DISABLED",)
-"""Applies in any case: a user who disables recording in the environment means it."""
+_ALWAYS_APPLIED: Final = ("OTEL_SDK_DISABLED",)
+"""Standard variables that apply in addition to a file: the environment can always disable
+recording.
+"""
 _INSECURE: Final = "_INSECURE"
-"""Variables with this ending apply too, because no file can set them for OTLP over HTTP."""
+"""Suffix of variables that apply, too, because a file cannot set them for OTLP over HTTP."""
 _REFERENCE: Final = re.compile(r"\$\$|\$\{(?:(?:env:)?([A-Za-z_]\w*)(?::-([^\n}]*))?|[^}]*)\}")
 _CONSOLE: Final = "console"
 _EXPORTERS: Final = ("otlp_http", "otlp_grpc", _CONSOLE)
-_MOST_NAMED: Final = 12
+_MAX_NAMED: Final = 12
 MOST_FILE_BYTES: Final = 1 << 20
 
 
 class Unreadable(Exception):
-    """Error with the reason why a file cannot be used."""
+    """Error with the reason why a configuration file cannot be used."""
 
 
 def declare(environ: Mapping[str, str]) -> tuple[Mapping[str, str], list[str]]:
-    """Return the environment with the file's settings in place of the standard's variables.
-
-    It is the same environment if no file is named. If the file cannot be used, only the variables
-    that name it are removed.
+    """Return the environment with the file's settings in place of the standard variables.
 
     Returns:
-        The environment, and warnings about the file or its unused parts.
+        The environment, and warnings about the file or its unsupported settings. The environment is
+        unchanged if no file is named; if the file cannot be used, it lacks the variables that name
+        the file.
     """
     variable = next((name for name in VARIABLES if environ.get(name, "").strip()), "")
     if not variable:
@@ -53,16 +54,16 @@ def declare(environ: Mapping[str, str]) -> tuple[Mapping[str, str], list[str]]:
         declared, unused = _translate(_read(path, environ))
     except Unreadable as reason:
         return unnamed, [f"{variable}={path}: {reason}; the OTEL_* variables are used instead"]
-    kept = {name: value for name, value in unnamed.items() if _is_kept(name)}
+    applied = {name: value for name, value in unnamed.items() if _applies(name)}
     if not unused:
-        return kept | declared, []
-    named = ", ".join(unused[:_MOST_NAMED]) + (" …" if len(unused) > _MOST_NAMED else "")
-    return kept | declared, [f"{variable}={path}: not used here: {named}"]
+        return applied | declared, []
+    named = ", ".join(unused[:_MAX_NAMED]) + (" …" if len(unused) > _MAX_NAMED else "")
+    return applied | declared, [f"{variable}={path}: not used here: {named}"]
 
 
-def _is_kept(name: str) -> bool:
+def _applies(name: str) -> bool:
     is_standard = name.startswith("OTEL_") and not name.startswith(_OWN)
-    return not is_standard or name in _KEPT or name.endswith(_INSECURE)
+    return not is_standard or name in _ALWAYS_APPLIED or name.endswith(_INSECURE)
 
 
 # -- reading of the file ---------------------------------------------------------------------------
@@ -72,7 +73,8 @@ def _read(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
     import yaml
 
     try:
-        # It may be a link, as Kubernetes mounts it. A pipe or a device would be read for ever.
+        # Follow links, because Kubernetes mounts configuration as links. Read only regular files:
+        # reading a pipe or a device might never end.
         text = read_regular(os.path.realpath(path), MOST_FILE_BYTES).decode()
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
@@ -90,7 +92,7 @@ def _read(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _substitute(loader: Any, top: Any, environ: Mapping[str, str]) -> None:
-    """Substitute variables in values, but not in keys; YAML then resolves the type."""
+    """Substitute variables in values, but not in keys; YAML then determines the values' types."""
     import yaml
 
     nodes, seen = [top], set[int]()
@@ -105,7 +107,7 @@ def _substitute(loader: Any, top: Any, environ: Mapping[str, str]) -> None:
             nodes += node.value
         elif isinstance(node, yaml.ScalarNode) and "$" in node.value:
             node.value = _REFERENCE.sub(lambda found: _value_of(found, environ), node.value)
-            if node.style is None:  # in quotes it is always text
+            if node.style is None:  # a quoted value is always text
                 node.tag = loader.resolve(yaml.ScalarNode, node.value, (True, False))
 
 
@@ -122,7 +124,13 @@ def _value_of(reference: re.Match[str], environ: Mapping[str, str]) -> str:
 
 
 class _Part:
-    """Mapping of the file that records which of its keys are used."""
+    """Mapping in the file that records which of its keys are used.
+
+    Args:
+        content: the mapping; any other value but None is reported as unused.
+        path: keys that lead to the mapping, each followed by a dot.
+        parts: all mappings of the file, to which this one is added.
+    """
 
     def __init__(self, content: Any, path: str, parts: list[_Part]) -> None:
         self.path, self._parts = path, parts
@@ -134,7 +142,7 @@ class _Part:
         parts.append(self)
 
     def value(self, key: str) -> str:
-        """Return and use a plain value as text; empty if it is missing or not plain."""
+        """Return a scalar as text and mark it as used; empty if it is missing or not a scalar."""
         value = self.left.get(key)
         if isinstance(value, Mapping | list):
             return ""
@@ -144,11 +152,11 @@ class _Part:
         )
 
     def part(self, key: str) -> _Part:
-        """Return a nested mapping, empty if it is missing."""
+        """Return a nested mapping and mark it as used; empty if it is missing."""
         return _Part(self.left.pop(key, None), f"{self.path}{key}.", self._parts)
 
     def items(self, key: str) -> list[_Part]:
-        """Return the mappings of a nested list."""
+        """Return the mappings of a nested list and mark it as used; empty if it is no list."""
         value = self.left.get(key)
         if not isinstance(value, list):
             return []
@@ -156,12 +164,12 @@ class _Part:
         return [_Part(one, f"{self.path}{key}[{i}].", self._parts) for i, one in enumerate(value)]
 
     def unused(self) -> list[str]:
-        """Return the unused keys, by their place in the file."""
+        """Return the paths of the unused keys in the file."""
         return [f"{self.path}{key}".rstrip(".") for key in self.left]
 
 
 def _translate(content: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
-    """Return the equivalent variables, and the unused places in the file."""
+    """Return the equivalent variables, and the paths of unused settings in the file."""
     parts: list[_Part] = []
     file = _Part(content, "", parts)
     variables = {
@@ -199,7 +207,7 @@ def _propagators(propagator: _Part) -> str:
 
 
 def _exported(exporting: list[_Part], signal: str) -> dict[str, str]:
-    """Return the settings of the first OTLP exporter of a signal, and whether one prints."""
+    """Return the variables of a signal's first OTLP exporter, and those of console exporters."""
     variables: dict[str, str] = {}
     listed = []
     for one in exporting:
@@ -254,7 +262,10 @@ def _otlp(exporter: _Part, name: str, signal: str) -> dict[str, str]:
 
 
 def _headers(exporter: _Part) -> str:
-    """Format headers as the variable does; those listed one by one override, being last."""
+    """Return headers in the variable's format.
+
+    Items of ``headers`` come last, so that they override the same names in ``headers_list``.
+    """
     pairs = [exporter.value("headers_list")]
     for header in exporter.items("headers"):
         name, value = header.value("name"), header.value("value")

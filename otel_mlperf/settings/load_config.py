@@ -1,10 +1,10 @@
-"""Loading of the settings in force, by precedence of their sources.
+"""Loading of the effective settings from arguments, environment and YAML file.
 
-The precedence is argument, environment, YAML file, default. A file of OpenTelemetry's own replaces
-the standard's part of the environment. Settings are read once, at ``start()``, and never change
-afterwards. Wrong arguments and files raise ``ConfigError`` before any work is done. A bad
-``OTEL_*`` variable warns and falls back to the default, as the OpenTelemetry specification
-requires.
+The precedence is argument, environment, YAML file, default. A declarative configuration file of
+OpenTelemetry replaces the standard ``OTEL_*`` variables. Settings are read once, at ``start()``,
+and never change afterwards. Invalid arguments and files raise ``ConfigError`` before recording
+starts. An invalid ``OTEL_*`` variable only causes a warning and is ignored, as the OpenTelemetry
+specification requires.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def load_config(
     overrides: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """Load the settings in force.
+    """Load the effective settings.
 
     Args:
-        config: a ``Config`` or mapping (counts as arguments) or the path of a YAML file (default:
-            the file that ``OTEL_MLPERF_CONFIG`` names).
-        overrides: single settings, before everything else.
+        config: a ``Config`` or mapping (with the precedence of arguments), or the path of a YAML
+            file (default: the file that ``OTEL_MLPERF_CONFIG`` names).
+        overrides: single settings, with the highest precedence.
         environ: the environment (default: ``os.environ``).
 
     Raises:
-        ConfigError: an unknown key, a value of the wrong kind, a file given as ``config`` that
-            cannot be read. A file that the environment names is left out with a warning.
+        ConfigError: an unknown setting, an invalid value, or an unreadable file given as
+            ``config``. A file that the environment names is ignored with a warning instead.
     """
     environ, _ = declare(os.environ if environ is None else environ)
     given: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def load_config(
 
 
 def _of_level(level: Any) -> dict[str, Any]:
-    """Return the settings of a level; Config refuses an unknown level."""
+    """Return the settings of a level; empty for an unknown one, which ``Config`` rejects."""
     return LEVELS.get(level, {}) if isinstance(level, str) else {}
 
 
@@ -83,7 +83,7 @@ def _from_environ(environ: Mapping[str, str], from_file: dict[str, Any]) -> dict
 
 
 def _read_named_file(path: str) -> dict[str, Any]:
-    """Read the file that a variable names; an error must not end the job."""
+    """Read the file that the variable names; an error is only logged and must not end the job."""
     try:
         return _read_file(path) if path else {}
     except ConfigError as error:
@@ -95,9 +95,10 @@ def _read_file(path: str) -> dict[str, Any]:
     import yaml
 
     try:
-        # Kubernetes mounts configuration as links; a pipe or a device would be read for ever.
+        # Follow links, because Kubernetes mounts configuration as links. Read only regular files:
+        # reading a pipe or a device might never end.
         content = yaml.safe_load(read_regular(os.path.realpath(path), MOST_FILE_BYTES).decode())
-    # ValueError: bytes that are not UTF-8, and impossible numbers and dates.
+    # ValueError: the bytes are not UTF-8, or a number or date is invalid.
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
@@ -119,7 +120,7 @@ def _read_file(path: str) -> dict[str, Any]:
 
 
 def _reject_nested(value: Any, where: str) -> None:
-    """Reject nested lists: as text they may grow without end (aliases of aliases)."""
+    """Reject nested lists: YAML aliases of aliases could expand to text of unlimited size."""
     parts = value.values() if isinstance(value, Mapping) else value
     if isinstance(value, Mapping | list) and any(isinstance(x, Mapping | list) for x in parts):
         raise ConfigError(f"{where}: found a nested list or mapping, expected names")

@@ -1,8 +1,8 @@
-"""Schedule of the steps that the profiler records, with its options.
+"""Schedule of torch.profiler recordings (windows), with the profiler's options.
 
-A schedule is written ``wait=10,warmup=1,active=3,repeat=2``, in an environment variable, on the
-command line and in a YAML file alike. A field that it leaves out has its default, and ``on`` stands
-for all defaults.
+Environment variable, command line and YAML file use the same text form, e.g.
+``wait=10,warmup=1,active=3,repeat=2``. Omitted fields have their default; ``on`` selects all
+defaults.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ Action = Literal["", "warmup", "active"]
 _ON, _OFF = ("on", "true", "yes", "1"), ("", "off", "false", "no", "0")
 _CHOICES = {"every": ("run", "epoch"), "unit": ("step", "epoch"), "phase": names.PHASES}
 _ACTIVITIES = ("cpu", "cuda", "xpu", "mtia", "hpu", "privateuse1")
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedule:
-    """Profiler schedule: windows of ``active`` steps, counted over the steps of one phase."""
+    """Profiler schedule: windows of ``active`` steps each, in the steps of one phase."""
 
     skip_first: int = 0
-    """Steps before everything else, once."""
+    """Number of steps before the first ``wait``, skipped once."""
     wait: int = 10
-    """Steps before each window without the profiler."""
+    """Number of steps without the profiler before each warm-up."""
     warmup: int = 1
-    """Steps after them with the profiler on, whose events are discarded."""
+    """Number of steps before each window with the profiler on, whose events are discarded."""
     active: int = 3
-    """Steps that are recorded."""
+    """Number of recorded steps in a window."""
     repeat: int = 1
     """Number of windows; 0: unlimited."""
     every: Literal["run", "epoch"] = "run"
     """``epoch``: the schedule restarts in each epoch."""
     unit: Literal["step", "epoch"] = "step"
-    """``epoch``: all but ``warmup`` count epochs; a recorded one is a window of its own."""
+    """Unit of all counts except ``warmup``; with ``epoch``, each recorded epoch is one window."""
     phase: str = "train"
-    """The phase whose steps count."""
+    """Phase whose steps are counted and recorded."""
     record_shapes: bool = False
     profile_memory: bool = False
     with_stack: bool = False
     activities: tuple[str, ...] = ()
-    """``cpu``, ``cuda``, …; empty: all that torch offers here."""
+    """``cpu``, ``cuda``, …; empty: all activities that torch supports on this machine."""
     events: int = 200_000
-    """Approximate number of events after which a window ends, with the current step."""
+    """Approximate maximum number of events: a window that exceeds it ends with the current step."""
 
     def __post_init__(self) -> None:
         for name, low in _LOWEST.items():
@@ -57,18 +57,20 @@ class Schedule:
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "true or false")
-        for name, words in _CHOICES.items():
-            if getattr(self, name) not in words:
-                raise _wrong(name, getattr(self, name), f"one of {', '.join(words)}", words)
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise _wrong(name, getattr(self, name), f"one of {', '.join(choices)}", choices)
         unknown = [name for name in self.activities if name not in _ACTIVITIES]
         if unknown:
             raise _wrong("activities", unknown[0], f"of {', '.join(_ACTIVITIES)}")
 
     def action(self, position: int, epoch: int = 0) -> Action:
-        """Return the profiler's action in the ``position``-th step, from 0 upward.
+        """Return the profiler's action in a step; empty: the profiler is off.
 
-        If epochs are counted, the step is in the ``epoch``-th one, from 0 upward, whose first step
-        has position 0.
+        Args:
+            position: number of the step, from 0 upward; counted within the epoch if ``unit`` is
+                ``epoch``.
+            epoch: number of the epoch, from 0 upward; ignored if ``unit`` is ``step``.
         """
         if self.unit == "epoch":
             if not self._records(epoch):
@@ -85,7 +87,7 @@ class Schedule:
         return turn >= 0 and (not self.repeat or turn < self.repeat) and place >= self.wait
 
     def is_first(self, position: int) -> bool:
-        """Return whether a window starts with that step: its warm-up, or what it records."""
+        """Return whether the profiler is switched on in that step, for warm-up or recording."""
         if self.unit == "epoch":
             return position == 0
         place = (position - self.skip_first) % self.length
@@ -94,7 +96,7 @@ class Schedule:
     def is_last(self, position: int) -> bool:
         """Return whether a window ends with that step.
 
-        Unknown, hence False, if epochs are counted.
+        Always False if ``unit`` is ``epoch``: the length of an epoch is unknown.
         """
         if self.unit == "epoch":
             return False
@@ -103,7 +105,7 @@ class Schedule:
 
     @property
     def length(self) -> int:
-        """Return the number of steps from one window's wait to that of the next."""
+        """Return the period of the schedule in steps: ``wait``, ``warmup`` and ``active``."""
         return self.wait + self.warmup + self.active
 
     @property
@@ -130,10 +132,10 @@ _SWITCHES = ("record_shapes", "profile_memory", "with_stack")
 
 
 def parse_schedule(given: Any) -> Schedule | None:
-    """Parse a schedule from a text, a mapping or a plain yes; None: no windows.
+    """Return the schedule given as text, mapping, bool or Schedule; None: no windows.
 
     Raises:
-        ConfigError: it is invalid.
+        ConfigError: ``given`` is no valid schedule.
     """
     if isinstance(given, Schedule) or given is None:
         return given
@@ -161,10 +163,10 @@ def parse_schedule(given: Any) -> Schedule | None:
 
 
 def schedule_text(given: Any) -> str:
-    """Return a schedule as one line of text, empty for no windows.
+    """Return a schedule in its text form; empty for no windows.
 
     Raises:
-        ConfigError: it is invalid.
+        ConfigError: ``given`` is no valid schedule.
     """
     schedule = parse_schedule(given)
     return "" if schedule is None else str(schedule)
@@ -181,11 +183,11 @@ def _pair(part: str) -> tuple[str, Any]:
 
 
 def _given(name: str, value: Any) -> Any:
-    """Return the value of a known field."""
+    """Return a field's value, for ``activities`` as a tuple; an unknown field is a ConfigError."""
     if name == "with_flops":
         raise ConfigError(_NO_FLOPS)
     if name not in _KNOWN:
-        hint = _meant(name, _KNOWN) or f"known are {', '.join(_KNOWN)}"
+        hint = _suggestion(name, _KNOWN) or f"known are {', '.join(_KNOWN)}"
         raise ConfigError(f"reading a profiler schedule: unknown word {name!r}; {hint}")
     if name == "activities":
         if not isinstance(value, str | list | tuple):
@@ -196,15 +198,15 @@ def _given(name: str, value: Any) -> Any:
 
 
 def _parsed(name: str, value: Any) -> Any:
-    """Convert the text of a field; return it unchanged if that is impossible."""
+    """Convert the text of a field to its type; return invalid text unchanged."""
     if name in _LOWEST:
-        return int(value) if value.isdecimal() and len(value) <= _MOST_DIGITS else value
+        return int(value) if value.isdecimal() and len(value) <= _MAX_DIGITS else value
     if name in _SWITCHES and value.lower() in _ON + _OFF[1:]:
         return value.lower() in _ON
     return value
 
 
-def _meant(word: Any, known: Sequence[str]) -> str:
+def _suggestion(word: Any, known: Sequence[str]) -> str:
     import difflib
 
     close = difflib.get_close_matches(str(word), known, 1, 0.5)
@@ -221,8 +223,8 @@ def _text(value: Any) -> str:
 
 
 def _wrong(name: str, value: Any, expected: str, known: Sequence[str] = ()) -> ConfigError:
-    meant = _meant(value, known)
+    suggestion = _suggestion(value, known)
     return ConfigError(
         f"reading a profiler schedule: {name} is {value!r}, expected {expected}"
-        + (f"; {meant}" if meant else ", as in 'wait=10,warmup=1,active=3'")
+        + (f"; {suggestion}" if suggestion else ", as in 'wait=10,warmup=1,active=3'")
     )

@@ -1,8 +1,8 @@
-"""Settings of a run, stored in its folder, with which commands read later what the run left.
+"""Settings of a run, stored in its folder for commands that process the run folder later.
 
-They are stored as environment variables, without secrets. A run folder may come from somebody else.
-Destinations therefore always come from the caller of a command. A destination that the folder names
-is only a hint for messages.
+They are stored as environment variables, without secrets. Commands never send data to destinations
+that a run folder names, because the folder may come from another user. Destinations always come
+from the caller of the command; the recorded ones are only shown in messages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-# Not the standard library's: a ``json.py`` next to the program would be imported in its place.
+# Not the standard library's ``json``: a ``json.py`` next to the program would shadow it.
 import msgspec
 
 from otel_mlperf.redaction import is_secret_key
@@ -41,13 +41,13 @@ _ENCODING: Final = (
     "OTEL_METRICS_EXEMPLAR_FILTER",
 )
 _LIMIT: Final = "_LIMIT"
-"""Ending of the names of span limits, which are settings of the run, too."""
+"""Suffix of the variables of span limits, which are settings of the run, too."""
 _OF_CALLER: Final = (ENDPOINT, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_MLPERF_DIR")
 _OF_RUN: Final = {
     variable for item in fields(Config) if (variable := item.metadata["variable"]) not in _OF_CALLER
 }.union(_ENCODING)
-"""Settings of the run. All others in its folder are ignored: they could name a proxy, authorities
-to trust, a certificate of this user, or the destination of another package."""
+"""Variables that are read from a run folder. Any other variable there is ignored: it could name a
+proxy, trusted authorities, a certificate of this user, or a destination of another package."""
 _IN_MLFLOW: Final = ("MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_ID")
 _OF_PROJECTS: Final = ("WANDB_PROJECT", "WANDB_ENTITY", "WANDB_RUN_GROUP", "TRACKIO_PROJECT")
 _PLACES: Final = (MLFLOW_URI, TRACKIO_DIR, HF_HOME)
@@ -55,23 +55,23 @@ _OF_TRACKERS: Final = _IN_MLFLOW + _OF_PROJECTS + _PLACES
 
 
 class StoredSettings(NamedTuple):
-    """Settings with which a command reads what a run left."""
+    """Settings with which a command processes a run folder."""
 
     environ: dict[str, str]
-    """Environment variables: destinations of the caller, everything else as the run had it."""
+    """Environment variables: destinations from the caller, all other settings from the run."""
     recorded_destinations: dict[str, str]
-    """Environment variables by which the run named its destinations; nothing is sent there."""
+    """Environment variables that name the run's destinations, for messages only."""
 
 
 def write_settings(folder: str, environ: Mapping[str, str]) -> None:
-    """Store the settings in ``environ``; all ranks of a run write the same.
+    """Store the settings of ``environ`` in a run folder; all ranks of a run write the same file.
 
     Raises:
-        OSError: the place refuses.
+        OSError: the file cannot be written.
     """
     path = os.path.join(folder, FILE)
     ours = {name: value for name, value in environ.items() if name.startswith(_OURS)}
-    known = {name: value for name, value in ours.items() if _is_kept(name, value)}
+    known = {name: value for name, value in ours.items() if _is_stored(name, value)}
     known |= {name: environ[name] for name in _OF_TRACKERS if name in environ}
     known = {name: value for name, value in known.items() if _is_utf8(name + value)}
     if MLFLOW_URI in known:
@@ -81,7 +81,7 @@ def write_settings(folder: str, environ: Mapping[str, str]) -> None:
 
 
 def _is_utf8(text: str) -> bool:
-    """Return whether JSON can contain a text; a variable may have any bytes."""
+    """Return whether a text is valid in JSON; a variable may contain arbitrary bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -89,12 +89,12 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _is_kept(name: str, value: str) -> bool:
-    # Attributes are free text, and in the journal already.
+def _is_stored(name: str, value: str) -> bool:
+    # Not the resource attributes: they are free text, and the journal contains them.
     if name == _ATTRIBUTES or name.endswith("HEADERS") or is_secret_key(name):
         return False
-    # A URL may have a login or a query. Parsing it would load ten modules into the training
-    # process.
+    # The login or query of a URL may be secret. Not parsed with urllib: its import would load ten
+    # modules into the training process.
     return not (name.endswith("ENDPOINT") and ("@" in value or "?" in value))
 
 
@@ -105,7 +105,7 @@ def _without_login(uri: str) -> str:
 
 
 def with_endpoint(environ: Mapping[str, str], endpoint: str | None) -> Mapping[str, str]:
-    """Return ``environ`` with ``endpoint``, if one is given, as its only OTLP endpoint."""
+    """Return ``environ`` with ``endpoint`` as its only OTLP endpoint; unchanged for None."""
     if endpoint is None:
         return environ
     named, _ = declare(environ)
@@ -114,45 +114,46 @@ def with_endpoint(environ: Mapping[str, str], endpoint: str | None) -> Mapping[s
 
 
 def read_stored(folder: Path, environ: Mapping[str, str]) -> StoredSettings:
-    """Combine the settings that the run in ``folder`` recorded with the destinations of a caller.
+    """Combine the settings stored in a run folder with the destinations of the caller.
 
     Args:
-        folder: a run folder, maybe somebody else's.
+        folder: a run folder, possibly from another user.
         environ: the caller's environment variables.
     """
     try:
         recorded = msgspec.json.decode(read_regular(folder / FILE), type=dict[str, str])
-    except (OSError, ValueError, msgspec.MsgspecError):  # recorded by an earlier version
+    except (OSError, ValueError, msgspec.MsgspecError):  # e.g. recorded by an earlier version
         return StoredSettings(dict(environ), {})
     named, _ = declare(environ)
-    left_out = {"OTEL_MLPERF_CONFIG", "OTEL_MLPERF_DIR", _ATTRIBUTES} | _OF_RUN
+    excluded = {"OTEL_MLPERF_CONFIG", "OTEL_MLPERF_DIR", _ATTRIBUTES} | _OF_RUN
     given = {name: value for name, value in named.items() if not name.endswith(_LIMIT)}
-    caller = {name: value for name, value in given.items() if name not in left_out}
+    caller = {name: value for name, value in given.items() if name not in excluded}
     run = {name: value for name, value in recorded.items() if _is_of_run(name, value)}
     if _is_same_server(recorded, caller):
         run |= {name: recorded[name] for name in _IN_MLFLOW if name in recorded}
     if WANDB in run.get(DESTINATIONS, ""):
-        # The file is completed without a login; ``wandb sync`` uploads it.
+        # Offline: the file is completed without a login, and ``wandb sync`` can upload it.
         run[WANDB_MODE] = OFFLINE
     places = {name: value for name, value in recorded.items() if _is_destination(name, value)}
     return StoredSettings(caller | run, places)
 
 
 def _is_of_run(name: str, value: str) -> bool:
-    # "otlp" without an endpoint would be a destination: the server of this machine.
+    # Of the exporters only "none" is used: "otlp" without an endpoint would be a destination, the
+    # collector on localhost.
     is_switched_off = name in _EXPORTERS and value.strip().lower() == "none"
     return name in _OF_RUN or name.endswith(_LIMIT) or name in _OF_PROJECTS or is_switched_off
 
 
 def _is_same_server(recorded: Mapping[str, str], caller: Mapping[str, str]) -> bool:
-    """Return whether experiments and runs of the recorded MLflow server exist on the caller's."""
+    """Return whether run and caller use the same MLflow server, so that recorded ids are valid."""
     server = _without_login(caller.get(MLFLOW_URI, ""))
     return bool(server) and server == _without_login(recorded.get(MLFLOW_URI, ""))
 
 
 def _is_destination(name: str, value: str) -> bool:
-    # Protocols determine the meaning of an endpoint: one of gRPC may lack a scheme.
-    # Messages show the value: it must not command a terminal.
+    # Includes protocols, which determine the meaning of an endpoint (gRPC: the scheme is optional).
+    # Only printable values: messages show them, and control characters could command a terminal.
     is_named = _is_endpoint(name) or name in (*_EXPORTERS, *PROTOCOLS, *_PLACES)
     return is_named and value.isprintable()
 

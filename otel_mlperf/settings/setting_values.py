@@ -1,11 +1,11 @@
-"""Values of settings: their declaration, and the conversion of given text or numbers to their type.
+"""Declaration of settings, and conversion of their values to the declared type.
 
-Arguments, environment and YAML file give the same setting in different types. This module makes
-them agree.
+Arguments, environment and YAML file give the same setting in different types, which are converted
+to the same value.
 
-Default bounds of request durations apply to requests that declare no bound themselves. Settings
-give one bound for all of them, ``0.05``, or bounds by shell patterns of their names,
-``predict=0.05,chat*=2``. The first pattern that matches counts. Bounds are in seconds.
+The module also parses default time limits (bounds) of requests, in seconds. The setting is one
+limit for all requests (``0.05``), or limits by shell patterns of request names
+(``predict=0.05,chat*=2``), of which the first match applies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 def some_of(known: Sequence[str]) -> Callable[[Any], str]:
     """Return a parser of a list or comma-separated text of ``known`` names.
 
-    Its result contains each name once and in one order, separated by commas.
+    The parser returns comma-separated names without duplicates, in the order of ``known``.
     """
 
     def parse(given: Any) -> str:
@@ -52,13 +52,13 @@ def set_by(
     """Declare a field of ``Config``.
 
     Args:
-        variable: the environment variable that sets it too.
-        default: its value if it is not set; its type is the setting's.
-        meaning: one sentence for the user.
-        *choices: the only values that it may have.
-        low: the minimum of a number.
-        parse: converts the given value, in place of the type's own conversion.
-        secret: whether its value, which may contain a login or a key, is never shown.
+        variable: environment variable of the setting.
+        default: default value; its type is the type of the setting.
+        meaning: description for the user, in one sentence.
+        *choices: valid values (default: any).
+        low: minimum of a number.
+        parse: conversion of a given value that replaces the type's default conversion.
+        secret: whether the value is never shown, because it may contain a login or a key.
     """
     metadata = {
         "variable": variable, "meaning": meaning, "choices": choices, "low": low, "parse": parse,
@@ -68,10 +68,15 @@ def set_by(
 
 
 def checked(item: Any, value: Any, where: str) -> Any:
-    """Convert ``value`` to the field's type; text is parsed, so that all sources agree.
+    """Convert a value to the type of a field of ``Config`` and validate it; text is parsed.
+
+    Args:
+        item: the dataclass field, declared by ``set_by``.
+        value: the given value.
+        where: name of its source, for the error message.
 
     Raises:
-        ConfigError: it is invalid; names ``where`` it was given, and what was expected.
+        ConfigError: the value is invalid.
     """
     kind, low, choices = type(item.default), item.metadata["low"], item.metadata["choices"]
     try:
@@ -135,10 +140,13 @@ _ALL = "*"
 
 
 def bounds_text(given: Any) -> str:
-    """Return the setting as text, given as text, a number, or a mapping of patterns.
+    """Return bounds in the text form of the setting.
+
+    Args:
+        given: text, one bound in seconds, or a mapping of name patterns to seconds.
 
     Raises:
-        ConfigError: a time is invalid.
+        ConfigError: a bound is not a positive number.
     """
     if isinstance(given, Mapping):
         bounds = tuple((str(name), _seconds(bound)) for name, bound in given.items())
@@ -150,18 +158,18 @@ def bounds_text(given: Any) -> str:
 
 
 def parse_bounds(text: str) -> Bounds:
-    """Parse patterns with their bounds, in order.
+    """Return pairs of name pattern and bound in seconds, in the given order.
 
     Raises:
-        ConfigError: a time is invalid.
+        ConfigError: a bound is not a positive number.
     """
     parts = [part.strip().rpartition("=") for part in text.split(",") if part.strip()]
     return tuple((name.strip() or _ALL, _seconds(bound)) for name, _, bound in parts)
 
 
 def bound_of(bounds: Iterable[tuple[str, float]], name: str) -> float | None:
-    """Return the bound of requests of that name; None: they have none."""
-    from fnmatch import fnmatchcase  # brings regular expressions along
+    """Return the bound of requests of a name in seconds; None if no pattern matches."""
+    from fnmatch import fnmatchcase  # imports regular expressions
 
     return next((bound for pattern, bound in bounds if fnmatchcase(name, pattern)), None)
 

@@ -1,7 +1,7 @@
-"""Environment variables of OpenTelemetry's specification, and their meaning here.
+"""Table of the environment variables of OpenTelemetry's specification, and their effect here.
 
-The list follows specification 1.60: general and SDK variables, OTLP exporter, Prometheus and Zipkin
-exporters. A variable that is set and not used is named in a warning when a run starts.
+The table follows specification 1.60: general and SDK variables, and those of the OTLP, Prometheus
+and Zipkin exporters. The start of a run warns about variables that are set but not used.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class StandardVariable(NamedTuple):
-    """Standard variable, or several that belong together."""
+    """One or several standard variables with a common effect."""
 
     names: tuple[str, ...]
     meaning: str
-    """Its effect here; for an unused one, what to use instead."""
+    """Effect of the variables; if they are unused, the alternative."""
     is_used: bool = True
 
 
@@ -100,7 +100,7 @@ STANDARD: Final = (
 
 
 def describe_unused(environ: Mapping[str, str]) -> str:
-    """Return a sentence about the standard variables that are set and not used, or empty."""
+    """Return a warning about standard variables that are set but unused; empty if none is."""
     unused = [
         f"{', '.join(names)} ({variable.meaning.replace('`', '')})"
         for variable in STANDARD

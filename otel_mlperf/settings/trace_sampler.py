@@ -1,7 +1,8 @@
-"""Samplers of OpenTelemetry's specification, which decide about traces by their id alone.
+"""Standard OpenTelemetry samplers, which decide by trace id alone whether a trace is sent.
 
-A sampler narrows what the policy of traced steps selects. All ranks of a step share its trace id,
-so all of them decide alike. So does the SDK of a program that takes part in the trace.
+The settings ``trace_first``, ``trace_every`` and the like select traces; a sampler discards some of
+these. All ranks of a step share its trace id, so they make the same decision. An OpenTelemetry SDK
+that takes part in the trace makes the same decision, too.
 """
 
 from __future__ import annotations
@@ -16,27 +17,33 @@ _SAMPLED: Final = 1
 
 
 class Sampler(NamedTuple):
-    """Sampler that decides about each trace."""
+    """Sampler that sends a fixed share of traces."""
 
     ratio: float
     """Share of traces that are sent, from 0 to 1."""
     is_parent_based: bool
+    """Whether the decision of the process that started the trace takes precedence."""
 
     def samples(self, trace_id: int, caller_flags: int | None = None) -> bool:
         """Return whether spans of a trace are sent.
 
         Args:
-            trace_id: 128 bits.
-            caller_flags: those of W3C Trace Context, if another process started the trace.
+            trace_id: integer of 128 bits.
+            caller_flags: trace flags of W3C Trace Context; None: this process started the trace.
         """
         if self.is_parent_based and caller_flags is not None:
             return bool(caller_flags & _SAMPLED)
-        # As the SDK computes it: both must decide alike about each trace.
+        # The SDK's formula: the SDK and this sampler must make the same decision for each trace.
         return trace_id % _LIMIT < round(self.ratio * _LIMIT)
 
 
 def make_sampler(name: str, ratio: float) -> Sampler | None:
-    """Return the sampler of that name in ``SAMPLERS``; None for an empty name: all is sent."""
+    """Return the sampler with a name of ``SAMPLERS``; None for an empty name: all traces are sent.
+
+    Args:
+        name: a name of ``SAMPLERS``, or empty.
+        ratio: share of traces that ``traceidratio`` sends.
+    """
     if not name:
         return None
     root = name.removeprefix(_PARENT_BASED)
@@ -45,7 +52,7 @@ def make_sampler(name: str, ratio: float) -> Sampler | None:
 
 
 def parse_sampler(given: Any) -> str:
-    """Return the name of a sampler in lower case; ValueError for an unknown one."""
+    """Return a sampler's name in lower case; an unknown name is a ValueError."""
     name = str(given).strip().lower()
     if name not in ("", *SAMPLERS):
         raise ValueError
@@ -53,7 +60,7 @@ def parse_sampler(given: Any) -> str:
 
 
 def parse_ratio(given: Any) -> float:
-    """Return a ratio from 0 to 1; ValueError for another number."""
+    """Return a ratio from 0 to 1; any other value is a ValueError."""
     ratio = float(given)
     if not 0 <= ratio <= 1:
         raise ValueError

@@ -1,6 +1,6 @@
-"""Trackers of experiments that can be destinations, and checks of what each requires.
+"""Experiment trackers that can be destinations, and checks of their requirements.
 
-The training process runs the checks too. It loads none of the trackers; the agent does.
+The training process runs the checks, but only the agent imports the trackers' packages.
 """
 
 from __future__ import annotations
@@ -17,31 +17,36 @@ WANDB: Final = "wandb"
 TRACKIO: Final = "trackio"
 TRACKERS: Final = (TENSORBOARD, MLFLOW, WANDB, TRACKIO)
 MLFLOW_URI: Final = "MLFLOW_TRACKING_URI"
-"""One of the variables that MLflow itself reads."""
+"""Variable with the address of the tracking server, which MLflow itself reads."""
 WANDB_MODE: Final = "WANDB_MODE"
 TRACKIO_DIR: Final = "TRACKIO_DIR"
 HF_HOME: Final = "HF_HOME"
 OFFLINE: Final = "offline"
-"""Mode of W&B in which a file is written and not uploaded."""
+"""Value of ``WANDB_MODE`` for which W&B writes a file without uploading it."""
 
 
 def trackio_folder(environ: Mapping[str, str]) -> str:
-    """Return the folder that trackio itself would use."""
+    """Return the folder in which trackio stores its data, by trackio's own rules."""
     cache = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     home = os.path.expanduser(environ.get(HF_HOME) or f"{cache}/huggingface")
     return environ.get(TRACKIO_DIR) or f"{home}/trackio"
 
 
 def unusable(names: str, environ: Mapping[str, str]) -> list[str]:
-    """Return a message for each tracker in comma-separated ``names`` that lacks something."""
-    looked_at = {
+    """Return a message for each tracker whose requirements are not met.
+
+    Args:
+        names: comma-separated names of ``TRACKERS``.
+        environ: the environment variables that the trackers would read.
+    """
+    checks = {
         TENSORBOARD: _of_tensorboard,
         MLFLOW: _of_mlflow,
         WANDB: _of_wandb,
         TRACKIO: _of_trackio,
     }
-    told = [looked_at[name](environ) for name in filter(None, names.split(","))]
-    return [*filter(None, told)]
+    messages = [checks[name](environ) for name in filter(None, names.split(","))]
+    return [*filter(None, messages)]
 
 
 def _of_tensorboard(_: Mapping[str, str]) -> str:
@@ -54,7 +59,7 @@ def _of_mlflow(environ: Mapping[str, str]) -> str:
     host = rest.partition("/")[0].rpartition("@")[2]
     if mark and scheme in ("http", "https") and host and uri.isprintable() and " " not in uri:
         return ""
-    # An invalid address may still contain a login in front, or a key behind.
+    # Shown without login and query: even an invalid address may contain secrets there.
     found = repr(uri.rpartition("@")[2].partition("?")[0]) if uri else "none"
     return (
         f"mlflow needs the address of a tracking server: {MLFLOW_URI} is {found}, expected one "
@@ -78,13 +83,13 @@ def _of_wandb(environ: Mapping[str, str]) -> str:
 
 def _of_trackio(environ: Mapping[str, str]) -> str:
     folder = environ.get(TRACKIO_DIR, "")
-    if folder and not folder.startswith("/"):  # the agent's working directory is another
+    if folder and not folder.startswith("/"):  # the agent's working directory differs
         return f"trackio needs a whole path: {TRACKIO_DIR} is {folder!r}, expected one from / on"
     return ""
 
 
 def _has_wandb_login(environ: Mapping[str, str]) -> bool:
-    """Return whether W&B's client would find a login; the client checks it itself."""
+    """Return whether W&B's client would find a login; its validity is not checked."""
     if environ.get("WANDB_API_KEY") or environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     from netrc import NetrcParseError, netrc
@@ -95,7 +100,7 @@ def _has_wandb_login(environ: Mapping[str, str]) -> bool:
         hosts = netrc(expanduser(environ.get("NETRC") or "~/.netrc")).hosts
     except (OSError, NetrcParseError):
         return False
-    # Without a named server, it depends on W&B's version and its settings file.
+    # Without WANDB_BASE_URL, W&B's version and settings file determine the server: accept any.
     return server.partition("/")[0] in hosts if server else bool(hosts)
 
 
@@ -103,8 +108,8 @@ def _not_installed(package: str) -> str:
     from importlib.util import find_spec
 
     spec = find_spec(package)
-    # A folder of that name in the working directory is a package too, as long as there is no other
-    # one: W&B creates one for its files.
+    # A spec without origin is a namespace package, i.e. only a folder of that name in the working
+    # directory: W&B creates the folder ``wandb`` for its files.
     if spec is not None and spec.origin is not None:
         return ""
     return f"{package} is not installed: pip install 'otel-mlperf[{package}]'"
