@@ -31,12 +31,12 @@ _WIDTH: Final = 100
 _SIGNS: Final = {"above": ">", "below": "<"}
 _RUN: Final = ("job", "ml_run_name")
 _GROWTH_OVER: Final = "15m"
-"""Prometheus looks back further than a run's own warning: nobody reads it the same minute."""
+"""Range of ``increase``; longer than a live warning's range, as alerts are read later."""
 _RATIO_OVER: Final = "5m"
 
 
 def render_alert_rules(rows: Iterable[FindingRow]) -> str:
-    """Return a rules file; rows without an alert are left out."""
+    """Return the text of a Prometheus rules file; rows without an alert are omitted."""
     alerts = [(row, row.alert) for row in rows if row.alert is not None]
     groups = []
     for group in get_args(Group):
@@ -74,10 +74,10 @@ def _lines(row: FindingRow, alert: Alert) -> Iterator[str]:
 
 
 def _derive_expr(row: FindingRow, alert: Alert) -> str:
-    """Return the PromQL for the series that a rule evaluates live.
+    """Return the PromQL equivalent of the rule's live evaluation.
 
     Raises:
-        TypeError: the row is not evaluated live, so that its alert needs an ``expr``.
+        TypeError: the row is not evaluated live; its alert must have an ``expr``.
     """
     if not isinstance(row, Rule):
         raise TypeError(f"alert {row.name}: it has no expr, and the row names no series")
@@ -86,7 +86,7 @@ def _derive_expr(row: FindingRow, alert: Alert) -> str:
         function = "increase" if row.per is None else "rate"
         over = alert.over or (_GROWTH_OVER if row.per is None else _RATIO_OVER)
         parts = [_series(row.measured, "sum", by, function, over)]
-        # Without growth there is no share: 0 / 0 would be a sample, NaN.
+        # A divisor without growth must be dropped: otherwise 0 / 0 would yield a NaN sample.
         parts += [_series(row.per, "sum", by, function, over, " > 0")] if row.per else []
     else:
         worst = "max" if row.comparison == "above" else "min"

@@ -19,10 +19,10 @@ _NONE: Final = re.compile(r"\bNone\b")
 
 
 def answer_schema(title: str, kinds: Sequence[Any]) -> dict[str, Any]:
-    """Return the schema of an answer that has one of these types.
+    """Return the JSON Schema of a command's answer, which has one of the types ``kinds``.
 
-    Each is a struct with a tag, or a union of structs. Descriptions of their fields are taken from
-    the docstrings below the fields.
+    Each type is a tagged struct or a union of structs. The docstrings below their fields become the
+    descriptions of the fields.
     """
     answers, shapes = msgspec.json.schema_components(kinds, ref_template=_REF)
     for kind in _structs(kinds):
@@ -34,7 +34,7 @@ def answer_schema(title: str, kinds: Sequence[Any]) -> dict[str, Any]:
 
 
 def _explain(shape: dict[str, Any], kind: type) -> None:
-    """Add descriptions to the fields; all fields are required, although they have defaults."""
+    """Add descriptions to a schema, and mark all fields as required, also those with defaults."""
     shape["description"] = _flat(kind.__doc__)
     fields = shape["properties"]
     shape["required"] = list(fields)
@@ -45,12 +45,12 @@ def _explain(shape: dict[str, Any], kind: type) -> None:
 
 
 def _each(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the members of unions one by one."""
+    """Return the schemas, with each union replaced by its members."""
     return [part for answer in answers for part in answer.get("anyOf", [answer])]
 
 
 def _structs(kinds: Sequence[Any]) -> Iterator[type]:
-    """Return every struct in these types once."""
+    """Return each struct class that the types refer to, directly or indirectly, once."""
     seen: dict[type, None] = {}
     pending = list(kinds)
     while pending:

@@ -36,12 +36,15 @@ class ChromeFormat:
         self._comma = b""
 
     def begin(self, start_ns: int) -> bytes:
-        """Return the head of the file, up to the list of events."""
+        """Return the start of the file, up to the list of events."""
         self._base_ns = start_ns
         return b'{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n' % start_ns
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
-        """Return a line's name and place as metadata; counters have their name in each event."""
+        """Return metadata events for a new line, and for its process if that is new.
+
+        Counters need none of their own: each counter event contains the name.
+        """
         self._tracks[number] = track
         process = track.process
         events = b""
@@ -62,7 +65,7 @@ class ChromeFormat:
         )
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """Return a complete event; a flow arrow is bound to its slices by the id of its cause."""
+        """Return a complete event; both ends of a flow arrow have the span id of the cause."""
         event = {
             "ph": "X",
             "pid": piece.track.process.pid,
@@ -80,7 +83,7 @@ class ChromeFormat:
         return self._event(event)
 
     def ended(self, line: int, end_ns: int) -> bytes:
-        """Return nothing: events are complete."""
+        """Return nothing: a complete event includes its duration."""
         return b""
 
     def instant(self, line: int, instant: Instant) -> bytes:

@@ -1,4 +1,4 @@
-"""Differences between runs on a terminal, and the kernels that changed with the likely reason."""
+"""Terminal rendering of run comparisons, including changed kernels and the likely reasons."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _SAME: Final[dict[ShapeBasis, str]] = {
 
 
 def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
-    """Return the total kernel time of a step, then changed kernels, largest slowdown first."""
+    """Return the total kernel time per step or window, then a few changed kernels."""
     if comparison.kernels_ns is None:
         return []
     before_ns, after_ns = comparison.kernels_ns
@@ -84,7 +84,7 @@ def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
 
 
 def _kernel_texts(change: KernelChange, unit: str, room: int) -> list[str]:
-    """Return its name and times, then the reason and the place of its launch."""
+    """Return lines on a kernel: name and times, reason and launching operator, input shapes."""
     times = f"{duration(change.before_ns)} → {duration(change.after_ns)} a {unit}"
     name = short_name(change.name, max(_LEAST_NAME, room - columns(times) - 2))
     of = " of ".join(filter(None, (change.operator, change.section)))
@@ -150,7 +150,7 @@ def render_comparisons(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """Render several runs compared with the first: a line for each, with its parameters."""
+    """Render one line per run, compared with the first run, then the parameters that differ."""
     first = comparisons[0].before
     runs = [first, *(comparison.after for comparison in comparisons)]
     what = next((one.times or one.calls for one in comparisons if one.times or one.calls), None)
@@ -208,7 +208,7 @@ def _steps(before: RunMeasures, after: RunMeasures) -> str:
 
 
 def counted(run: RunMeasures) -> str:
-    """Return the number of steps behind the figures; outside steps, the number of calls."""
+    """Return the number of measured steps as text; the number of calls if there are no steps."""
     if run.steps:
         return plural(run.steps, "step")
     return plural(sum(time.steps for time in run.calls), "call")
@@ -219,7 +219,7 @@ def _named(run: RunMeasures) -> str:
 
 
 def _mean_ns(run: RunMeasures, name: str) -> float:
-    """Return the mean of the step or section of that name; 0 if the run has none."""
+    """Return the mean duration of the step or section ``name``; 0 if the run has none."""
     times = (*run.times, *run.calls)
     return next((time.mean_ns.value for time in times if time.name == name), 0.0)
 
@@ -258,7 +258,10 @@ def _number(ns: float | None, unit: Unit) -> str:
 
 
 def difference_text(time: TimeChange) -> str:
-    """Return ``+3.1 % (+1.2 … +5.0)``: of the mean, or of the usual time if that is decisive."""
+    """Return the change with its interval, such as ``+3.1 % (+1.2 … +5.0)``.
+
+    The change is that of the mean or of the usual time, whichever the verdict is based on.
+    """
     if time.before_ns is None:
         return "new"
     if time.after_ns is None:
@@ -271,7 +274,7 @@ def difference_text(time: TimeChange) -> str:
 
 
 def usual_note(time: TimeChange) -> str:
-    """Return a note where the difference is not that of the displayed means."""
+    """Return `` (usual)`` if the displayed difference deviates from that of the displayed means."""
     if time.by != "usual" or time.usual is None or not time.before_ns or time.after_ns is None:
         return ""
     of_means = time.after_ns / time.before_ns - 1
@@ -304,7 +307,7 @@ NUMBERS: Final = {
 
 
 def measured(name: str, value: float | None) -> str:
-    """Format one of ``NUMBERS`` with its unit; a dash if it is not known."""
+    """Format a value of the measure ``name``, a key of ``NUMBERS``; a dash if it is None."""
     if value is None:
         return _NOT_SAID
     if name.endswith("_bytes"):
@@ -333,7 +336,7 @@ _LABELS: Final = {"param": "params", "result": "result", "machine": "machine", "
 
 
 def differing_text(one: Differing) -> str:
-    """Return the value before and after."""
+    """Return the name of a differing fact with its value before and after."""
     return f"{one.name} {_value(one.before)} → {_value(one.after)}"
 
 

@@ -37,7 +37,10 @@ _LEAST: Final = 24
 def finding_lines(
     findings: Sequence[Finding], short_id: str, width: int, *, ranks: int = 1
 ) -> list[Line]:
-    """Return the first few findings, worst first: problem, possible saving, and action."""
+    """Return lines on the first three findings: problem, possible saving and action.
+
+    A last line gives the number of further findings and the command that lists them.
+    """
     lines: list[Line] = []
     room = width - LABEL
     for finding in findings[:_MOST]:
@@ -61,8 +64,8 @@ def render_findings(
 ) -> str:
     """Render all findings: the problem, its evidence, the action, and a command for details.
 
-    Data that could not be evaluated is listed below, so that an incomplete run does not look
-    faultless.
+    Data that could not be evaluated is listed below: otherwise an incomplete run without findings
+    would appear to have no problems.
     """
     lines: list[Line] = []
     for finding in answer.findings:
@@ -93,7 +96,7 @@ def _whole(finding: Finding, width: int, ranks: int) -> list[Line]:
 
 
 def _evidence(name: str, value: float) -> str:
-    """Format a number of the evidence in the unit that its name ends with: ``over 7.79 s``."""
+    """Format an evidence value; the suffix of ``name`` (``_ns``, ``_bytes``) gives its unit."""
     quantity = name.replace("_", " ")
     if name.endswith("_ns"):
         return f"{quantity.removesuffix(' ns')} {duration(value)}"
@@ -103,7 +106,10 @@ def _evidence(name: str, value: float) -> str:
 
 
 def finding_text(finding: Finding, *, ranks: int = 1) -> str:
-    """Return the problem and its possible saving in one line; ``ranks`` is the number of ranks."""
+    """Return the problem, its possible saving and its first warning in one line.
+
+    The rank is included if the run has more than one (``ranks``).
+    """
     problem, rank = finding.summary.replace("%", " %"), finding.where.rank
     if ranks > 1 and rank is not None and f"rank {rank}" not in problem:
         problem = f"rank {rank}: {problem}"
@@ -112,7 +118,7 @@ def finding_text(finding: Finding, *, ranks: int = 1) -> str:
 
 
 def _warned(finding: Finding) -> list[str]:
-    """Return when the warning occurred during the run, for how long, and its limit."""
+    """Return when the first warning was raised, for how long, its repetitions and its limit."""
     if not finding.warned:
         return []
     first, more = finding.warned[0], len(finding.warned) - 1

@@ -19,11 +19,11 @@ _NONE: Final = (
 )
 _COLUMN: Final = 9
 _NAME_PART: Final = 0.5
-"""Share of the columns next to the numbers that names get."""
+"""Share of the remaining columns that is reserved for names; the rest is for file paths."""
 
 
 class HotTable:
-    """Hot functions and lines of profiled sections; printing it shows a table."""
+    """Hot functions and lines of profiled sections; ``print`` shows them as tables."""
 
     def __init__(self, found: HotRun) -> None:
         self.sections: list[HotSection] = found.sections
@@ -38,7 +38,7 @@ class HotTable:
 
 
 def read_hot(folder: str, section: str | None = None) -> HotTable:
-    """Return the profiles of a run folder so far."""
+    """Return the profiles stored so far in a run folder, optionally of one section only."""
     from pathlib import Path
 
     from otel_mlperf.analysis.profiles.hot_spots import find_hot
@@ -88,7 +88,7 @@ def _head(section: HotSection) -> Line:
 
 
 def section_text(section: HotSection) -> str:
-    """Return its name, and the phase unless it is training; for windows a fixed label."""
+    """Return a section's name, with its phase unless it is training; a fixed label for windows."""
     if section.kind == "window":
         return "profiler windows"
     phase = f" in {section.phase}" if section.phase != "train" else ""
@@ -96,7 +96,7 @@ def section_text(section: HotSection) -> str:
 
 
 def calls_text(section: HotSection) -> str:
-    """Return how many calls were profiled, and their total."""
+    """Return the number of profiled calls, and their total duration or memory growth."""
     ranks = f" on {plural(section.ranks, 'rank')}" if section.ranks > 1 else ""
     if section.kind == "window":
         windows = plural(section.calls, "window") + ranks
@@ -109,7 +109,7 @@ def calls_text(section: HotSection) -> str:
 
 
 def left_out_texts(section: HotSection) -> list[str]:
-    """Return the calls without a profile, by reason."""
+    """Return the number of calls without a profile, as one text per reason."""
     return [f"{plural(count, 'call')} left out: {why}" for why, count in section.left_out.items()]
 
 
@@ -119,7 +119,7 @@ def passed_over_text(section: HotSection) -> str:
 
 
 def titles(section: HotSection) -> tuple[str, ...]:
-    """Return the headings of a row's numbers."""
+    """Return the column headings of the numbers in a row."""
     return _TITLES[section.kind]
 
 

@@ -1,4 +1,4 @@
-"""Summary of an imported trace file: figures for ``--json``, and text."""
+"""Summary of an imported trace file: as structs for ``--json``, and as text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAME = 48
 
 
 class TopKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the longest kernels, copies and memsets."""
+    """Kernel, copy or memset among those with the longest total time in a trace file."""
 
     name: str
     calls: int
@@ -57,7 +57,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     rolled_up: int
     traces: list[str]
     busy_ns: int | None
-    """Sum over the devices; None: no known device ran any work."""
+    """Busy time, summed over the devices; None: no known device ran any work."""
     idle_ns: int | None
     kernels: list[TopKernel]
     orphans: dict[str, int]
@@ -69,14 +69,14 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     unknown_rows: list[UnknownRows] = []
     """Rows that may belong to a device, and are not in any device figure."""
     captured: CapturedWork | None = None
-    """None: no trace of a capture was given."""
+    """Graph work matched with a capture's trace; None: no such trace was given."""
     is_empty: bool = False
     run: str | None = None
     is_run_new: bool = False
     is_replaced: bool = False
     """Whether the run already had exactly this trace."""
     note: str = ""
-    """Reason for which it seems to belong to another run; empty: none."""
+    """Reasons why the trace seems to belong to another run; empty: none."""
     sent: int | None = None
     refused: int | None = None
     out: str | None = None
@@ -85,13 +85,13 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 class ImportedTraces(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="imported/1"
 ):
-    """Results of the given trace files, in their order."""
+    """Results of importing trace files, in the order of the arguments."""
 
     traces: list[Imported]
 
 
 def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
-    """Return the figures of a converted trace; ``outcome`` contains where it was stored."""
+    """Return the summary of a converted trace; ``outcome`` sets further fields such as ``run``."""
     trace, numbers, replayed = converted.trace, converted.numbers, converted.replayed
     busy = sum(device.busy_ns for device in numbers.devices) if numbers.devices else None
     idle = sum(device.idle_ns for device in numbers.devices) if numbers.devices else None
@@ -126,7 +126,7 @@ def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
 
 
 def _used(converted: Conversion) -> list[bytes]:
-    """Return the traces that received spans."""
+    """Return the ids of the traces that contain spans of the file."""
     places = converted.spans.places
     used = np.unique(places.trace[~places.hidden])
     return [places.traces[at] for at in used.tolist()]
@@ -148,7 +148,7 @@ def _kernels(converted: Conversion, busy_ns: int | None) -> list[TopKernel]:
 
 
 def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
-    """Return the summary of one file."""
+    """Return the summary of one imported file as lines."""
     lines: list[Line] = [[(short(PurePath(imported.file).name, width), "bold")]]
     lines.append([(f"  {_about(imported)}", "")])
     spans = plural(imported.spans, "span")

@@ -1,4 +1,4 @@
-"""Lines about profiler windows: completeness, waits, launches, copies, memory and damage."""
+"""Text lines about profiler windows: completeness, waits, launches, copies, memory and damage."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _MOST_WINDOWS: Final = 3
 _MOST_LOSSES: Final = 4
 _LONGEST: Final = 4_096
-"""Maximum characters per line: step names come from the file."""
+"""Maximum characters per line: names of steps come from the file and may be of any length."""
 
 
 def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
-    """Return what each window lacks, and how busy devices were in its complete part."""
+    """Return lines on the losses of incomplete windows and the device load in complete parts."""
     incomplete = [
         (window, losses_line) for window in windows if (losses_line := losses_text(window))
     ]
@@ -57,7 +57,7 @@ def losses_text(window: WindowFacts) -> str:
 
 
 def _whole(window: WindowFacts) -> Iterable[str]:
-    """Yield the part in which no device work is missing."""
+    """Yield the time range in which no device work is missing, with the devices' busy shares."""
     whole = window.completeness.whole if window.completeness else None
     if whole is None:
         return
@@ -68,7 +68,7 @@ def _whole(window: WindowFacts) -> Iterable[str]:
 
 
 def answered_text(windows: Iterable[WindowFacts]) -> str:
-    """Return how many launches have a device record; empty without launches."""
+    """Return how many kernel launches have a matching device record; empty without launches."""
     known = [window.completeness for window in windows if window.completeness]
     launches = sum(completeness.launches for completeness in known)
     answered = sum(completeness.answered for completeness in known)
@@ -78,7 +78,7 @@ def answered_text(windows: Iterable[WindowFacts]) -> str:
 _GAPS: Final = 3
 _LABEL: Final = 9
 _LEAST_OVERLAP: Final = 0.001
-"""Minimum overlap as a share of busy time: some traces round ends to microseconds."""
+"""Minimum overlap to report, as a share of busy time: some traces round times to microseconds."""
 _ROUNDING_NS: Final = 1_000
 """Rounding error per record in these traces."""
 _PROCESSES: Final = 3
@@ -91,11 +91,11 @@ _WAITING: Final = {
 }
 _CPU: Final = 0
 _OUTSIDE: Final = "outside_steps"
-"""Orphan kind that is no fault: such work has a row in the table by step."""
+"""Kind of orphan that is not reported: such work has a row in the table by step."""
 
 
 def around(kernels: Kernels, width: int) -> list[Line]:
-    """Return the facts, each with a label; a repeated label is printed once."""
+    """Return the labelled lines below the kernel table; a repeated label is printed once."""
     facts: list[tuple[str, str]] = []
     if kernels.total is not None:
         facts += _kinds(kernels.total)
@@ -103,7 +103,7 @@ def around(kernels: Kernels, width: int) -> list[Line]:
         facts += _idle(kernels.total, kernels.gaps, len(kernels.devices))
         facts += _launches(kernels.total)
         facts += _answered(kernels.windows)
-    # Kernels without a size are skipped: their row in the table has the same information.
+    # Kernels of unknown size are skipped: the line would only repeat their row in the table.
     sized = [kernel for kernel in kernels.collective_kernels if kernel.bytes is not None]
     facts += [("comm", _collective(kernel)) for kernel in sized]
     facts += [("copies", _copy(copy)) for copy in kernels.copies]
@@ -128,7 +128,7 @@ def around(kernels: Kernels, width: int) -> list[Line]:
 
 
 def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
-    """Yield the time of each kind of work; concurrent work counts for each of its kinds."""
+    """Yield the time per kind of device work; time with concurrent kinds counts for each kind."""
     exposed = f" ({duration(total.exposed_copy_ns)} exposed)" if total.copy_ns else ""
     kinds = [
         (total.compute_ns, "compute", ""),
@@ -141,7 +141,7 @@ def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
 
 
 def _overlap(total: DeviceFigures) -> Iterable[tuple[str, str]]:
-    # A share of the busy time alone would be too high a limit if one duration is far too long.
+    # The lower limit applies: one far too long duration would raise the share of busy time.
     if total.overlap_ns > min(_LEAST_OVERLAP * total.busy_ns, _ROUNDING_NS * total.count):
         line = f"work of single streams overlaps by {duration(total.overlap_ns)}: graphs, "
         line += "dependent launches and loops of XLA run so, otherwise durations are too long"
@@ -212,7 +212,7 @@ def _captured(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
 
 
 def captured_words(captured: CapturedWork) -> str:
-    """Return how much of the work of graphs has its operator from their capture."""
+    """Return how many kernels and copies of CUDA graphs were matched with captured operators."""
     if not captured.work:
         return f"no graph was launched that {captured.capture} could explain"
     line = f"{captured.matched:,} of {captured.work:,} kernels and copies have their operator "
@@ -221,13 +221,13 @@ def captured_words(captured: CapturedWork) -> str:
 
 
 def unknown_rows_of(windows: Iterable[WindowFacts]) -> Iterable[UnknownRows]:
-    """Yield the unknown rows of all windows."""
+    """Yield the unidentified timeline rows of all windows."""
     for window in windows:
         yield from window.unknown_rows
 
 
 def unknown_row_texts(unknown: Iterable[UnknownRows]) -> list[str]:
-    """Return a sentence per process about timeline rows that may belong to a device."""
+    """Return a sentence per process on timeline rows that may be a device's but are not known."""
     counts: Counter[tuple[bool, str]] = Counter()
     for rows in unknown:
         counts[rows.is_device, rows.process] += rows.events

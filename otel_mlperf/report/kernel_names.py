@@ -32,7 +32,7 @@ _LEAST_BASE = 10
 
 
 def short_names(names: Sequence[str], width: int) -> list[str]:
-    """Return short names for a table; names that look alike get their differences appended."""
+    """Return short names for a table; equal ones get their first differing words appended."""
     shortened = [short_name(name, width) for name in names]
     alike = defaultdict(list)
     for at, label in enumerate(shortened):
@@ -45,7 +45,10 @@ def short_names(names: Sequence[str], width: int) -> list[str]:
 
 
 def short_name(name: str, width: int, more: str = "") -> str:
-    """Return a kernel's or operator's name in at most ``width`` columns; a cut is marked."""
+    """Return a kernel's or operator's name in at most ``width`` columns; ``…`` marks a cut.
+
+    ``more`` is an additional text in the angle brackets.
+    """
     plain = _PATH.sub("", _ADDRESS.sub("", name))
     base, template = split_name(plain)
     arguments = _significant_arguments(template)
@@ -63,7 +66,7 @@ def short_name(name: str, width: int, more: str = "") -> str:
 
 
 def _differences(names: Sequence[str]) -> list[str]:
-    """Return the first words in which the names differ, per name; empty without differences."""
+    """Return for each name its first words that differ between the names; empty if none do."""
     tokens = [_WORD.findall(name) for name in names]
     differing = [column for column in zip(*tokens, strict=False) if len(set(column)) > 1]
     return [" ".join(row) for row in zip(*differing[:_MOST_WORDS], strict=True)] or [""] * len(
@@ -76,7 +79,7 @@ def split_name(name: str) -> tuple[str, str]:
 
     A name that is no C++ signature is returned unchanged.
     """
-    # Their parentheses and their > would otherwise count as brackets.
+    # Remove both patterns first: their ( and > would otherwise count as brackets.
     plain = name.replace("(anonymous namespace)::", "").replace("->", "- ")
     head = plain[: _end_of_head(plain)]
     if head == plain and "<" not in plain:
@@ -90,18 +93,21 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def _end_of_head(name: str) -> int:
-    """Return where a function's arguments start: the first parenthesis outside all brackets."""
+    """Return the index of the first parenthesis outside all brackets, or the name's length.
+
+    At this index the arguments of a function start.
+    """
     return next((at for at, char, depth in _walk(name) if char == "(" and depth == 0), len(name))
 
 
 def _last_word(head: str) -> str:
-    """Return the function itself, without its return type."""
+    """Return the function's qualified name without its return type."""
     ends = [at for at, char, depth in _walk(head) if char == " " and depth == 0]
     return head[ends[-1] + 1 :] if ends else head
 
 
 def _significant_arguments(template: str) -> str:
-    """Return the most informative template argument: a functor, or the first non-plain type."""
+    """Return the most informative template argument: a functor, else the first non-plain type."""
     functors = [functor for functor in _FUNCTOR.findall(template) if not _is_wrapper(functor)]
     if functors:
         return str(functors[0])

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 _NARROWEST: Final = 16
 _SECTION: Final = 15
 _WIDE: Final = 110
-"""Minimum columns for additional figures."""
+"""Minimum terminal width for additional columns."""
 _COLORS: Final[dict[str, Style]] = {"communication": "red", "copy": "yellow"}
 
 
 def table_lines(kernels: Kernels, width: int) -> list[Line]:
-    """Return the rows, the sum of rows left out, and the sum of all."""
+    """Return the table as lines: rows, the sum of omitted rows, and the sum of all rows."""
     shown = kernels.rows
     if not shown:
         why = [part for line in _nothing(kernels) for part in broken(line, width - 2)]
@@ -50,7 +50,7 @@ def table_lines(kernels: Kernels, width: int) -> list[Line]:
     most = min(_SECTION + max(0, width - WIDTH) // 4, max(room, len("section")))
     section = min(max(longest, len("section")), most) if longest else 0
     name = max(_NARROWEST, width - 2 - columns(numbers[0]) - (section + 2 if section else 0))
-    # All names together: how far a name can be shortened depends on similar names in the table.
+    # Shorten all names in one call: names that would become equal get distinguishing words.
     names = short_names([row.name for row in shown], name)
     if width >= _WIDE:
         name = min(name, max(map(columns, [kernels.by, *names, *sums])))
@@ -73,7 +73,7 @@ def _figures(kernels: Kernels, *, is_wide: bool) -> Iterable[_Cells]:
 
 
 def _sums(kernels: Kernels) -> Iterable[tuple[str, _Cells]]:
-    """Yield the lines below the rows."""
+    """Yield label and cells of the sums below the rows."""
     more, together = kernels.more, kernels.together
     if more is not None:
         yield f"… {more.rows:,} more", _cells(more.calls, more.measured_ns, more.share)
@@ -91,12 +91,12 @@ def _aligned(rows: list[_Cells]) -> list[str]:
 
 
 def is_empty(kernels: Kernels) -> bool:
-    """Return whether nothing was read."""
+    """Return whether the windows have neither events nor memory readings."""
     return not (any(window.events for window in kernels.windows) or kernels.memory)
 
 
 def _nothing(kernels: Kernels) -> Iterable[str]:
-    """Yield why there are no such rows, and which groupings have some."""
+    """Yield why the grouping ``kernels.by`` has no rows, and which groupings have rows."""
     if is_empty(kernels):
         return
     if kernels.by == "phase":
@@ -114,7 +114,7 @@ def _nothing(kernels: Kernels) -> Iterable[str]:
 
 
 def _heads(kernels: Kernels) -> tuple[str, str, str]:
-    """Return the headings of the count, the total and the share."""
+    """Return the headings of the columns for count, total and share."""
     of_time = "of step" if kernels.step else "of window"
     if kernels.by == "operator":
         return ("calls", "on GPU", "of busy") if kernels.is_device else ("calls", "self", "of self")
@@ -165,7 +165,7 @@ def render_kernels(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """Render the devices in one line, then the table, waits, copies, and damage."""
+    """Render a headline on device load, then the table of kernels, then facts on the windows."""
     kernels = choose_rows(kernels, top)
     lines = folded(_first(kernels), width)
     lines.append([(short(_source(kernels, width), width), "dim")])
@@ -204,7 +204,10 @@ def _first(kernels: Kernels) -> Line:
 
 
 def _of_step(step: ProfiledStepFacts, kernels: Kernels) -> Line:
-    """Return the step's time on the host, and the device time of its work, which may run later."""
+    """Return a headline: the step's host time, and the device time of the work that it launched.
+
+    The device may still run this work after the step has ended.
+    """
     took = f": {duration(step.duration_ns)}"
     if len(step.ranks) > 1:
         took += f" on {plural(len(step.ranks), 'rank')} together"
@@ -235,7 +238,7 @@ def _without_device(kernels: Kernels) -> Line:
 
 
 def _collectives(kernels: Kernels, width: int) -> list[Line]:
-    """Return the collectives between ranks, if no kernel shows them."""
+    """Return a line on the collectives between ranks, if no communication kernel was recorded."""
     if not kernels.collectives or kernels.communication_ns:
         return []
     shown = [
@@ -274,7 +277,7 @@ def _extent(windows: Sequence[WindowFacts]) -> Iterable[str]:
 
 
 def _each_device(kernels: Kernels) -> list[Line]:
-    """Return a line per device, if there are several."""
+    """Return a line per device; empty if there is only one device."""
     if len(kernels.devices) < 2:
         return []
     lines: list[Line] = []

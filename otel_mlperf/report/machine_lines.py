@@ -20,7 +20,7 @@ _MOST_LOSSES: Final = 3
 
 
 def machine_lines(summary: Summary, width: int) -> list[Line]:
-    """Return the use of the machines, and the devices that stopped responding."""
+    """Return lines on the load of machines and processes, and on lost devices."""
     texts = _machine(summary.machine) if summary.machine else []
     lines = wrapped("", texts, width - LABEL, " · ") if texts else []
     process = labelled_lines("process", _process(summary.process) if summary.process else [])
@@ -38,7 +38,7 @@ def _process(use: ProcessUse) -> list[str]:
 
 
 def _losses(summary: Summary, width: int) -> list[Line]:
-    """Return the devices that stopped responding."""
+    """Return a line per device that stopped responding."""
     lines = []
     for loss in summary.losses[:_MOST_LOSSES]:
         rank = f" of rank {loss.rank}" if summary.ranks > 1 else ""
@@ -56,9 +56,10 @@ def _losses(summary: Summary, width: int) -> list[Line]:
 def _machine(machine: MachineUse) -> list[str]:
     """Return ``cpu 41 % of 8, 12.3 of 64.0 GiB`` and ``gpu 0: 87 %, 61.0 GiB, 62 °C``.
 
-    With several GPUs the range of their shares is shown, and the maximum of memory and temperature.
+    Several GPUs are shown together: the range of their busy shares, and the maxima of memory and
+    temperature.
     """
-    # The host first: a run without a GPU has nothing else.
+    # The host comes first, since a run without GPUs has only the host's figures.
     return [part for part in (_host(machine), _gpus(machine.gpus)) if part]
 
 
@@ -95,7 +96,7 @@ _BOUND: Final = {"host": "host-bound", "device": "device-bound"}
 
 
 def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
-    """Return the GPU time of a step, its idle part, and which side set the pace."""
+    """Return lines on a step's GPU time, its idle part, and whether host or device set the pace."""
     if gpu is None:
         return []
     texts = [f"{duration(gpu.gpu_ns)} a step"]
@@ -109,7 +110,7 @@ def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
 
 
 def step_gpu_words(gpu: StepOnGpu | None) -> list[str]:
-    """Return the text for one step: ``GPU 80.1 ms, idle 12.3 ms, device-bound``."""
+    """Return one text such as ``GPU 80.1 ms, idle 12.3 ms, device-bound``; empty without data."""
     if gpu is None:
         return []
     texts = [f"GPU {duration(gpu.gpu_ns)}"]
@@ -122,7 +123,7 @@ _LETTERS: Final = ("", "k", "M", "G", "T", "P", "E")
 
 
 def amount(count: float, unit: str) -> str:
-    """Format a number by thousands: ``1.23 GFLOP``, ``9,610 parameters``."""
+    """Format a count with an SI prefix from 10,000 upward: ``1.23 GFLOP``, ``9,610 parameters``."""
     if count < 10_000:
         return f"{count:,.0f} {unit}"
     letters = iter(_LETTERS)
@@ -134,7 +135,7 @@ def amount(count: float, unit: str) -> str:
 
 
 def work_lines(work: WorkFigures | None, width: int) -> list[Line]:
-    """Return model size, operations per step and per second, and utilization."""
+    """Return lines on model size, FLOP per step and per second, and model FLOPs utilization."""
     if work is None:
         return []
     size = amount(work.parameters, "parameters")

@@ -25,7 +25,7 @@ _TITLES: Final = {
     "Host": ("system.", "linux."),
     "Own health": ("otel_mlperf.",),
 }
-"""Prefixes of the metric names in a group; the longest matching prefix applies."""
+"""Prefixes of metric names by group title; the longest matching prefix determines the group."""
 _SI: Final = {"1": "ratio, 0 to 1", "": "none"}
 _INDENT: Final = "    "
 _PAGE_WIDTH: Final = 100
@@ -68,11 +68,11 @@ _OWN: Final[dict[str, tuple[str, str, Instrument]]] = {
     'om.histogram("decode time", "ms").record(8.7)': ("decode time", "ms", "histogram"),
     "om.log(accuracy=0.98)": ("accuracy", "", "gauge"),
 }
-"""Examples, with the name, unit and instrument that each creates."""
+"""Example calls, each with the name, unit and instrument of the metric that it creates."""
 
 
 def groups(metrics: Sequence[Metric] = METRICS) -> list[tuple[str, list[Metric]]]:
-    """Return the metrics by subject: titles in a fixed order, and metrics sorted by name."""
+    """Return the metrics grouped by subject, in a fixed order of titles, then by name."""
     by_title: dict[str, list[Metric]] = {title: [] for title in _TITLES}
     for metric in sorted(metrics):
         by_title[_title(metric)].append(metric)
@@ -116,7 +116,7 @@ def _metric_lines(metric: Metric, width: int) -> Iterator[Line]:
 
 
 def own_examples() -> dict[str, Metric]:
-    """Return example code by which a program records a metric, and the resulting metric."""
+    """Return the metrics that example calls in a program create, by the code of the call."""
     return {
         code: Metric(user_metric(name), unit, instrument, "Recorded by the program.")
         for code, (name, unit, instrument) in _OWN.items()
@@ -128,16 +128,16 @@ class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     unit: str
-    """UCUM; empty: a plain number."""
+    """Unit in UCUM notation; empty: a plain number."""
     instrument: Instrument
     meaning: str
     labels: tuple[str, ...]
-    """Attributes of its points; rank and run are resource attributes."""
+    """Attributes of the metric's points; rank and run are resource attributes instead."""
     prometheus: str
-    """Its name in Prometheus."""
+    """Name of the metric in Prometheus."""
     read_by: dict[str, list[str]]
-    """Sources that read it, each with the levels that add series; empty: derived from the run
-    itself."""
+    """Sources that read the metric, each with the levels that add series; empty: derived from the
+    run itself."""
 
 
 class MetricList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="metrics/1"):
@@ -147,7 +147,7 @@ class MetricList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", 
 
 
 def list_metrics() -> MetricList:
-    """Return all metrics for programs, in the order of the page."""
+    """Return all metrics as structs for JSON, in the order of the page."""
     return MetricList(
         metrics=[
             MetricRow(**metric._asdict(), prometheus=metric.prometheus, read_by=levels_of(metric))
@@ -175,14 +175,14 @@ def _row(metric: Metric) -> str:
 
 
 def _read_by(metric: Metric) -> str:
-    """Return ``host basic, more at detailed``; empty for metrics of the run itself."""
+    """Return a text such as ``host basic, more at detailed``; empty without a source."""
     return "; ".join(
         f"{source} {', more at '.join(levels)}" for source, levels in levels_of(metric).items()
     )
 
 
 def _own() -> Iterator[str]:
-    """Yield the section on metrics that programs define themselves."""
+    """Yield the page's section on metrics that programs define themselves."""
     logged = ", ".join(f"`{name}`" for name in LOGGED)
     units = ", ".join(f"`{unit}` {word}" for unit, word in UNIT_WORDS.items())
     rules = textwrap.fill(_OWN_RULES.format(logged=logged, units=units), _PAGE_WIDTH)

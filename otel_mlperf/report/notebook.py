@@ -1,8 +1,8 @@
 """Notebook rendering of a run: its summary, findings and charts.
 
-The charts are those of the page, in an iframe of their own: they share neither scripts nor styles
-with the notebook. The table remains visible where frames are removed (on GitHub, in an untrusted
-notebook) or scripts do not run.
+The charts of the HTML page are embedded in an iframe, so that they share neither scripts nor styles
+with the notebook. The table is outside the iframe: it remains visible where frames are removed (on
+GitHub, in an untrusted notebook) or scripts do not run.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import Branch, Summary
 
 _FRAME_PX = 680
-"""Height for the two charts of steps; the other ones are reached by scrolling."""
+"""Height of the iframe: it fits two charts; further charts are reached by scrolling."""
 _CELL = "text-align:right;padding:0 .8em"
 _BAR = "background:#4c78a8;height:.7em;display:inline-block"
 
 
 def render_html(summary: Summary) -> str:
-    """Return a small piece of HTML without scripts and links; all program text is escaped."""
+    """Return the summary as an HTML fragment without scripts and links; all texts are escaped."""
     parts = ["<div style='font-family:monospace'>"]
     if summary.failure:
         parts.append(f"<div style='color:#b00'>{escape(failure_text(summary))}</div>")
@@ -51,7 +51,7 @@ def render_html(summary: Summary) -> str:
 
 
 def render_cell(course: RunCourse) -> str:
-    """Return the summary, and the charts below it, if there are any."""
+    """Return the summary as HTML, followed by an iframe with the charts if the run has any."""
     charts = render_charts(course)
     if not charts:
         return render_html(course.summary)
@@ -65,7 +65,7 @@ def render_cell(course: RunCourse) -> str:
 
 
 def render_run(path: Path) -> str:
-    """Return the rendering of a run folder, as far as it is stored.
+    """Return the HTML rendering of a run folder, from the data stored so far.
 
     Raises:
         StoreError: a file of the run cannot be read.

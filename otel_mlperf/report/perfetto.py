@@ -1,9 +1,9 @@
 """Perfetto trace format of a timeline, the native format of ui.perfetto.dev.
 
-The format is a stream of ``TracePacket`` messages: track descriptors, and events on tracks. A
-process is a track that shows its steps, with its other tracks below. Perfetto's own process type is
-not used: with plain tracks the viewer shows the whole run initially and keeps the order of tracks.
-Frequent names are *interned*: written once, then referenced by a small number.
+The format is a stream of ``TracePacket`` messages: track descriptors, and events on tracks. Each
+process is written as a plain track that shows its steps and is the parent of its other tracks.
+Perfetto's own process type is not used: with plain tracks the viewer initially shows the whole run,
+and keeps the order of tracks. Names are *interned*: written once, then referenced by a number.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     )
 
 _PROCESS_UUID: Final = 1 << 48
-"""First uuid of processes; lines of tracks start at 1."""
+"""First track uuid of processes; the uuids of all other lines start at 1."""
 _MOST_NAMES: Final = 100_000
-"""Maximum number of interned names: a reader keeps all of them in memory."""
+"""Maximum number of interned names, since readers keep all of them in memory."""
 _EXPLICIT: Final = 3
 _BYTES: Final = 3
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
@@ -47,16 +47,16 @@ class PerfettoFormat:
         self._uuids: dict[int, int] = {}
 
     def begin(self, start_ns: int) -> bytes:
-        """Return a packet that clears interned names; times are Unix times in any case."""
+        """Return a packet that clears interned names; ``start_ns`` is unused."""
         return _packet(b"", _CLEARED)
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
-        """Return its descriptor, preceded by that of its process if that is new."""
+        """Return the descriptor of a line, preceded by the descriptor of a new process."""
         process, packets = track.process, b""
         if process not in self._processes:
             self._processes[process] = _PROCESS_UUID + len(self._processes)
             packets = self._process(process)
-        # Steps are on the track of the process itself: they are visible before it is expanded.
+        # Steps are on the process track itself, so that they are visible when it is collapsed.
         if track.kind == TrackKind.STEPS and not lane:
             self._uuids[number] = self._processes[process]
             return packets
@@ -70,7 +70,7 @@ class PerfettoFormat:
         return packets + _packet(wire.block(60, descriptor))
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """Return the start of a slice; a flow arrow has the id of its target slice."""
+        """Return the start of a slice; both ends of a flow arrow have the span id of the target."""
         event = wire.number(9, _BEGIN) + self._on(line) + self._about(piece)
         for effect in (*piece.leads_to, *((piece.span,) if piece.is_led else ())):
             event += wire.fixed64(47, effect)
@@ -81,12 +81,12 @@ class PerfettoFormat:
         return self._event(end_ns, wire.number(9, _END) + self._on(line))
 
     def instant(self, line: int, instant: Instant) -> bytes:
-        """Return an instant on a line."""
+        """Return an instant event on a line."""
         event = wire.number(9, _INSTANT) + self._on(line) + self._about(instant)
         return self._event(instant.time_ns, event)
 
     def point(self, line: int, point: Point) -> bytes:
-        """Return a counter value."""
+        """Return a counter event with its value."""
         event = wire.number(9, _COUNTER) + self._on(line) + wire.double(44, point.value)
         return self._event(point.time_ns, event)
 
@@ -111,16 +111,16 @@ class PerfettoFormat:
         return wire.number(11, self._uuids.get(line, line))
 
     def _event(self, time_ns: int, event: bytes) -> bytes:
-        # Names are defined in the packet that uses them first, and known to the reader afterwards.
+        # A name is defined in the packet of its first use; later packets contain only its number.
         interned = wire.block(12, b"".join(self._new)) if self._new else b""
         self._new = []
         return _packet(wire.number(8, time_ns) + interned + wire.block(11, event), _NEEDED)
 
     def _named(self, kind: int, number_field: int, text_field: int, name: str) -> bytes:
-        """Return a name: by its interned number, or literally if there are too many names."""
+        """Return a field with a name's interned number, or with the name beyond ``_MOST_NAMES``."""
         number = self._names.get((kind, name))
         if number is None:
-            # Unique names (file paths, shapes) would increase a reader's memory without limit.
+            # Limited: unique names (file paths, shapes) would fill the reader's memory otherwise.
             if len(self._names) >= _MOST_NAMES:
                 return wire.text(text_field, uncontrolled(name))
             number = self._names[kind, name] = len(self._names) + 1
@@ -134,10 +134,10 @@ class PerfettoFormat:
 
 
 def _value(value: Any) -> bytes:
-    """Return an annotation's value; lists and too large numbers are shown as JSON."""
+    """Return an annotation's value; lists and integers beyond 64 bits are encoded as JSON text."""
     if isinstance(value, str):
         return wire.block(6, wire.utf8(uncontrolled(value)))
-    # Must precede the check for int: a bool is an int, too.
+    # Must precede the check for int: bool is a subclass of int.
     if isinstance(value, bool):
         return wire.number(2, value)
     if isinstance(value, int) and value in _INT64:

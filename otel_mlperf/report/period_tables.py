@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.call_figures import CallFigures
 
     Cells = dict[str, str]
-    """Cells by the heading of their column."""
+    """Cells of a row by column heading."""
 
 _UNKNOWN: Final = "–"
 _DAY_S: Final = 86_400
@@ -27,13 +27,13 @@ _HEADS: Final = (
     *("steps", "calls", "running", "failed", "a second", "cpus", "memory", *_TIMES),
     *("wait", "within", "samples/s", "tokens/s"),
 )
-"""Headings in their order; columns without any value are left out."""
+"""Column headings in display order; columns without any value are omitted."""
 
 
 def render_periods(
     answer: Periods, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render a table of the steps, one per kind of request, and one of resource use."""
+    """Render the periods as tables: steps, each kind of request, and resource use."""
     lines = _head(answer)
     if answer.phase is not None:
         lines += _table(answer, f"{answer.phase} steps", _of_steps)
@@ -59,7 +59,7 @@ def _length(answer: Periods) -> str:
 
 
 def _table(answer: Periods, title: str, cells_of: Callable[[Period], Cells]) -> list[Line]:
-    """Return a line per period, with a line above each day; empty without cells."""
+    """Return a table with a row per period and a line above each new day; empty without cells."""
     rows = [cells_of(period) for period in answer.periods]
     heads = [head for head in _HEADS if any(head in row for row in rows)]
     if all(row.get("failed", "0") == "0" for row in rows):
@@ -127,7 +127,7 @@ def _of_processes(period: Period) -> Cells:
 
 
 def _notes(answer: Periods) -> list[Line]:
-    """Return notes on the accuracy, and on missing data."""
+    """Return notes on the accuracy of quantiles, and on missing data."""
     notes = []
     worst = max((one.error_ratio for of in answer.periods for one in of.requests), default=None)
     if worst is not None:

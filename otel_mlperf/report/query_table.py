@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 def render_query(
     answer: QueryAnswer, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render a line per row, numbers right-aligned; an unknown value is a dash.
+    """Render one line per row: numbers are right-aligned, and a null is shown as a dash.
 
-    No cell is wider than the terminal; the whole line may be.
+    Cells are cut to the terminal's width, but lines are not.
     """
     head = [column.name for column in answer.columns]
     rows = [[_shown(value, width) for value in row] for row in answer.rows]

@@ -1,4 +1,4 @@
-"""Terminal table of chosen columns of many runs."""
+"""Terminal table of several runs with user-selected columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def render_columns(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """Render a line per run; in a trend with the change of its step since the previous run.
+    """Render one line per run; in a trend, with the change of the step since the previous run.
 
     With ``means``, two lines are added: mean and standard deviation of each numeric column.
     """
@@ -79,7 +79,7 @@ def render_columns(
 def _mean_cells(
     wanted: Sequence[str], means: Mapping[str, ColumnMean]
 ) -> dict[str, dict[str, str]]:
-    """Return the cells of the two lines below the runs, by label and column."""
+    """Return the cells of the lines for mean and standard deviation, by label and column."""
     count = max((mean.runs for mean in means.values()), default=0)
     values = {column: Cell(mean.value, mean.unit) for column, mean in means.items()}
     spread = {column: Cell(mean.sd, mean.unit) for column, mean in means.items()}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _NAME = 8
 _TAGS = 12
-"""Minimum columns of both."""
+"""Minimum width of the tags; ``_NAME`` is the minimum width of the name."""
 _STYLES: dict[str, Style] = {"finished": "green", "running": "cyan", "imported": "dim"}
 
 
@@ -30,7 +30,10 @@ def render_runs(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """Render one line per run; ``more`` runs were left out, the folders ``bad`` are unreadable."""
+    """Render one line per run.
+
+    ``more`` is the number of omitted runs, ``bad`` lists folders whose ``run.json`` is unreadable.
+    """
     lines: list[Line] = [[(f"no runs in {folder}", "")]]
     if runs:
         lines = _table(runs, width)

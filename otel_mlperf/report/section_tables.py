@@ -1,4 +1,4 @@
-"""Terminal tables of the durations and the resource use of section calls and requests."""
+"""Terminal tables of durations and resource use of section calls and requests."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 class Placed(Protocol):
-    """Figures of one section in one place."""
+    """Figures of a section at one place: a path outside steps, or the steps of a phase."""
 
     @property
     def name(self) -> str:
-        """Name as a summary shows it."""
+        """Name of the section as shown in a summary."""
 
     @property
     def path(self) -> str:
-        """For sections outside steps: names from below the run."""
+        """Names of the enclosing sections and its own, joined by ``/``; empty in steps."""
 
     @property
     def phase(self) -> str:
-        """Phase of the steps that contain it; empty outside steps."""
+        """Phase of the steps that contain the section; empty outside steps."""
 
 
 def place_labels(places: Sequence[Placed]) -> list[str]:
-    """Return names; a name that occurs repeatedly gets its path, or the phase of its steps."""
+    """Return the sections' names; repeated names are replaced by a path or prefixed by a phase."""
     phases: dict[str, set[str]] = {}
     for one in places:
         phases.setdefault(one.name, set()).add(one.phase)
@@ -42,7 +42,7 @@ def place_labels(places: Sequence[Placed]) -> list[str]:
 
 
 def _label(one: Placed, phases: set[str]) -> str:
-    # The phase comes first, as in a path: it still distinguishes names that are cut.
+    # The phase comes first, so that it still distinguishes names of which the end is cut.
     in_phase = f"{one.phase}/{one.name}" if one.phase and len(phases) > 1 else one.name
     return one.path or in_phase
 
@@ -58,13 +58,13 @@ _FIELDS: Final = {"sd": "deviation_ns"}
 
 
 def request_lines(calls: list[CallFigures], width: int) -> list[Line]:
-    """Return a line per kind of request, with the share within its bound, if it has one."""
+    """Return a line per kind of request, with the share of requests within the time bound."""
     requests = [one for one in calls if one.category == names.REQUEST]
     return _lines("a request", requests, _OF_REQUESTS, width, _MOST_REQUESTS)
 
 
 def call_lines(calls: list[CallFigures], width: int) -> list[Line]:
-    """Return a line per section, requests first."""
+    """Return a line per section with the durations of its calls."""
     return _lines("a call", calls, _OF_ALL, width, len(calls))
 
 
@@ -97,7 +97,7 @@ def _written(one: CallFigures, column: str) -> str:
 
 
 def exact_share(one: CallFigures) -> str:
-    """Return the share, rounded down as for service objectives: 99.95 % is not 100 %."""
+    """Return the share of calls within the bound as text; ``100 %`` only if no call exceeds it."""
     if one.within_share is None:
         return "–"
     if one.within == one.count:
@@ -125,12 +125,12 @@ _USE_COLUMN: Final = 9
 
 
 class _Column(NamedTuple):
-    """Column of the table: one figure of each section."""
+    """Column of the table of resource use: one figure per section."""
 
     title: str
     measure: names.Measure
     value: str
-    """``mean`` of the calls, or ``most``: the maximum of all."""
+    """Figure to show: ``mean`` or ``most`` (the maximum) of the calls."""
     written: Callable[[float], str]
 
 
@@ -139,7 +139,7 @@ def _signed(count: float) -> str:
 
 
 def _peak(count: float) -> str:
-    """Format it in the same unit as the peak in the process line."""
+    """Format a peak in binary units, as in the summary's ``process`` line."""
     return size(count, 1024)
 
 
@@ -155,11 +155,11 @@ _COLUMNS: Final = (
     _Column("waits", names.SWITCHES, "mean", figures),
     _Column("lost cpu", names.INVOLUNTARY_SWITCHES, "mean", figures),
 )
-"""Columns; the first ones take precedence in a narrow terminal."""
+"""Columns in descending precedence: a narrow terminal shows only the first ones."""
 
 
 def use_lines(uses: list[SectionUse], width: int) -> list[Line]:
-    """Return a line per measured section: the mean of a call, and the highest peak."""
+    """Return a line per section with measured resource use: means per call, and maximum peaks."""
     if not uses:
         return []
     shown = [

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 LEGEND: Final = "operators by name, each with its own time: a part of the self time above them"
 _NAME: Final = 34
-"""Columns for a name if there are ``WIDTH`` in all."""
+"""Columns for a span's name in a terminal of ``WIDTH`` columns."""
 _CHART: Final = (8, 60)
 _SAME: Final = 5
-"""Maximum number of equally named sections in a row that are shown singly."""
+"""Maximum number of consecutive sections of the same name that are shown singly."""
 _MOST_NAMES: Final[dict[Place, int]] = {"here": 4, "beside": 2, "device": 2}
-"""Maximum number of displayed names per place."""
+"""Maximum number of operators shown per place where they ran."""
 _ALONE: Final = 8
-"""Maximum number for one place, if no operator ran elsewhere."""
+"""Maximum number of operators shown if all of them ran at the same place."""
 _LEAST_OWN: Final = 0.01
-"""Minimum share of a section's own time outside operators to be shown."""
+"""Minimum share of a section's self time outside operators for this time to be shown."""
 _WORDS: Final[dict[Place, str]] = {
     "here": "",
     "beside": "  on other threads",
@@ -50,18 +50,18 @@ _NOT_THE_PROGRAMS: Final = (
     *("otel_mlperf.", "otel.", "ml.", "pytorch.", "cuda.", "exception.", "error.", "code."),
     "thread.",
 )
-"""Prefixes of attributes that do not come from the program."""
+"""Prefixes of attributes that were not set by the program."""
 
 
 def span_lines(spans: list[Span], width: int) -> list[Line]:
-    """Return a line per span, with profiled operators below it and a chart of its time."""
+    """Return a line per span, with a bar of its time and profiled operators below."""
     begin = min(span.start_ns for span in spans)
     whole = max(max(span.start_ns + span.duration_ns for span in spans) - begin, 1)
     name, chart = _rooms(spans, width)
     title = f"  {left('span', name)}{'time':>{_TIME}}{'self':>{_TIME}}"
     lines: list[Line] = [[(title, "dim")]]
     for at, span in enumerate(spans):
-        # Merge loops: hundreds of equal sections would hide the rest of the step.
+        # Merge repeated sections: hundreds of lines from a loop would hide the rest of the step.
         if (row := _place_in_row(spans, at)) > _SAME:
             continue
         more = _others(spans, at) if row == _SAME else []
@@ -78,7 +78,7 @@ def span_lines(spans: list[Span], width: int) -> list[Line]:
 
 
 def _rooms(spans: list[Span], width: int) -> tuple[int, int]:
-    """Return the columns for names and chart; on a wide terminal names get what they need."""
+    """Return the columns for names and for the chart; a wide terminal has room for long names."""
     more = width - WIDTH
     longest = max(len(_indent(span)) + columns(_label(span, spans[0].thread)) for span in spans)
     name = _NAME + (more // 2 if more < 0 else min(more // 2, max(0, longest - _NAME)))
@@ -87,7 +87,7 @@ def _rooms(spans: list[Span], width: int) -> tuple[int, int]:
 
 
 def _operators(spans: list[Span], at: int, name: int) -> list[Line]:
-    """Return the operators under a span; merged leaves have theirs below the last one."""
+    """Return lines on the operators of a span; those of merged leaves follow the last leaf."""
     span, alike = spans[at], [spans[at]]
     if _is_leaf(spans, at):
         place, after = _place_in_row(spans, at), _others(spans, at)[1:]
@@ -101,11 +101,14 @@ def _operators(spans: list[Span], at: int, name: int) -> list[Line]:
 
 
 def _label(span: Span, home: str) -> str:
-    """Return its name, and its thread unless it is the outermost thread, ``home``."""
+    """Return a span's name; a concurrent span's name includes its thread.
+
+    ``home`` is the thread of the outermost span.
+    """
     name = shown(span.name)
     count = span.attributes.get(names.ROLLED_UP)
     name = f"{name} ×{count:,}" if count else name
-    # A forked child's threads have the names of its parent's threads.
+    # A concurrent span with the same thread name ran in a forked process: fork copies the names.
     where = "another process" if span.thread == home else span.thread or "concurrent"
     return f"{name} ({where})" if span.beside else name
 
@@ -125,7 +128,10 @@ def _bar(span: Span, begin: int, whole: int, chart: int) -> str:
 
 
 def _place_in_row(spans: list[Span], at: int) -> int:
-    """Return how many leaves of the same name and depth directly precede this one."""
+    """Return how many leaves of the same name and depth directly precede the leaf ``at``.
+
+    The count ends at ``_SAME + 1``; it is 0 for a span that is no leaf.
+    """
     span, before = spans[at], 0
     if not _is_leaf(spans, at):
         return 0
@@ -135,7 +141,7 @@ def _place_in_row(spans: list[Span], at: int) -> int:
 
 
 def _others(spans: list[Span], at: int) -> list[Span]:
-    """Return the leaves of the same name from here onward, if there are several."""
+    """Return the leaves of the same name and depth from ``at`` onward; empty if only one."""
     end = at
     while end < len(spans) and _same(spans, end, spans[at]):
         end += 1
@@ -159,7 +165,7 @@ def _summed(more: list[Span], room: int) -> Line:
 
 
 def _used(span: Span, width: int) -> list[Line]:
-    """Return the measured resource use of the span."""
+    """Return lines on the measured resource use of the span."""
     used = used_words(span.attributes)
     indent = "    " + _indent(span)
     parts = wrapped("", used, width - len(indent), " · ") if used else []
@@ -167,7 +173,7 @@ def _used(span: Span, width: int) -> list[Line]:
 
 
 def _value_lines(span: Span, width: int) -> list[Line]:
-    """Return the attributes that the program set, and a checkpoint's own ones."""
+    """Return a line with the attributes set by the program, and a checkpoint's size and rate."""
     values = [
         f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
         for key, value in span.attributes.items()
@@ -188,11 +194,11 @@ def _checkpoint(span: Span) -> list[str]:
 
 
 def _error(spans: list[Span], at: int, width: int) -> list[Line]:
-    """Return the exception that crossed a span, only at the innermost span that it crossed."""
+    """Return a line with the exception that ended a span; empty if a nested span reports it."""
     message = _words(spans[at])
     below = at + 1
     while below < len(spans) and spans[below].depth > spans[at].depth:
-        # An exception passes through all enclosing sections: print it once, at its origin.
+        # An exception propagates through all enclosing sections: print it once, at the innermost.
         if _words(spans[below]) == message:
             return []
         below += 1
@@ -210,10 +216,10 @@ def _words(span: Span) -> str:
 def _operator_lines(
     operators: Sequence[Operator], self_ns: int, indent: int, width: int
 ) -> list[Line]:
-    """Return the largest operators of each place, and the sum of the rest.
+    """Return lines on the largest operators per place, and on the sum of the other operators.
 
-    Operators on the section's thread are a part of its ``self_ns``; the remainder was in no
-    operator.
+    The time of operators on the section's thread is included in ``self_ns``, the section's self
+    time. The remainder of ``self_ns`` is shown as ``not in an operator``.
     """
     lines: list[Line] = []
     for place, few in _MOST_NAMES.items():
@@ -251,17 +257,17 @@ def _operator_line(name: str, ns: int, place: Place, indent: int, width: int) ->
 _SECTION: Final = 34
 _NOT_KEPT: Final = "measured, not sampled (the first, every Nth and slow steps are)"
 _UNSAID: Final = "as profiled"
-"""Replaces the phase if only the profiler reported the step."""
+"""Text in place of the phase if only the profiler recorded the step."""
 _RANKS: Final = 16
 _LEAST_OUTSIDE: Final = 0.001
-"""Minimum part of a step's time for time outside it to be mentioned."""
+"""Minimum share of a step's time for time outside the step to be shown."""
 _ADDED_UP: Final = "added up, without spans: their own time is a part of the self times above"
 
 
 def render_step(
     step: StepFindings, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render the spans of each rank that sampled them as a tree; else the measured sections."""
+    """Render a step rank by rank: its spans as a tree if sampled, else its measured sections."""
     epoch = f" · epoch {step.epoch}" if step.epoch is not None else ""
     title = f"step {step.number}"
     lines: list[Line] = [
@@ -290,7 +296,7 @@ def render_step(
 
 
 def _shown_ranks(ranks: Sequence[RankStep]) -> Sequence[RankStep]:
-    """Return all ranks; of very many, the failed, sampled or slowest ones, sorted by rank."""
+    """Return at most ``_RANKS`` ranks, sorted; failed, sampled and slow ranks are preferred."""
     return sorted(sorted(ranks, key=_weight)[-_RANKS:], key=lambda of: of.rank)
 
 
@@ -299,14 +305,14 @@ def _weight(of: RankStep) -> tuple[bool, bool, bool, int, int]:
 
 
 def _has_only_root(rank: RankStep) -> bool:
-    """Return whether a trace of very many ranks had no room for the rank's sections."""
+    """Return whether the trace contains only the rank's step, although sections were measured."""
     return len(rank.spans) == 1 and any(one.name != UNTRACKED for one in rank.sections)
 
 
 def render_run_trace(
     trace: RunTrace, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render the run and its sections, rank by rank, as a tree."""
+    """Render the trace of a run (its sections outside steps) rank by rank as a tree."""
     title = f" · run {trace.short_id} · no step: the run itself and its sections"
     lines = folded([(trace.name, "bold"), (title, "")], width)
     lines.append([(f"trace {trace.trace_id}", "dim")])
@@ -355,7 +361,7 @@ def _heading(rank: RankStep, others_kept: bool) -> Line:
 
 
 def _marks(rank: RankStep, width: int) -> list[Line]:
-    """Return the marks of the program in the step, on a line of their own."""
+    """Return a line with the marks that the program set in the step; empty without marks."""
     if not rank.marks:
         return []
     marks = ", ".join(f"{mark.name} at {duration(mark.after_ns)}" for mark in rank.marks)
@@ -363,7 +369,7 @@ def _marks(rank: RankStep, width: int) -> list[Line]:
 
 
 def _outside(rank: RankStep) -> str:
-    """Return the time within the step's span that does not belong to the step."""
+    """Return a text on the time within the step's span that does not count as step time."""
     if rank.outside_ns < _LEAST_OUTSIDE * rank.duration_ns:
         return ""
     what = f": {', '.join(rank.outside)}" if rank.outside else ""
@@ -371,7 +377,7 @@ def _outside(rank: RankStep) -> str:
 
 
 def _added_up(sections: Sequence[StepSection]) -> list[Line]:
-    """Return sections without spans, by name and enclosing section."""
+    """Return lines on aggregated sections, which have no spans, by name and enclosing section."""
     rows = [section for section in sections if section.aggregate]
     lines: list[Line] = [[(f"  {_ADDED_UP}", "dim")]] if rows else []
     for row in rows:
@@ -384,7 +390,7 @@ def _added_up(sections: Sequence[StepSection]) -> list[Line]:
 
 
 def _is_elsewhere(section: StepSection) -> bool:
-    """Return whether it ran on another thread or task."""
+    """Return whether a section ran on another thread or task than its step."""
     return section.beside and not section.is_part
 
 

@@ -42,11 +42,14 @@ if TYPE_CHECKING:
     )
 
 _LEAST: Final = 0.005
-"""Minimum share to be shown."""
+"""Minimum share of the run's time for a kind of time to be shown."""
 
 
 def goodput_lines(ledger: Ledger | None, width: int) -> list[Line]:
-    """Return the goodput, then all kinds of time, largest first."""
+    """Return lines with the goodput and the kinds of time, largest first.
+
+    Empty without productive time.
+    """
     total = 0 if ledger is None else sum(ledger.spent_ns.values())
     if ledger is None or not total or not any(ledger.spent_ns[kind] for kind in PRODUCTIVE):
         return []
@@ -64,7 +67,7 @@ _STARTED: Final = "started"
 
 
 def loader_lines(loaders: Sequence[LoaderUse], width: int) -> list[Line]:
-    """Return waits, queued batches, fetch times, slow workers and worker starts."""
+    """Return lines on waits, queued batches, fetch times, slow workers and worker starts."""
     room, lines = width - LABEL, []
     for loader in loaders[:_MOST]:
         lines += wrapped(f"{loader.dataset}: ", list(_waits(loader)), room)
@@ -118,17 +121,17 @@ _CHECKPOINTS = {names.CHECKPOINT_WRITE: "saved", names.CHECKPOINT_READ: "loaded"
 _MOST_SAID = 8
 """Maximum number of lines under one label."""
 _WHOLE = 1e12
-"""Numbers without decimals below it are printed with all digits."""
+"""Whole numbers below this limit are printed with all digits."""
 
 
 def closing_lines(summary: Summary) -> list[str]:
-    """Return all lines as plain text of any length."""
+    """Return the lines below the table as plain text, wrapped only at 1000 columns."""
     lines = around_lines(summary, 1000) + telemetry_lines(summary, 1000)
     return ["".join(part for part, _ in line).rstrip() for line in lines]
 
 
 def around_lines(summary: Summary, width: int) -> list[Line]:
-    """Return findings, ranks, warm-up, outside time, slowest step, machines, and logged values."""
+    """Return lines on findings, slow ranks, time outside steps, loaders, machines and values."""
     lines = finding_lines(summary.findings, summary.short_id, width, ranks=summary.ranks)
     lines += _ranks(summary.steps, width) if summary.steps else []
     lines += labelled_lines("added up", _added_up(summary.aggregates, width - LABEL))
@@ -155,7 +158,7 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
 
 
 def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
-    """Return the largest sections without spans, each with its calls and durations."""
+    """Return texts on the largest aggregated sections, each with its calls and durations."""
     lines = []
     for one in aggregates[:_MOST_ADDED_UP]:
         where = f" in {shown(one.enclosing)}" if one.enclosing else ""
@@ -171,7 +174,7 @@ def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
 
 
 def _ranks(steps: StepFigures, width: int) -> list[Line]:
-    """Return the slow ranks, with their slow sections."""
+    """Return a line per slow rank, with the excess time of its slow sections."""
     lines = []
     for stand_out in steps.stand_outs[:_MOST_RANKS]:
         more = ", ".join(f"{name} +{duration(ns)}" for name, ns in stand_out.more_ns.items())
@@ -182,7 +185,7 @@ def _ranks(steps: StepFigures, width: int) -> list[Line]:
 
 
 def _marks(summary: Summary, room: int) -> list[str]:
-    """Return the marks of the program."""
+    """Return lines on the marks that the program set on the first rank."""
     texts = [
         f"{short(mark.name, _LONGEST_NAME)} at step {mark.number:,}"
         for mark in of_first_rank(summary.marks)
@@ -218,7 +221,7 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
 
 
 def _profiled(summary: Summary, width: int) -> list[Line]:
-    """Return recorded windows, windows left out, and profiled calls of sections."""
+    """Return lines on recorded windows, omitted windows, and steps slowed down by a profiler."""
     texts = []
     if summary.windows:
         steps = f", {summary.profiled_steps:,} of the steps above" * bool(summary.profiled_steps)
@@ -236,11 +239,11 @@ def _profiled(summary: Summary, width: int) -> list[Line]:
 
 
 def _outside(summary: Summary, room: int) -> list[str]:
-    """Return the total and its parts in at most two lines; smaller parts are summed."""
+    """Return the time outside steps and its largest parts in at most two lines."""
     total = summary.outside_ns
     head = f"{duration(total)} ({percent(summary.outside_share)})"
     shares = [part for part in summary.outside if _counts(total, part.sum_ns)]
-    # Shares are sorted in descending order, so the smallest are dropped first, down to two lines.
+    # Shares are sorted in descending order: drop the smallest ones until two lines suffice.
     for kept in range(len(shares), 0, -1):
         texts = [_part(total, share) + marked(share.name, summary) for share in shares[:kept]]
         rest = sum(share.sum_ns for share in shares[kept:])
@@ -252,12 +255,12 @@ def _outside(summary: Summary, room: int) -> list[str]:
 
 
 def _counts(total: float, part: float) -> bool:
-    """Return whether a part is worth showing: large enough, and not printed as zero."""
+    """Return whether a part is shown: large enough, and not rounded to zero."""
     return part >= _LEAST_OUTSIDE * total > 0 and bool(parts(total, part).strip("0."))
 
 
 def marked(name: str, summary: Summary) -> str:
-    """Return the suffix for a section that was never closed."""
+    """Return ``(never closed)`` as a suffix if the section was never closed, else empty."""
     return " (never closed)" if name in summary.left_open else ""
 
 
@@ -267,7 +270,7 @@ def _part(total: float, share: OutsideShare) -> str:
 
 
 def _reported_values(summary: Summary, width: int) -> list[Line]:
-    """Return the values that the program reported, each on as many lines as it needs."""
+    """Return lines on the values that the program reported: parameters, logged values, result."""
     room, lines = width - LABEL, []
     for label, facts in (
         ("params", summary.params),
@@ -289,7 +292,7 @@ def _few(lines: list[str]) -> list[str]:
 
 
 def _gauges(series: list[ProgramSeries]) -> dict[str, float]:
-    """Return the last values of gauges, by name and labels."""
+    """Return the last value of each gauge series, by the gauge's name and label values."""
     return {
         f"{gauge.name} ({', '.join(gauge.labels.values())})"
         if gauge.labels
@@ -306,12 +309,12 @@ def _value(value: object) -> str:
 
 
 def telemetry_lines(summary: Summary, width: int) -> list[Line]:
-    """Return the quality of the recording, its location, and the next command."""
+    """Return lines on lost and pending data, overhead, the run folder, and the next command."""
     facts, notes = summary.telemetry, summary.missing
     facts_line, place = _recorded(summary), f"stored in {readable(summary.path)}"
     stored: Line = [(place, "")]
     if facts.pending and summary.outcome != RUNNING:
-        # While the run goes on, the agent delivers them; afterwards the user has to act.
+        # The agent delivers pending items during the run; afterwards the user must recover them.
         id, pending = summary.short_id, facts.pending
         notes = [f"{pending:,} still to be sent: otel-mlperf doctor {id} --recover", *notes]
     taken = LABEL + sum(columns(part) + len(_BETWEEN) for part, _ in facts_line)
@@ -325,7 +328,7 @@ def telemetry_lines(summary: Summary, width: int) -> list[Line]:
 
 
 def _as_of(summary: Summary) -> list[Line]:
-    """Return up to when the figures of a running run are complete; nothing for a finished run."""
+    """Return lines on progress, and on the time and step up to which a running run is stored."""
     lines = []
     if summary.progress is not None:
         done = summary.progress
@@ -340,7 +343,7 @@ def _as_of(summary: Summary) -> list[Line]:
 
 
 def _recorded(summary: Summary) -> Line:
-    """Return facts about the recording; an imported run has none."""
+    """Return lost and pending items and the overhead as one line; empty for an imported run."""
     facts, line = summary.telemetry, Line()
     if facts.lost is not None:
         line.append((f"{facts.lost:,} lost", "red" if facts.lost else ""))
@@ -354,7 +357,7 @@ def _recorded(summary: Summary) -> Line:
 
 
 def _incomplete(facts: Telemetry) -> list[Line]:
-    """Return a warning that spans were lost unmeasured, with the remedy."""
+    """Return a warning with its remedy if spans were lost before they were measured."""
     if not facts.sections_lost:
         return []
     why = f"{plural(facts.sections_lost, 'span')} lost, the journal was full"
@@ -372,12 +375,12 @@ def _joined(label: str, parts_line: Line) -> Line:
 
 
 def _overhead(share: float) -> str:
-    """Return tenths of a percent; a smaller value is shown as ``<0.1 %``, not rounded to zero."""
+    """Return a share in tenths of a percent; small shares become ``<0.1 %`` instead of zero."""
     return "<0.1 %" if 0 < share < 0.0005 else f"{share * 100:.1f} %"
 
 
 def readable(path: str) -> str:
-    """Return the path relative to the working directory, if it is below it."""
+    """Return a path relative to the working directory, or unchanged if it is not below it."""
     try:
         return str(Path(path).resolve().relative_to(Path.cwd()))
     except (ValueError, OSError):

@@ -1,4 +1,4 @@
-"""The summary of a run on a terminal: steps, sections, and epochs."""
+"""Terminal rendering of a run's summary: steps, sections and epochs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WIDTH: Final = 8
 
 
 def epoch_lines(epochs: list[EpochFigures]) -> list[Line]:
-    """Return a line per epoch, only the last ones if there are many."""
+    """Return a line per epoch, at most for the last 40."""
     if not epochs:
         return [[("  no step has an epoch: om.epochs() counts them", "dim")]]
     times, peaks = ("total", "mean", "sd", "min", "max"), ("memory", "gpu", "held")
@@ -101,7 +101,10 @@ def render_summary(
     calls: bool = False,
     epochs: bool = False,
 ) -> str:
-    """Render the closing text; with ``calls`` and ``epochs`` also tables of these."""
+    """Render the summary of a run.
+
+    ``calls`` adds a table of all section calls, ``epochs`` a table of epochs.
+    """
     lines = _heading(summary, width)
     if summary.steps:
         lines += _steps(summary, summary.steps, width)
@@ -116,7 +119,7 @@ def render_summary(
 
 
 def heading_text(summary: Summary) -> str:
-    """Return name and outcome of the run in one line."""
+    """Return the run's name, id, outcome, ranks and duration in one line."""
     return "".join(part for part, _ in _heading(summary, 1000)[-1])
 
 
@@ -146,7 +149,7 @@ def _heading(summary: Summary, width: int) -> list[Line]:
 
 
 def failure_text(summary: Summary) -> str:
-    """Return how the run failed: ``failed at step 37 in forward: RuntimeError: …``; else empty."""
+    """Return ``failed at step 37 in forward: RuntimeError: …``; empty for a run without failure."""
     failure = summary.failure
     if failure is None:
         return ""
@@ -199,12 +202,12 @@ def _table(heading: str, rows: list[Row], unit: Unit, width: int) -> list[Line]:
 
 
 def _is_elsewhere(row: Row) -> bool:
-    """Return whether it ran on another thread or task."""
+    """Return whether a row's section ran on another thread or task than the step."""
     return row.beside and not row.inside
 
 
 def _with_parts(main: list[Row], rows: list[Row]) -> list[Row]:
-    """Return the rows of a step, each data wait with its parts below it."""
+    """Return the rows of ``main``, each followed by the rows of its parts (of a data wait)."""
     shown: list[Row] = []
     for row in main:
         parts = [part for part in rows if part.beside and part.inside == row.name]
@@ -213,12 +216,12 @@ def _with_parts(main: list[Row], rows: list[Row]) -> list[Row]:
 
 
 def _is_nothing(row: Row) -> bool:
-    """Return whether it is a rare collection on another thread, which does not affect the step."""
+    """Return whether a row is a short garbage collection, irrelevant if on another thread."""
     return row.category == names.GARBAGE_COLLECTION and row.share < _LEAST_COLLECTED
 
 
 def _bar_room(usual: int, width: int, taken: int) -> int:
-    """Return the columns of a full bar: more in a wide terminal, fewer in a narrow one."""
+    """Return the length of a full bar in columns, adapted to the terminal's width."""
     return max(_SHORTEST_BAR, min(usual + max(0, width - WIDTH) // 2, width - taken))
 
 
@@ -236,7 +239,7 @@ def _row(row: Row, unit: Unit, widths: tuple[int, int, int, int]) -> Line:
 
 
 def _cut(rows: list[Row]) -> list[Row]:
-    """Return the largest rows in their order, and the other ones as one row."""
+    """Return the largest rows in their original order; the other rows are merged into one row."""
     if len(rows) <= _MOST_ROWS:
         return rows
     # The untracked row is always retained: without it the rows would not sum to the step.
@@ -259,7 +262,7 @@ def _cut(rows: list[Row]) -> list[Row]:
 
 def _tree(summary: Summary, width: int) -> list[Line]:
     branches = _largest(summary.tree)
-    # Python collects garbage in any program: that alone does not count as a recorded section.
+    # Garbage collections happen in any program: alone they do not count as recorded sections.
     if not any(branch.count for branch in branches if branch.name != _COLLECTION):
         nothing = [_NO_SECTIONS[summary.outcome]] if summary.outcome in _NO_SECTIONS else _NOTHING
         return [[(line, "dim")] for line in nothing]

@@ -20,10 +20,10 @@ _TRACKS = 100_000
 
 
 class Format(Protocol):
-    """Encoder of a timeline into bytes; each line of a track has a number from 1."""
+    """Encoder of a timeline into bytes; the lines of all tracks are numbered from 1."""
 
     def begin(self, start_ns: int) -> bytes:
-        """Return the head of the file; ``start_ns`` is the first time."""
+        """Return the start of the file; ``start_ns`` is the earliest Unix time in the timeline."""
         ...
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
@@ -31,7 +31,7 @@ class Format(Protocol):
         ...
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """Return the start of a slice; the open slices on its line enclose it."""
+        """Return the start of a slice, which is nested in the open slices of its line."""
         ...
 
     def ended(self, line: int, end_ns: int) -> bytes:
@@ -43,7 +43,7 @@ class Format(Protocol):
         ...
 
     def point(self, line: int, point: Point) -> bytes:
-        """Return a counter value."""
+        """Return a counter event with its value."""
         ...
 
     def end(self) -> bytes:
@@ -61,7 +61,7 @@ class Counts(NamedTuple):
 
 
 def line_name(track: TimelineTrack, lane: int) -> str:
-    """Return the label of a line in a viewer."""
+    """Return the label of a line: the track's name, numbered from the second lane."""
     return f"{track.name} ({lane + 1})" if lane else track.name
 
 
@@ -72,7 +72,7 @@ def line_place(track: TimelineTrack, lane: int) -> int:
 
 
 def write_timeline(selected: Selected, form: Format, write: Callable[[bytes], object]) -> Counts:
-    """Write the timeline piece by piece, and return the counts of what was written."""
+    """Encode the timeline with ``form``, pass it in pieces to ``write``, and return its counts."""
     tracks = TimelineTracks(selected.store)
     lines = _Lines(form, write)
     slices = points = instants = 0
@@ -104,7 +104,7 @@ class _Lines:
         return len(self._numbers)
 
     def number(self, track: TimelineTrack, lane: int) -> int:
-        """Return the number of a line; a new line is declared first."""
+        """Return the number of a line; a new line is first declared in the file."""
         number = self._numbers.get((track, lane))
         if number is None:
             number = self._numbers[track, lane] = len(self._numbers) + 1
@@ -112,7 +112,7 @@ class _Lines:
         return number
 
     def slice(self, piece: Slice) -> None:
-        """Place one slice; slices must be sorted by start."""
+        """Write a slice on a line where it nests; slices must be sorted by start."""
         lanes = self._lanes.get(piece.track)
         if lanes is None:
             lanes = self._lanes[piece.track] = Lanes()

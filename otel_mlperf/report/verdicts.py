@@ -1,4 +1,4 @@
-"""Verdicts of a regression check: for terminals, as a JUnit report, as GitHub annotations."""
+"""Rendering of a regression check's verdicts: as text, JUnit report or GitHub annotations."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _LONGEST_KERNEL: Final = 40
 
 
 def context_of(comparison: Comparison, baseline: str) -> list[str]:
-    """Return the context of a verdict: the baseline, other differences, and changed kernels.
+    """Return the context of verdicts: baseline, other differences, slower kernels and commands.
 
-    ``baseline`` is the name that the user gave.
+    ``baseline`` is the baseline as named on the command line.
     """
     before, after = comparison.before, comparison.after
     texts = [
@@ -59,10 +59,7 @@ def render_verdicts(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """Render a line per verdict, wrapped if necessary, then the context.
-
-    The ``context`` is shown if a verdict is a breach.
-    """
+    """Render one entry per verdict, then the ``context`` if any verdict is a breach."""
     lines: list[Line] = []
     for verdict in verdicts:
         first, *more = broken(verdict.said, width - _LEVEL) or [""]
@@ -74,7 +71,7 @@ def render_verdicts(
 
 
 def is_broken(verdicts: Sequence[Verdict]) -> bool:
-    """Return whether any verdict is a breach, or reports that nothing was compared."""
+    """Return whether any verdict is a breach, or states that nothing was compared."""
     return any(verdict.level in _BROKEN for verdict in verdicts)
 
 
@@ -98,9 +95,9 @@ def junit_xml(verdicts: Sequence[Verdict], suite: str, context: Sequence[str] = 
 
 
 def github_annotations(verdicts: Sequence[Verdict], context: Sequence[str] = ()) -> str:
-    """Return GitHub Actions workflow commands: an error per breach, a warning if unclear.
+    """Return GitHub Actions workflow commands: an error per breach, a warning per unclear change.
 
-    The first error contains the ``context``, below its own line.
+    The first error also contains the ``context``.
     """
     kinds = {"breach": "error", "nothing": "error", "warn": "warning"}
     shown, rest = "", list(context)

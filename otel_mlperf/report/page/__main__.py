@@ -12,14 +12,17 @@ _LAST: Final = 19
 
 
 def main(argv: list[str]) -> int:
-    """Write the page; ``argv[0]`` is JSON: the run's folder, the file, the timeout in seconds."""
+    """Write the page and return the exit code.
+
+    ``argv[0]`` is a JSON list: run folder, output file, timeout in seconds.
+    """
     import msgspec
 
     from otel_mlperf.errors import OtelMlperfError
 
     run_folder, file, limit_s = msgspec.json.decode(argv[0], type=tuple[str, str, int])
     os.setpriority(os.PRIO_PROCESS, 0, _LAST)
-    signal.alarm(limit_s)  # works even if the agent, which would end it, is gone
+    signal.alarm(limit_s)  # enforces the timeout even if the agent has died
     try:
         _write(run_folder, file)
     except OtelMlperfError as error:

@@ -1,7 +1,8 @@
-"""Chart data of a run's page, as JSON-ready values, and drawings of its histograms.
+"""Chart data of a run's page as JSON-ready values, and SVG paths of its histograms.
 
-Times are seconds since the start of the run, all other values are in their own unit. Numbers have
-six significant digits: more than a screen can show, and half the size of full precision.
+Times are in seconds since the start of the run, all other values in the unit of their chart.
+Numbers are rounded to six significant digits: more than a screen can show, and half the size of
+full precision.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
 _COLORS: Final = 8
 HISTOGRAM_HEIGHT: Final = 60
-"""Height of a drawing in path units; a bar is 1 unit wide."""
+"""Height of a histogram in units of the SVG path; the bars are 1 unit apart."""
 _HISTOGRAM_BAR: Final = 0.9
 
 
 def chart_data(page: RunPage) -> dict[str, Any]:
-    """Return all charts of the page by their id, and the moments."""
+    """Return the page's charts by id, its events (``moments``), and the run's duration."""
     data = course_data(page)
     if page.ranks is not None:
         data["charts"]["rank-map"] = _rank_map(page.ranks, page.begin_ns)
@@ -35,7 +36,7 @@ def chart_data(page: RunPage) -> dict[str, Any]:
 
 
 def course_data(course: RunCourse) -> dict[str, Any]:
-    """Return only the charts over time."""
+    """Return the same as ``chart_data``, with only the charts over time."""
     begin = course.begin_ns
     charts: dict[str, Any] = {}
     if course.steps is not None:
@@ -50,7 +51,7 @@ def course_data(course: RunCourse) -> dict[str, Any]:
 
 
 def points_text(steps: StepBuckets) -> str:
-    """Return what a point of the step charts stands for."""
+    """Return a sentence on how many steps a point of the step charts represents."""
     if steps.size == 1:
         return "Each point is one step"
     return f"Each point stands for {plural(steps.size, 'step')} in a row"
@@ -99,7 +100,7 @@ def _step_charts(steps: StepBuckets, begin_ns: int, colors: dict[str, str]) -> d
 
 
 def _line_chart(chart: Chart, begin_ns: int) -> dict[str, Any]:
-    """Return its lines over the union of their times; null where a line has no value."""
+    """Return a chart's lines over the union of their times; None where a line has no value."""
     times = sorted({at for line in chart.lines for at in line.time_ns})
     series = [
         {
@@ -121,7 +122,7 @@ def _line_chart(chart: Chart, begin_ns: int) -> dict[str, Any]:
 
 
 def _reach(line: Line, times: list[int]) -> dict[str, Any]:
-    """Return the minimum and maximum, if any bucket has more than one value."""
+    """Return a line's minima and maxima; empty if no bucket has more than one value."""
     if line.min == line.max:
         return {}
     return {"low": _placed(line, line.min, times), "high": _placed(line, line.max, times)}
@@ -142,14 +143,14 @@ def _short(values: Iterable[float | None]) -> list[float | None]:
 
 
 def histogram_title(histogram: DurationHistogram) -> str:
-    """Return the name of the durations."""
+    """Return a histogram's title: the section's name, with the phase if it is in steps."""
     if not histogram.in_step:
         return histogram.name
     return f"{histogram.name} in {histogram.place} steps"
 
 
 def histogram_path(histogram: DurationHistogram) -> str:
-    """Return all bars as one path; the highest bar has the height of the drawing."""
+    """Return all bars as one SVG path; the highest bar has ``HISTOGRAM_HEIGHT``."""
     most, high = max(histogram.counts), HISTOGRAM_HEIGHT
     return "".join(
         f"M{at} {high}v-{max(1.0, high * count / most):.1f}h{_HISTOGRAM_BAR}V{high}z"
@@ -166,5 +167,5 @@ def histogram_note(histogram: DurationHistogram) -> str:
 
 
 def histogram_ends(histogram: DurationHistogram) -> tuple[str, str]:
-    """Return the labels of the left and the right edge."""
+    """Return the labels of the histogram's left and right edge."""
     return duration(histogram.edges_ns[0]), duration(histogram.edges_ns[-1])

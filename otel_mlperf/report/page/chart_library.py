@@ -1,9 +1,9 @@
 """The charting library (uPlot) embedded in pages, and the update of its local copy.
 
-uPlot is stored next to its MIT licence. It is the smallest library that zooms, points and draws
-bands. ``python -m otel_mlperf.report.page.chart_library FOLDER`` copies the files of another
-version from ``FOLDER``, where ``npm pack uplot`` was unpacked. Then the checksums below must be
-replaced by those that the command prints.
+uPlot is stored together with its MIT licence. It is the smallest library that supports zooming, a
+cursor and bands. To update it, unpack ``npm pack uplot`` into ``FOLDER`` and run
+``python -m otel_mlperf.report.page.chart_library FOLDER``. Then replace the checksums below with
+those that the command prints.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def checksums() -> dict[str, str]:
 
 
 def renew(package: Path) -> None:
-    """Copy the files of an unpacked package.
+    """Replace the local files by those of an unpacked npm package.
 
     Raises:
-        OSError: one of the files is missing.
+        OSError: a file of the package is missing.
     """
     for name in (SCRIPT, STYLE):
         shutil.copy(package / "dist" / name, FOLDER / name)

@@ -1,6 +1,6 @@
-"""Functions and lines of profiled sections, and memory growth, as tables on a page.
+"""Table rows of the HTML page: functions and lines of profiled sections, and memory growth.
 
-The text is the same as on a terminal. The template calls these functions.
+The page's template calls these functions. The texts are the same as on a terminal.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _MOST_GROWTH_ROWS: Final = 12
 
 
 def sections(hot: Sequence[HotSection]) -> Sequence[HotSection]:
-    """Return the sections with most time, and profiler windows, which come last."""
+    """Return the first sections (those with the most time), then all profiler windows."""
     profiled = [one for one in hot if one.kind != "window"]
     return [*profiled[:MOST_SECTIONS], *(one for one in hot if one.kind == "window")]
 
 
 def parts(section: HotSection) -> Sequence[HotPart]:
-    """Return its largest functions or lines."""
+    """Return the largest functions or lines of a section."""
     return section.spots[:MOST_PARTS]
 
 
@@ -65,7 +65,7 @@ def asides(section: HotSection) -> list[str]:
 
 
 def what(section: HotSection) -> str:
-    """Return what its rows are: functions or lines."""
+    """Return the heading for a section's rows: ``function`` or ``line``."""
     return "function" if section.kind in ("calls", "window") else "line"
 
 
@@ -75,12 +75,12 @@ def first(part: HotPart) -> str:
 
 
 def place(part: HotPart) -> str:
-    """Return its source location."""
+    """Return the source location of a function or line as ``file:line``."""
     return file_place(part.file, part.line)
 
 
 def more(hot: Sequence[HotSection]) -> str:
-    """Return how much is not on the page; empty: nothing."""
+    """Return the number of omitted sections and rows as text; empty if none are omitted."""
     rows = sum(max(0, len(one.spots) + one.more - MOST_PARTS) for one in sections(hot))
     others = len(hot) - len(sections(hot))
     texts = [plural(others, "more section")] * bool(others) + [plural(rows, "more row")] * bool(
@@ -90,12 +90,12 @@ def more(hot: Sequence[HotSection]) -> str:
 
 
 def growths(found: Sequence[MemoryGrowth]) -> Sequence[MemoryGrowth]:
-    """Return the last memory growths."""
+    """Return the most recent memory growth reports."""
     return found[-_MOST_GROWTHS:]
 
 
 def growth_tables(growth: MemoryGrowth) -> list[tuple[What, list[GrowthRow]]]:
-    """Return the largest rows of each kind that has any."""
+    """Return the kinds of a growth report that have rows, each with its largest rows."""
     return [(what, rows[:_MOST_GROWTH_ROWS]) for what in KINDS if (rows := rows_of(growth, what))]
 
 

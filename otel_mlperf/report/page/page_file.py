@@ -1,8 +1,8 @@
 """Rendering of a run's page, with its headline and tiles, into one self-contained HTML file.
 
-A template escapes every inserted text. Styles, scripts and the chart data are embedded in the
-file. Its content security policy (CSP) lets the browser run only these scripts and forbids all
-network requests: even if a name became a tag, it could do nothing.
+The template escapes every inserted text. Styles, scripts and the chart data are embedded in the
+file. The file's content security policy (CSP) permits only these scripts and forbids all network
+requests: even if a name were interpreted as a tag, no code of it would run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Tile(NamedTuple):
-    """A tile: one number with its label."""
+    """Tile of the page: one number with its label and a note."""
 
     label: str
     value: str
@@ -45,9 +45,9 @@ class Tile(NamedTuple):
 
 
 def headline(page: RunPage) -> str:
-    """Return the mean step time and the section with most of it.
+    """Return a sentence on the mean step time and the section with the largest share of it.
 
-    For a run without steps, it is the busy time of devices, or else the outcome.
+    For a run without steps, the sentence is about the busy share of devices, or else the outcome.
     """
     summary = page.summary
     devices = page.kernels.total if page.kernels else None
@@ -67,7 +67,7 @@ def headline(page: RunPage) -> str:
 
 
 def tiles(page: RunPage) -> list[Tile]:
-    """Return the tiles of known numbers."""
+    """Return one tile per number that is known for the run."""
     return [*_step_tiles(page.summary), *_run_tiles(page.summary), *_machine_tiles(page.summary)]
 
 
@@ -107,11 +107,11 @@ def _machine_tiles(summary: Summary) -> Iterable[Tile]:
 
 
 _ESCAPED_CONTROL = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bfr])")
-"""A control character in JSON notation; an escaped backslash before it makes it plain text."""
+"""Escaped control character in JSON; not matched if its backslash is itself escaped."""
 
 
 def render_page(page: RunPage) -> str:
-    """Return the whole HTML file."""
+    """Return the text of the whole HTML file."""
     return _rendered(
         "page.html.jinja",
         page,
@@ -129,7 +129,7 @@ def render_page(page: RunPage) -> str:
 
 
 def render_charts(course: RunCourse) -> str:
-    """Return a file with only the charts over time; empty if the run has none."""
+    """Return the text of an HTML file with only the charts over time; empty without charts."""
     if not (course.steps or course.charts):
         return ""
     return _rendered("charts.html.jinja", course, chart_data.course_data(course))
@@ -146,7 +146,7 @@ def _rendered(template: str, course: RunCourse, data: dict[str, Any], **more: An
             page=course,
             summary=course.summary,
             points=course.steps and chart_data.points_text(course.steps),
-            # Markup is safe here: own files, and JSON that cannot close its enclosing element.
+            # Unescaped: files of this package, and JSON that cannot close its enclosing element.
             styles=[Markup(_read(FOLDER / STYLE)), Markup(_read(ASSETS / "page.css"))],
             scripts=[Markup(script) for script in scripts],
             policy=_policy(scripts),
@@ -194,7 +194,7 @@ def _width(share: float) -> str:
 
 
 def _policy(scripts: list[str]) -> str:
-    """Return the content security policy; inline styles are only our own widths."""
+    """Return the content security policy; inline styles are allowed for the widths of bars."""
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (
@@ -204,7 +204,10 @@ def _policy(scripts: list[str]) -> str:
 
 
 def _safe_json(data: dict[str, Any]) -> str:
-    """Return JSON that cannot leave its element, whatever names contain."""
+    """Return JSON with ``<``, ``>``, ``&``, line separators and control characters neutralized.
+
+    Names from the program therefore cannot close the enclosing script element.
+    """
     text = msgspec.json.encode(data).decode()
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")

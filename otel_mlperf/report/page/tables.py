@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
 _MOST_FOLDERS: Final = 2
-"""Maximum folders of a path: its end is more informative; the browser shows the rest on hover."""
+"""Maximum folders of a path to show; the browser shows the whole path on hover."""
 
 
 def file_place(file: str, line: int) -> str:
-    """Return the end of the path, and the line."""
+    """Return a location as ``folder/folder/file:line``, with only the last folders of the path."""
     *folders, name = file.split(os.sep)
     return f"{'/'.join([*folders[-_MOST_FOLDERS:], name])}:{line}"
 
@@ -47,26 +47,26 @@ _OWN_COLORS: Final = 8
 
 
 class RankLine(NamedTuple):
-    """One rank compared with the other ranks."""
+    """Row of the table of ranks: one rank compared with the other ranks."""
 
     rank: int
     mean_ns: float
     more: float
-    """Excess over the median of the ranks, as a share of it."""
+    """Excess over the median step time of all ranks, as a share of the median."""
     parts: list[tuple[str, str, float]]
-    """Name, colour and time of its sections, and of the untracked time."""
+    """Name, colour and time of each section of the rank, and of the untracked time."""
     stands_out: bool
 
 
 def color(category: str, at: int) -> str:
-    """Return the CSS class of a section's colour: by its category, else by its index."""
+    """Return the CSS class of a section's colour: by its category, else by its index ``at``."""
     if category in _COLORS:
         return _COLORS[category]
     return f"own{at % _OWN_COLORS}" if category else "none"
 
 
 def rows(summary: Summary, *, beside: bool = False) -> list[tuple[Row, str]]:
-    """Return the sections of a step, each with its colour."""
+    """Return the sections of a step, each with its colour; with ``beside`` the concurrent ones."""
     if summary.steps is None:
         return []
     colors = section_colors(summary)
@@ -76,24 +76,24 @@ def rows(summary: Summary, *, beside: bool = False) -> list[tuple[Row, str]]:
 
 
 def section_colors(summary: Summary) -> dict[str, str]:
-    """Return colours by section name, the same on the whole page."""
+    """Return CSS classes of colours by section name; the whole page uses these colours."""
     if summary.steps is None:
         return {}
     return {row.name: color(row.category, at) for at, row in enumerate(summary.steps.rows)}
 
 
 def calls(summary: Summary) -> list[CallFigures]:
-    """Return the calls, most time first."""
+    """Return the calls with the most total time, in descending order."""
     return sorted(summary.calls, key=lambda call: -call.sum_ns)[:MOST_CALLS]
 
 
 def call_color(call: CallFigures, summary: Summary) -> str:
-    """Return the section's colour for calls in steps, else a common colour."""
+    """Return the colour of the call's section; calls outside steps share a neutral colour."""
     return section_colors(summary).get(call.name, "none") if call.in_step else "none"
 
 
 def place(call: CallFigures) -> str:
-    """Return where its calls are made."""
+    """Return where the calls of a section are made: the phase of steps, or the outer section."""
     if call.in_step:
         return f"in {call.phase} steps" + ", concurrent" * call.beside
     around = call.path.rpartition("/")[0]
@@ -101,12 +101,12 @@ def place(call: CallFigures) -> str:
 
 
 def frequency(call: CallFigures, summary: Summary) -> str:
-    """Return the calls per second of the run, over all ranks."""
+    """Return the number of calls per second of the run, summed over all ranks, as text."""
     return figures(call.count / (summary.duration_ns / 1e9)) if summary.duration_ns else ""
 
 
 def ranks(summary: Summary) -> list[RankLine]:
-    """Return the ranks with the longest steps first; empty for a run of one rank."""
+    """Return the slowest ranks, in descending order of step time; empty for a single rank."""
     if summary.steps is None or len(summary.steps.ranks) < 2:
         return []
     usual = median(rank.mean_ns for rank in summary.steps.ranks)
@@ -126,14 +126,14 @@ def ranks(summary: Summary) -> list[RankLine]:
 
 
 def signed(share: float) -> str:
-    """Return ``+3.1 %``; a value that rounds to zero has no minus."""
+    """Return a percentage such as ``+3.1 %``; negative values that round to zero get a plus."""
     return f"{round(100 * share, 1) + 0.0:+.1f} %"
 
 
 def ledger(summary: Summary) -> list[tuple[str, int, float, str]]:
     """Return the breakdown of the run's time: kind, time, share and colour, largest first.
 
-    Empty if all of the time is of the kind ``other``.
+    The list is empty if all time is of the kind ``other``.
     """
     if summary.ledger is None:
         return []
@@ -161,7 +161,7 @@ _LEDGER: Final = {
 
 
 def kernels(found: Kernels) -> list[tuple[KernelRow, str]]:
-    """Return the longest kernels, each with a name that fits into a line."""
+    """Return the first (longest) kernels, each with a name that fits into a line."""
     shown = found.rows[:MOST_KERNELS]
     return list(zip(shown, short_names([row.name for row in shown], _KERNEL_NAME), strict=True))
 
@@ -172,7 +172,10 @@ def has_sections(summary: Summary) -> bool:
 
 
 def changes(comparison: Comparison) -> list[tuple[TimeChange, str, float]]:
-    """Return the step, then the largest changes; each with its part of the largest change."""
+    """Return the change of the step, then of its sections, largest first.
+
+    Each change has its text and its size relative to the largest change, from 0 to 1.
+    """
     if not comparison.times:
         return []
     step, *others = comparison.times
@@ -182,7 +185,7 @@ def changes(comparison: Comparison) -> list[tuple[TimeChange, str, float]]:
 
 
 def numbers(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Return the other measures of both runs: name, before and after."""
+    """Return the measures other than times of two runs as texts: name, before and after."""
     return [
         (NUMBERS[one.name], measured(one.name, one.before), measured(one.name, one.after))
         for one in comparison.numbers
@@ -191,7 +194,7 @@ def numbers(comparison: Comparison) -> list[tuple[str, str, str]]:
 
 
 def environment(summary: Summary) -> list[tuple[str, str]]:
-    """Return name, parameters and machine of the run; unknown facts are left out."""
+    """Return labels and texts on the run, its machine and its values; unknown facts are omitted."""
     machine = summary.machine
     texts = [
         ("run", f"{summary.name} · {summary.id}"),
@@ -209,7 +212,7 @@ def environment(summary: Summary) -> list[tuple[str, str]]:
 
 
 def recording(summary: Summary) -> list[str]:
-    """Return the quality of the recording, and what the figures do not include."""
+    """Return notes on lost and pending data, overhead, and steps excluded from the figures."""
     telemetry = summary.telemetry
     texts = []
     if telemetry.lost is not None:
