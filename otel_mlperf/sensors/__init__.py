@@ -1,1 +1,1 @@
-"""Sensors of host, processes and devices. They depend on no runs, journals or servers."""
+"""Sensors of host, processes and devices, independent of runs, journals and servers."""

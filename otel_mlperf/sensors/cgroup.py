@@ -1,9 +1,7 @@
-"""Limits and use of the container or job of each training process.
+"""Sensor of control groups: limits and use of each training process's container or job.
 
-This is own code, because psutil does not read control groups.
-
-What the process may use is the minimum of what the machine has and what any group above the process
-allows. The process's own group alone is mostly unlimited.
+psutil does not read control groups. A process's limit is the minimum of the machine's resources and
+of the limits of its group and of all parent groups. The process's own group is usually unlimited.
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class CgroupSensor:
-    """Sensor of the control groups of the followed processes.
+    """Sensor of the control groups of training processes.
 
-    Processes in one group share its cost.
+    A group that several processes belong to is read once per pass.
     """
 
     def __init__(self, level: Level, proc: Path, sys: Path) -> None:
@@ -44,10 +42,10 @@ class CgroupSensor:
         self._cpu: dict[Chain, CpuGroup] = {}
         self._memory: dict[Chain, MemoryGroup] = {}
         self.cpus: dict[int, float] = {}
-        """Number of CPUs that each process may use, as read last."""
+        """Number of CPUs that each process may use, by process id, from the latest reading."""
 
     def follow(self, pids: Collection[int]) -> None:
-        """Follow these processes from now on, and no others."""
+        """Replace the set of observed processes by ``pids``."""
         for pid in [pid for pid in self._members if pid not in pids]:
             for file in self._members.pop(pid):
                 file.close()
@@ -58,17 +56,14 @@ class CgroupSensor:
                 self._members[pid] = Membership(pid, self._proc, self._sys), status
 
     def read(self) -> list[Measurement]:
-        """Read limits, use and throttling.
-
-        From level ``detailed`` upward also the peak and kills.
-        """
+        """Return limits, use, throttling, OOM kills; from level ``detailed`` also peak memory."""
         self._look_for_groups()
         cpu = {chain: group.read() for chain, group in self._cpu.items()}
         memory = {chain: group.read() for chain, group in self._memory.items()}
         measured: list[Measurement] = []
         for pid, (member, status) in self._members.items():
             text = status.read()
-            # The status first: the groups of a process that has ended still exist.
+            # An ended process has no status, but its groups still exist: skip it.
             if text:
                 of_cpu, of_memory = member.chain("cpu"), member.chain("memory")
                 measured += self._of_cpu(pid, text, cpu[of_cpu] if of_cpu else CpuReading())

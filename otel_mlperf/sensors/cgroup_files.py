@@ -1,13 +1,12 @@
-"""Control groups of a process, where their files are, and the limits and use that they state.
+"""Files of a process's control groups: their paths, and the limits and use that they contain.
 
-This is own code: psutil does not read control groups.
+psutil does not read control groups. ``/proc/<pid>/cgroup`` contains the group of each controller,
+``/proc/<pid>/mountinfo`` the mount points of the group trees. In a container the mounted tree may
+start below the machine's root. Groups above this tree are not visible and are ignored.
 
-``/proc/<pid>/cgroup`` names the group of each controller, ``/proc/<pid>/mountinfo`` where trees are
-mounted. In a container the mounted tree may start below the machine's root. Groups above it cannot
-be seen, and are ignored.
-
-Versions 1 and 2 of control groups report the same in different files, words and units: microseconds
-in place of nanoseconds, ``max`` in place of ``-1`` or a number beyond all memory.
+Versions 1 and 2 of control groups report the same values in different files, notations and units:
+version 2 has microseconds instead of nanoseconds, and ``max`` instead of ``-1`` or a number larger
+than any memory.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ class Mount(NamedTuple):
     controllers: tuple[str, ...]
     """Controllers of version 1; for version 2 ``("",)``, as in ``/proc/<pid>/cgroup``."""
     root: str
-    """The group at the mount point."""
+    """Path of the group that is mounted at ``point``."""
     point: str
 
 
 class Chain(NamedTuple):
-    """Folders of a group and of all groups above it, the innermost first."""
+    """Folders of a group and of its visible parent groups, innermost first."""
 
     version: int
     folders: tuple[Path, ...]
 
 
 def parse_membership(text: bytes) -> dict[str, str]:
-    """Return the path of the group by controller; ``""`` stands for version 2."""
+    """Parse ``/proc/<pid>/cgroup`` into group paths by controller; version 2 has the key ``""``."""
     groups: dict[str, str] = {}
     for line in text.decode("utf-8", "replace").split("\n"):
         number, _, rest = line.partition(":")
@@ -57,11 +56,11 @@ def parse_membership(text: bytes) -> dict[str, str]:
 
 
 def parse_mounts(text: bytes) -> list[Mount]:
-    """Return the mounted trees in ``/proc/<pid>/mountinfo``."""
+    """Parse ``/proc/<pid>/mountinfo`` into the mounted trees of control groups."""
     mounts = []
     for line in text.decode("utf-8", "replace").split("\n"):
         words = line.split(" ")
-        # Optional fields come before the dash, so fields behind it are counted from the end.
+        # The number of optional fields before the dash varies: index from the end of the line.
         if len(words) < _MOUNT_FIELDS - 1 or words[-4] != "-":
             continue
         kind, options = words[-3], words[-1].split(",")
@@ -75,18 +74,18 @@ def parse_mounts(text: bytes) -> list[Mount]:
 def find_chain(
     controller: Controller, groups: dict[str, str], mounts: Sequence[Mount], sys: Path
 ) -> Chain | None:
-    """Return the groups of the process for ``controller``; None if they cannot be seen."""
-    # If both are mounted, a controller is in one of them: version 1 lists its own.
+    """Return the groups of a process for ``controller``; None if they are not visible."""
+    # If both versions are mounted, each controller belongs to one: version 1 lists its own.
     version = 1 if controller in groups else 2
     wanted = controller if version == 1 else _UNIFIED
     path = groups.get(wanted)
-    # ".." leads out of our control group namespace: nothing of it is mounted here.
+    # A path with ".." is outside this control group namespace, and not mounted.
     if path is None or ".." in PurePosixPath(path).parts:
         return None
     for mount in mounts:
         if wanted in mount.controllers:
-            # A container without a namespace of its own has the host's path, and only its part
-            # mounted.
+            # Without a control group namespace, a container has the host's path, but only its own
+            # part of the tree is mounted.
             below = _below(path, mount.root)
             top = _at(mount.point, sys)
             steps = [top.joinpath(*below[:n]) for n in range(len(below), -1, -1)]
@@ -95,7 +94,7 @@ def find_chain(
 
 
 def _below(path: str, root: str) -> tuple[str, ...]:
-    """Return the path from the mounted group to the process's; empty if it is not below it."""
+    """Return the parts of ``path`` relative to ``root``; empty if it is not below ``root``."""
     try:
         return PurePosixPath(path).relative_to(root).parts
     except ValueError:
@@ -110,7 +109,7 @@ def _at(point: str, sys: Path) -> Path:
 
 
 class Membership:
-    """Control groups of one process, updated when it is moved to other groups."""
+    """Control groups of one process, updated when the process is moved to other groups."""
 
     def __init__(self, pid: int, proc: Path, sys: Path) -> None:
         self._file = KeptFile(proc / str(pid) / "cgroup")
@@ -121,7 +120,7 @@ class Membership:
 
     def read(self) -> None:
         """Update the groups of the process."""
-        # Each time, because Slurm, systemd and container runtimes may move a process after its
+        # Read in each pass: Slurm, systemd and container runtimes may move a process after its
         # start.
         text = self._file.read()
         if text != self._text or not self._chains:
@@ -132,22 +131,22 @@ class Membership:
             }
 
     def chain(self, controller: Controller) -> Chain | None:
-        """Return the groups of a controller as read last."""
+        """Return the groups for a controller from the latest reading; None if not visible."""
         return self._chains.get(controller)
 
     def close(self) -> None:
-        """Close its file."""
+        """Close the file."""
         self._file.close()
 
 
 _MICRO: Final = 1e6
 _NANO: Final = 1e9
 _MAX_CPUS: Final = 1 << 16
-"""Larger than the limit of any kernel."""
+"""Upper bound for CPU numbers, above the limit of any kernel."""
 
 
 class CpuReading(NamedTuple):
-    """Reading of the group with the tightest CPU quota; None: not reported."""
+    """Reading of the group with the lowest CPU quota; None: not reported."""
 
     limit_cpus: float | None = None
     cpu_s: float | None = None
@@ -169,7 +168,7 @@ def parse_cpu_list(text: bytes) -> list[int]:
 
 
 def parse_quota(quota_and_period: bytes) -> float | None:
-    """Return the CPUs of a quota: quota / period. None: no limit (``max``; ``-1`` in version 1)."""
+    """Return a quota in CPUs (quota / period); None: no limit (``max``, or ``-1`` in version 1)."""
     words = quota_and_period.split()
     if len(words) != 2:
         return None
@@ -193,32 +192,32 @@ def _seconds(count: int | None, in_a_second: float) -> float | None:
 
 
 class CpuGroup:
-    """CPU quotas of a group and of those above it."""
+    """CPU quotas and CPU time of a group and of its parent groups."""
 
     def __init__(self, groups: Chain, times: Chain | None) -> None:
-        """``times``: the groups in which version 1 counts CPU time, separate from the quotas."""
+        """``times``: groups of the separate controller by which version 1 counts CPU time."""
         limits = ["cpu.max"] if groups.version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         self._limits = [[KeptFile(at / name) for name in limits] for at in groups.folders]
         self._stats = [KeptFile(at / "cpu.stat") for at in groups.folders]
         self._times = _usage_files(times)
 
     def read(self) -> CpuReading:
-        """Read the group with the tightest quota; the innermost if none has one."""
+        """Read the group with the lowest quota; the innermost group if none has a quota."""
         tightest, limit = 0, None
         for at, files in enumerate(self._limits):
             cpus = parse_quota(b" ".join(file.read() for file in files))
-            # "<", not "<=": of groups with the same quota the innermost is the process's own.
+            # "<", not "<=": of several groups with the same quota, the innermost is preferred.
             if cpus is not None and (limit is None or cpus < limit):
                 tightest, limit = at, cpus
         reading = parse_throttling(self._stats[tightest].read())._replace(limit_cpus=limit)
-        # In version 1 the two may be in trees of different depth: then the indices do not match.
+        # In version 1, quotas and CPU time may be in trees of different depth: then indices differ.
         if reading.cpu_s is None and len(self._times) == len(self._stats):
             used = number(self._times[tightest].read().strip())
             reading = reading._replace(cpu_s=_seconds(used, _NANO))
         return reading
 
     def close(self) -> None:
-        """Close its files."""
+        """Close all files."""
         for file in chain.from_iterable((*self._limits, self._stats, self._times)):
             file.close()
 
@@ -229,7 +228,7 @@ def _usage_files(times: Chain | None) -> list[KeptFile]:
 
 
 _UNLIMITED: Final = 1 << 62
-"""Version 1 writes the largest number of whole pages if there is no limit."""
+"""Values from here upward mean no limit: version 1 reports the largest number of whole pages."""
 _FILES: Final = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes",
         "memory.oom_control", b"total_inactive_file "),
@@ -243,7 +242,7 @@ class MemoryReading(NamedTuple):
     limit_bytes: int | None = None
     usage_bytes: int | None = None
     working_set_bytes: int | None = None
-    """usage - file pages that have not been used for long (as Kubernetes counts it)."""
+    """Usage without inactive file pages, as computed by Kubernetes."""
     peak_bytes: int | None = None
     oom_kills: int | None = None
 
@@ -255,7 +254,7 @@ def parse_limit(text: bytes) -> int | None:
 
 
 class MemoryGroup:
-    """Memory limits of a group and of those above it."""
+    """Memory limits and use of a group and of its parent groups."""
 
     def __init__(self, groups: Chain) -> None:
         limit, usage, peak, events, self._inactive = _FILES[groups.version]
@@ -266,20 +265,21 @@ class MemoryGroup:
         ]
 
     def read(self) -> MemoryReading:
-        """Read the group with the lowest limit; the innermost if none has one."""
+        """Read the group with the lowest limit; the innermost group if none has a limit."""
         lowest, limit = 0, None
         for at, file in enumerate(self._limits):
             size = parse_limit(file.read())
             if size is not None and (limit is None or size < limit):
                 lowest, limit = at, size
         usage, stat, peak, events = (file.read() for file in self._files[lowest])
-        # Read one after the other. Pages may move in between, and the difference may be negative.
+        # The files are read one after the other: if pages move in between, the difference may be
+        # negative.
         used, inactive = number(usage.strip()), field(stat, self._inactive)
         working = None if used is None or inactive is None else max(0, used - inactive)
         kills = field(events, b"oom_kill ")
         return MemoryReading(limit, used, working, number(peak.strip()), kills)
 
     def close(self) -> None:
-        """Close its files."""
+        """Close all files."""
         for file in chain.from_iterable((self._limits, *self._files)):
             file.close()

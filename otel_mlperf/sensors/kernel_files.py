@@ -1,8 +1,8 @@
-"""Small files of the kernel, read repeatedly at little cost.
+"""Readers and parsers of small kernel files that are read repeatedly.
 
-A file of ``/proc`` or ``/sys/fs/cgroup`` stays open and is read from its beginning each time. That
-costs a third of opening it anew. For a process this has a second use: its files never become those
-of another process that got the same number.
+A file of ``/proc`` or ``/sys/fs/cgroup`` stays open and is read from offset 0 each time, at a third
+of the cost of opening it again. The open files of a process also remain bound to this process if
+its process id is reused.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 
 _log = logging.getLogger("otel_mlperf.sensors")
 _CHUNK: Final = 1 << 16
 _SURELY_WHOLE: Final = 2048
-"""The kernel returns whole records, up to 4 KiB at a time: a part of this size or less is the end.
-"""
+"""Maximum size of a read that is surely the last one: the kernel returns whole records, up to 4 KiB
+per read."""
 _MOST_DIGITS: Final = 20
 
 
 def has_proc(proc: Path) -> bool:
-    """Return whether ``proc`` exists: the single decision about how this system is read.
+    """Return whether ``proc`` exists; otherwise (macOS) psutil is the only source of readings.
 
-    Without it (macOS) psutil reads host and processes, and what psutil lacks is absent.
+    All sensors use this function to choose between the two sources.
     """
     return proc.is_dir()
 
 
 class KeptFile:
-    """File that stays open for frequent reads; empty if it cannot be read."""
+    """File that stays open for repeated reads; an unreadable file is treated as empty."""
 
     __slots__ = ("_file", "_path", "_silent")
 
     def __init__(self, path: Path, *, may_lack: bool = True) -> None:
-        """With ``may_lack=False`` a failure to read the file is logged once."""
+        """``may_lack=False``: log the first failure to read the file."""
         self._path, self._silent = str(path), may_lack
         self._file: OwnDescriptor | None = None
 
@@ -50,7 +50,7 @@ class KeptFile:
             if self._file is None:
                 self._file = OwnDescriptor(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
             fd = self._file.fd
-            # From offset 0: only then does the kernel generate the text again.
+            # Must start at offset 0: only then does the kernel generate the text again.
             text = part = os.pread(fd, _CHUNK, 0)
             while len(part) > _SURELY_WHOLE:
                 part = os.pread(fd, _CHUNK, len(text))
@@ -76,7 +76,7 @@ class KeptFile:
 
 def read_once(path: Path | str) -> bytes:
     """Return the content of a file that is read rarely; empty if it cannot be read."""
-    # Not by Path.read_bytes, which costs twice as much: there is a file for each thread.
+    # Path.read_bytes would cost twice as much, and there may be a file per thread.
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -88,7 +88,7 @@ def read_once(path: Path | str) -> bytes:
 
 
 def entries(path: Path | str) -> list[str]:
-    """Return the names in a folder, sorted; empty if it cannot be read."""
+    """Return the sorted names in a folder; empty if the folder cannot be read."""
     try:
         return sorted(os.listdir(path))
     except (OSError, ValueError):
@@ -101,17 +101,17 @@ def number(word: bytes) -> int | None:
 
 
 def numbers(words: list[bytes]) -> list[int]:
-    """Parse plain decimal numbers; empty if any text is something else, or there is none."""
-    # One check for all of them together: a file may have hundreds.
+    """Parse plain decimal numbers; empty if any text is not a number, or if there are none."""
+    # Checked together, since a file may contain hundreds of numbers.
     if not b"".join(words).isdigit() or len(max(words, key=len)) > _MOST_DIGITS:
         return []
     return [int(word) for word in words]
 
 
 def word(text: bytes, key: bytes) -> bytes:
-    """Return the first word behind ``key`` at the start of a line; empty if there is none.
+    """Return the first word after ``key`` in the line that starts with ``key``; empty if missing.
 
-    ``key`` includes its colon or blank.
+    ``key`` includes the colon or blank that follows it.
     """
     start = 0 if text.startswith(key) else text.find(b"\n" + key) + 1
     if not start and not text.startswith(key):
@@ -122,11 +122,11 @@ def word(text: bytes, key: bytes) -> bytes:
 
 
 def field(text: bytes, key: bytes) -> int | None:
-    """Return the number behind ``key`` at the start of a line."""
+    """Return the number after ``key`` in the line that starts with ``key``; None if missing."""
     return number(word(text, key))
 
 
 def kibibytes(text: bytes, key: bytes) -> int | None:
-    """Return a field in kB, converted to bytes."""
+    """Return the value of a field in kB, converted to bytes; None if missing."""
     size = field(text, key)
     return None if size is None else size << 10

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 Level = Literal["basic", "detailed", "comprehensive"]
 LEVELS: Final[tuple[Level, ...]] = ("basic", "detailed", "comprehensive")
-"""Each level includes those before it."""
+"""Levels of readings, in ascending order: each level includes all previous levels."""
 
 
 def includes(level: Level, needed: Level) -> bool:
@@ -15,27 +15,27 @@ def includes(level: Level, needed: Level) -> bool:
 
 
 class Measurement(NamedTuple):
-    """Measurement: one value at one moment; what cannot be read is absent, never zero."""
+    """Value of a metric at one moment. An unreadable value has no measurement, never zero."""
 
     metric: str
     """Name of a ``Metric`` in ``names``."""
     labels: dict[str, str]
     value: float
     pid: int = 0
-    """Process of the value; 0: of the host or of a device."""
+    """Id of the measured process; 0: the value belongs to the host or a device."""
     device: str = ""
-    """``hw.id`` of the device of the value (a GPU's UUID); empty: no device."""
+    """``hw.id`` of the measured device (a GPU's UUID); empty: no device."""
     text: str = ""
-    """For the losses of a device: why it does not answer now; empty: it answers."""
+    """Only for device losses: the reason why the device does not respond; empty if it responds."""
 
 
 class Sensor(Protocol):
-    """Interface of a sensor, which can be read repeatedly and cheaply."""
+    """Interface of a sensor; ``read`` is called repeatedly and must be cheap."""
 
     def read(self) -> list[Measurement]:
         """Return the current measurements.
 
-        It never raises for what a machine may lack, and logs that once.
+        Data that is not available on a machine must not raise an error; it is logged once.
         """
 
     def close(self) -> None:

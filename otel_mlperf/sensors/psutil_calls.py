@@ -1,7 +1,7 @@
-"""Calls of psutil whose failures become absent readings. Only the agent imports this module.
+"""psutil calls that return None on failure, so that readings are absent.
 
-Host readings come from psutil where it is exact and cheap. A module that reads ``/proc`` or
-``/sys`` itself states the reason.
+Only the agent imports this module. Host readings use psutil where it is accurate and cheap. Modules
+that read ``/proc`` or ``/sys`` directly state the reason.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _logged: Final[set[str]] = set()
 
 
 def read_psutil(function: str, *arguments: object, **options: object) -> Any | None:
-    """Return the result of a function of psutil; None if it fails, logged once.
+    """Return the result of a psutil function; None if it fails, which is logged once per function.
 
-    The function is passed by name, because some are missing on some systems.
+    The function is passed by name, since some functions are missing on some systems.
     """
     try:
         return getattr(psutil, function)(*arguments, **options)
@@ -31,7 +31,7 @@ def read_psutil(function: str, *arguments: object, **options: object) -> Any | N
 
 
 def uptime_s() -> float:
-    """Return the seconds since the start of the host, including the time that it was suspended."""
+    """Return the seconds since the start of the host, including the time in suspend."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.time() - float(psutil.boot_time())

@@ -1,7 +1,7 @@
-"""List of the sensors besides those of GPUs.
+"""List of all sensors except those of GPUs.
 
-A new sensor of this package is a file with a ``SensorKind`` and a line in ``SENSORS``. A sensor of
-another package is an entry point.
+To add a sensor to this package, write a module with a ``SensorKind`` and add it to ``SENSORS``.
+Other packages provide sensors as entry points.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from otel_mlperf.sensors.sensor_kind import Surroundings
 
 GROUP: Final = "otel_mlperf.sensors"
-"""Entry points of other packages, each naming a ``SensorKind``."""
+"""Group of entry points of other packages, each a ``SensorKind``."""
 
 SENSORS: Final[tuple[SensorKind[Any], ...]] = (
     SensorKind("host", lambda of: HostSensor(of.level, proc=of.proc, sys=of.sys), at_once=True),
@@ -33,5 +33,5 @@ SENSORS: Final[tuple[SensorKind[Any], ...]] = (
 
 
 def find_brought_sensors(surroundings: Surroundings) -> dict[str, StartedSensor[Any]]:
-    """Return sensors of other packages by name, each to be read in a thread of its own."""
+    """Return the sensors of other packages by name; each must be read in a separate thread."""
     return {entry.name: StartedSensor(entry.load, surroundings) for entry in find_brought(GROUP)}

@@ -1,8 +1,8 @@
-"""Sensor thread with a deadline, so that a reader that hangs blocks no caller.
+"""Sensor thread with a deadline, so that a sensor that hangs does not block its caller.
 
-A library that talks to a driver can stop answering, for ten seconds or for good. Its sensor
-therefore runs in a daemon thread of its own. The caller starts a pass, goes on with other work and
-fetches the result later. A pass that misses its deadline returns nothing and is counted.
+Calls of a driver's library may hang, for seconds or forever. Such a sensor therefore runs in its
+own daemon thread. The caller starts a pass, continues with other work and fetches the result later.
+A pass that misses its deadline has no result and is counted.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ DEADLINE_S: Final = 1.0
 
 
 class TimedSensor:
-    """Sensor in a thread of its own, with a deadline for each pass. Its owner is one thread.
+    """Sensor in a separate thread, with a deadline per pass; not thread-safe itself.
 
-    ``begin`` and ``take`` never wait; ``read`` is for callers that may wait for the deadline. A
-    result after its deadline is dropped, because it would get the time of another pass. While a
-    pass hangs, no other one is started; each one requested counts as late.
+    ``begin`` and ``take`` never block; ``read`` blocks at most until the deadline. A result after
+    the deadline is dropped, since it would be attributed to the time of a later pass. While a pass
+    hangs, no further pass is started; each attempt counts as late.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TimedSensor:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.late = 0
-        """Number of passes without an answer within the deadline, including failed ones."""
+        """Number of passes without a result within the deadline, including failed passes."""
         self._name = name
         self._sensor = sensor
         self._deadline_s = deadline_s
@@ -58,7 +58,7 @@ class TimedSensor:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> bool:
-        """Start a pass; return False while the last one still hangs."""
+        """Start a pass; return False if the previous pass still hangs."""
         if not self._answered.is_set():
             self._state = "refused"
             return False
@@ -68,20 +68,19 @@ class TimedSensor:
             )
             self._thread.start()
         self._state, self._began_s = "waiting", self._clock()
-        # Cleared before the thread is woken: it could answer immediately, and that answer would be
-        # lost.
+        # Must be cleared before the thread is woken: otherwise an immediate result would be lost.
         self._answered.clear()
         self._wanted.put(True)
         return True
 
     def take(self) -> list[Measurement] | None:
-        """Return the result of the pass and its health, once.
+        """Return the measurements of the pass once, with its duration and the count of late passes.
 
-        None: not yet, or returned already.
+        None if the pass has not ended, or if its result was already returned.
         """
         if self._state == "idle":
             return None
-        # A result after the deadline may be there before the first call: it is late too.
+        # A result that arrived after the deadline is late even if this call comes later still.
         if self._state == "waiting" and self._answered.is_set():
             measured, took_s = self._answer
             return self._settle(measured if took_s <= self._deadline_s else None, took_s)
@@ -91,12 +90,12 @@ class TimedSensor:
         return None
 
     def read(self) -> list[Measurement]:
-        """Read once; wait at most until the deadline."""
+        """Run one pass and return its measurements; block at most until the deadline."""
         self.begin()
         return self.finish()
 
     def finish(self) -> list[Measurement]:
-        """Return the result of the started pass; wait at most until its deadline."""
+        """Return the result of the started pass; block at most until its deadline."""
         if self._state == "waiting":
             left_s = self._began_s + self._deadline_s - self._clock()
             self._answered.wait(max(0.0, left_s))
@@ -104,7 +103,10 @@ class TimedSensor:
         return self._settle(None, self._deadline_s) if measured is None else measured
 
     def close(self) -> None:
-        """End thread and sensor; a thread that hangs is abandoned and ends when it can."""
+        """Stop the thread and close the sensor.
+
+        A thread that hangs is abandoned, and closes the sensor when the hanging call returns.
+        """
         if self._thread is not None:
             self._wanted.put(False)
             if self._answered.is_set():
@@ -124,10 +126,10 @@ class TimedSensor:
         while self._wanted.get():
             began_s = self._clock()
             measured = self._pass()
-            # The answer before the event: a thread that sees the event set reads a complete answer.
+            # Set before the event, so that a caller that sees the event reads a complete answer.
             self._answer = (measured, self._clock() - began_s)
             self._answered.set()
-        # Here, not in close(): a driver's library belongs to the thread that loaded it.
+        # Closed here instead of in close(), since a driver's library must be used by one thread.
         self._sensor.close()
 
     def _pass(self) -> list[Measurement] | None:

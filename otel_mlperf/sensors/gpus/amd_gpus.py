@@ -1,14 +1,18 @@
-"""Readings of the AMD GPUs of this machine, from ``amdsmi``.
+"""Sensor of the AMD GPUs of this machine, based on ROCm's Python package ``amdsmi``.
 
-``amdsmi`` is the Python package of ROCm. It is used where it is installed and the ``amdgpu`` driver
-is loaded. Metrics have the names that NVIDIA's have. The code follows the interface of amdsmi 7.0
-and its documentation, and is tested with a stand-in for it. It has never run on an AMD GPU. In
-particular unverified: which values real devices leave out, whether its process numbers are the
-host's, and how a lost device behaves. Each call that fails is skipped and retried after five
+The sensor is active if ``amdsmi`` is installed and the ``amdgpu`` driver is loaded. Its metrics
+have the same names as those of NVIDIA GPUs. A failed call is skipped and retried after five
 minutes.
 
-The power limit is left out, because its unit differs between versions. ``gpu`` temperatures are
-those of the hottest spot, the one that throttles.
+The code follows the documentation of amdsmi 7.0 and is tested with a stand-in, never on an AMD GPU.
+Unverified are in particular:
+
+- the values that real devices do not provide,
+- whether amdsmi's process ids are those of the host,
+- the behaviour of a lost device.
+
+The power limit is not read, because its unit differs between versions. Temperatures of ``gpu`` are
+those of the hotspot sensor, which determines throttling.
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ def _memory(smi: ModuleType, gpu: Handle) -> list[Said]:
 
 def _power(smi: ModuleType, gpu: Handle) -> list[Said]:
     power = smi.amdsmi_get_power_info(gpu)
-    # MI300 and later have a current value, earlier models a mean.
+    # MI300 and later report the current power, earlier models an average.
     for key in ("current_socket_power", "average_socket_power"):
         if _is_number(power[key]):
             return [(names.HW_POWER, GPU, power[key])]
@@ -131,7 +135,7 @@ def _share(metric: Metric, labels: dict[str, str], percent: Any) -> list[Said]:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether amdsmi returned a number; it returns "N/A" if a device lacks the value."""
+    """Return whether a value of amdsmi is a number; values that a device lacks are "N/A"."""
     return isinstance(value, int | float)
 
 
@@ -139,7 +143,7 @@ _log = logging.getLogger("otel_mlperf.sensors")
 
 
 class AmdSensor:
-    """Sensor of every AMD GPU, and of our processes' use of them."""
+    """Sensor of all AMD GPUs, and of their use by training processes."""
 
     def __init__(
         self,
@@ -150,9 +154,9 @@ class AmdSensor:
         sys: Path = Path("/sys"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``pids`` returns our own processes, by their numbers here; ``proc`` is where they are."""
+        """``pids`` returns the ids of training processes, which have folders below ``proc``."""
         self.devices: tuple[Device, ...] = ()
-        """Devices as last found; replaced as a whole, so any thread may access it."""
+        """Detected devices; the tuple is replaced as a whole, so any thread may read it."""
         self._level = level
         self._pids = pids
         self._proc = proc
@@ -165,7 +169,7 @@ class AmdSensor:
         self._said: set[str] = set()
 
     def detect(self) -> bool:
-        """Start the library if there is a driver; return whether that succeeded."""
+        """Initialize the library if the driver is loaded; return whether this succeeded."""
         self._look()
         return self._smi is not None
 

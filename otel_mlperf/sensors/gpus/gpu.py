@@ -1,9 +1,9 @@
 """Interface of accelerators of any vendor: devices, instances, and calls to read them.
 
-The module also determines which of our processes a driver knows. A driver counts processes as the
-host does. In a container the same number is another process, or none. A process therefore counts
-only when it lives in the host's process namespace. (Some newer drivers translate the numbers.
-Whether one does cannot be detected, so no use is made of it.)
+The module also filters the training processes that can be matched with a driver's. Drivers report
+process ids of the host. In a container the same id is a different process, or none. Therefore only
+processes in the host's PID namespace are matched. (Some newer drivers translate the ids, but this
+cannot be detected and is not used.)
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from otel_mlperf.sensors.measurement import Level
 
 Handle = Any
-"""Pointer of a library to a device."""
+"""A vendor library's handle of a device."""
 Said = tuple["Metric", dict[str, str], float]
-"""A metric, its labels besides the device's, and the value."""
+"""A reading: metric, labels in addition to those of the device, and value."""
 
 GPU: Final = {names.HW_TYPE: "gpu"}
-"""Label of metrics that other hardware has too."""
+"""Labels for GPUs of metrics that also describe other hardware."""
 
 
 class Instance(NamedTuple):
-    """Instance of a GPU with memory and processors of its own (MIG)."""
+    """MIG instance: a partition of a GPU with separate memory and processors."""
 
     uuid: str
     gpu_instance: int
@@ -47,7 +47,7 @@ class Device(NamedTuple):
     model: str
     instances: tuple[Instance, ...] = ()
     vendor: str = ""
-    """Set by the reader of all vendors: a vendor itself need not set it."""
+    """Name of the vendor; set by ``DetectedVendor``, not by the vendor's own code."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -55,17 +55,17 @@ class Device(NamedTuple):
         return {names.HW_ID: self.uuid, names.HW_NAME: f"gpu{self.number}"}
 
     def measurement(self, metric: Metric, extra: dict[str, str], value: float) -> Measurement:
-        """Make a measurement of the whole device."""
+        """Return a measurement of the whole device."""
         return _measurement(self, metric, self.labels | extra, value)
 
     def instance_measurement(
         self, place: int, metric: Metric, extra: dict[str, str], value: float
     ) -> Measurement:
-        """Make a measurement of the instance at ``place``."""
+        """Return a measurement of the instance at index ``place``."""
         return _measurement(self, metric, self.instance_labels(place) | extra, value)
 
     def instance_labels(self, place: int) -> dict[str, str]:
-        """Return the labels of every measurement of the instance at ``place``."""
+        """Return the labels of every measurement of the instance at index ``place``."""
         return {
             names.HW_ID: self.instances[place].uuid,
             names.HW_NAME: f"gpu{self.number}.mig{place}",
@@ -74,37 +74,38 @@ class Device(NamedTuple):
 
 
 class GpuVendor(Protocol):
-    """Interface of the GPUs of one vendor in ``VENDORS``. All calls happen in one thread, its own.
+    """Interface of a sensor for the GPUs of one vendor; all calls are from one dedicated thread.
 
-    Metrics are those of ``names`` wherever there is one: ``Device.measurement`` makes them.
+    Implementations use the metrics in ``names`` where possible, and create measurements with
+    ``Device.measurement``.
     """
 
     @property
     def devices(self) -> Sequence[Device]:
-        """Return the found devices in the order in which processes count them; lost ones stay."""
+        """Return the devices in the order of CUDA's device indices, lost devices included."""
 
     def detect(self) -> bool:
-        """Start library and driver, find devices, and return whether there is something to read.
+        """Initialize the library, find devices, and return whether there are devices to read.
 
-        Called before the first reading, and every five minutes while it returns False. It logs the
-        reason once. It may raise, which costs this vendor alone.
+        Called before the first reading, and every five minutes as long as it returns False. The
+        implementation logs the reason once. An exception affects only this vendor.
         """
 
     def read(self) -> list[Measurement]:
-        """Read all devices once; called only once they are detected."""
+        """Read all devices once; called only after ``detect`` has returned True."""
 
     def close(self) -> None:
         """Shut the library down."""
 
 
 class Call(NamedTuple):
-    """Call to a device, through the functions of its library."""
+    """Call of a vendor library that reads values of a device."""
 
     name: str
     level: Level
     ask: Callable[[ModuleType, Handle], list[Said]]
     seldom: bool = False
-    """The result hardly ever changes: it is read once a minute and repeated in between."""
+    """Whether the result rarely changes: then it is read once a minute and repeated in between."""
 
 
 def _measurement(
@@ -116,16 +117,16 @@ def _measurement(
 
 
 HOST_NAMESPACE: Final = "pid:[4026531836]"
-"""Name that every Linux gives the namespace of its first process (PROC_PID_INIT_INO)."""
+"""Name of the initial PID namespace on any Linux (inode ``PROC_PID_INIT_INO``)."""
 
 
 def find_host_pids(pids: Collection[int], proc: Path) -> frozenset[int]:
-    """Return those of ``pids`` that have the same number on the host."""
+    """Return the processes of ``pids`` whose ids are the same on the host."""
     return frozenset(pid for pid in pids if _namespace(pid, proc) == HOST_NAMESPACE)
 
 
 def _namespace(pid: int, proc: Path) -> str:
-    # The process has ended, or is another user's: its number is ignored.
+    # An error means that the process has ended or belongs to another user: it is ignored.
     try:
         return (proc / str(pid) / "ns" / "pid").readlink().name
     except OSError:

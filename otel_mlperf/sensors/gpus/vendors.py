@@ -1,8 +1,8 @@
-"""GPU vendors, and the readings of all of their GPUs as one source.
+"""GPU vendors, and a source of readings that combines the GPUs of all vendors.
 
-A new vendor of this package is a file with a ``SensorKind`` that makes a ``GpuVendor``, and a line
-in ``VENDORS``. A vendor of another package is an entry point. All readers of GPUs use this module:
-the node's agent, and the sidecar of a task whose GPUs that agent does not see.
+To add a vendor to this package, write a module with a ``SensorKind`` that makes a ``GpuVendor``,
+and add it to ``VENDORS``. Other packages provide vendors as entry points. This module is used by
+the node's agent, and by the sidecar of a task whose GPUs are hidden from the agent.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
 
 VENDORS: Final[tuple[SensorKind[GpuVendor], ...]] = (NVIDIA, AMD)
 GROUP: Final = "otel_mlperf.gpu_vendors"
-"""Entry points of other packages, each naming a ``SensorKind`` that makes a ``GpuVendor``."""
+"""Group of entry points of other packages, each a ``SensorKind`` that makes a ``GpuVendor``."""
 SOURCE: Final = "gpu"
 _FIRST_LOOK_S: Final = 60.0
-"""Maximum wait for a vendor's first look: a driver may take long to load."""
+"""Maximum time to wait for a vendor's first detection, since loading a driver may be slow."""
 _HEALTH: Final = (names.SAMPLER_DURATION.name, names.SAMPLER_LATE.name)
 
 Loads = dict[str, "Callable[[], SensorKind[GpuVendor]]"]
 
 
 def find_vendors() -> Loads:
-    """Return the loader of each vendor by name: ours first, then those of other packages."""
+    """Return the loader of each vendor by name: first of this package, then of other packages."""
     brought: Loads = {entry.name: entry.load for entry in find_brought(GROUP)}
     return {kind.name: lambda kind=kind: kind for kind in VENDORS} | brought
 
 
 class DetectedVendor(StartedSensor["GpuVendor"]):
-    """Vendor whose GPUs are looked for until they are found."""
+    """Sensor of one vendor that retries detection until GPUs are found."""
 
     def __init__(
         self, name: str, load: Callable[[], SensorKind[GpuVendor]], surroundings: Surroundings
     ) -> None:
         super().__init__(load, surroundings)
         self.devices: tuple[Device, ...] = ()
-        """Devices as last found; replaced as a whole, so any thread may access it."""
+        """Detected devices; the tuple is replaced as a whole, so any thread may read it."""
         self.has_looked = False
         self.name = name
         self._vendor: GpuVendor | None = None
 
     def read(self) -> list[Measurement]:
-        """Read its GPUs; empty while there is none."""
+        """Read the vendor's GPUs; empty as long as none is found."""
         measured = super().read()
         if self._sensor is not None:
             self.devices = tuple(
@@ -64,17 +64,17 @@ class DetectedVendor(StartedSensor["GpuVendor"]):
         return measured
 
     def _start(self) -> GpuVendor | None:
-        # Preserved while it finds nothing: it remembers what it has logged already.
+        # The same object is used for all attempts, since it logs each reason only once.
         if self._vendor is None:
             self._vendor = super()._start()
         return self._vendor if self._vendor is not None and self._vendor.detect() else None
 
 
 class Gpus:
-    """Source of the GPUs of all vendors; each vendor has a thread and a deadline of its own.
+    """Source of the GPUs of all vendors; each vendor has its own thread and deadline.
 
-    ``begin`` and ``take`` never wait. A pass is over when each vendor has answered or is late. A
-    vendor that hangs delays the other vendors for its deadline once, and not again while it hangs.
+    ``begin`` and ``take`` never block. A pass ends when each vendor has returned its measurements
+    or has missed its deadline. A vendor that hangs delays only one pass, by the deadline.
     """
 
     def __init__(
@@ -98,41 +98,41 @@ class Gpus:
 
     @property
     def late(self) -> int:
-        """Return the number of vendor passes that missed the deadline, or failed."""
+        """Return the number of vendor passes that missed the deadline or failed."""
         return sum(timed.late for timed in self._timed)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the vendors' metrics that ``names`` lacks."""
+        """Return the metrics of vendors that are missing in ``names``."""
         return tuple(metric for vendor in self._vendors for metric in vendor.metrics)
 
     def devices(self) -> tuple[Device, ...]:
-        """Return all devices as last found, vendor by vendor."""
+        """Return all detected devices, vendor by vendor."""
         return tuple(device for vendor in self._vendors for device in vendor.devices)
 
     def seen(self) -> tuple[Device, ...] | None:
-        """Return all devices once every vendor has looked; None: a first look is pending."""
-        # Sidecars wait for this result; one vendor that hangs for good must not block them.
+        """Return all devices; None as long as the first detection of a vendor is pending."""
+        # The wait is limited: otherwise a vendor that hangs would block the sidecars forever.
         is_over = self._clock() - self._began_s > _FIRST_LOOK_S
         if is_over or all(vendor.has_looked for vendor in self._vendors):
             return self.devices()
         return None
 
     def begin(self) -> bool:
-        """Start a pass; return False if the last one of a vendor still hangs."""
+        """Start a pass; return False if the previous pass of a vendor still hangs."""
         self._answers = {}
         begun = [timed.begin() for timed in self._timed]  # a list, so that every vendor is started
         return all(begun)
 
     def take(self) -> list[Measurement] | None:
-        """Return the measurements of all vendors, once; None: not yet."""
+        """Return the measurements of all vendors once; None if the pass has not ended."""
         for place, timed in enumerate(self._timed):
             if place not in self._answers and (answer := timed.take()) is not None:
                 self._answers[place] = answer
         return self._merged() if len(self._answers) == len(self._timed) else None
 
     def read(self) -> list[Measurement]:
-        """Read once; wait at most until the deadline."""
+        """Run one pass and return its measurements; block at most until the deadline."""
         self.begin()
         self._answers = {place: timed.finish() for place, timed in enumerate(self._timed)}
         return self._merged()
@@ -143,7 +143,7 @@ class Gpus:
             timed.close()
 
     def _merged(self) -> list[Measurement]:
-        """Merge the answers, with the pass's duration: that of the slowest vendor."""
+        """Return all vendors' measurements; the pass's duration is that of the slowest vendor."""
         said = [measurement for answer in self._answers.values() for measurement in answer]
         self._answers = {}
         took_s = [

@@ -1,16 +1,15 @@
-"""Visible GPUs of a process, and the GPU of a rank.
+"""Mapping of CUDA device indices of a process, and of ranks, to the machine's GPUs.
 
-A process counts the GPUs that CUDA shows it from zero; NVML counts those of the machine. Variables
-of the process map between the two. The rules are those of the CUDA driver, which no document gives
-in full:
+CUDA numbers the GPUs that are visible to a process from zero; NVML numbers all GPUs of the machine.
+Environment variables of the process determine the mapping. The CUDA driver's rules for these
+variables are not fully documented:
 
-- The first entry that names no GPU ends the list.
-- A GPU that is named twice empties the list.
-- A number is read as far as its digits go.
-- Of several MIG instances a process sees the first.
+- The first entry that matches no GPU ends the list.
+- A GPU that is listed twice makes the list empty.
+- Only the leading digits of a number are read.
+- If several MIG instances are listed, only the first is visible.
 
-Where the rules do not decide (GPUs of different models in the order of their speed), no GPU is
-returned.
+If the order cannot be determined (GPUs of different models, sorted by speed), no GPU is returned.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ CUDA: Final = "CUDA_VISIBLE_DEVICES"
 ORDER: Final = "CUDA_DEVICE_ORDER"
 CONTAINER: Final = "NVIDIA_VISIBLE_DEVICES"
 VARIABLES: Final = (CUDA, ORDER, CONTAINER)
-"""All variables that affect visibility."""
+"""All environment variables that affect the visibility of GPUs."""
 
 _ALL: Final = frozenset({"", "all", "none", "void"})
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 def find_visible(environ: Mapping[str, str], devices: Sequence[Device]) -> list[str]:
-    """Return UUIDs of the GPUs and instances that a process with ``environ`` sees, in its order.
+    """Return the UUIDs of GPUs and instances visible to a process, by CUDA device index.
 
     Args:
-        environ: The variables of the process, as they were when it first used CUDA.
-        devices: All that this process can see, those of one vendor in the order of its driver.
+        environ: The process's environment variables at the time of its first use of CUDA.
+        devices: All GPUs of the machine, for each vendor in the order of its driver.
     """
-    # A process counts the GPUs of one vendor; if there are several vendors, of the first.
+    # A process uses the GPUs of one vendor; if there are several, the first is assumed.
     devices = [device for device in devices if device.vendor == devices[0].vendor]
     given = _given_by_container(environ.get(CONTAINER, ""), devices)
     listed = environ.get(CUDA)
@@ -56,9 +55,9 @@ def find_visible(environ: Mapping[str, str], devices: Sequence[Device]) -> list[
 
 
 def device_of(local_rank: int, environ: Mapping[str, str], devices: Sequence[Device]) -> str:
-    """Return the UUID of the GPU that a rank uses by custom; empty if that is unknown.
+    """Return the UUID of the GPU that a rank uses by convention; empty if unknown.
 
-    It is the only GPU that the rank sees, otherwise number ``local_rank``.
+    It is the only visible GPU, or else the visible GPU with index ``local_rank``.
     """
     visible = find_visible(environ, devices)
     if len(visible) == 1:
@@ -67,10 +66,10 @@ def device_of(local_rank: int, environ: Mapping[str, str], devices: Sequence[Dev
 
 
 def _given_by_container(listed: str, devices: Sequence[Device]) -> list[Device]:
-    """Return the devices that the container runtime exposes, in the order of the PCI bus.
+    """Return the devices that the container runtime exposes, in PCI bus order.
 
-    Inside the container NVML shows only these already. The list then names all that there are, or
-    numbers of the host that do not exist here, and changes nothing.
+    Inside the container, NVML already reports only these devices. The list is then ignored: it
+    contains either all of them, or indices of the host that are not valid in the container.
     """
     wanted = [entry.strip() for entry in listed.split(",")]
     if listed.strip() in _ALL:
@@ -84,7 +83,7 @@ def _given_by_container(listed: str, devices: Sequence[Device]) -> list[Device]:
 
 
 def _order_is_known(environ: Mapping[str, str], devices: Sequence[Device]) -> bool:
-    """Return whether CUDA counts in the order of the PCI bus: if configured, or with one model."""
+    """Return whether CUDA's order is that of the PCI bus: if configured, or with a single model."""
     return environ.get(ORDER) == "PCI_BUS_ID" or len({device.model for device in devices}) <= 1
 
 
@@ -99,14 +98,14 @@ def _find_numbered(listed: str, devices: Sequence[Device]) -> list[Device]:
 
 
 def _find_named(listed: str, devices: Sequence[Device]) -> list[str]:
-    # GPUs and instances are not mixed: the kind of the first entry decides.
+    # GPUs and instances cannot be mixed: the kind of the first entry determines which are used.
     known, kind = _known_names(devices), listed[:4]
     entries = list(takewhile(lambda entry: entry.startswith(kind), listed.split(",")))
     if len(set(entries)) < len(entries):
         return []
     uuids: list[str] = []
     for entry in entries:
-        # A prefix of a name is enough, if it matches only one device.
+        # An entry may be a prefix of a UUID if the prefix is unambiguous.
         match = {uuid for name, uuid in known.items() if name.startswith(entry)}
         if len(match) != 1:
             break
@@ -118,7 +117,7 @@ def _known_names(devices: Sequence[Device]) -> dict[str, str]:
     known = {device.uuid: device.uuid for device in devices}
     for device in devices:
         for instance in device.instances:
-            # The name in drivers before 470.
+            # Format of instance names in drivers before 470.
             old = f"MIG-{device.uuid}/{instance.gpu_instance}/{instance.compute_instance}"
             known[instance.uuid] = known[old] = instance.uuid
     return known
@@ -129,6 +128,9 @@ def _parts(device: Device) -> list[str]:
 
 
 def _first_instance_alone(uuids: list[str], devices: Sequence[Device]) -> list[str]:
-    """Return only the first instance if there is any: such a process sees nothing else."""
+    """Return only the first MIG instance if the list contains any, else the list unchanged.
+
+    CUDA shows a process at most one instance, and no other device in addition.
+    """
     instances = {instance.uuid for device in devices for instance in device.instances}
     return next(([uuid] for uuid in uuids if uuid in instances), uuids)

@@ -1,1 +1,1 @@
-"""The host as a whole: CPUs, memory, disks, network, pressure."""
+"""Sensors of the whole host: CPUs, memory, disks, network, pressure."""

@@ -1,8 +1,9 @@
-"""Traffic of the host's disks and network interfaces; frequency and temperatures of its CPUs.
+"""Sensors of disk and network traffic, and of the CPUs' frequency and temperatures.
 
-The traffic comes from psutil. Frequency and temperatures are read by own code: psutil reads three
-files a CPU for the frequency (3.5 ms for 128 CPUs, here 1.5 ms). For temperatures it reads all
-sensors and their limits, without the chip that ``hw.id`` names.
+The traffic is read with psutil. Frequency and temperatures are read without psutil. For the
+frequency, psutil reads three files per CPU (3.5 ms for 128 CPUs, instead of 1.5 ms). For
+temperatures, it reads all sensors and their limits, but not the chip's name, which is needed for
+``hw.id``.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ _VIRTUAL: Final = (
     "lo", "veth", "docker", "br-", "virbr", "cni", "cali", "flannel", "ifb", "dummy", "tunl",
     "sit", "ip6tnl", "gre", "erspan", "tap", "vnet", "utun", "awdl", "llw", "gif", "stf", "bridge",
 )  # fmt: skip
-"""Prefixes of interfaces that carry traffic of other interfaces, or none."""
+"""Name prefixes of virtual interfaces, whose traffic is that of other interfaces, or none."""
 
 
 class Count(NamedTuple):
-    """Counter of a device."""
+    """Counter of a disk or network interface."""
 
     metric: Metric
     field: str
-    """Field of psutil; absent on some systems."""
+    """Field of psutil's result; missing on some systems."""
     direction: str = ""
     level: Level = "basic"
     per_unit: int = 1
 
 
 class Devices(NamedTuple):
-    """Kind of device: its function of psutil, its labels, its counters and its filter."""
+    """Kind of device: psutil function, labels, filter and counters."""
 
     function: str
     option: str
@@ -54,14 +55,20 @@ class Devices(NamedTuple):
 
 
 def real_disks(disks: Collection[str], sys: Path) -> list[str]:
-    """Return disks that are not on others (partitions, RAID) or in memory: no byte counts twice."""
-    # sysfs writes "!" for the slash of names such as cciss/c0d0. Other systems list disks alone.
+    """Return the physical disks, so that no byte counts twice.
+
+    Partitions, RAID arrays and memory disks are excluded.
+    """
+    # sysfs writes "!" instead of "/" in names such as cciss/c0d0. Other systems list only disks.
     folders = {name: sys / "block" / name.replace("/", "!") / "device" for name in disks}
     return [name for name, folder in folders.items() if not LINUX or os.path.exists(folder)]
 
 
 def outer_interfaces(interfaces: Collection[str], sys: Path) -> list[str]:
-    """Return real devices; in a container, which has none, all that are not virtual by name."""
+    """Return the physical network interfaces.
+
+    A container has none: then all interfaces are returned that are not virtual by their names.
+    """
     folder = sys / "class" / "net"
     real = [name for name in interfaces if os.path.exists(folder / name / "device")]
     return real or [name for name in interfaces if not name.startswith(_VIRTUAL)]
@@ -102,10 +109,10 @@ class DeviceSensor:
         self._shown: Collection[str] = ()
 
     def read(self) -> list[Measurement]:
-        """Return the counts of each device that is shown."""
+        """Return the counters of each selected device."""
         options = {self._kind.option: True, "nowrap": False}
         devices = read_psutil(self._kind.function, **options) or {}
-        # Only on changes: checking whether a device is real costs a system call for each.
+        # The filter runs only when devices have changed: it costs a system call per device.
         if devices.keys() != self._seen:
             self._seen, self._shown = set(devices), self._kind.choose(devices, self._sys)
         return [
@@ -123,17 +130,17 @@ class DeviceSensor:
 _MEGAHERTZ: Final = re.compile(rb"^cpu MHz\s*:\s*(\d{1,6}(?:\.\d{1,6})?)$", re.MULTILINE)
 _FREQUENCIES: Final = "devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq"
 _DRIVERS: Final = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cputemp")
-"""Names of drivers of CPU sensors below ``/sys/class/hwmon``."""
+"""Names of CPU temperature drivers below ``/sys/class/hwmon``."""
 _ZONES: Final = ("x86_pkg_temp", "cpu-thermal", "cpu_thermal", "soc-thermal")
-"""Types of ``/sys/class/thermal`` for the CPU, on machines without such a driver."""
+"""Types of CPU zones below ``/sys/class/thermal``, used if no driver is found."""
 _PART: Final = ("Core ", "Tccd")
-"""Labels of single cores and chiplets: the whole package is enough."""
+"""Label prefixes of single cores and chiplets, which are skipped: only packages are read."""
 _INPUT: Final = re.compile(r"temp\d+_input")
 _MILLIDEGREES: Final = re.compile(rb"-?\d{1,6}\n?$")
 
 
 def find_thermometers(sys: Path) -> list[tuple[Path, dict[str, str]]]:
-    """Return file and labels of each CPU package, from drivers or else the kernel's zones."""
+    """Return the temperature file and labels of each CPU package, from drivers, else from zones."""
     found = []
     for chip in entries(sys / "class" / "hwmon"):
         folder = sys / "class" / "hwmon" / chip
@@ -166,7 +173,7 @@ class HardwareSensor:
         self._thermometers = find_thermometers(sys)
 
     def read(self) -> list[Measurement]:
-        """Return hertz and degrees Celsius; nothing of a sensor that does not answer."""
+        """Return the frequency in Hz and temperatures in °C; unreadable sensors are absent."""
         texts = [(read_once(path), labels) for path, labels in self._thermometers]
         return self._frequency() + [
             Measurement(names.HW_TEMPERATURE.name, labels, int(text) / 1e3)
@@ -175,11 +182,12 @@ class HardwareSensor:
         ]
 
     def _frequency(self) -> list[Measurement]:
-        """Return the mean over the CPUs; in virtual machines the hypervisor's value."""
+        """Return the mean frequency over all CPUs; in virtual machines the hypervisor's value."""
         kilohertz = [number(read_once(path).strip()) for path in self._frequencies]
         hertz = [1e3 * speed for speed in kilohertz if speed]
         if not hertz:
-            # Without cpufreq, as in most virtual machines; this file is long where CPUs are many.
+            # Fallback without cpufreq, as in most virtual machines: this file is long if there are
+            # many CPUs.
             text = read_once(self._cpuinfo)
             hertz = [1e6 * float(speed) for speed in _MEGAHERTZ.findall(text)]
         if not hertz:

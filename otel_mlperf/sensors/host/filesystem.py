@@ -1,6 +1,6 @@
-"""Space on the disk of the run folder, from psutil.
+"""Sensor of the free and used space on the run folder's file system, based on psutil.
 
-A network disk that hangs blocks its reader. A separate thread therefore reads this sensor.
+A network file system may hang and block the reader. Therefore a separate thread reads this sensor.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class FilesystemSensor:
-    """Sensor of the filesystem of ``folder``."""
+    """Sensor of the file system that contains ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
         self._mountpoint = _mountpoint(self._folder)
 
     def read(self) -> list[Measurement]:
-        """Return space by state, whose sum is the size, and the share in use."""
+        """Return space by state (the states sum to the total size), and the used share."""
         space = read_psutil("disk_usage", self._folder)
         if space is None:
             return []
         labels = {names.MOUNTPOINT: self._mountpoint}
-        # As df does: space reserved for root is neither used nor free, and the share excludes it.
+        # As in df: space reserved for root is neither used nor free, and excluded from the share.
         states = {
             "used": space.used,
             "free": space.free,

@@ -1,7 +1,7 @@
-"""Readings of the host as a whole: CPUs, memory, stalls and page faults.
+"""Sensors of the whole host: CPUs, memory, stalls (PSI) and page faults.
 
-CPUs and memory come from psutil. Stalls (PSI) and page faults are read by own code, because psutil
-reads neither.
+CPUs and memory are read with psutil. Stalls and page faults are read from ``/proc``, since psutil
+does not support them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CPU_MODES: Final = {
     "interrupt": ("irq", "softirq"),
     "steal": ("steal",),
 }
-"""Fields of psutil by mode; guests are in ``user`` and ``nice`` already."""
+"""psutil's fields by mode; the times of guests are already included in ``user`` and ``nice``."""
 _CPU_LABELS: Final = {mode: {names.CPU_MODE: mode} for mode in _CPU_MODES}
 
 Times = dict[str, float]
@@ -37,7 +37,10 @@ Times = dict[str, float]
 
 
 def by_mode(times: Any) -> Times:
-    """Return the seconds in each mode that the system counts; hard and soft interrupts are one."""
+    """Return the seconds in each mode that the system reports, from psutil's CPU times.
+
+    Hardware and software interrupts are a single mode.
+    """
     return {
         mode: sum(getattr(times, field) for field in fields)
         for mode, fields in _CPU_MODES.items()
@@ -46,10 +49,10 @@ def by_mode(times: Any) -> Times:
 
 
 def shares(before: Times, now: Times) -> Times:
-    """Return the share of each mode in the time between two readings; empty if none passed.
+    """Return each mode's share of the time between two readings; empty if no time passed.
 
-    share = time in the mode / time in all modes. The kernel may count idle and iowait backwards,
-    which is no time.
+    share = time in the mode / time in all modes. Decreasing counters count as zero: in the kernel,
+    idle and iowait may decrease.
     """
     passed = {mode: max(0.0, now[mode] - before[mode]) for mode in now}
     total = sum(passed.values())
@@ -57,7 +60,7 @@ def shares(before: Times, now: Times) -> Times:
 
 
 class CpuSensor:
-    """Sensor of the host's CPUs. Level ``comprehensive`` reports each CPU's time, not the sum."""
+    """Sensor of the host's CPUs; level ``comprehensive`` reports times per CPU, not their sum."""
 
     def __init__(self, level: Level, sys: Path) -> None:
         self._level, self._online = level, sys / "devices/system/cpu/online"
@@ -87,15 +90,12 @@ class CpuSensor:
         ]
 
     def _numbers(self, count: int) -> Sequence[int]:
-        # psutil does not number CPUs: without CPU 1 its second entry is CPU 2.
+        # psutil lists only online CPUs, without numbers: if CPU 1 is offline, entry 1 is CPU 2.
         online = parse_cpu_list(read_once(self._online))
         return online if len(online) == count else range(count)
 
     def _load(self) -> list[Measurement]:
-        """Return the load of the last minute.
-
-        From level ``detailed`` upward also of 5 and 15 minutes.
-        """
+        """Return the load average over 1 minute; from level ``detailed`` also over 5 and 15."""
         wanted = [names.LOAD_1M]
         if includes(self._level, "detailed"):
             wanted += [names.LOAD_5M, names.LOAD_15M]
@@ -111,12 +111,13 @@ def _time(times: Times, labels: dict[str, str] | None = None) -> list[Measuremen
 
 
 def by_state(memory: Any) -> dict[str, int]:
-    """Return the bytes by state of psutil's ``virtual_memory``; they sum to its total.
+    """Return the bytes by state from psutil's ``virtual_memory``; the states sum to the total.
 
-    used = total - free - buffers - cached; cached = page cache + slabs that can be reclaimed,
-    shared memory and tmpfs included. psutil's own ``used`` is different since version 7: total -
-    available. A system without buffers, such as macOS, uses that, and free = available. Empty if
-    the states overlap: the kernel reads its counters one after another.
+    used = total - free - buffers - cached. cached = page cache + reclaimable slabs, including
+    shared memory and tmpfs. psutil's ``used`` (total - available since version 7) and ``available``
+    are the states only on systems without buffers, such as macOS.
+
+    Empty if the counters are inconsistent, since the kernel does not read them at the same time.
     """
     if not hasattr(memory, "buffers"):
         return {"used": memory.total - memory.available, "free": memory.available}
@@ -127,7 +128,7 @@ def by_state(memory: Any) -> dict[str, int]:
 
 
 def read_memory(level: Level) -> list[Measurement]:
-    """Return memory and, from level ``detailed`` upward, swap and shared memory."""
+    """Return measurements of memory; from level ``detailed`` also of swap and shared memory."""
     is_detailed, memory = includes(level, "detailed"), read_psutil("virtual_memory")
     measured = _swap() if is_detailed else []
     if memory is None:
@@ -169,19 +170,19 @@ _STALL: Final = re.compile(
 )
 _RESOURCES: Final = ("cpu", "memory", "io")
 _UNDEFINED: Final = ("cpu", "full")
-"""The kernel writes zeros there for compatibility: a whole host never waits for its CPUs."""
+"""Ignored line: the kernel writes only zeros, since a whole host cannot stall on its CPUs."""
 
 
 class Stall(NamedTuple):
-    """Line of a file in ``/proc/pressure``."""
+    """Values of one line of a file in ``/proc/pressure``."""
 
     average_ratio: float
-    """Average of the last ten seconds."""
+    """Share of the last ten seconds in which tasks were stalled."""
     total_s: float
 
 
 def parse_pressure(text: bytes) -> dict[str, Stall]:
-    """Return ``some`` and ``full``; missing lines are absent."""
+    """Return the values of the lines ``some`` and ``full``; missing lines are absent."""
     return {
         kind.decode(): Stall(float(average) / 100, int(total) / 1e6)
         for kind, average, total in _STALL.findall(text)
@@ -189,7 +190,7 @@ def parse_pressure(text: bytes) -> dict[str, Stall]:
 
 
 class PressureSensor:
-    """Sensor of stalls of CPUs, memory and disks; from level ``detailed`` upward also of paging."""
+    """Sensor of stalls on CPUs, memory and disks; from level ``detailed`` also of paging."""
 
     def __init__(self, level: Level, proc: Path) -> None:
         self._stalls = {
@@ -200,7 +201,7 @@ class PressureSensor:
         self._vmstat = KeptFile(proc / "vmstat", may_lack=False) if is_detailed else None
 
     def read(self) -> list[Measurement]:
-        """Return the time in which something waited, its share of ten seconds, and page faults."""
+        """Return stall times, shares of the last ten seconds, and at ``detailed`` page faults."""
         measured: list[Measurement] = []
         for resource, file in self._stalls.items():
             for kind, stall in parse_pressure(file.read()).items():
@@ -221,7 +222,7 @@ class PressureSensor:
 
 def _paging(text: bytes) -> list[Measurement]:
     faults, major = field(text, b"pgfault "), field(text, b"pgmajfault ")
-    # pgfault counts the major ones too.
+    # pgfault includes major faults.
     minor = None if faults is None or major is None else max(0, faults - major)
     counts = (
         (names.PAGING_FAULTS, names.PAGING_FAULT, "minor", minor),
@@ -237,9 +238,9 @@ def _paging(text: bytes) -> list[Measurement]:
 
 
 class HostSensor:
-    """Sensor of the host: CPUs, memory, disks, network; more with ``/proc``.
+    """Sensor of the host: CPUs, memory, disks and network.
 
-    ``/proc`` adds stalls, paging, frequency and temperature.
+    On systems with ``/proc`` also stalls, paging, frequency and temperature.
     """
 
     def __init__(self, level: Level = "detailed", *, proc: Path = PROC, sys: Path = SYS) -> None:
@@ -257,7 +258,7 @@ class HostSensor:
                 self._reads.append(HardwareSensor(proc, sys).read)
 
     def read(self) -> list[Measurement]:
-        """Return the readings of all parts; from level ``detailed`` upward also the uptime."""
+        """Return the measurements of all parts; from level ``detailed`` also the uptime."""
         measured = [measurement for read in self._reads for measurement in read()]
         if self._is_detailed:
             measured.append(Measurement(names.SYSTEM_UPTIME.name, {}, uptime_s()))

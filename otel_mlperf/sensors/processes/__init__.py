@@ -1,1 +1,1 @@
-"""Training processes and their children."""
+"""Sensors of training processes and their children."""

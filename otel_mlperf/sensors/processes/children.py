@@ -1,12 +1,12 @@
-"""Children of a training process: which of them load its data, and the CPU time of ended ones.
+"""Child processes of a training process: their roles, and the CPU time of ended children.
 
-This is own code. The kernel has lists of children; psutil scans all processes, at 30 times the
-cost.
+Children are read from the kernel's lists: psutil scans all processes, at 30 times the cost.
 
-Children that start and end between two readings, such as workers that are started anew each pass,
-are never seen. Of other children the last moments are missed. Once a process has waited for a
-child, the kernel adds what the child used to the process's own ``cutime`` and ``cstime``
-(proc_pid_stat(5)). These include what the child had waited for.
+Children that start and end between two readings (such as DataLoader workers that are restarted each
+pass) are not observed. For all other children, the time after their last reading is not observed.
+The missing CPU time is derived from ``cutime`` and ``cstime`` (proc_pid_stat(5)): when a process
+waits for an ended child, the kernel adds the child's CPU time to them, including the child's own
+``cutime`` and ``cstime``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _TORCH_WORKER: Final = b"pt_data_worker"
 _SPAWNED: Final = b"--multiprocessing-fork"
 _FORK_SERVER: Final = b"multiprocessing.forkserver"
 _THREADS_EVERY: Final = 6
-"""Number of looks between two that include children of threads other than the first."""
+"""Interval, in searches, at which children of threads other than the first are included."""
 
 
 class Commands(NamedTuple):
-    """Command lines in the kernel's format."""
+    """Command lines of a child and its parent, in the kernel's format."""
 
     own: bytes
     parent: bytes
@@ -38,11 +38,14 @@ class Commands(NamedTuple):
 
 
 def role_of(name: bytes, commands: Commands) -> Role:
-    """Return ``worker`` for a process of multiprocessing, else ``other``.
+    """Return ``worker`` for a process started by multiprocessing, else ``other``.
 
-    DataLoader workers are such processes. PyTorch names its workers since 2.6. Any other worker was
-    forked and never became another program. It therefore has the command line of the training
-    process or of the fork server; or it was spawned, which its command line shows.
+    DataLoader workers are started by multiprocessing. They are recognized by any of these:
+
+    - the process name that PyTorch sets since 2.6,
+    - the command line of a spawned process,
+    - the same command line as the training process or the fork server: a forked process that has
+      not executed another program.
     """
     if name == _TORCH_WORKER or _SPAWNED in commands.own:
         return "worker"
@@ -51,7 +54,7 @@ def role_of(name: bytes, commands: Commands) -> Role:
 
 
 class ChildFinder:
-    """Finder of the descendants of one process, by the kernel's lists of children."""
+    """Finder of a process's descendants, based on the kernel's lists of children."""
 
     def __init__(self, pid: int, proc: Path) -> None:
         self._pid, self._proc = pid, proc
@@ -59,9 +62,9 @@ class ChildFinder:
         self._looks = 0
 
     def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
-        """Return descendants that are not ``known`` yet, without those in ``never`` and their own.
+        """Return new descendants: without ``known`` ones, and without ``never`` and their children.
 
-        Those of threads other than the first are found some looks later.
+        Children of threads other than the first thread may be found a few searches later.
         """
         in_all_threads = self._looks % _THREADS_EVERY == 0
         self._looks += 1
@@ -79,7 +82,7 @@ class ChildFinder:
     def _children(self, pid: int, *, in_all_threads: bool) -> Iterator[int]:
         folder = self._proc / str(pid) / "task"
         if in_all_threads:
-            # Each list has the children of one thread, and a DataLoader may run in any.
+            # Each list contains the children of one thread, and a DataLoader may run in any thread.
             texts = [read_once(folder / thread / "children") for thread in entries(folder)]
         else:
             if pid not in self._lists:
@@ -91,7 +94,7 @@ class ChildFinder:
                 yield child
 
     def role(self, pid: int, stat: Stat) -> Role:
-        """Return the role of a child."""
+        """Return the role of the child ``pid``, given its statistics."""
         own, parent = self._command(pid), self._command(stat.parent)
         return role_of(stat.command, Commands(own, parent, stat.parent == self._pid))
 
@@ -99,7 +102,7 @@ class ChildFinder:
         return read_once(self._proc / str(pid) / "cmdline")
 
     def close(self) -> None:
-        """Close its files."""
+        """Close all files."""
         for file in self._lists.values():
             file.close()
 
@@ -112,20 +115,20 @@ class CpuTimes(NamedTuple):
 
 
 class EndedChildren:
-    """CPU time of the ended children of one training process and its descendants."""
+    """CPU time of a training process's ended descendants that is in no other count."""
 
     def __init__(self) -> None:
         self._read = self._unread = CpuTimes()
 
     def leave_out(self, user_s: float, system_s: float) -> None:
-        """Exclude time of an ended child that another count contains."""
+        """Exclude CPU time of an ended child that another count already includes."""
         self._read = CpuTimes(self._read.user_s + user_s, self._read.system_s + system_s)
 
     def unread(self, living: Iterable[Stat]) -> CpuTimes:
-        """Return the total so far, given the living processes; never less than before.
+        """Return the total since the start, which never decreases, given all ``living`` processes.
 
-        Children that no process waits for (an orphan, or if the program ignores ``SIGCHLD``) stay
-        unknown.
+        Children that no process waits for are missing: orphans, and all children if the program
+        ignores ``SIGCHLD``.
         """
         user_s, system_s = -self._read.user_s, -self._read.system_s
         for stat in living:

@@ -1,7 +1,7 @@
-"""Usage of one process, from ``/proc``.
+"""Resource use of one process, read from ``/proc``.
 
-This is own code. psutil reads three files where one line has times, threads, start and faults. It
-reports neither faults, run delay nor context switches of all threads.
+psutil is not used: it reads three files for values that are in one line of ``stat`` (times,
+threads, start), and does not report faults, run delay or context switches of all threads.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ PAGE_BYTES: Final = mmap.PAGESIZE
 _LEAST_FIELDS: Final = 22
 _SCHEDSTAT_FIELDS: Final = 3
 _WANTED: Final = (1, 7, 9, 11, 12, 13, 14, 17, 19)
-"""Indices of the fields below, starting with ``parent``, behind the command."""
+"""Indices of the numeric fields of ``Stat`` among the words after the command."""
 
 
 class Stat(NamedTuple):
-    """Statistics of one process, all of its threads together."""
+    """Statistics of one process, summed over its threads."""
 
     command: bytes
-    """At most its first 15 bytes."""
+    """Name of the process: at most 15 bytes."""
     parent: int
     user_s: float
     system_s: float
@@ -48,16 +48,16 @@ class Stat(NamedTuple):
     waited_system_s: float
     threads: int
     start_s: float
-    """Seconds after the start of the host."""
+    """Start of the process, in seconds since the start of the host."""
     minor_faults: int = 0
     """Reported on Linux only."""
     major_faults: int = 0
 
 
 def parse_stat(text: bytes) -> Stat | None:
-    """Parse ``/proc/<pid>/stat``; None for other text.
+    """Parse ``/proc/<pid>/stat``; None for any other text.
 
-    A command may contain blanks and brackets.
+    The command may contain blanks and brackets.
     """
     first, last = text.find(b"("), text.rfind(b")")
     words = text[last + 1 :].split()
@@ -83,19 +83,19 @@ def parse_stat(text: bytes) -> Stat | None:
 
 
 def parse_statm(text: bytes) -> list[int]:
-    """Return virtual and resident bytes of ``/proc/<pid>/statm``; empty for any other text.
+    """Return virtual and resident bytes from ``/proc/<pid>/statm``; empty for any other text.
 
-    Resident memory in ``stat`` is less exact: since Linux 6.16 it lacks the counts that each CPU
-    keeps, up to 100 MiB on machines with many CPUs.
+    Resident memory in ``stat`` is less accurate: since Linux 6.16 it does not include per-CPU
+    counters, which may be up to 100 MiB on machines with many CPUs.
     """
     pages = numbers(text.split()[:2])
     return [count * PAGE_BYTES for count in pages] if len(pages) == 2 else []
 
 
 def parse_switches(text: bytes) -> tuple[int, int] | None:
-    """Return how often a thread waited, and how often it was preempted.
+    """Return a thread's voluntary and involuntary context switches.
 
-    Parses ``/proc/<pid>/task/<tid>/status``; None if it lacks the counts.
+    ``text`` is that of ``/proc/<pid>/task/<tid>/status``; None if the counts are missing.
     """
     voluntary = field(text, b"voluntary_ctxt_switches:")
     involuntary = field(text, b"nonvoluntary_ctxt_switches:")
@@ -105,15 +105,15 @@ def parse_switches(text: bytes) -> tuple[int, int] | None:
 
 
 class Scheduled(NamedTuple):
-    """CPU time and run delay of a thread, or of all, so far."""
+    """CPU time and run delay of one thread, or the sum over all threads, since their start."""
 
     cpu_s: float
     run_delay_s: float
-    """Time ready to run, without a CPU."""
+    """Time in which the thread was ready to run but waited for a CPU."""
 
 
 def parse_scheduled(text: bytes) -> Scheduled | None:
-    """Parse a ``schedstat`` of ``/proc``; None if the kernel keeps none."""
+    """Parse ``/proc/<pid>/task/<tid>/schedstat``; None if the kernel does not support it."""
     fields = numbers(text.split())
     if len(fields) != _SCHEDSTAT_FIELDS or not fields[0]:
         return None  # a kernel without CONFIG_SCHED_INFO writes zeros
@@ -124,18 +124,19 @@ Counts = tuple[float, ...]
 
 
 class ThreadSums:
-    """Sums over all threads of a process of counters that the kernel keeps per thread."""
+    """Sums of per-thread kernel counters over all threads of a process."""
 
     def __init__(self, process: Path, file: str, parse: Callable[[bytes], Counts | None]) -> None:
         self._tasks, self._file, self._parse = str(process / "task"), file, parse
         self._threads: dict[str, Counts] = {}
         self._ended: list[Counts] = []
-        """Sum over ended threads, once there is one."""
+        """The sum over ended threads as the only element; empty before the first thread ends."""
 
     def read(self) -> Counts | None:
-        """Return the sums, never less than before: ended threads count with their last values.
+        """Return the sums, which never decrease; None if no thread can be read.
 
-        A thread that started and ended between two readings is missed: no file has a sum of them.
+        Ended threads are included with their last values. Threads that start and end between two
+        readings are missing, since no file contains sums over ended threads.
         """
         threads: dict[str, Counts] = {}
         for thread in entries(self._tasks):
@@ -154,11 +155,11 @@ def _sum(counts: list[Counts]) -> Counts:
 
 
 Figures = dict[tuple["Metric", str], float]
-"""Values by metric and by the label that distinguishes its points (the mode, the direction, …)."""
+"""Values by metric and by the label that distinguishes the metric's points (mode, direction, …)."""
 
 
 def figures_of(stat: Stat) -> Figures:
-    """Return the figures of ``stat`` at every level."""
+    """Return the figures from ``stat`` that are read at all levels."""
     return {
         (names.PROCESS_CPU_TIME, "user"): stat.user_s,
         (names.PROCESS_CPU_TIME, "system"): stat.system_s,
@@ -167,17 +168,17 @@ def figures_of(stat: Stat) -> Figures:
 
 
 _PSS_EVERY: Final = 12
-"""Number of readings between two of the proportional set size, for which the kernel walks all
-pages."""
+"""Readings between two updates of the proportional set size, for which the kernel walks all pages.
+"""
 
 
 def read_pss_bytes(process: Path) -> int | None:
-    """Return the proportional set size of a process's folder in ``/proc``; None: not allowed."""
+    """Return the proportional set size of the process with this folder; None if unreadable."""
     return kibibytes(read_once(process / "smaps_rollup"), b"Pss:")
 
 
 class ProcessFiles:
-    """Files of one process, for as long as it exists."""
+    """Reader of one process's files in ``/proc``, which stay open."""
 
     def __init__(self, pid: int, level: Level, proc: Path, loop_thread: int | None = None) -> None:
         self._folder, self._level = proc / str(pid), level
@@ -191,11 +192,11 @@ class ProcessFiles:
         self._pss: int | None = None
 
     def stat(self) -> Stat | None:
-        """Return the process's statistics; None once it is gone."""
+        """Return the process's statistics; None after it has ended."""
         return parse_stat(self._stat.read())
 
     def figures(self, stat: Stat) -> Figures:
-        """Return its use at the level; what the process hides is absent."""
+        """Return the process's resource use at the level; unreadable values are absent."""
         figures = figures_of(stat)
         memory = parse_statm(self._statm.read())
         if memory:
@@ -218,11 +219,11 @@ class ProcessFiles:
         return figures
 
     def loop_thread(self) -> Scheduled | None:
-        """Return CPU time and run delay of its loop's thread; None if the kernel lacks them."""
+        """Return CPU time and run delay of the training loop's thread; None if not supported."""
         return parse_scheduled(self._scheduled.read())
 
     def write_calls(self) -> int | None:
-        """Return its number of system calls to write; None if that is not counted."""
+        """Return the process's number of write system calls; None if not supported."""
         return field(self._io.read(), b"syscw:")
 
     def _seldom_wanted(self) -> Figures:
@@ -238,7 +239,7 @@ class ProcessFiles:
         return {key: value for key, value in values.items() if value is not None}
 
     def close(self) -> None:
-        """Close its files."""
+        """Close all files."""
         self._stat.close()
         self._statm.close()
         self._io.close()
@@ -246,7 +247,7 @@ class ProcessFiles:
 
 
 def _open_files(folder: Path) -> int | None:
-    # Newer kernels (6.2) report the number as the size of the folder.
+    # Since Linux 6.2 the size of the folder is the number of open files.
     try:
         return os.stat(folder).st_size or len(os.listdir(folder))
     except OSError:

@@ -1,7 +1,7 @@
-"""Processes where there is no ``/proc``, from psutil.
+"""Readers of processes based on psutil, for systems without ``/proc``.
 
-Faults, run delay, context switches, proportional set size, the loop's thread and calls to write are
-absent. On Linux own code reads processes: see ``process_usage`` and ``children``.
+Faults, run delay, context switches, proportional set size, the loop's thread and write calls are
+not available. On Linux, ``process_usage`` and ``children`` are used instead.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 class PsutilProcess:
-    """Reader of one process, as ``ProcessFiles``; what other users' processes hide is absent."""
+    """Reader of one process with ``ProcessFiles``'s interface; unreadable values are absent."""
 
     def __init__(self, pid: int, level: Level) -> None:
         self._pid, self._is_detailed = pid, includes(level, "detailed")
         self._process: Any = None
 
     def stat(self) -> Stat | None:
-        """Return the process's statistics; None once it is gone."""
+        """Return the process's statistics; None after it has ended."""
         with suppress(psutil.Error):
             self._process = self._process or psutil.Process(self._pid)
-            # Another process may have been assigned its number since.
+            # is_running() also detects that the process id was reused by another process.
             return _read_stat(self._process) if self._process.is_running() else None
         return None
 
     def figures(self, stat: Stat) -> Figures:
-        """Return its use at the level; ``stat`` is its last one."""
+        """Return the process's resource use at the level, given its latest statistics."""
         figures, process = figures_of(stat), self._process
         with suppress(psutil.Error):
             memory = process.memory_info()
@@ -51,10 +51,10 @@ class PsutilProcess:
         return figures
 
     def loop_thread(self) -> None:
-        """Return None, because it is not known."""
+        """Return None: CPU time and run delay of threads are not available."""
 
     def write_calls(self) -> None:
-        """Return None, because it is not known."""
+        """Return None: the number of write system calls is not available."""
 
     def close(self) -> None:
         """Do nothing; no resource is open."""
@@ -76,14 +76,14 @@ def _read_stat(process: psutil.Process) -> Stat:
 
 
 class PsutilChildFinder(ChildFinder):
-    """Finder of the descendants of one process among all processes of the system."""
+    """Finder of a process's descendants that scans all processes of the system."""
 
     def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
-        """Return descendants that are not ``known`` yet, without ``never`` and their children."""
+        """Return new descendants: without ``known``, and without ``never`` and their children."""
         family = {self._pid}
-        # A child that has just ended stops the search: the rest is found at the next one.
+        # A child that has just ended aborts the search; the next search finds the other children.
         with suppress(psutil.Error):
-            # Parents come before their children.
+            # psutil lists parents before their children.
             for child in psutil.Process(self._pid).children(recursive=True):
                 if child.pid not in never and child.ppid() in family:
                     family.add(child.pid)

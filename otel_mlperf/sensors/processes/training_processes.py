@@ -1,4 +1,4 @@
-"""Readings of the training processes of this node and of their children, by role."""
+"""Sensor of this node's training processes and of their children, by role."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _LABELS: Final = {
     names.PROCESS_FAULTS: names.PAGING_FAULT,
 }
 _SETTLED_S: Final = 1.0
-"""Age from which upward a child has become the program that it was started for."""
+"""Minimum age of a child to have executed its program after the fork."""
 
 
 class Circumstances(NamedTuple):
-    """Time and machine of a reading; None: not known."""
+    """Time of a reading, and resources of the machine; None: unknown."""
 
     clock_s: float
     uptime_s: float
@@ -49,18 +49,18 @@ class Circumstances(NamedTuple):
 
 
 class _Member:
-    """Process with its use at the previous reading."""
+    """Process of a family, with its latest reading."""
 
     def __init__(self, reader: ProcessFiles | PsutilProcess, role: str) -> None:
         self._reader, self.role = reader, role
         self.figures: Figures = {}
         self.stat: Stat | None = None
-        """Statistics as last read."""
+        """Statistics from the latest reading."""
         self.worked_s: float | None = None
-        """CPU time since the previous reading; None at the first one."""
+        """CPU time between the last two readings; None after the first reading."""
 
     def read(self) -> Stat | None:
-        """Read the process; None: it has ended."""
+        """Read the process and return its statistics; None if it has ended."""
         stat, before = self._reader.stat(), self.stat
         if stat is None:
             return None
@@ -69,11 +69,11 @@ class _Member:
         return stat
 
     def loop_thread(self) -> Scheduled | None:
-        """Return the CPU time and run delay of its loop's thread."""
+        """Return CPU time and run delay of the training loop's thread; None if unknown."""
         return self._reader.loop_thread()
 
     def write_calls(self) -> int | None:
-        """Return its number of system calls to write."""
+        """Return the process's number of write system calls; None if unknown."""
         return self._reader.write_calls()
 
     def close(self) -> None:
@@ -90,8 +90,7 @@ class Family:
         self._finder = finder(pid, proc)
         self._children: dict[int, _Member] = {}
         self._base: dict[str, Figures] = {}
-        """By role of children: the counters of ended children; zero for values that are no
-        counters."""
+        """Sums of the counters of ended children, by role; other values are zero."""
         self._ended = EndedChildren()
         self._read_s: float | None = None
 
@@ -101,7 +100,7 @@ class Family:
         return PsutilProcess(pid, self._level)
 
     def read(self, now: Circumstances, never: Collection[int]) -> list[Measurement]:
-        """Read the process and, by role, its children; empty once the process is gone."""
+        """Return measurements of the process, and of its children by role; empty after its end."""
         stat = self._main.read()
         if stat is None:
             return []
@@ -154,8 +153,8 @@ class Family:
         for pid, child in list(self._children.items()):
             base = self._base[child.role]
             gone = child.read() is None
-            # For an ended child these are the last values that were read. They stay in the sum,
-            # which as a counter must not fall.
+            # If the child has ended, these are its last values. Counters stay in the sum, which
+            # must not decrease.
             for (metric, label), value in child.figures.items():
                 base.setdefault((metric, label), 0.0)
                 if gone and metric.instrument == "counter":
@@ -168,7 +167,8 @@ class Family:
     def _adopt(self, pid: int, now: Circumstances) -> None:
         reader = self._open(pid)
         stat = reader.stat()
-        # Between fork and exec a child has its parent's command line, and so a wrong role.
+        # Skip very young children: before exec a child has its parent's command line, which would
+        # result in a wrong role.
         if stat is None or now.uptime_s - stat.start_s < _SETTLED_S:
             reader.close()
             return
@@ -190,7 +190,7 @@ class Family:
             share = resident / now.host_bytes
             measured.append(self._of(role, names.PROCESS_MEMORY_UTILIZATION, "", share))
         worked = [member.worked_s for member in members if member.worked_s is not None]
-        # Without a child that existed at the last reading too, the share is unknown, not zero.
+        # If all children are new since the previous reading, the share is unknown, not zero.
         if elapsed_s and now.cpus and (worked or not members):
             share = max(0.0, sum(worked) / elapsed_s / now.cpus)
             measured.append(self._of(role, names.PROCESS_CPU_UTILIZATION, "", share))
@@ -201,7 +201,7 @@ class Family:
         return Measurement(metric.name, {**labels, names.PROCESS_ROLE: role}, value, self._pid)
 
     def leave_out(self, other: Family) -> None:
-        """Exclude the process of another family, which was counted there, if it was ours too."""
+        """Exclude an ended process that was counted by its own family, if it was also a child here."""
         stat = other.last_stat()
         if stat is not None and stat.parent in (self._pid, *self._children):
             self._ended.leave_out(
@@ -209,10 +209,7 @@ class Family:
             )
 
     def last_stat(self) -> Stat | None:
-        """Return the last statistics of an ended process.
-
-        None while it runs, or if it never did.
-        """
+        """Return the last statistics of the ended process; None if it is running or never ran."""
         return self._main.stat if self._main.read() is None else None
 
     def close(self) -> None:
@@ -223,7 +220,7 @@ class Family:
 
 
 class ProcessSensor:
-    """Sensor of the given processes, their children, and their control groups."""
+    """Sensor of training processes, their children, and their control groups."""
 
     def __init__(
         self,
@@ -236,9 +233,10 @@ class ProcessSensor:
         clock: Callable[[], float] = time.monotonic,
         uptime_s: Callable[[], float] = host_uptime_s,
     ) -> None:
-        """``pids`` returns the processes to follow at each reading; otherwise ``follow`` sets them.
+        """``pids`` is called at each reading for the process ids; without it ``follow`` sets them.
 
-        The loop of a process that ``loop_threads`` lacks runs in its first thread.
+        ``loop_threads`` returns the thread of each process's training loop. For processes that are
+        missing in it, the first thread is assumed.
         """
         self._level, self._proc, self._clock, self._pids = level, proc, clock, pids
         self._loop_threads = loop_threads
@@ -246,16 +244,16 @@ class ProcessSensor:
         self._uptime_s = uptime_s
         memory = read_psutil("virtual_memory")
         self._host_bytes: int | None = memory and memory.total
-        # On other systems no control group limits the CPUs.
+        # Without /proc there are no control groups: processes may use all CPUs.
         self._cpus = None if has_proc(proc) else read_psutil("cpu_count")
         self._families: dict[int, Family] = {}
         self._never: set[int] = set()
 
     def follow(self, pids: Collection[int]) -> None:
-        """Follow these training processes from now on, and no others.
+        """Replace the set of observed training processes by ``pids``.
 
-        A process that another one of them started is not counted among that one's children. Neither
-        is the process that reads.
+        Observed processes and the reading process itself do not count as children of other
+        observed processes.
         """
         self._cgroups.follow(pids)
         for pid in [pid for pid in self._families if pid not in pids]:
@@ -270,7 +268,7 @@ class ProcessSensor:
         self._never = {*pids, os.getpid()}
 
     def read(self) -> list[Measurement]:
-        """Read their use; each measurement has the number of the training process."""
+        """Return measurements of all observed processes, each with the training process's id."""
         if self._pids is not None:
             self.follow(self._pids())
         measured = self._cgroups.read()

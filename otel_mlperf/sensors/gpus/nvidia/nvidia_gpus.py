@@ -1,10 +1,11 @@
-"""Readings of the NVIDIA GPUs of this machine, by NVML, and which GPUs and instances it has.
+"""Sensor of the NVIDIA GPUs of this machine and their MIG instances, based on NVML.
 
-NVML comes with the driver, so there is nothing to install. Without it, without a driver or with one
-that does not fit the library, the sensor is off. It logs that once and retries after five minutes.
-A GPU that stops answering is absent and counted. NVML is then restarted, at growing intervals,
-until the GPU is back. Calls of NVML may hang. The sensor must be read through ``TimedSensor``, in
-whose thread all of its code runs.
+NVML is part of the driver. If NVML or the driver is missing, or their versions do not match, the
+sensor is off: it logs the reason once and retries every five minutes.
+
+A GPU that stops responding is absent from the readings and counted as lost. NVML is then restarted,
+at increasing intervals, until the GPU responds again. NVML calls may hang: the sensor must be read
+through ``TimedSensor``, which runs all of its code in a separate thread.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ _UUID: Final = re.compile(rb"GPU UUID:\s*(GPU-[0-9a-f-]+)")
 
 
 def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[GpuHandles], int]:
-    """Return GPUs that answer, in the order of the PCI bus, and the number of silent ones.
+    """Return the GPUs that respond, in PCI bus order, and the number of unresponsive GPUs.
 
-    A GPU that this user may not see belongs to neither. Numbers are those of the machine, also if a
-    control group hides some GPUs: two tasks with a GPU each do not have the same one.
+    GPUs that this user has no permission for are in neither. ``Device.number`` is the index on the
+    machine, even if a control group hides some GPUs: otherwise the only GPUs of two tasks would
+    have the same number.
 
     Raises:
-        NVMLError: Not even the number of GPUs can be read.
+        NVMLError: the number of GPUs cannot be read.
     """
     places = _read_places(proc)
     gpus, silent = [], 0
@@ -48,13 +50,13 @@ def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[GpuHandles], int]:
         try:
             gpus.append(_find_gpu(nvml, index, places))
         except nvml.NVMLError as error:
-            # "No permission" is permanent: counted here, it would restart NVML for ever.
+            # "No permission" must not count: it is permanent, and NVML would be restarted forever.
             silent += error.value in GONE
     return gpus, silent
 
 
 def _read_places(proc: Path) -> dict[str, int]:
-    """Return the number of each GPU by UUID, in the order of addresses as the driver lists them."""
+    """Return each GPU's index on the machine by UUID; the order is that of PCI addresses."""
     folders = sorted((proc / "driver" / "nvidia" / "gpus").glob("*"))
     told = (_UUID.search(read_once(folder / "information")) for folder in folders)
     return {uuid[1].decode(): number for number, uuid in enumerate(told) if uuid}
@@ -78,7 +80,7 @@ def _find_instances(nvml: ModuleType, gpu: Handle) -> list[tuple[Instance, Handl
         return []
     instances = []
     for place in range(places):
-        # Places may be empty in between.
+        # Indices may have gaps.
         try:
             handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
         except nvml.NVMLError_NotFound:
@@ -95,11 +97,11 @@ def _find_instances(nvml: ModuleType, gpu: Handle) -> list[tuple[Instance, Handl
 _log = logging.getLogger("otel_mlperf.sensors")
 
 LOST_S: Final = 5.0
-"""First wait before a lost GPU is looked for again; doubled each time, up to AGAIN_S."""
+"""Initial delay before NVML is restarted for a lost GPU; doubled each time, up to AGAIN_S."""
 
 
 class NvmlSensor:
-    """Sensor of every NVIDIA GPU, and of our processes' use of them."""
+    """Sensor of all NVIDIA GPUs, and of their use by training processes."""
 
     def __init__(
         self,
@@ -109,10 +111,10 @@ class NvmlSensor:
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``pids`` returns our own processes, by their numbers here; ``proc`` is where they are."""
+        """``pids`` returns the ids of training processes, which have folders below ``proc``."""
         self.devices: tuple[Device, ...] = ()
-        """Devices as last found, lost ones too; replaced as a whole, so any thread may access it.
-"""
+        """Detected devices, including lost ones; the tuple is replaced as a whole, so any thread
+        may read it."""
         self._level = level
         self._pids = pids
         self._proc = proc
@@ -123,14 +125,15 @@ class NvmlSensor:
         self._labels: dict[str, dict[str, str]] = {}
         self._gone: dict[str, tuple[Device, str]] = {}
         self._look_at_s: float | None = None
-        """When NVML is restarted; None: while everything answers, or before ``detect``."""
+        """Time of the next restart of NVML; None: all GPUs respond, or ``detect`` was not called.
+        """
         self._wait_s = LOST_S
         self._said: set[str] = set()
         self._xids = Xids()
         self._processes = GpuProcesses(level)
 
     def detect(self) -> bool:
-        """Start NVML; return whether there is any GPU, even if it does not answer now."""
+        """Start NVML; return whether there are GPUs, including unresponsive ones."""
         self._look(self._clock())
         return self._nvml is not None
 
@@ -142,10 +145,10 @@ class NvmlSensor:
         measured: list[Measurement] = []
         if self._nvml is not None:
             ours = find_host_pids(self._pids(), self._proc)
-            for gpu in list(self._gpus):  # a copy: a lost one is removed meanwhile
+            for gpu in list(self._gpus):  # a copy, since lost GPUs are removed during the loop
                 measured += self._read_gpu(self._nvml, gpu, ours, now_s)
             measured += self._xids.read(self._nvml)
-        # For every GPU that was ever seen: a loss must be reported while the device is away.
+        # Reported for all GPUs ever detected, since a lost GPU has no other measurements.
         return measured + [self._told_losses(uuid, count) for uuid, count in self._losses.items()]
 
     def close(self) -> None:
@@ -171,7 +174,7 @@ class NvmlSensor:
         if uuid in self._gone:
             del self._gone[uuid]
             _log.info("GPU %s answers again", uuid)
-            # Only when all are back: restarting the library disturbs the GPUs that answer.
+            # Reset the delay only if no GPU is lost: restarts disturb the GPUs that respond.
             self._wait_s = self._wait_s if self._gone else LOST_S
         return measured
 
@@ -182,7 +185,7 @@ class NvmlSensor:
             self._gone[uuid] = gpu.device, reason
             self._losses[uuid] += 1
             _log.warning("GPU %s has stopped answering: %s; NVML is started anew", uuid, reason)
-        # The first loss sets the time: GPUs that are lost one after the other must not postpone it.
+        # Later losses must not postpone a restart that is already scheduled.
         if self._look_at_s is None:
             self._look_at_s = now_s + self._wait_s
 
@@ -190,15 +193,15 @@ class NvmlSensor:
         self._look_at_s = None
         if self._gone:
             self._wait_s = min(2 * self._wait_s, AGAIN_S)
-        # A handle of a lost device stays invalid until the library is restarted, for all GPUs.
+        # The handle of a lost GPU remains invalid until NVML is restarted, which affects all GPUs.
         if self._nvml is not None:
             self._stop(self._nvml)
-        import pynvml  # here: it is loaded by the thread that may hang, and never by training
+        import pynvml  # imported late: only in the sensor's thread, never in training processes
 
         try:
             pynvml.nvmlInit()
-            # Set before GPUs are looked for: if that fails, NVML, which counts starts, is shut
-            # down.
+            # Assigned before find_gpus: if that fails, _turn_off must shut NVML down, which counts
+            # its starts.
             self._nvml = pynvml
             gpus, silent = find_gpus(pynvml, self._proc)
         except pynvml.NVMLError as error:
@@ -215,7 +218,7 @@ class NvmlSensor:
 
     def _remember(self, devices: list[Device]) -> None:
         there = {device.uuid for device in devices}
-        # A lost device keeps its place, because processes continue to count it.
+        # A lost device keeps its place, since the device indices of processes still include it.
         lost = [device for uuid, (device, _) in self._gone.items() if uuid not in there]
         self.devices = tuple(sorted([*devices, *lost], key=lambda device: device.number))
         for device in devices:

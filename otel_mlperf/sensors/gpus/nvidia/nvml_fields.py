@@ -1,10 +1,10 @@
-"""Values of one NVIDIA GPU: with which call each is read, its unit, and the reasons of throttling.
+"""Tables of the values of an NVIDIA GPU: NVML calls, field ids, units and throttling reasons.
 
-There are two tables. ``CALLS`` contains functions of NVML, each with the meaning of its answer.
-``VALUES`` contains numbers that the driver returns for an id, all of them in one call. Ids above
-198 are left out, because drivers and libraries of different ages mean different things by them. The
-PCIe throughput is never read: it blocks the caller for 20 ms a direction and is a rate, not a
-counter. Throttling reasons have the names that ``nvidia-smi`` prints for ``clocks_event_reasons``.
+``CALLS`` contains one NVML function per entry, and its conversion into metrics. ``VALUES`` contains
+field ids, all of which are read with a single NVML call. Ids above 198 are not used: their meaning
+depends on the versions of driver and library. PCIe throughput is not read: its call blocks for
+20 ms per direction and returns a rate, not a counter. Throttling reasons have the names that
+``nvidia-smi`` prints for ``clocks_event_reasons``.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ REASONS: Final = {
     0x080: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
-"""Throttling reasons by the bit of NVML's mask."""
+"""Throttling reasons by their bit in NVML's mask."""
 
 ALL: Final = sum(REASONS)
 OTHER: Final = "other"
-"""A bit that is newer than this list."""
+"""Reason for all bits that are missing in ``REASONS``."""
 
 POLICIES: Final = {
     "power": 0,
@@ -47,11 +47,14 @@ POLICIES: Final = {
     "low_utilization": 4,
     "reliability": 5,
 }
-"""Policies whose throttling time NVML counts, with its number of each."""
+"""Policies with a throttling time in NVML, by the id of the policy in NVML."""
 
 
 def find_reasons(active: int, supported: int = ALL) -> dict[str, bool]:
-    """Return for each reason of the device whether it holds; unknown ones only while they hold."""
+    """Return for each supported reason whether it is active; unknown bits only if active.
+
+    Both arguments are bit masks.
+    """
     reasons = {
         name: bool(active & bit) for bit, name in REASONS.items() if (active | supported) & bit
     }
@@ -65,7 +68,7 @@ PSTATE_UNKNOWN: Final = 32
 
 
 class FieldValue(NamedTuple):
-    """Number that the driver returns for an id."""
+    """Number that NVML returns for a field id."""
 
     name: str
     level: Level
@@ -73,7 +76,7 @@ class FieldValue(NamedTuple):
     metric: Metric
     labels: dict[str, str]
     per_unit: float = 1
-    """Number of the driver's units in one of the metric's."""
+    """Divisor that converts NVML's unit to the metric's unit."""
     scope: int = 0
 
 
@@ -98,9 +101,9 @@ def _decoder(nvml: ModuleType, gpu: Handle) -> list[Said]:
 def ask_memory(nvml: ModuleType, gpu: Handle) -> list[Said]:
     """Read the memory of a GPU or an instance: used, total, and reserved by the driver.
 
-    Reserved memory is in neither of the others.
+    Used memory does not include reserved memory.
     """
-    # Version 1 counts memory that the driver reserves as used.
+    # Version 1 of this call would include memory reserved by the driver in used memory.
     memory = nvml.nvmlDeviceGetMemoryInfo(gpu, version=nvml.nvmlMemory_v2)
     return [
         (names.GPU_MEMORY_USAGE, {}, memory.used),
@@ -153,7 +156,7 @@ def _throttle(nvml: ModuleType, gpu: Handle) -> list[Said]:
     try:
         supported = nvml.nvmlDeviceGetSupportedClocksEventReasons(gpu)
     except nvml.NVMLError_NotSupported:
-        # Any reason may occur then, and each must be seen at zero before it holds.
+        # Report all reasons: each series must exist with zero before the reason becomes active.
         supported = ALL
     return [
         (names.THROTTLE, {names.THROTTLE_REASON: reason}, float(holds))
@@ -187,7 +190,7 @@ def _links(nvml: ModuleType, gpu: Handle) -> list[Said]:
         try:
             states.append(nvml.nvmlDeviceGetNvLinkState(gpu, link))
         except (nvml.NVMLError_InvalidArgument, nvml.NVMLError_NotSupported):
-            # The first missing link ends them; if it is number 0 there is no NVLink.
+            # The first missing link ends the list; if it is link 0, the GPU has no NVLink.
             if link == 0:
                 raise
             break
@@ -201,7 +204,7 @@ def _pcie(direction: str, number: int) -> FieldValue:
 
 def _nvlink(direction: str, number: int) -> FieldValue:
     labels = {names.NETWORK_DIRECTION: direction, names.ACCELERATOR_LINK: "nvlink"}
-    # The driver counts KiB here, and bytes for PCIe.
+    # NVML counts KiB for NVLink, but bytes for PCIe.
     return FieldValue(
         f"NVLink {direction}", "detailed", number, names.GPU_IO, labels, 1 / 1024, ALL_LINKS
     )

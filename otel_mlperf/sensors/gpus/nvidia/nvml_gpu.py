@@ -1,11 +1,11 @@
-"""Readings of one NVIDIA GPU: its values, its processes and its errors (XID).
+"""Readers of an NVIDIA GPU's values, processes and errors (XIDs).
 
-A value that NVML refuses for a permanent reason (not supported, no permission) is not read again,
-which is logged once. A value that fails without a reason is retried after five minutes. An error
-that means that the whole device has gone is raised to the caller.
+A value that NVML refuses for a permanent reason (not supported, no permission) is logged once and
+not read again. A value that fails for an unknown reason is retried after five minutes. An error
+that means that the whole device is lost is raised to the caller.
 
-NVML reports an XID once, to registered listeners, and stores none. Errors before the registration
-are not counted.
+NVML reports each XID once, to registered listeners, and does not store it. XIDs before the
+registration are not counted.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ UNKNOWN_S: Final = 300.0
 INVALID_ARGUMENT: Final = 2
 UNKNOWN: Final = 999
 STAYS: Final = frozenset({INVALID_ARGUMENT, 3, 4, 13, 22, 25, 26})
-"""Permanent codes: also not supported, no permission, no such function, and related ones."""
+"""Error codes that are permanent: not supported, no permission, no such function, and similar."""
 GONE: Final = frozenset({1, 9, 10, 15, 16, 28})
-"""Codes of a lost device: uninitialized, no driver, timeout, lost, reset required, not found."""
+"""Error codes of a lost device: uninitialized, no driver, timeout, lost, reset required, not found.
+"""
 
 
 class Refusals:
-    """Refused values of one GPU, by the name of the call."""
+    """Values that one GPU refuses, by the name of the call, and the times of retries."""
 
     def __init__(self, nvml: ModuleType, uuid: str, said: set[str]) -> None:
-        """``said`` contains logged refusals. It outlives a GPU that comes back."""
+        """``said`` is the set of logged refusals, shared by all objects for the same GPU."""
         self._nvml = nvml
         self._uuid = uuid
         self._said = said
@@ -53,31 +54,29 @@ class Refusals:
         self._unsaid: dict[str, list[str]] = {}
 
     def is_on(self, name: str, now_s: float) -> bool:
-        """Return whether ``name`` should be read."""
+        """Return whether the value ``name`` should be read now."""
         return now_s >= self._off_until_s.get(name, -math.inf)
 
     def answered(self, name: str) -> None:
-        """Record that the GPU has returned ``name``."""
+        """Record that the GPU has returned the value ``name``."""
         self._has_answered.add(name)
 
     def give_up(self, name: str) -> None:
-        """Never read ``name`` again."""
+        """Never read the value ``name`` again."""
         self._off_until_s[name] = math.inf
 
     def refused(self, name: str, code: int, now_s: float) -> None:
-        """Record that ``name`` failed with ``code``.
+        """Record that reading ``name`` failed with the NVML error ``code``.
 
         Raises:
-            NVMLError: The GPU itself has gone. An argument that was valid before and is invalid now
-                is its handle, after a reset.
+            NVMLError: the GPU is lost.
         """
-        # Some drivers report a handle that a reset made invalid as a wrong argument.
+        # After a reset of the GPU, some drivers report its handle as an invalid argument.
         if code in GONE or (code == INVALID_ARGUMENT and name in self._has_answered):
             raise self._nvml.NVMLError(code)
         if code in STAYS:
             self.give_up(name)
-        # No reason is reported. The failure may pass: the value is read again, but not in each
-        # pass.
+        # The reason is unknown and may be temporary: retry, but not in each pass.
         elif code == UNKNOWN:
             self._off_until_s[name] = now_s + UNKNOWN_S
         else:
@@ -87,7 +86,7 @@ class Refusals:
             self._unsaid.setdefault(str(self._nvml.NVMLError(code)), []).append(name)
 
     def say(self) -> None:
-        """Log new refusals in one line."""
+        """Log all refusals since the last call in one line."""
         if self._unsaid:
             reasons = "; ".join(
                 f"{', '.join(names)} ({why})" for why, names in self._unsaid.items()
@@ -105,7 +104,7 @@ _UNSIGNED_INT: Final = 1
 
 
 class GpuHandles(NamedTuple):
-    """Device of NVML with the handles to read it."""
+    """Device with the NVML handles of the GPU and of its instances."""
 
     device: Device
     handle: Handle
@@ -113,10 +112,10 @@ class GpuHandles(NamedTuple):
 
 
 class Gpu:
-    """GPU that answers. It is not read again once ``read`` has raised."""
+    """GPU that responds; must be discarded after ``read`` has raised an error."""
 
     def __init__(self, nvml: ModuleType, handles: GpuHandles, level: Level, said: set[str]) -> None:
-        """``said`` contains logged refusals. It outlives a GPU that comes back."""
+        """``said`` is the set of logged refusals, shared by all objects for the same GPU."""
         self.device = handles.device
         self.handle = handles.handle
         self._nvml = nvml
@@ -127,10 +126,10 @@ class Gpu:
         self._kept: dict[str, tuple[float, list[Said]]] = {}
 
     def read(self, now_s: float) -> list[Measurement]:
-        """Read everything that the GPU offers.
+        """Return all values of the requested level that the GPU and its instances provide.
 
         Raises:
-            NVMLError: The device has gone.
+            NVMLError: the GPU is lost.
         """
         said: list[Said] = []
         for call in self._calls:
@@ -143,7 +142,7 @@ class Gpu:
         return measured
 
     def say_refusals(self) -> None:
-        """Log what it has refused since the last call."""
+        """Log the values that the GPU has refused since the last call."""
         self._refusals.say()
 
     def ask(
@@ -153,10 +152,10 @@ class Gpu:
         handle: Handle,
         now_s: float,
     ) -> list[T]:
-        """Return the answer to ``question``; empty if the device refuses it.
+        """Return the result of the NVML call ``question``; empty if the device refuses the call.
 
         Raises:
-            NVMLError: The device has gone.
+            NVMLError: the GPU is lost.
         """
         if not self._refusals.is_on(name, now_s):
             return []
@@ -186,15 +185,14 @@ class Gpu:
 
         answers = self.ask("numbers by id", question, self.handle, now_s) if ids else []
         said: list[Said] = []
-        # One call, but each number has its own status; there are no answers if the call was
-        # refused.
+        # Each number has its own status; ``answers`` is empty if the whole call was refused.
         for value, answer in zip(wanted, answers, strict=False):
             if answer.nvmlReturn:
                 self._refusals.refused(value.name, answer.nvmlReturn, now_s)
             elif _wraps(value, answer):
                 self._refusals.give_up(value.name)
             else:
-                # A union of C: reading a member that its type does not name gives another number.
+                # The value is a C union: only the member for its type contains the right number.
                 number = getattr(answer.value, _FIELD_OF_TYPE[answer.valueType])
                 said.append((value.metric, value.labels, number / value.per_unit))
                 self._refusals.answered(value.name)
@@ -202,7 +200,7 @@ class Gpu:
 
 
 def _wraps(value: FieldValue, answer: Any) -> bool:
-    """Return whether it is a count of bytes in 32 bits, which wraps several times in a pass."""
+    """Return whether a value is a 32-bit byte counter, which wraps several times between passes."""
     return value.metric is names.GPU_IO and answer.valueType == _UNSIGNED_INT
 
 
@@ -210,7 +208,7 @@ TASKS: Final = {names.TASK_GENERAL: "smUtil", "encoder": "encUtil", "decoder": "
 
 
 class GpuProcesses:
-    """Memory of our processes on each GPU, and on request the time that their work ran there."""
+    """GPU memory of training processes and, at level ``comprehensive``, their GPU utilization."""
 
     def __init__(self, level: Level) -> None:
         self._wants_memory = includes(level, "detailed")
@@ -221,7 +219,7 @@ class GpuProcesses:
         """Read the use of ``gpu`` by the processes ``ours``.
 
         Raises:
-            NVMLError: The device has gone.
+            NVMLError: the GPU is lost.
         """
         measured: list[Measurement] = []
         if ours and self._wants_memory:
@@ -237,7 +235,7 @@ class GpuProcesses:
         }
         measured = []
         for process in gpu.ask("memory of processes", _ask_processes, gpu.handle, now_s):
-            # None: the driver does not report it. As zero it would be a process without memory.
+            # None: the driver does not report the memory. Zero would be a wrong value.
             if process.pid not in ours or process.usedGpuMemory is None:
                 continue
             place = places.get((process.gpuInstanceId, process.computeInstanceId))
@@ -262,7 +260,7 @@ class GpuProcesses:
 
         newest: dict[int, Any] = {}
         for sample in gpu.ask("time of processes", question, gpu.handle, now_s):
-            # Over all processes: the next call returns samples newer than this, of any process.
+            # The maximum over all processes: the next call returns samples newer than this time.
             self._seen_us[uuid] = max(self._seen_us.get(uuid, 0), sample.timeStamp)
             before = newest.get(sample.pid)
             if sample.pid in ours and (before is None or before.timeStamp < sample.timeStamp):
@@ -286,11 +284,11 @@ def _ask_processes(nvml: ModuleType, handle: Handle) -> list[Any]:
 
 
 MOST_XIDS: Final = 1000
-"""Maximum number of errors per pass; a storm of them must not delay the readings."""
+"""Maximum number of errors to read per pass, so that many errors do not delay the readings."""
 
 
 class Xids:
-    """Error counts per GPU, preserved when the library is restarted."""
+    """Counts of XID errors per GPU, preserved when NVML is restarted."""
 
     def __init__(self) -> None:
         self._labels: dict[str, dict[str, str]] = {}
@@ -300,8 +298,8 @@ class Xids:
         self._uuid_at: dict[int, str] = {}
 
     def listen(self, nvml: ModuleType, gpus: Iterable[Gpu]) -> None:
-        """Register for errors on every GPU that supports it; once per start of NVML."""
-        # A set belongs to one start of the library; the old one was removed with it.
+        """Register for errors on all GPUs that support it; to be called after each start of NVML."""
+        # The previous event set became invalid when NVML was shut down.
         self._uuid_at = {}
         try:
             self._set = nvml.nvmlEventSetCreate()
@@ -338,9 +336,9 @@ class Xids:
         for _ in range(MOST_XIDS):
             try:
                 event = nvml.nvmlEventSetWait_v2(self._set, 0)
-            except nvml.NVMLError:  # a timeout: there are no more errors
+            except nvml.NVMLError:  # a timeout: no more events are queued
                 return
-            # By address: the binding creates a new object for the same handle each time.
+            # Compared by address: pynvml creates a new object for the same handle each time.
             uuid = self._uuid_at.get(_address(event.device))
             if uuid is not None:
                 self._counts[uuid] += 1
