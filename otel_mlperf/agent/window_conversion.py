@@ -1,7 +1,7 @@
-"""Queue of profiler windows that are not converted yet, and the results of conversions.
+"""Queue of profiler windows to convert, and the results of conversions.
 
-The agent never reads a trace. A separate process does, one at a time, for a limited time. Its
-result is one event of the agent's log, so that a new agent makes the same requests of it.
+The agent itself never reads a trace: a separate process does, one at a time and with a timeout. Its
+result is one event in the agent's log, from which a replay creates the same requests.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _POLL_S: Final = 0.05
 TRIES: Final = 3
 LIMIT_S: Final = 600
 FAILED: Final = "window_failed"
-"""Reason of the loss of a window's events if no try could convert it."""
+"""Loss reason for the events of a window for which all tries failed."""
 _SUFFIX: Final = ".result"
 _TEXT_BLOCK: Final = 1 << 20
 _EVENT: Final = b'"ph": "X"'
-"""Text that every complete event has in a trace."""
+"""Text that occurs once for each complete event of a trace."""
 
 
 class FoundWindow(NamedTuple):
-    """Profiler window of a process of this host."""
+    """Profiler window of a process on this host."""
 
     name: str
     instance: str
@@ -52,7 +52,7 @@ class FoundWindow(NamedTuple):
 
 
 class WindowQueue:
-    """Queue that finds this host's windows of a run folder, and converts them."""
+    """Queue that finds this host's profiler windows in a run folder and converts them."""
 
     def __init__(self, run_folder: Path, folder: Path, options: Options) -> None:
         self._profiles = run_folder / FOLDER
@@ -64,16 +64,16 @@ class WindowQueue:
         self._forgotten: set[str] = set()
         self._ready: list[str] = []
         self._child: subprocess.Popen[bytes] | None = None
-        self._at_work = ""
+        self._current = ""
         self._until_s = 0.0
 
     @property
     def waiting(self) -> bool:
-        """Return whether a window is still to be converted."""
-        return bool(self._ready or self._at_work)
+        """Return whether a released window is not converted yet."""
+        return bool(self._ready or self._current)
 
     def look(self, state: AgentState) -> bool:
-        """Return whether windows have come: rows recorded before them must be stored first."""
+        """Find new windows; return whether there are any. Call ``stored`` once earlier rows are."""
         try:
             names = [name for name in os.listdir(self._profiles) if name.endswith(WINDOW_SUFFIX)]
         except OSError:
@@ -85,7 +85,7 @@ class WindowQueue:
         try:
             window = read_window(self._profiles / name)
         except JournalError as error:
-            self._bad.add(name)  # written atomically: another look finds the same
+            self._bad.add(name)  # written atomically: reading the file again would fail too
             _log.warning("%s", error)
             return False
         instance = ids.instance_id(window.run_id, window.restart, window.rank)
@@ -94,14 +94,14 @@ class WindowQueue:
         return instance in state.ranks
 
     def stored(self) -> None:
-        """Release the windows seen so far, whose sections are now in the store."""
-        known = {*self._ready, self._at_work}
+        """Release the windows found so far for conversion: their sections are now in the tables."""
+        known = {*self._ready, self._current}
         self._ready += [
             name for name in self._seen if name not in known and self._tries.get(name, 0) < TRIES
         ]
 
     def step(self, state: AgentState) -> list[WindowConverted]:
-        """Start and end conversions; return those that have ended."""
+        """Start and end conversions without blocking; return the results of those that ended."""
         ended: list[WindowConverted] = []
         if self._child is not None:
             ended = self._ended(self._child)
@@ -110,7 +110,7 @@ class WindowQueue:
         return ended
 
     def rest(self, state: AgentState) -> Iterator[WindowConverted]:
-        """Convert every window that is left, however long it takes; for ``doctor --recover``."""
+        """Convert all remaining windows, blocking until done; for ``doctor --recover``."""
         self.look(state)
         self.stored()
         while self.waiting:
@@ -118,7 +118,7 @@ class WindowQueue:
             time.sleep(_POLL_S)
 
     def _start(self, name: str, state: AgentState) -> None:
-        self._at_work, self._until_s = name, time.monotonic() + LIMIT_S
+        self._current, self._until_s = name, time.monotonic() + LIMIT_S
         self._tries[name] = self._tries.get(name, 0) + 1
         job = self._job(self._seen[name], state)
         try:
@@ -134,7 +134,7 @@ class WindowQueue:
                 )
         except OSError as error:
             _log.warning("converting %s: no process can be started: %s", name, error)
-            self._at_work = ""
+            self._current = ""
 
     def _job(self, wanted: FoundWindow, state: AgentState) -> Job:
         spans, by_trace = self._options.policy.spans_of_window(wanted.window)
@@ -154,14 +154,13 @@ class WindowQueue:
         code = child.poll()
         if code is None and time.monotonic() < self._until_s:
             return []
-        # Also after the time limit: a trace that cannot be read in ten minutes would stop all
-        # others.
+        # Kills it after the time limit: otherwise one slow trace would block all other windows.
         self._kill()
-        name, self._at_work = self._at_work, ""
+        name, self._current = self._current, ""
         ended = self._seen[name]
         event = _read_converted(name, ended.instance, self._result(name)) if code == 0 else None
-        # A conversion may be killed for memory that other processes used. If that happens three
-        # times, the trace itself is the cause.
+        # Retry: a conversion may have been killed because other processes used up the memory. After
+        # three failures, the trace itself is assumed to be the cause.
         if event is None and self._tries[name] < TRIES:
             _log.warning("converting %s ended with status %s: tried again", name, code)
             self._ready.append(name)
@@ -183,7 +182,7 @@ class WindowQueue:
         self._child = None
 
     def stop(self) -> None:
-        """End a running conversion; another agent, or ``doctor --recover``, repeats it."""
+        """Kill a running conversion; another agent, or ``doctor --recover``, repeats it."""
         if self.waiting:
             _log.warning(
                 "%d profiler windows wait for otel-mlperf doctor --recover", len(self._seen)
@@ -191,7 +190,7 @@ class WindowQueue:
         self._kill()
 
     def forget(self, state: AgentState) -> None:
-        """Remove the results that a written state contains."""
+        """Remove the result files of windows that the written state contains."""
         for name in state.windows.keys() - self._forgotten:
             with contextlib.suppress(OSError):
                 self._result(name).unlink(missing_ok=True)
@@ -199,11 +198,11 @@ class WindowQueue:
 
 
 def bodies(event: WindowConverted, folder: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the requests of a converted window with their items; None for a missing one."""
+    """Yield item count and body of each request of a converted window; None if it is missing."""
     path, at = folder / os.path.basename(event.file), event.begin
-    # The file may be that of another conversion by now, whose parts are at other offsets.
-    left = _read(path)
-    is_intact = left is not None and left[2] == event.check
+    # Compare checksums: another conversion may have replaced the file, with other offsets.
+    contents = _read(path)
+    is_intact = contents is not None and contents[2] == event.check
     for items, size in event.requests:
         yield items, _part(path, at, size) if is_intact else None
         at += size
@@ -227,9 +226,9 @@ def _part(path: Path, at: int, size: int) -> bytes | None:
 
 
 def _read_converted(window: str, instance: str, path: Path) -> WindowConverted | None:
-    if (left := _read(path)) is None:
+    if (contents := _read(path)) is None:
         return None
-    result, begin, check = left
+    result, begin, check = contents
     return WindowConverted(
         window=window,
         instance=instance,
@@ -246,7 +245,7 @@ def _read_converted(window: str, instance: str, path: Path) -> WindowConverted |
 
 
 def _count_events(trace: Path) -> int:
-    # The events of an unreadable trace cannot be parsed: occurrences in its text are counted.
+    # Count occurrences of text, because an unreadable trace cannot be parsed.
     count, rest = 0, b""
     try:
         with open(trace, "rb", opener=open_at_once) as file:

@@ -1,9 +1,8 @@
-"""Rows of aggregated sections, and the self time that they take from the enclosing section.
+"""Rows of aggregated sections, and the self time subtracted for them from enclosing sections.
 
-In a step, the step's own row reports the sums (``Kind.SECTION`` payload ``g``). Outside steps,
-cells grow from mark to mark. In both cases the self time of an aggregate is subtracted from the row
-of the section in which it was spent. The rows of a step, or of the run, therefore sum to its
-duration.
+In a step, the step's own row reports the sums (payload ``g``). Outside steps, they are the growth
+of the cells since the last mark. In both cases, the self time of an aggregate is subtracted from
+the row of its enclosing section. The rows of a step, or of the run, therefore sum to its duration.
 """
 
 from __future__ import annotations
@@ -27,29 +26,29 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.meta import JournalMeta
 
 OutsideRow = tuple[SectionRow, int]
-"""Row of table ``sections`` outside steps, and its era: rows of one era add up."""
+"""Row of table ``sections`` outside steps, and its era: rows of one era are summed."""
 
 
 class Aggregate(NamedTuple):
-    """Name under which calls are added up, and its place: the content of its entry."""
+    """Content of an aggregate's entry: its name and its place."""
 
     name: str
     category: str
     enclosing: str
     phase: str
     section: int
-    """Entry of the section from whose self time it is subtracted; 0: it is subtracted from none."""
+    """Entry of the section from whose self time the aggregate is subtracted; 0: from none."""
     path: str
-    """Outside steps: path of that section."""
+    """Outside steps: path of the enclosing section."""
     inside: str
-    """Aggregated sections around this one, below that section."""
+    """Path of aggregated sections between the enclosing section and this one."""
     of_step: bool
     concurrent: bool
     since_ns: int
 
 
 class _Growth(NamedTuple):
-    """New calls of an aggregate, and their sums."""
+    """Calls of an aggregate that no row contains yet, with their sums."""
 
     calls: int
     sum_ns: int
@@ -59,7 +58,7 @@ class _Growth(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """Payload of a step for one aggregate."""
+    """One aggregate in a step's payload."""
 
     entry: int
     after_ns: int
@@ -71,9 +70,9 @@ class _Item(NamedTuple):
 
 
 def aggregates_outside(state: JournalState) -> list[OutsideRow]:
-    """Return rows of what was aggregated outside steps since the last mark.
+    """Return rows of the calls aggregated outside steps since the last mark.
 
-    Its time becomes a debt of the rows of the enclosing sections.
+    Their self time is stored in ``debts_ns``, to be subtracted from the enclosing sections' rows.
     """
     derived: list[OutsideRow] = []
     for aggregate, grown in _grown(state, of_step=False):
@@ -86,9 +85,10 @@ def aggregates_outside(state: JournalState) -> list[OutsideRow]:
 
 
 def aggregates_left(state: JournalState) -> list[SectionRow]:
-    """Return rows of what an ended journal aggregated in steps that never ended, or after they had.
+    """Return rows of aggregated calls that no step of an ended journal has reported.
 
-    They count in the totals of the run, but not as time outside steps: their rows have no path.
+    Their steps never ended, or had already ended. The rows count in the run's totals, but have no
+    path, and are therefore not time outside steps.
     """
     return [
         replace(_row(state.meta, aggregate, grown, _since(state, aggregate)), path="")
@@ -97,8 +97,11 @@ def aggregates_left(state: JournalState) -> list[SectionRow]:
 
 
 def debt_paid(state: JournalState, path: str, self_ns: int, *, concurrent: bool) -> int:
-    """Return the self time of sections outside steps, less the self time of aggregates in them."""
-    # Inner sections have ended before: their sums are known when the section's row comes.
+    """Return the self time of sections at ``path`` without the aggregates inside them.
+
+    Reduces the debt of the path by the difference.
+    """
+    # Aggregated calls end before their enclosing section: its debt is complete at this point.
     key = _debt_key(path, concurrent=concurrent)
     paid = min(state.debts_ns.get(key, 0), self_ns)
     if paid:
@@ -113,7 +116,7 @@ def _debt_key(path: str, *, concurrent: bool) -> str:
 def aggregates_of_steps(
     sections: EndedStepRows, payloads: Payloads, roots: Sequence[Root], state: JournalState
 ) -> list[SectionRow]:
-    """Return rows of what steps report as aggregated; subtract it from enclosing self times."""
+    """Return rows of the aggregates that steps report; subtract them from enclosing self times."""
     rows = sections.rows
     if not (rows["flags"] & Flag.HAS_PAYLOAD).any():
         return []
@@ -125,13 +128,13 @@ def aggregates_of_steps(
     keys = zip(
         sections.step.tolist(), rows["name"].tolist(), sections.concurrent.tolist(), strict=True
     )
-    # Any row of the section: the self times of all its rows in the step are added up later.
+    # Any row of the section will do: the self times of its rows in the step are summed later.
     row_of = {key: i for i, key in enumerate(keys)} if reported else {}
     loading = state.sections_of(names.DATA_LOADING).tolist() if reported else ()
     waits = {number: str(state.section(number)[1]) for number in loading}
     derived = []
     for i, item in reported:
-        aggregate = _known(state, item.entry)
+        aggregate = _aggregate_of(state, item.entry)
         if aggregate is None:
             continue
         step, start = int(sections.step[i]), int(rows["start"][i])
@@ -141,9 +144,9 @@ def aggregates_of_steps(
         )
         wait = "" if aggregate.concurrent else _wait_around(sections, of_row, of_part, waits)
         if aggregate.concurrent or wait:
-            of_row = of_part  # the time of a wait's parts is the wait's own
+            of_row = of_part  # the time of parts of a wait belongs to the wait
         elif of_row is None:
-            of_row = i  # its section outlasted the step, and is no part of it
+            of_row = i  # the enclosing section outlasted the step: subtract from the step
         if of_row is not None:
             sections.self_ns[of_row] -= own
         _store(state, item.entry, item.calls, item.sum_ns, item.covered_ns)
@@ -159,12 +162,12 @@ def aggregates_of_steps(
 def _wait_around(
     sections: EndedStepRows, of_row: int | None, of_part: int | None, waits: dict[int, str]
 ) -> str:
-    """Return the name of the wait for data that encloses the calls; empty: no wait does.
+    """Return the name of the wait for data that encloses the aggregated calls, else "".
 
     Args:
         sections: the rows.
-        of_row: a row of the section that encloses the calls; None: it has none.
-        of_part: a row of that section that subtracts nothing from the step; None: it has none.
+        of_row: a row of the enclosing section in the step; None: there is none.
+        of_part: a row of the enclosing section that is concurrent; None: there is none.
         waits: names of the waits for data, by their number.
     """
     if of_row is not None:
@@ -179,9 +182,9 @@ def _items(payload: dict[str, Any]) -> Iterator[_Item]:
 
 
 def _grown(state: JournalState, *, of_step: bool) -> Iterator[tuple[Aggregate, _Growth]]:
-    """Yield the growth that is in the cells and in no row yet."""
+    """Yield each aggregate whose cells have grown since its last row, with the growth."""
     for number, _, cells in cells_by_entry(state):
-        aggregate = _known(state, number)
+        aggregate = _aggregate_of(state, number)
         entered = [cell.words for cell in cells if cell.words[1]]
         if aggregate is None or aggregate.of_step != of_step or not entered:
             continue
@@ -189,12 +192,11 @@ def _grown(state: JournalState, *, of_step: bool) -> Iterator[tuple[Aggregate, _
         stored = state.cells_stored.get(number, [0, 0, 0])
         count, total, covered = (now - then for now, then in zip(sums, stored, strict=True))
         if min(count, total, covered) < 0:
-            # A cell was overwritten and left out: counting goes on from the sums of the other
-            # cells.
+            # A damaged cell was excluded, so sums have fallen: continue from the remaining cells.
             state.cells_stored[number] = sums
         elif count > 0:
             _store(state, number, count, total, covered)
-            # Extremes of all calls so far, because cells keep none since the last row.
+            # Minimum and maximum of all calls so far: cells do not store those since the last row.
             yield aggregate, _Growth(count, total, max(0, total - covered), *_extremes(entered))
 
 
@@ -202,7 +204,7 @@ def _since(state: JournalState, aggregate: Aggregate) -> int:
     return aggregate.since_ns or state.meta.monotonic_ns
 
 
-def _known(state: JournalState, number: int) -> Aggregate | None:
+def _aggregate_of(state: JournalState, number: int) -> Aggregate | None:
     entry = state.entries.get(number)
     if not entry or entry[:2] != ["cell", "aggregate"]:
         return None
@@ -210,8 +212,8 @@ def _known(state: JournalState, number: int) -> Aggregate | None:
 
 
 def _extremes(cells: list[list[int]]) -> tuple[int, int]:
-    least = min(min(cell[3], cell[6] or cell[3]) for cell in cells)
-    return least, max(max(cell[4], cell[7]) for cell in cells)
+    minimum = min(min(cell[3], cell[6] or cell[3]) for cell in cells)
+    return minimum, max(max(cell[4], cell[7]) for cell in cells)
 
 
 def _store(state: JournalState, number: int, count: int, sum_ns: int, covered_ns: int) -> None:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.journal_state import JournalState
 
 _MASK: Final = (1 << 64) - 1
-_MOST_COUNT: Final = 1 << 48
-_MOST_BLOCKS: Final = (1100 << HISTOGRAM_SCALE) // BUCKETS_IN_CELL
-"""Cells of buckets upward or downward from that of 1, for every value that a float can have."""
+_MAX_COUNT: Final = 1 << 48
+_MAX_BLOCKS: Final = (1100 << HISTOGRAM_SCALE) // BUCKETS_IN_CELL
+"""Maximum distance of a bucket cell from the cell of value 1, for any float value."""
 _OWN = {metric.name: metric for metric in names.METRICS}
 _KINDS: dict[str, Instrument] = {
     "counter": "counter",
@@ -51,30 +51,30 @@ class CellValue(NamedTuple):
 
     @property
     def grows(self) -> bool:
-        """Return whether it is kept when its process has ended, because a total must not fall."""
+        """Return whether its value still counts after its process ended: totals must not fall."""
         return self.metric.instrument in ("counter", "histogram")
 
     @property
     def adds_up(self) -> bool:
-        """Return whether the totals of other processes of the rank are added."""
+        """Return whether it is summed over the processes of a rank."""
         return self.metric.instrument != "gauge"
 
     @property
     def total(self) -> SeriesTotal:
-        """Return the part of the rank's series that this process contributes."""
+        """Return this process's contribution to the rank's series."""
         return SeriesTotal(self.value, self.distribution)
 
 
 @functools.lru_cache(maxsize=4096)
 def user_metric(name: str, unit: str, kind: str) -> Metric:
-    """Return the description of an instrument that the program made."""
+    """Return the definition of an instrument that the program created."""
     return Metric(name, unit, _KINDS.get(kind, "gauge"), "Recorded by the program.")
 
 
 class Cell(NamedTuple):
     """Words of one cell, as integers and as floats.
 
-    They are plain lists, because most cells are alone.
+    Plain lists, because most entries have a single cell, for which arrays are slower.
     """
 
     words: list[int]
@@ -84,23 +84,23 @@ class Cell(NamedTuple):
 def cells_by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list[Cell]]]:
     """Yield number, content and cells of each known entry that has cells.
 
-    Cells that were overwritten are left out, as far as that can be detected.
+    Cells that were detectably overwritten are omitted.
     """
     for number, of_entry in _cells(journal).items():
         entry = journal.entries.get(number)
-        if entry and entry[0] == "cell" and (sound := _sound(entry[1], of_entry)):
-            yield number, entry, sound
+        if entry and entry[0] == "cell" and (valid := _valid(entry[1], of_entry)):
+            yield number, entry, valid
 
 
 def count_damaged(journal: JournalState) -> int:
-    """Count the cells with content that no process writes; they are left out."""
+    """Count the cells with content that no process writes; all other functions omit them."""
     damaged = 0
     for number, of_entry in _cells(journal).items():
         entry = journal.entries.get(number)
         if number > MAX_ENTRIES or (entry and entry[0] != "cell"):
             damaged += len(of_entry)
         elif entry:
-            damaged += len(of_entry) - len(_sound(entry[1], of_entry))
+            damaged += len(of_entry) - len(_valid(entry[1], of_entry))
     return damaged
 
 
@@ -112,13 +112,13 @@ def _cells(journal: JournalState) -> dict[int, list[Cell]]:
     return by_entry
 
 
-def _sound(kind: str, cells: list[Cell]) -> list[Cell]:
+def _valid(kind: str, cells: list[Cell]) -> list[Cell]:
     can_be = _CAN_BE[kind]
     return [cell for cell in cells if can_be(cell)]
 
 
 def _can_be_aggregate(cell: Cell) -> bool:
-    # An upper bound for both counts and times of one thread.
+    # LONGEST_RUN_NS is an upper bound for the counts and the times of one thread.
     return max(cell.words) < LONGEST_RUN_NS
 
 
@@ -138,13 +138,13 @@ def _can_be_histogram(cell: Cell) -> bool:
     words, floats = cell
     part = words[7]
     if part == HistogramCell.HEAD:
-        _, total, _, least, most, *_ = floats
-        is_range = least > most or -math.inf < least <= most < math.inf
-        return 0.0 <= total < math.inf and words[2] < _MOST_COUNT and is_range
+        _, total, _, minimum, maximum, *_ = floats
+        is_range = minimum > maximum or -math.inf < minimum <= maximum < math.inf
+        return 0.0 <= total < math.inf and words[2] < _MAX_COUNT and is_range
     if part in (0, HistogramCell.EXEMPLAR):
         return True
-    is_bucket = -_MOST_BLOCKS <= part - BUCKETS_AT <= _MOST_BLOCKS
-    return is_bucket and max(words[1 : 1 + BUCKETS_IN_CELL]) < _MOST_COUNT
+    is_bucket = -_MAX_BLOCKS <= part - BUCKETS_AT <= _MAX_BLOCKS
+    return is_bucket and max(words[1 : 1 + BUCKETS_IN_CELL]) < _MAX_COUNT
 
 
 _CAN_BE: Final[dict[str, Callable[[Cell], bool]]] = {
@@ -154,11 +154,11 @@ _CAN_BE: Final[dict[str, Callable[[Cell], bool]]] = {
     "gauge": _can_be_gauge,
     "histogram": _can_be_histogram,
 }
-"""By kind, whether the content of a cell is possible; otherwise the cell was overwritten."""
+"""Validity check of a cell's content, by kind; invalid cells were overwritten."""
 
 
 def user_values(journal: JournalState) -> list[CellValue]:
-    """Return counters and histograms summed over their cells, and gauges that were set."""
+    """Return counters and histograms, merged from their cells, and gauges that were set."""
     return [
         value
         for _, (_, kind, *about), cells in cells_by_entry(journal)
@@ -184,7 +184,7 @@ def _value(
 
 
 def _distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
-    """Return the distribution in the cells of one histogram (see ``journal.layout``)."""
+    """Return the distribution in the cells of one histogram (format: ``journal.layout``)."""
     values = Distribution()
     for words, floats in cells:
         part = words[7]
@@ -203,7 +203,7 @@ def _distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
 
 
 def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar | None:
-    """Return the exemplar if it was written completely and its trace is sampled."""
+    """Return the exemplar, or None if it is incomplete or its trace is not sampled."""
     _, bits, time_ns, span, root, check, *_ = words
     meta = journal.meta
     if check != (bits ^ time_ns ^ span ^ root) & _MASK or time_ns >= meta.latest_ns:

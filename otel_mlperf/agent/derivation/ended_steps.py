@@ -1,7 +1,7 @@
 """Section rows of ended steps with their self times.
 
-The time between the request of a batch and its arrival is a wait for data. Sections of the loader
-in that time are parts of the wait and subtract nothing from it.
+The time between the request for a batch and its arrival is a wait for data. Sections of the loader
+in that time are parts of the wait. They are reported, but do not reduce the wait's self time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class EndedStepRows(NamedTuple):
-    """Section rows of ended steps, in order of their step, with the values derived for each."""
+    """Section rows of ended steps, sorted by step, with derived columns."""
 
     rows: Rows
     step: NDArray[np.int64]
@@ -28,13 +28,12 @@ class EndedStepRows(NamedTuple):
     self_ns: NDArray[np.int64]
     duration_ns: NDArray[np.int64]
     concurrent: NDArray[np.bool_]
-    """Whether it subtracts nothing from its step: it ran on another track, or is a part of a wait.
-"""
+    """Whether its time is not the step's: it ran on another track, or is part of a wait."""
     wait: NDArray[np.int64]
-    """Name of the wait for data that contains it; -1: no wait does."""
+    """Name number of the wait for data that contains the row; -1: none."""
 
     def only(self, chosen: NDArray[np.bool_]) -> EndedStepRows:
-        """Return the chosen rows."""
+        """Return the rows that the mask ``chosen`` selects."""
         return EndedStepRows(*(column[chosen] for column in self))  # type: ignore[arg-type]  # in order
 
 
@@ -48,23 +47,22 @@ def gather(
     """Return the ``rows`` of steps with their self times.
 
     Args:
-        rows: of all the steps.
+        rows: section rows of all the steps.
         roots: ids of the steps, ascending.
-        tracks: on which each step ran.
+        tracks: track of each step.
         ends: when each step ended.
-        loading: numbers of the names whose sections are waits for data.
+        loading: numbers of section names that are waits for data.
     """
     step = np.searchsorted(roots, rows["root"]).astype(np.int64)
     order = np.argsort(step, kind="stable")
-    # Stable: rows of one step stay in the order in which they ended.
+    # Stable sort: rows of one step stay in the order in which they ended.
     rows, step = rows[order], step[order]
     start = rows["start"].astype(np.int64)
     end = np.maximum(rows["end"].astype(np.int64), start)
-    # A section that outlasts its step (a generator that feeds the loop) was concurrent to it, not
-    # in it.
-    outlives = end > ends[step]
-    concurrent = outlives | (rows["track"] != tracks[step])
-    own = self_times(rows, outlives)
+    # A section that outlasts its step (e.g. a generator that feeds the loop) is concurrent with it.
+    outlasts = end > ends[step]
+    concurrent = outlasts | (rows["track"] != tracks[step])
+    own = self_times(rows, outlasts)
     _settle_overlaps(rows, step, concurrent, own, len(roots))
     around = _waits_around(rows, concurrent, loading)
     part = np.flatnonzero(around >= 0)
@@ -78,10 +76,9 @@ def gather(
 def _waits_around(
     rows: Rows, concurrent: NDArray[np.bool_], loading: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the row of the outermost wait for data around each row; -1 where there is no wait.
+    """Return the index of the outermost wait for data around each row; -1: none.
 
-    A garbage collection is never a part of a wait: its time is shown by itself, wherever it
-    happens.
+    A garbage collection is never part of a wait: its time is always reported separately.
     """
     around = np.full(len(rows), -1, np.int64)
     is_wait = np.isin(rows["name"], loading) & ~concurrent
@@ -92,14 +89,14 @@ def _waits_around(
     above = order[at]
     has_parent = (rows["span"][above] == rows["parent"]) & (rows["parent"] != rows["span"])
     above = np.where(has_parent & ~concurrent, above, -1)
-    below = above
-    # One iteration for each level of nesting; ids that refer to each other would iterate for ever.
+    ancestor = above
+    # One iteration for each level of nesting, bounded because damaged ids may form a cycle.
     for _ in range(len(rows)):
-        if not (below >= 0).any():
+        if not (ancestor >= 0).any():
             break
-        found = (below >= 0) & is_wait[below]
-        around[found] = below[found]
-        below = np.where(below >= 0, above[below], -1)
+        found = (ancestor >= 0) & is_wait[ancestor]
+        around[found] = ancestor[found]
+        ancestor = np.where(ancestor >= 0, above[ancestor], -1)
     around[rows["flags"] & Flag.PAUSE != 0] = -1
     return around
 
@@ -111,15 +108,16 @@ def _settle_overlaps(
     own: NDArray[np.int64],
     n: int,
 ) -> None:
-    """Assign each moment of overlapping sections on a step's track (generators) to the latest one.
+    """Recompute self times of steps with overlapping sections on one track (e.g. generators).
 
-    Children that neither overlap nor outlast their parent give the same result, far cheaper.
+    Each moment counts for the section that started last. Without overlaps, the self times are
+    already correct: they sum to the step's duration, which is far cheaper to check.
     """
     inside = ~concurrent
     is_root = rows["span"] == rows["root"]
     length = sums(rows["end"][is_root] - rows["start"][is_root], step[is_root], n)
-    off = np.flatnonzero(length != sums(own[inside], step[inside], n))
-    for i in np.intersect1d(off, step[is_root & inside]).tolist():
+    inconsistent = np.flatnonzero(length != sums(own[inside], step[inside], n))
+    for i in np.intersect1d(inconsistent, step[is_root & inside]).tolist():
         mine = np.flatnonzero(inside & (step == i))
         root = mine[is_root[mine]]
         start = np.maximum(rows["start"][mine].astype(np.int64), int(rows["start"][root[0]]))
@@ -128,11 +126,11 @@ def _settle_overlaps(
 
 
 def self_times(rows: Rows, elsewhere: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-    """Return the self time in nanoseconds of each row, in order; ``rows`` must contain whole trees.
+    """Return the self time of each row in ns; ``rows`` must contain complete trees.
 
-    Self time is a section's duration minus the union of its children on the same track (thread and
-    task), each clipped to the section. Children on other tracks are concurrent and subtract nothing
-    from it. Neither do rows that are ``elsewhere``.
+    Self time is a section's duration minus the union of its children on the same track, each
+    clipped to the section. Children on other tracks, and rows selected by ``elsewhere``, do not
+    reduce it.
     """
     start = rows["start"].astype(np.int64)
     end = np.maximum(rows["end"].astype(np.int64), start)
@@ -140,7 +138,7 @@ def self_times(rows: Rows, elsewhere: NDArray[np.bool_] | None = None) -> NDArra
     spans = rows["span"][order]
     at = np.minimum(np.searchsorted(spans, rows["parent"]), len(spans) - 1)
     parent = order[at]
-    # If the parent is not among the rows, a neighbour is found: only equal ids count.
+    # If the parent is not among the rows, the search finds another row: compare the ids.
     inside = (
         (rows["span"][parent] == rows["parent"])
         & (rows["track"][parent] == rows["track"])

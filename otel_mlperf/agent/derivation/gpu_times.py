@@ -1,17 +1,18 @@
 """GPU times of sections and steps, derived from stamps: duration, idle time, pace.
 
-A section's stamps arrive some time after its row. The derivation of rows does not wait for them.
-Only the spans of sampled steps wait, for a bounded number of marks, to be sent with their GPU time.
+A section's stamps are reported some time after its row. The derivation of rows does not wait for
+them. Only the spans of sampled steps wait, for a limited number of marks, to include GPU times.
 
-**Idle** is the time between the step's stamps in which none of the sections that give the device
-work is active. The device was idle then, if only those sections give it work. Idle time inside
-them, because their work arrives too slowly, is not detected.
+**Idle** is the time between the step's stamps in which no section that launches device work is
+active. The device was idle then, provided that no other section launches work. Idle time within
+such sections, because work arrives too slowly, is not detected.
 
-**Pace.** A stamp that is passed as soon as it is recorded (within ``_SOON_NS``, or a hundredth of
-the step) found a device with nothing to do. The host then paced the time since the previous stamp.
-A stamp that is passed later waited behind other work; the device paced that time. The comparison
-needs the difference between the two clocks. Its bounds are known: each stamp is passed after it was
-recorded, and before it was found passed. Where the bounds do not decide, the pace is unknown.
+**Pace.** A stamp that completes on the device as soon as the host has recorded it (within
+``_SOON_NS``, or a hundredth of the step) found the device without work: the host set the pace since
+the previous stamp. A stamp that completes later was queued behind other work: the device set the
+pace. The comparison requires the offset between both clocks. Bounds of the offset are known,
+because each stamp completes after it was recorded, and before the host observed its completion. If
+the bounds are too wide to decide, the pace is unknown.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ if TYPE_CHECKING:
 WORK: Final = frozenset(
     (names.TRANSFER, names.FORWARD, names.BACKWARD, names.OPTIMIZER, names.COMMUNICATION)
 )
-"""Categories that give a device work; sections of other categories may wait as well."""
+"""Categories of sections that launch device work."""
 _SOON_NS: Final = 200_000
 _SOON_PART: Final = 100
 _DRIFT: Final = 10_000
-"""Inverse of the maximum drift of the clocks."""
+"""Inverse of the maximum relative drift between the clocks."""
 _ENOUGH: Final = 0.5
-"""Minimum share of a step that must be known to be paced by one side, for the step to be."""
+"""Minimum share of a step's time that one side must have paced to be reported for the step."""
 
 
 class Pace(NamedTuple):
-    """Time of a step on its device by the side that set the pace, in ns."""
+    """Device time of a step, split by the side that set the pace, in ns."""
 
     host_ns: int
     device_ns: int
@@ -52,7 +53,7 @@ class Pace(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Return the side that set most of the pace; empty: unknown."""
+        """Return the side that paced most of the time, ``host`` or ``device``; else ""."""
         total = sum(self)
         if self.host_ns > _ENOUGH * total:
             return "host"
@@ -60,19 +61,19 @@ class Pace(NamedTuple):
 
 
 class StepOnDevice(NamedTuple):
-    """Times of one step on the device of its own stamps, in ns."""
+    """Device times of one step, in ns."""
 
     gpu_ns: int
     idle_ns: int | None
-    """None: no section gave the device work."""
+    """None if no section launched device work."""
     pace: Pace
 
 
 def narrowed(known: list[int] | None, times: DeviceTimes) -> list[int]:
-    """Return bounds of host clock less device clock, and the device time up to which they hold.
+    """Return bounds of host clock minus device clock, and the device time up to which they apply.
 
     Args:
-        known: the bounds so far.
+        known: the previous return value for the device; None: there is none.
         times: the newly reported times.
     """
     now = times.device_ns
@@ -82,7 +83,7 @@ def narrowed(known: list[int] | None, times: DeviceTimes) -> list[int]:
     if known is not None:
         aged = abs(last - known[2]) // _DRIFT
         both = max(low, known[0] - aged), min(high, known[1] + aged)
-        if both[0] <= both[1]:  # else one of the clocks was set
+        if both[0] <= both[1]:  # otherwise a clock was adjusted: use the new bounds alone
             low, high = both
     return [low, high, last]
 
@@ -90,13 +91,13 @@ def narrowed(known: list[int] | None, times: DeviceTimes) -> list[int]:
 def step_on_device(
     times: DeviceTimes, working: Collection[int], low: int, high: int
 ) -> StepOnDevice:
-    """Derive a step's times on its device from its stamps.
+    """Return a step's device times, derived from its stamps.
 
     Args:
-        times: of the step, whose own stamps come first.
-        working: numbers of the names whose sections give the device work.
-        low: lower bound of host clock less device clock.
-        high: upper bound.
+        times: stamps of the step; the first section is the step itself.
+        working: entry numbers of sections that launch device work.
+        low: lower bound of host clock minus device clock.
+        high: upper bound of the same difference.
     """
     step, *sections = times.sections
     inside = [section for section in sections if section.is_same_stream]
@@ -114,16 +115,16 @@ def _pace(step: SectionTimes, inside: Iterable[SectionTimes], low: int, high: in
     sections = (step, *inside)
     stamps = [(section.begin, section.host_begin) for section in sections]
     stamps += [(section.end, section.host_end) for section in sections]
-    # A step that ended long ago ends with its last section: later stamps do not belong to it.
+    # Ignore stamps outside the step's own.
     stamps = sorted(stamp for stamp in stamps if step.begin <= stamp[0] <= step.end)
     soon = max(_SOON_NS, (step.end - step.begin) // _SOON_PART)
     host = device = unknown = 0
-    for (before, _), (passed, given) in pairwise(stamps):
-        # Minimum and maximum time that the stamp waited behind other work.
-        least, most = passed + low - given, passed + high - given
-        if least > soon:
+    for (before, _), (passed, recorded) in pairwise(stamps):
+        # Minimum and maximum time for which the stamp was queued behind other work.
+        min_queued, max_queued = passed + low - recorded, passed + high - recorded
+        if min_queued > soon:
             device += passed - before
-        elif most <= soon:
+        elif max_queued <= soon:
             host += passed - before
         else:
             unknown += passed - before
@@ -133,7 +134,7 @@ def _pace(step: SectionTimes, inside: Iterable[SectionTimes], low: int, high: in
 _REMEMBERED: Final = 4096
 
 Figures = dict[int, dict[str, Any]]
-"""Attributes of the GPU time of spans, by span id."""
+"""GPU-time attributes of spans, by span id."""
 
 
 class DerivedGpuTimes(NamedTuple):
@@ -141,14 +142,14 @@ class DerivedGpuTimes(NamedTuple):
 
     steps: list[GpuStepRow]
     uses: Uses
-    """Times of all calls, whether sampled as spans or not."""
+    """GPU times of all calls, whether sampled as spans or not."""
     figures: Figures
     reported: set[int]
-    """Ids of the steps whose times came."""
+    """Ids of the steps whose times were reported."""
 
 
 def note_places(state: JournalState, sections: Iterable[OutsideSection]) -> None:
-    """Store the places of sections outside steps whose GPU time is still to come."""
+    """Store the places of sections outside steps whose GPU times are reported later."""
     places = state.device_places
     for section in sections:
         if section.on_device:
@@ -158,7 +159,7 @@ def note_places(state: JournalState, sections: Iterable[OutsideSection]) -> None
 
 
 def derive_gpu_times(reported: Iterable[DeviceTimes], state: JournalState) -> DerivedGpuTimes:
-    """Derive the reported GPU times of sections and steps."""
+    """Return GPU times of sections and steps, derived from reported stamps."""
     derived = DerivedGpuTimes([], {}, {}, set())
     for times in reported:
         if not times.sections:
@@ -168,7 +169,7 @@ def derive_gpu_times(reported: Iterable[DeviceTimes], state: JournalState) -> De
         _add_sections(derived, times, root, state)
         if times.is_step:
             derived.reported.add(times.root)
-            # Part of a mixed time is no time of the step.
+            # Skip mixed times: they include phases that are excluded from the step.
             if root is not None and not times.is_mixed:
                 _add_step(derived, times, root, state)
     return derived

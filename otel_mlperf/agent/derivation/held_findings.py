@@ -1,8 +1,8 @@
-"""Spans and metric series of the findings that hold while a run goes on.
+"""Spans and metric series of findings that are true during the run.
 
-A finding that starts to hold becomes a span without length below the run's own span, which is sent
-only when the run ends. As long as it holds, it is a series of the metric. Both are derived from the
-events, so that an agent that replays reports the same.
+A finding that becomes true is a span of zero length below the run's span, which itself is sent only
+when the run ends. While the finding is true, it is also a series of the findings metric. Both are
+derived from events, so that a replay reports the same.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 _RULES: Final = {rule.id: rule for rule in RULES}
 _SPAN: Final = -3
-"""A number that no process uses: those of its own names are positive."""
+"""Entry number of the span's name: negative, because processes use only positive ones."""
 _OVER_NS: Final = 30 * 10**9
-"""A finding has ended this long after it was last seen to hold, as everywhere else."""
+"""A finding ends this long after it was last true, as in ``rule_evaluator``."""
 
 
 def start_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, SampledSpan] | None:
-    """Store that a finding holds; return its span if it did not hold before.
+    """Store a finding that is true; return its journal and span if it was not true before.
 
-    A finding of the node is in the trace of the node's first rank.
+    A finding of the node becomes a span in the trace of the node's first rank.
     """
     rule, journal = _RULES.get(held.id), state.journals.get(held.journal)
     if rule is None or (journal is None and held.journal):
         return None
-    # Without the start time: an agent that continues for another one starts to watch anew.
+    # Without the start time: a restarted agent evaluates the rules anew, with a later start.
     key = json.dumps([held.id, held.journal, held.labels])
     is_known = key in state.findings
     state.findings[key] = held
@@ -58,7 +58,7 @@ def start_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, S
 
 
 def publish_findings(state: AgentState, mark: Mark) -> None:
-    """Set the series of the findings that hold; those of other findings end."""
+    """Set the series of the findings that are true; end the series of all other findings."""
     is_over = [k for k, one in state.findings.items() if mark.unix_ns - one.end_unix_ns > _OVER_NS]
     for key in is_over:
         del state.findings[key]

@@ -1,7 +1,7 @@
 """Rows derived from one journal since its last mark, and the outcome of its run.
 
-Derivation only derives rows and moves the state of the journal on. Tables (``row_tables``), metric
-series (``row_metrics``) and points of trackers (``scalars``) are projections of the rows.
+Derivation only derives rows and updates the journal's state. Tables (``row_tables``), metric series
+(``row_metrics``) and tracker points (``scalars``) are projections of the rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.span_limits import SpanLimits
     from otel_mlperf.tables.run_tables import GpuStepRow, SectionRow
 
-_MOST_ERRORS: Final = 64
+_MAX_ERRORS: Final = 64
 
 
 class SpanCounts(NamedTuple):
@@ -54,14 +54,14 @@ class SpanCounts(NamedTuple):
 
     created: int = 0
     failed: int = 0
-    """Lost to an internal error."""
+    """Number lost to an internal error."""
     damaged: int = 0
     unselected: int = 0
     rolled_up: int = 0
 
 
 class DerivedRows(NamedTuple):
-    """Rows of one journal at one mark: everything that is stored, sent or drawn of it."""
+    """Rows of one journal at one mark, from which tables, series and points are projected."""
 
     steps: DerivedSteps
     outside: list[OutsideRow]
@@ -80,11 +80,10 @@ class DerivedRows(NamedTuple):
 def derive_rows(
     journal: JournalState, rank: RankState, policy: Policy, limits: SpanLimits
 ) -> DerivedRows:
-    """Derive everything that is possible now; rows of open steps wait in the state."""
+    """Derive all rows that are complete; rows of open steps wait in the state."""
     batch = NewRows(journal, limits)
     journal.sections += batch.created
-    # Must run before rows are derived: a step that ends leaves the roots, and with it the number at
-    # which an error started.
+    # Must run first: a derived step leaves the roots, which contain the step number of an error.
     _follow_errors(batch, journal)
     aggregates = aggregates_outside(journal)
     values, marks = [*_values(batch.values, journal)], [*_marks(batch.marks, journal)]
@@ -92,7 +91,7 @@ def derive_rows(
     _note_end(batch, journal)
     steps = derive_steps(batch.steps, batch.payloads, journal)
     steps = steps._replace(ended=sample_steps(steps.ended, policy, rank, journal))
-    # Steps first, because they cover part of the sections around them.
+    # Steps first: they cover part of their enclosing sections, and so reduce the self times.
     outside = OutsideSections(batch.outside, steps.whole, journal)
     sums = sums_by_place(outside.ended, journal)
     note_places(journal, outside.ended)
@@ -102,7 +101,7 @@ def derive_rows(
         uses_outside(batch.outside, outside.ended, batch.payloads),
         gpu.uses,
     ]
-    # Last, because a span removes the payload of its row.
+    # Spans last: creating a span removes the payload of its row.
     selection = SpanSelection(policy, rank, journal, batch)
     selection.add_steps(steps)
     selection.add_outside(outside)
@@ -129,10 +128,10 @@ def derive_rows(
 
 
 def _follow_errors(batch: NewRows, state: JournalState) -> None:
-    """Propagate each error to the enclosing section, so that the run's end knows its origin."""
+    """Propagate each error to its enclosing section, so that the run's end has the origin."""
     rows = np.concatenate((batch.steps, batch.outside))
     rows = rows[rows["flags"] & Flag.ERROR != 0]
-    # Inner before outer: of two with the same end, the one that started later is inside.
+    # Inner before outer: of two sections with the same end, the later start is the inner one.
     for i in np.lexsort((-rows["start"].astype(np.int64), rows["end"])).tolist():
         row = rows[i]
         root = state.roots.get(int(row["root"]))
@@ -140,21 +139,21 @@ def _follow_errors(batch: NewRows, state: JournalState) -> None:
         origin = state.errors.pop(int(row["span"]), [state.section(int(row["name"]))[1], number])
         above = root.parent if root and row["span"] == row["root"] else int(row["parent"])
         state.errors[above] = origin
-    for span in list(state.errors)[:-_MOST_ERRORS]:
+    for span in list(state.errors)[:-_MAX_ERRORS]:
         del state.errors[span]
 
 
 def _note_end(batch: NewRows, state: JournalState) -> None:
-    """Store the outcome of the run, once its own row exists, and the origin of its error."""
+    """Store the run's outcome and the origin of its error, once the run's own row is read."""
     rows, span = batch.outside, state.meta.run_span
     for row in () if state.meta.is_child else rows[rows["span"] == span]:
-        # Not removed, because the run's span, which is made later, needs it too.
+        # Do not remove the payload: the run's span, which is created later, needs it too.
         payload = batch.payloads.get(span, {})
         state.ended_ns = int(max(row["end"], row["start"]))
         error = payload.get("e") or []
         state.outcome = _outcome(int(row["flags"]), error)
         state.error = [str(word) for word in error[:2]]
-        # The run's own row has moved the error from the run span to the section around it.
+        # The run's own row has propagated the error from the run's span to the enclosing section.
         root = state.roots.get(span)
         origin = state.errors.get(root.parent if root else int(row["parent"]))
         if state.outcome != "finished" and origin and origin[0] != names.SPAN_RUN:
@@ -202,7 +201,7 @@ def _at_step(row: tuple[int, ...], state: JournalState) -> dict[str, Any]:
 
 
 def _note_marks(rank: RankState, marks: list[MarkRow]) -> None:
-    """Store the first marks for the run's span, and count the others."""
+    """Store the first marks for the run's span, and count the marks beyond the limit."""
     room = max(0, MOST_MARKS - len(rank.marks))
     rank.marks += [(mark.time_ns, mark.name, mark.phase, mark.number) for mark in marks[:room]]
     rank.marks_left_out += len(marks[room:])

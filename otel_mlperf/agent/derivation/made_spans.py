@@ -1,10 +1,9 @@
-"""Spans that the agent makes itself: segments of long open sections, and device losses.
+"""Spans that the agent creates: segments of long open sections, and device losses.
 
-A section that is open for hours emits a finished child every ten minutes, a *segment*. The section
-itself is sent once, when it ends. A device that stops answering, or answers again, is a span
-without length below the run's own. The ids of both are derived from what was read, so that an agent
-that replays sends the same. Segments are no items of the accounts; device moments are, like every
-section.
+A section that is open for hours gets a finished child span every ten minutes, a *segment*. The
+section itself is sent once, when it ends. A device that is lost, or responds again, becomes a span
+of zero length below the run's span. Ids of both are derived from the events, so that a replay sends
+the same spans. The accounts count device spans, but not segments.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ if TYPE_CHECKING:
 
 SEGMENT_NS: Final = 600 * 10**9
 _NAMES: Final = {-1: names.SPAN_DEVICE_LOST, -2: names.SPAN_DEVICE_BACK}
-"""Names by numbers that no process uses: those of its own names are positive."""
+"""Span names by negative entry numbers: processes use only positive ones."""
 _TRACK: Final = 0
 _THREAD: Final = ["track", _TRACK, -1, "devices", False]
 
 
 def segment_spans(journal: JournalState, now_ns: int) -> list[SampledSpan]:
-    """Return the segments that are due at ``now_ns`` (monotonic)."""
+    """Return the segments of open sections that are due at ``now_ns`` (monotonic)."""
     if journal.left:
         return []
     table = np.frombuffer(journal.open, OPEN_TYPE)
     long_open = table[table["start"] + np.uint64(SEGMENT_NS) <= np.uint64(now_ns)]
-    # A stale entry belongs to a section that has ended: its row was read.
+    # A stale entry belongs to a section that has ended: its row was already read.
     still = {int(span) for span in long_open["span"]} - set(journal.stale)
     journal.segments = {span: sent for span, sent in journal.segments.items() if span in still}
     made = []
@@ -70,9 +69,9 @@ def _segment(
 
 
 def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, SampledSpan]]:
-    """Return spans of devices that were lost, or answer again, since the previous reading.
+    """Return spans for devices that were lost, or responded again, since the previous reading.
 
-    For a device that no rank uses they are in the trace of the node's first rank.
+    Spans of a device that no rank uses are in the trace of the node's first rank.
     """
     spans = []
     for reading in read.readings:
@@ -82,7 +81,7 @@ def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Samp
         journal = state.journals.get(reading.journal) or first_rank(state)
         if journal is None:
             continue
-        # In the state, not in the sensor: a new agent does not report again what is known.
+        # Stored in the state, so that a restarted agent does not report a known loss again.
         if reading.text:
             state.gone[device] = reading.text
         else:
@@ -92,7 +91,7 @@ def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Samp
 
 
 def first_rank(state: AgentState) -> JournalState | None:
-    """Return the journal of the first rank on this node; spans of no rank are in its trace."""
+    """Return the journal of this node's lowest rank, whose trace gets spans that have no rank."""
     own = [journal for journal in state.journals.values() if not journal.meta.is_child]
     return min(own, key=lambda journal: journal.meta.rank, default=None)
 
@@ -115,12 +114,18 @@ def moment_span(
     unix_ns: int,
     payload: dict[str, Any],
 ) -> SampledSpan:
-    """Return a span without length below the run's own; ``text`` makes its id unique in the run.
+    """Return a span of zero length below the run's span, and register its name in the journal.
 
-    ``number`` is the negative number of the name.
+    Args:
+        journal: of the rank whose trace gets the span.
+        number: negative entry number of the name.
+        name: name of the span.
+        category: category of the span, and its sampling reason.
+        text: unique in the run; the span id is derived from it.
+        unix_ns: time of the span.
+        payload: attributes and error, as in a journal.
     """
-    # As if the process had registered them: tables and servers then look them up in the journal as
-    # for others.
+    # Entries as if the process had registered them: the span is then encoded like any other.
     journal.entries[number] = ["section", name, category, "", {}]
     journal.tracks[_TRACK] = _THREAD
     meta = journal.meta

@@ -1,7 +1,7 @@
 """State gauges and cumulative totals published at each mark: counters, losses, open sections.
 
-A rank's series is the sum over its processes: those that are alive, and the totals of those that
-have ended. A gauge has the value of the process that is read last.
+A counter or histogram of a rank is summed over its processes, including ended ones. A gauge has the
+value of the process that is read last.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.metric_encoding import Exemplar
 
 _TOTALS_NS: Final = 5 * 10**9
-_MOST_SERIES: Final = 2 * MOST_LABEL_SETS
-"""Maximum number of series of one rank: each process of it limits itself to half of that."""
+_MAX_SERIES: Final = 2 * MOST_LABEL_SETS
+"""Maximum number of labelled series of one rank; each of its processes has at most half as many."""
 _LOST: Final = {
     int(Word.LOST_PAYLOADS): "payloads",
     int(Word.LOST_OPEN): "open_sections",
@@ -55,7 +55,7 @@ class MarkTotals:
         self._state, self._rows, self._scalars, self._explicit = state, rows, scalars, explicit
 
     def publish(self, mark: Mark) -> None:
-        """Set every series; at intervals write the program's own values to the tables."""
+        """Set every series; every five seconds also add the program's own values to the tables."""
         state = self._state
         is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
         state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
@@ -86,7 +86,7 @@ class MarkTotals:
         meter.put_buckets(name, series.labels, buckets, series.exemplars)
 
     def _describe(self, rank: RankState, metric: Metric, scope: Sequence[str]) -> None:
-        """Store unit and kind of an instrument once, because the tables of readings lack them."""
+        """Store unit and kind of an instrument once, because table ``readings`` lacks them."""
         about = [metric.unit, metric.instrument, *scope]
         if rank.user.get(metric.name) != about:
             rank.user[metric.name] = about
@@ -101,7 +101,7 @@ class MarkTotals:
             )
 
     def _publish_counts(self) -> None:
-        """Set the counts of losses and redactions, over living and ended processes."""
+        """Set the counts of losses and redactions, summed over running and ended processes."""
         lost, hidden = dict[str, Counter[str]](), Counter[str]()
         for rank in self._state.ranks.values():
             if rank.live:
@@ -120,7 +120,8 @@ class MarkTotals:
     def _publish_state(self, journal: JournalState, meter: Meter, mark: Mark) -> None:
         meter.set(names.RUN_START_TIME.name, {}, journal.meta.unix_ns / 1e9)
         meter.set(names.OVERHEAD_TIME.name, {}, journal.overhead_ns / 1e9)
-        # The series of the section that was open at the last mark ends, unless it is still open.
+        # Ends the series of the section that was innermost at the last mark, unless it is set
+        # below.
         meter.drop(names.OPEN_AGE)
         table = np.frombuffer(journal.open, OPEN_TYPE)
         main = table[table["track"] == _main_track(table)]
@@ -136,8 +137,8 @@ def keep_counted(rank: RankState, journal: JournalState) -> None:
     for reason, count in _lost(journal).items():
         rank.lost[reason] = rank.lost.get(reason, 0) + count
     rank.redacted += _redacted(journal)
-    # Gauges end with their process. Sums must not fall when one of several processes has gone: the
-    # server would see a reset.
+    # Gauges end with their process. Sums must not fall when a process ends: servers would detect a
+    # counter reset.
     for value in user_values(journal):
         if value.grows:
             key, _ = _place(rank, value)
@@ -145,35 +146,35 @@ def keep_counted(rank: RankState, journal: JournalState) -> None:
 
 
 def _lost(journal: JournalState) -> dict[str, int]:
-    """Return what the journal counts as lost besides rows, by reason."""
+    """Return the number of losses other than rows that the journal counts, by reason."""
     lost = {reason: count for word, reason in _LOST.items() if (count := journal.words.get(word))}
     damaged = journal.damaged + count_damaged(journal)
     return lost | {"damaged": damaged} if damaged else lost
 
 
 def _redacted(journal: JournalState) -> int:
-    """Return the number of values hidden, by the process and by the agent."""
+    """Return the number of values redacted by the process and by the agent."""
     return journal.words.get(int(Word.REDACTED), 0) + journal.redacted
 
 
 def _main_track(table: Rows) -> int:
-    """Return the track of the section that has been open longest: the run's."""
+    """Return the track of the section that has been open longest (the run's); 0 if none is open."""
     return int(table["track"][np.argmin(table["start"])]) if len(table) else 0
 
 
 class _RankSeries(NamedTuple):
-    """Series of a rank that its processes keep themselves."""
+    """Series of a rank that its processes accumulate in cells."""
 
     metric: Metric
     scope: tuple[str, ...]
     labels: dict[str, str]
     total: SeriesTotal
-    """A sum over the processes, dead and alive; for a gauge the value of the last one read."""
+    """Sum over running and ended processes; for a gauge the value of the process read last."""
     exemplars: list[Exemplar]
 
 
 def _sum_over_processes(state: AgentState) -> dict[tuple[str, str], _RankSeries]:
-    """Return the series of all ranks, by instance and key of the series."""
+    """Return the series of all ranks, by service instance id and series key."""
     found: dict[tuple[str, str], _RankSeries] = {}
     for journal in state.journals.values():
         rank = state.rank_of(journal)
@@ -192,11 +193,11 @@ def _sum_over_processes(state: AgentState) -> dict[tuple[str, str], _RankSeries]
 
 
 def _place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
-    """Return key and labels of the rank's series; beyond the limit those of the overflow series."""
+    """Return key and labels of the rank's series, or of its overflow series above the limit."""
     name, labels = value.metric.name, value.labels
     key = _series_key(name, labels)
     if labels and key not in rank.places:
-        if len(rank.places) >= _MOST_SERIES:
+        if len(rank.places) >= _MAX_SERIES:
             labels = {names.OVERFLOW: "true"}
             return _series_key(name, labels), labels
         rank.places.add(key)
@@ -204,12 +205,12 @@ def _place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
 
 
 def _series_key(name: str, labels: dict[str, str]) -> str:
-    """Return a key that is unique for each series of a rank."""
+    """Return the key of a series, unique within a rank."""
     return "\0".join((name, *(f"{label}\0{value}" for label, value in labels.items())))
 
 
 def _readings(series: _RankSeries) -> list[SensorReading]:
-    """Return the total as readings, for the tables."""
+    """Return the total as readings for the tables; a histogram gives its count and its sum."""
     name, values = series.metric.name, series.total.distribution
     numbers = {name: series.total.value}
     if values is not None:

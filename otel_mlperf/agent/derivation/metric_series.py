@@ -3,13 +3,13 @@
 Histograms count every step and section, whether sampled as spans or not. A series belongs to the
 rank, not to a process. Forked children of a rank add to the same series.
 
-Each new series starts with a zero point before its first value, because Prometheus' ``rate()``
-cannot see what the first point of a series adds. Totals that started elsewhere have no zero point:
-what they had counted before is no increase. Readings have the time at which they were read.
+Each new series starts with a zero point before its first value: otherwise Prometheus' ``rate()``
+would miss the first increase. Totals that are counted elsewhere have no zero point, because they
+include earlier counts. Points of readings have the time of the reading.
 
 A point of delta temporality is the growth of its series since its previous export. The previous
-totals are part of the agent's state. A replay therefore makes the same requests again. The sum of
-all deltas is the cumulative total, less requests that are counted as lost.
+totals are part of the agent's state, so that a replay creates the same requests. The sum of all
+deltas is the cumulative total, except for requests that are counted as lost.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.endpoint_settings import Temporality
 
 MOST_SERIES: Final = 2000
-"""Maximum number of series of one rank; further ones are counted in one marked
-``otel.metric.overflow``."""
-_MOST_EXEMPLARS: Final = 4
+"""Maximum number of series of one rank. Values of further series are added to one series per metric
+that has the label ``otel.metric.overflow``."""
+_MAX_EXEMPLARS: Final = 4
 _ROUNDING: Final = 0.9
-"""A total that falls, but not below this part of itself, has not restarted: the kernel rounds."""
+"""A total that falls to no less than this share has not restarted: the kernel rounds values."""
 _OURS: Final = "otel_mlperf."
 _METRICS: Final = {metric.name: metric for metric in names.METRICS}
 _COUNTERS: Final = {metric.name for metric in names.METRICS if metric.instrument == "counter"}
@@ -61,14 +61,14 @@ _NOTHING: Final = SentTotal()
 
 
 class Meter:
-    """Meter that adds to the series of one rank or of the node."""
+    """Meter that updates the metric series of one rank or of the node."""
 
     def __init__(self, owner: RankState | AgentState, *, explicit: bool = False) -> None:
         self._owner = owner
         self._kind: type[Buckets] = ExplicitBuckets if explicit else ExponentialBuckets
 
     def record(self, metric: Metric, labels: dict[str, str], values_ns: NDArray[np.int64]) -> None:
-        """Record durations in a histogram in seconds."""
+        """Record durations, given in ns, in a histogram whose unit is seconds."""
         series = self._series(metric.name, labels)
         if series.buckets is None:
             series.buckets = self._kind()
@@ -81,51 +81,51 @@ class Meter:
         value_ns: int,
         exemplar: tuple[int, bytes, int],
     ) -> None:
-        """Add a duration whose span is sampled: Unix time, trace id, span id."""
+        """Add an exemplar for a duration: Unix time, trace id and span id of its sampled span."""
         time_ns, trace, span = exemplar
         series = self._series(metric.name, labels)
         series.exemplars.append(Exemplar(value_ns / 1e9, time_ns, trace, span))
-        del series.exemplars[:-_MOST_EXEMPLARS]
+        del series.exemplars[:-_MAX_EXEMPLARS]
 
     def add(self, metric: Metric, labels: dict[str, str], value: float) -> None:
         """Add a value to a counter."""
         self._series(metric.name, labels).value += value
 
     def set(self, metric: str, labels: dict[str, str], value: float) -> None:
-        """Set a gauge, or the total of a counter that is kept elsewhere."""
+        """Set a gauge, or the total of a counter that is accumulated elsewhere."""
         series = self._series(metric, labels)
         series.value, series.gone = value, False
 
     def raise_to(self, metric: Metric, labels: dict[str, str], value: float) -> None:
-        """Raise a gauge of the maximum so far."""
+        """Raise a gauge to ``value`` if it is lower: the gauge is a maximum."""
         series = self._series(metric.name, labels)
         series.value = max(series.value, value)
 
     def put(self, metric: str, labels: dict[str, str], value: float) -> None:
-        """Set a series that a process keeps itself, in a number of series that it bounds."""
+        """Set a series that a process accumulates in cells and whose number the process limits."""
         series = self._series(metric, labels, is_bounded=True)
         series.value, series.gone, series.source = value, False, JOURNAL
 
     def put_buckets(
         self, metric: str, labels: dict[str, str], buckets: Buckets, exemplars: Iterable[Exemplar]
     ) -> None:
-        """Set a histogram that a process keeps itself."""
+        """Set a histogram that a process accumulates in cells."""
         series = self._series(metric, labels, is_bounded=True)
         series.buckets, series.source = buckets, JOURNAL
         for exemplar in exemplars:
             if exemplar.time_ns > series.exemplar_ns:
                 series.exemplar_ns = exemplar.time_ns
                 series.exemplars.append(exemplar)
-                del series.exemplars[:-_MOST_EXEMPLARS]
+                del series.exemplars[:-_MAX_EXEMPLARS]
 
     def drop(self, metric: Metric) -> None:
-        """End a gauge, unless a value is set before the next export."""
+        """Mark the series of a gauge as ended; setting a value before the next export undoes it."""
         for series in self._owner.series.values():
             if series.metric == metric.name:
                 series.gone = True
 
     def drop_source(self, source: str) -> None:
-        """End a source's readings, unless they are read again."""
+        """Mark the series of a source as ended; reading them again undoes it."""
         for series in self._owner.series.values():
             if series.source == source:
                 series.gone = True
@@ -133,9 +133,9 @@ class Meter:
     def read(
         self, source: str, reading: SensorReading, time_ns: int, counters: Collection[str] = ()
     ) -> None:
-        """Set a reading of a sensor, which bounds its series itself, by what the machine has.
+        """Set a sensor reading. The number of series is not limited: the hardware bounds it.
 
-        ``counters``: names of totals besides those of ``names``.
+        ``counters``: names of further counters that ``names`` lacks.
         """
         series = self._series(reading.name, reading.labels, is_bounded=True)
         value = reading.value
@@ -151,8 +151,7 @@ class Meter:
         key = "\0".join((metric, *labels, *labels.values()))
         series = known.get(key)
         if series is None:
-            # Sensors and processes bound their own series; names that a program invents are
-            # unbounded.
+            # Only series from rows are limited: a program can create any number of section names.
             if not is_bounded and sum(not other.source for other in known.values()) >= MOST_SERIES:
                 key, labels = metric + "\0overflow", {names.OVERFLOW: "true"}
                 if key in known:
@@ -162,16 +161,16 @@ class Meter:
 
 
 def _follow(series: MetricSeries, value: float, time_ns: int) -> float:
-    """Return the value of a total that is counted elsewhere: it never falls without a new start.
+    """Return the value to set for a total that is counted elsewhere; note a new start time.
 
-    Its value at the first reading accumulated before, at an unknown rate. The total starts there,
-    not at zero. Only our own totals started when we did.
+    The first value accumulated before the first reading, at an unknown rate. The total therefore
+    starts at that reading. Only totals of this package start at zero with the run.
     """
     if not series.source:
         series.start_ns = 0 if series.metric.startswith(_OURS) else time_ns
     elif value < series.value:
-        # Rounded down by its source. The smaller value would be a reset to the server, and a rate
-        # of nearly all of it.
+        # The source has rounded down. A smaller value would look like a counter reset, and cause a
+        # huge rate.
         if value > series.value * _ROUNDING:
             return series.value
         series.start_ns = time_ns
@@ -179,7 +178,7 @@ def _follow(series: MetricSeries, value: float, time_ns: int) -> float:
 
 
 class Export:
-    """Export that collects the points of one resource."""
+    """Export of one resource: converts series to metric points."""
 
     def __init__(
         self,
@@ -188,14 +187,14 @@ class Export:
         is_sent: Callable[[Exemplar], bool] = lambda _: True,
         temporality: Temporality = "cumulative",
     ) -> None:
-        """``is_sent`` decides about each exemplar."""
+        """Initialize an empty export; ``is_sent`` selects the exemplars to include."""
         self._start_ns = min(start_ns, now_ns - _BEFORE_NS)
         self._now_ns, self._is_sent, self._temporality = now_ns, is_sent, temporality
         self.preferred: list[MetricData] = []
-        """The collected metrics in the preferred temporality, if it is not cumulative."""
+        """The collected metrics in the preferred temporality; empty if that is cumulative."""
 
     def collect(self, series: Iterable[MetricSeries], user: dict[str, Metric]) -> list[MetricData]:
-        """Return all metrics of the series; ``user`` describes those that ``names`` does not."""
+        """Return all metrics of the series; ``user`` defines metrics that ``names`` lacks."""
         by_metric: dict[str, list[MetricSeries]] = {}
         for member in series:
             if member.gone and not member.sent:
@@ -233,7 +232,7 @@ class Export:
         return SumPoints(points, monotonic=metric.instrument == "counter")
 
     def _now(self, series: MetricSeries) -> tuple[int, float | None]:
-        """Return time and value of a series; the value is None if the series has ended."""
+        """Return time and current value of a series; the value is None if the series has ended."""
         if series.gone:
             return self._now_ns, None
         return series.read_ns or self._now_ns, series.value
@@ -277,19 +276,19 @@ def _deltas(
     """Return the data of one metric in a preferred temporality, and store the new totals.
 
     Args:
-        metric: a gauge or an up-down counter is not changed, as the specification requires.
-        members: its series.
-        data: their cumulative points.
+        metric: gauges and up-down counters stay unchanged, as the specification requires.
+        members: the series of the metric.
+        data: the cumulative points of the series.
         temporality: with ``lowmemory``, totals that are counted outside the agent stay cumulative.
     """
     if metric.instrument not in ("counter", "histogram"):
         return data
     if metric.name == names.ITEMS.name and isinstance(data, SumPoints):
-        # Derived from answers of servers, which no replay repeats. It may fall.
+        # Depends on server responses, which a replay does not repeat: the total may fall.
         return SumPoints(data.points, monotonic=False)
     if temporality == "lowmemory" and any(series.is_observed for series in members):
         return data
-    # A new series has an empty point in front of its first: a delta needs none.
+    # Only the last point of each series: the zero point of a new series is not needed for deltas.
     newest = {id(point.attributes): point for point in data.points}
     pairs = ((series, newest.get(id(series.labels))) for series in members)
     points = [point for series, now in pairs if now and (point := _growth(series, now))]
@@ -297,13 +296,13 @@ def _deltas(
 
 
 def _growth(series: MetricSeries, point: _Point) -> _Point | None:
-    """Return the point of the time since the previous export; None if there is no such point."""
+    """Return the growth since the previous export as a point; None if no time has passed."""
     before, now = series.sent_total, _total_of(series, point)
     if now is None or (before is not None and point.time_ns <= before.time_ns):
         return None
     series.sent_total = now
     if before is None:
-        # The part of a total from before it was followed is no increase.
+        # A total that is counted elsewhere: its growth before the first reading is unknown.
         return None if series.start_ns else point
     start_ns = before.time_ns
     if now.start_ns != before.start_ns or now.count < before.count:
@@ -312,17 +311,17 @@ def _growth(series: MetricSeries, point: _Point) -> _Point | None:
         now.value = max(now.value, before.value)
         return replace(point, start_ns=start_ns, value=growth(now, before).value)
     grown = growth(now, before)
-    more = {"zero_count": grown.zeros} if isinstance(point, ExponentialPoint) else {}
+    zero_count = {"zero_count": grown.zeros} if isinstance(point, ExponentialPoint) else {}
     return replace(
         point,
         start_ns=start_ns,
         sum=grown.value,
         count=grown.count,
         counts=tuple(grown.counts),
-        # The extremes of the time since then are not known.
+        # Minimum and maximum since the previous export are unknown.
         min=None,
         max=None,
-        **more,
+        **zero_count,
     )
 
 

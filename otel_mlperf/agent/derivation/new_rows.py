@@ -24,7 +24,7 @@ INTERRUPTED_FLAG = 1 << 6
 _REMEMBERED = 1024
 _FIRSTS = 64
 _PATIENCE = 20
-"""Maximum number of marks for which rows of an unknown step wait for it."""
+"""Maximum number of marks that rows with an unknown root wait for it."""
 _NEVER = 1 << 63
 """End time of open sections."""
 
@@ -35,8 +35,8 @@ Payloads = dict[int, dict[str, Any]]
 class NewRows:
     """New rows of one journal since the last mark, sorted by kind.
 
-    ``steps`` are the section rows of ended steps, ``outside`` those of no step. Rows of open steps
-    go back into the state.
+    ``steps`` are the section rows of ended steps, ``outside`` those outside steps. Rows of open
+    steps are stored in the state again.
     """
 
     def __init__(self, journal: JournalState, limits: SpanLimits = NO_LIMITS) -> None:
@@ -44,8 +44,8 @@ class NewRows:
         fresh = np.frombuffer(journal.fresh, ROW_TYPE)
         journal.fresh = b""
         self._payloads = PayloadParts()
-        # Payloads and sections are published separately. Either may be read first; a payload
-        # without its section waits.
+        # Payloads and sections are published separately, and either may be read first: a payload
+        # without its section waits in the state.
         waiting, new = np.frombuffer(journal.payloads, ROW_TYPE), rows_of_kind(fresh, Kind.PAYLOAD)
         self._payloads.feed(waiting)
         known_damaged = self._payloads.damaged
@@ -54,7 +54,7 @@ class NewRows:
         self._payload_rows, self._new_payloads = np.concatenate((waiting, new)), new["span"]
         ready = self._payloads.ready.items()
         self.payloads: Payloads = {span: of for span, of in ready if isinstance(of, dict)}
-        """All payloads whose row may be among these."""
+        """Payloads that are complete, by id of their row."""
         reported = {span: of["d"] for span, of in self.payloads.items() if "d" in of}
         self.device_times: list[DeviceTimes] = list(reported.values())
         self._of_no_row = np.fromiter(reported, np.uint64)
@@ -65,7 +65,8 @@ class NewRows:
         marks = rows_of_kind(fresh, Kind.MARK)
         self.marks = marks[_can_have_started(marks, journal) & (marks["name"] != 0)]
         sections = rows_of_kind(fresh, Kind.SECTION)
-        # Overwritten rows are left out: one time of the year 2500 would stop every table.
+        # Exclude overwritten rows: no table could be written with a time of the year 2500, for
+        # example.
         can_be = _can_have_started(sections, journal) & (sections["end"] >= sections["start"])
         can_be &= (sections["end"] < np.uint64(journal.meta.latest_ns)) & (sections["span"] != 0)
         unread, journal.unread = journal.unread + _of_no_kind(fresh), 0
@@ -82,11 +83,11 @@ class NewRows:
         self._split()
 
     def take_payload(self, span: int) -> dict[str, Any]:
-        """Return and remove the payload of the row of ``span``; empty without one."""
+        """Remove and return the redacted payload of row ``span``; empty if it has none."""
         recorded = self.payloads.pop(span, None)
         if recorded is None:
             return {}
-        # Redacted here and not in the training process, which has no time for it.
+        # Redact here, not in the training process, where it would cost training time.
         redactor = Redactor()
         if given := recorded.get("a"):
             recorded["a"] = redactor.values(given)
@@ -103,13 +104,14 @@ class NewRows:
         journal = self.journal
         journal.held += rows.tobytes()
         waiting = np.frombuffer(journal.held, ROW_TYPE)["span"]
-        # As rows, not decoded: the state is written as a whole at each flush, and bytes cost
-        # nothing.
+        # As raw rows, not decoded: the state is written as a whole at each flush, and bytes are
+        # cheap to write.
         still = np.isin(self._payload_rows["span"], waiting)
         unfinished = np.isin(
             self._payload_rows["span"], np.fromiter(self._payloads.unfinished, np.uint64)
         )
-        # A payload is written directly before its row, which the next mark then reads.
+        # A payload is written directly before its row, so the row may only be read at the next
+        # mark.
         spans = self._payload_rows["span"]
         ahead = np.isin(spans, self._new_payloads) & ~np.isin(spans, self._sections["span"])
         ahead &= ~np.isin(spans, self._of_no_row)
@@ -121,7 +123,8 @@ class NewRows:
             start, number, span, parent, n, track, name, _, _ = (int(v) for v in row.tolist())
             _, _, category, phase, _ = journal.section(name)
             if meta.is_child:
-                # A forked child's steps are no steps of its rank: they are sections of the run.
+                # Steps of a forked child do not count as steps of its rank: they are sections of
+                # the run.
                 journal.demoted[span] = parent or meta.run_span
                 continue
             is_run = category == names.RUN
@@ -147,13 +150,12 @@ class NewRows:
             )
 
     def _note_stale(self, sections: Rows) -> None:
-        """Store the ids of stale table entries.
+        """Store the ids of stale entries in the open-section table.
 
         A row is published before its table entry is cleared: a kill in between leaves both.
         """
         table = np.frombuffer(self.journal.open, OPEN_TYPE)["span"]
-        # An entry may outlive its row for several marks: stale entries that are still there stay
-        # stale.
+        # An entry may outlive its row for several marks: stale entries that still exist stay stale.
         known = np.concatenate((sections["span"], np.array(self.journal.stale, np.uint64)))
         self.journal.stale = table[np.isin(table, known)].tolist()
 
@@ -167,13 +169,13 @@ class NewRows:
         rows = as_rows(table, journal.ended_ns)
         rows["flags"] = Kind.SECTION | Flag.ERROR | INTERRUPTED_FLAG
         self.created += len(rows)
-        # Children first, as they would have ended.
+        # Children first: rows are in the order in which sections end.
         return np.concatenate((sections, rows[np.argsort(rows["start"])[::-1]]))
 
     def _without_cancelled(self, sections: Rows, fresh: Rows) -> Rows:
         """Move the children of cancelled sections to the enclosing section."""
         journal = self.journal
-        # Cancels before the split, because children of the same mark move to the enclosing section.
+        # Must run before the split: children read at the same mark move to the enclosing section.
         for row in rows_of_kind(fresh, Kind.CANCEL):
             span, parent, root = int(row["span"]), int(row["parent"]), int(row["root"])
             gone = journal.roots.pop(span, None)
@@ -209,9 +211,9 @@ class NewRows:
                 (ended if root in own_row else waiting).append(root)
             elif known is None and root not in own_row and root != journal.meta.run_span:
                 (waiting if root in requests else strangers).append(root)
-        # A step is derived when its own row comes. A thread publishes its rows in order, so those
-        # inside it were read. Rows of other threads may come later, and find the step among the
-        # recently ended ones.
+        # A step is derived once its own row is read. A thread publishes rows in order, so rows of
+        # the same thread inside the step were read before. Rows of other threads may arrive later;
+        # their step is then in ``ended``.
         of_steps = np.isin(rows["root"], np.array(ended, np.uint64))
         later = np.isin(rows["root"], np.array(waiting, np.uint64)) & (not journal.left)
         unknown = np.isin(rows["root"], np.array(strangers, np.uint64))
@@ -222,9 +224,10 @@ class NewRows:
         self._hold(rows[later])
 
     def _still_patient(self, unknown: NDArray[np.bool_]) -> bool:
-        """Return whether rows of unknown roots still wait; in the end they go to the run's trace.
+        """Return whether rows with an unknown root should wait for it.
 
-        A root never appears if its begin row was dropped.
+        If the BEGIN row was dropped, the root never appears. The rows then become part of the run's
+        trace.
         """
         journal = self.journal
         journal.held_marks = journal.held_marks + 1 if unknown.any() else 0
@@ -232,12 +235,12 @@ class NewRows:
 
 
 def _place_pauses(journal: JournalState, sections: Rows) -> Rows:
-    """Assign each garbage collection to its enclosing section, so that self times add up.
+    """Assign each garbage collection to its enclosing section, so that self times stay consistent.
 
-    A collection may happen between a section's clock and its place in the program's context. The
-    recorder therefore writes its time and track only. The enclosing section is one that contains
-    all of the collection. Two sections of one thread are never both half inside it, because it is
-    one call on that thread.
+    A collection may happen while a section is being opened or closed, when the current section is
+    ambiguous. The recorder therefore writes only its times and track. The enclosing section is the
+    innermost one that contains the whole collection. Partial overlap is impossible, because a
+    collection is a single call on its thread.
     """
     is_pause = sections["flags"] & Flag.PAUSE != 0
     if not is_pause.any():
@@ -258,20 +261,20 @@ def _place_pauses(journal: JournalState, sections: Rows) -> Rows:
 
 
 def _place(journal: JournalState, pause: Any, around: Rows) -> tuple[int, int]:
-    """Return parent and root: the innermost section on its track, else the step then open."""
+    """Return parent and root: the innermost section on its track, else the step open then."""
     enclosing = around[(around["start"] <= pause["start"]) & (around["end"] >= pause["end"])]
     mine = enclosing[enclosing["track"] == pause["track"]]
     if not len(mine):
         mine = enclosing[np.isin(enclosing["span"], np.fromiter(journal.roots, np.uint64))]
     if not len(mine):
         return journal.meta.run_span, journal.meta.run_span
-    # Of sections that started at the same moment, the one that ended first is inside.
+    # If sections started at the same time, the one that ended first is the innermost.
     inner = mine[np.lexsort((mine["end"], -mine["start"].astype(np.int64)))[0]]
     return int(inner["span"]), int(inner["root"])
 
 
 def _open_requests(journal: JournalState) -> set[int]:
-    """Return the open requests; rows inside them wait for their end, however long that takes."""
+    """Return the ids of open requests; rows inside them wait without limit until they end."""
     table = np.frombuffer(journal.open + journal.around, OPEN_TYPE)
     own = table[table["span"] == table["root"]]
     return {
@@ -282,7 +285,7 @@ def _open_requests(journal: JournalState) -> set[int]:
 
 
 def _end_of(journal: JournalState, *known: NDArray[np.uint64]) -> int:
-    """Return when a journal's run ended; otherwise the last sign of life of its process."""
+    """Return when the run of an ended journal ended, or else its process's last sign of life."""
     reported = journal.words.get(Word.END_TIME)
     if reported:
         return reported
@@ -292,7 +295,7 @@ def _end_of(journal: JournalState, *known: NDArray[np.uint64]) -> int:
 
 
 def remember_ended(journal: JournalState) -> None:
-    """Drop all but the latest steps for which rows of other threads may still come."""
+    """Keep only the steps that ended last, for which rows of other threads may still arrive."""
     _forget(journal.ended)
 
 
@@ -302,7 +305,7 @@ def _forget(table: dict[int, Any]) -> None:
 
 
 def _demote(sections: Rows, demoted: dict[int, int], run: int) -> Rows:
-    """Convert steps to sections of the run: their rows, and those inside them, get its root."""
+    """Convert steps to sections of the run: set parent and root of their rows."""
     sections = sections.copy()
     ids_ = np.fromiter(demoted, np.uint64)
     for i in np.flatnonzero(np.isin(sections["span"], ids_)).tolist():
@@ -313,7 +316,7 @@ def _demote(sections: Rows, demoted: dict[int, int], run: int) -> Rows:
 
 def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:
     for field, inherited in (("root", 1), ("parent", 0)):
-        # Bounded by their number: overwritten rows may refer to each other.
+        # Bounded iterations: ids in overwritten rows may form a cycle.
         for _ in cancelled:
             known = cancelled.get(int(sections[field][i]))
             if known is None:
@@ -322,13 +325,13 @@ def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:
 
 
 def _can_have_started(rows: Rows, journal: JournalState) -> NDArray[np.bool_]:
-    """Return a mask of the rows whose start is possible for the journal."""
+    """Return a mask of the rows whose start time is possible in this journal."""
     meta, start = journal.meta, rows["start"]
     is_after: NDArray[np.bool_] = start >= np.uint64(meta.earliest_ns)
     return is_after & (start < np.uint64(meta.latest_ns))
 
 
 def _of_no_kind(rows: Rows) -> int:
-    """Count the rows of kinds that no process writes; the last row of a journal may be empty."""
+    """Count rows of an invalid kind, except an empty row, which may end a journal."""
     kind = rows["flags"] & 15
     return int(((kind > Kind.MARK) | ((kind == 0) & (rows["span"] != 0))).sum())

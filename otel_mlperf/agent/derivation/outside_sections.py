@@ -1,8 +1,8 @@
-"""Derivation of sections outside steps: track, path, self time, and the sums of each place.
+"""Derivation of sections outside steps: path, concurrency, self time, and sums by place.
 
-These are epochs, validation, checkpoints, set-up, requests, and code without steps. Sections end
-one by one, children before parents. Self time is the duration less the time that the children have
-covered. The place of a section is its path: the names from below the run span.
+Examples are epochs, validation, checkpoints, set-up, requests, and programs without steps. Sections
+end one by one, children before parents. Self time is the duration minus the time that children
+cover. The place of a section is its path: the names from below the run's span to its own.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class OutsideSection(NamedTuple):
     error: bool
     interrupted: bool
     profiled: bool
-    """Whether a profiler slowed it down."""
+    """Whether a profiler was on, which slows sections down."""
     on_device: bool
-    """Whether its GPU time is still to come."""
+    """Whether its GPU time is reported later."""
     path: tuple[str, ...]
     """Names from below the run span down to its own."""
     concurrent: bool
@@ -61,7 +61,7 @@ class OutsideSection(NamedTuple):
 
     @property
     def duration_ns(self) -> int:
-        """Return the whole duration."""
+        """Return the duration, including sections inside."""
         return self.end - self.start
 
 
@@ -75,7 +75,7 @@ class OutsideSections:
     """Sections of one journal that ended outside steps since the last mark."""
 
     def __init__(self, rows: Rows, steps: Sequence[EndedStep], journal: JournalState) -> None:
-        """``steps`` ended by themselves since the last mark; they cover what is around them."""
+        """Derive from ``rows``. ``steps`` that ended since the last mark cover outer sections."""
         self._journal = journal
         self._rows: list[tuple[int, ...]] = rows.tolist()
         self._paths: dict[int, tuple[str, ...]] = {}
@@ -89,30 +89,29 @@ class OutsideSections:
         self._loops = {root.track for root in journal.roots.values() if root.kind == "step"}
         self._loops |= {ended.root.track for ended in journal.ended.values()}
         self.ended = self._derive(steps)
-        """One for each row, in the order of their ends."""
+        """One section for each row, in the order of the rows."""
 
     def _derive(self, steps: Sequence[EndedStep]) -> list[OutsideSection]:
         covers = self._journal.covers
         intervals = [(s.start, s.end, s.root.parent, s.root.track) for s in steps]
         intervals += self._after_steps({step.span for step in steps})
-        # By time, because a cover only grows to the right. Siblings on a track follow each other,
-        # so the order holds from mark to mark too.
+        # Sorted by time, because a cover only grows to the right. Siblings on a track never
+        # overlap, so the order is also correct from one mark to the next.
         for start, end, parent, track in sorted(intervals):
             around = self._around.get(parent)
             if around is not None and around.track == track:
                 covers.setdefault(parent, CoveredTime()).add(start, end)
         sections = [self._section(row) for row in self._rows]
-        # Covers of sections that are neither open nor among these rows belong to sections that
-        # never end.
+        # Remove covers of sections that are neither open nor among the rows: they will never end.
         for span in [span for span in covers if span not in self._around]:
             del covers[span]
         return sections
 
     def _after_steps(self, ended: set[int]) -> list[tuple[int, int, int, int]]:
-        """Return the intervals of the sections, without those inside an open step.
+        """Return the intervals of the sections, except of sections inside an open step.
 
-        An open step covers the sections inside it. They come before the step, and a cover only
-        grows to the right.
+        Once the step ends, its own interval covers them. They must not be added before, because a
+        cover only grows to the right and the step started earlier.
         """
         journal = self._journal
         going_on = {span: root for span, root in journal.roots.items() if root.kind == "step"}
@@ -131,7 +130,7 @@ class OutsideSections:
         return intervals
 
     def ancestors(self, span: int, known: set[int]) -> set[int]:
-        """Return the sections around ``span`` up to the run's, or up to a ``known`` one."""
+        """Return the ids of the sections around ``span``, up to the run's or one in ``known``."""
         above: set[int] = set()
         while (around := self._around.get(span)) and around.parent and around.parent not in above:
             span = around.parent
@@ -162,14 +161,14 @@ class OutsideSections:
         )
 
     def _is_concurrent(self, span: int) -> bool:
-        """Return whether the section or one around it ran on another track than its parent.
+        """Return whether the section, or an enclosing one, ran on another track than its parent.
 
-        Directly below the run, the track is compared with that of the steps. A forked child is
-        always concurrent to its rank's own process.
+        Directly below the run, the track is compared with that of the steps. Sections of a forked
+        child are always concurrent with its rank's main process.
         """
         if self._journal.meta.is_child:
             return True
-        above: dict[int, None] = {}  # in order; ids may name each other
+        above: dict[int, None] = {}  # an ordered set, because damaged ids may form a cycle
         while span in self._around and span not in self._concurrent and span not in above:
             above[span] = None
             span = self._around[span].parent
@@ -179,10 +178,10 @@ class OutsideSections:
             self._concurrent[one] = concurrent
         return concurrent
 
-    def _is_on_other_track(self, span: int, parent: int, track: int) -> bool:
+    def _has_other_track(self, span: int, parent: int, track: int) -> bool:
         around = self._around.get(parent)
         run = self._journal.meta.run_span
-        # Where the steps run on a thread of their own, the run span's own thread only waits for it.
+        # If steps run on a thread of their own, the thread of the run's span only waits for it.
         if self._loops and span != run and (around is None or parent == run):
             return track not in self._loops
         if around is None:
@@ -191,12 +190,12 @@ class OutsideSections:
         return around.track != track
 
     def _path(self, span: int) -> tuple[str, ...]:
-        """Return the names from below the run span to the section's own; deep ones share a path."""
+        """Return the names from below the run's span to the section's own, at most _DEEPEST."""
         chain, at = [span], self._around[span].parent
         while at not in self._paths and at in self._around and at != chain[-1]:
             chain.append(at)
             at = self._around[at].parent
-            if len(chain) > len(self._around):  # ids that refer to each other
+            if len(chain) > len(self._around):  # damaged ids that form a cycle
                 break
         path = self._paths.get(at, ())
         for below in reversed(chain):
@@ -210,12 +209,11 @@ class OutsideSections:
 def sums_by_place(
     sections: list[OutsideSection], state: JournalState
 ) -> list[tuple[OutsideRow, SectionCalls]]:
-    """Return the row and the calls of each place; debts to aggregates are paid from the rows."""
+    """Return row and calls of each place; self times exclude aggregates (``debt_paid``)."""
     by_place: dict[tuple[int, int, tuple[str, ...], bool], list[OutsideSection]] = {}
     for section in sections:
         if not section.interrupted:
-            # Number of first steps before it: set-up is everything before the first step of a
-            # phase.
+            # The era is the number of phases whose first step had started before the section.
             era = sum(first <= section.start for first in state.first_steps)
             key = (era, section.name, section.path, section.concurrent)
             by_place.setdefault(key, []).append(section)
@@ -223,7 +221,7 @@ def sums_by_place(
 
 
 def uses_outside(rows: Rows, sections: list[OutsideSection], payloads: Payloads) -> Uses:
-    """Return the resource use of sections outside steps, one for each row, in the same order."""
+    """Return the resource use by place; ``sections`` correspond to ``rows`` one to one."""
     uses = Uses()
     for i, use in uses_by_row(rows, payloads):
         uses.setdefault(_place(sections[i]), []).append(use)

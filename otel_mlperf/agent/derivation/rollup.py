@@ -1,8 +1,8 @@
 """Roll-up of the short sections of a trace that exceeds its span budget.
 
-Over budget, the longest sections are kept, with everything above them. The rest is rolled up: one
-span for each parent and name, with count, sum, min and max. The durations of spans and roll-ups sum
-to the trace's total exactly.
+Over budget, the longest sections and their ancestors remain spans. All other sections are rolled
+up: one span for each parent and name, with count, sum, minimum and maximum. No duration is lost:
+those of spans and roll-ups sum to the same total.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
 
 
 def within_budget(spans: Sequence[SampledSpan], budget: int) -> list[SampledSpan]:
-    """Return ``spans`` of one trace and rank, at most about ``budget``, roll-ups included."""
+    """Return the ``spans`` of one trace and rank, reduced by roll-ups to about ``budget``."""
     if len(spans) <= budget:
         return list(spans)
-    # Longest first with everything above them: the tree stays complete, and the omitted spans are
-    # short.
+    # The longest spans with their ancestors: the tree stays connected, and omitted spans are short.
     kept = _longest(spans, budget)
     parents = {span.span: span.parent for span in spans if span.span not in kept}
     nearest: dict[int, int] = {}
     groups: dict[tuple[int, int], list[SampledSpan]] = {}
     for span in spans:
         if span.span not in kept:
-            # The nearest kept span: a roll-up under a span that is not sent would be an orphan.
+            # The nearest kept ancestor: a roll-up below a span that is not sent would be an orphan.
             above = _nearest_kept(span.parent, parents, nearest)
             groups.setdefault((above, span.name), []).append(span)
     return [span for span in spans if span.span in kept] + [
@@ -37,32 +36,32 @@ def within_budget(spans: Sequence[SampledSpan], budget: int) -> list[SampledSpan
 
 
 def _nearest_kept(above: int, parents: dict[int, int], nearest: dict[int, int]) -> int:
-    """Return the first ancestor that is not in ``parents``; paths are walked once and cached."""
-    way = []
+    """Return the first ancestor that is kept (not in ``parents``); results are cached."""
+    visited = []
     while above in parents and above not in nearest:
-        way.append(above)
-        nearest[above] = above  # until it is known: ids may refer to each other
+        visited.append(above)
+        nearest[above] = above  # preliminary, ends cycles: damaged ids may form one
         above = parents[above]
     found = nearest.get(above, above)
-    nearest.update(dict.fromkeys(way, found))
+    nearest.update(dict.fromkeys(visited, found))
     return found
 
 
 def _longest(spans: Sequence[SampledSpan], budget: int) -> set[int]:
-    """Return ids of the longest spans whose parents are kept too, within half of the budget."""
+    """Return the ids of the longest spans and their ancestors, within half of the budget."""
     by_id = {span.span: span for span in spans}
     kept: set[int] = set()
-    most = max(1, budget // 2)
+    limit = max(1, budget // 2)
     for span in sorted(spans, key=lambda s: s.start - s.end):
         chain: dict[int, None] = {}
         at = span
-        # As far as there is room: a recursion may be deeper than the budget.
-        while at.span not in kept and len(kept) + len(chain) <= most:
+        # Stop at the limit: a recursion may be deeper than the budget.
+        while at.span not in kept and len(kept) + len(chain) <= limit:
             chain[at.span] = None
             if at.parent not in by_id or at.parent in chain:
                 break
             at = by_id[at.parent]
-        if len(kept) + len(chain) <= most:
+        if len(kept) + len(chain) <= limit:
             kept.update(chain)
     return kept
 
@@ -72,7 +71,7 @@ def _roll_up(above: int, members: list[SampledSpan]) -> SampledSpan:
     spent = [m.end - m.start for m in members]
     return SampledSpan(
         journal=first.journal,
-        # Not by parent and name alone, because late rows are rolled up once more.
+        # Not from parent and name alone: late rows make a second roll-up with the same ones.
         span=made_id(f"{above:x}/{first.name}/{first.span:x}"),
         parent=above,
         trace=first.trace,

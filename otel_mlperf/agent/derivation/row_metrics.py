@@ -1,7 +1,7 @@
 """Metric series as a projection of derived rows.
 
-Rows of one mark are added together where that gives the same: a series is found once, not once for
-each row.
+Rows of one mark are summed first where the result is the same: looking up a series costs more than
+adding a row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PEAKS: Final = [
 
 
 def measure_rows(rows: DerivedRows, journal: JournalState, meter: Meter) -> None:
-    """Add derived rows to the series of their rank."""
+    """Add derived rows to the metric series of their rank."""
     _measure_values(rows.values, meter)
     _measure_steps(rows.steps.whole, journal, meter)
     _measure_productive(rows.steps, journal, meter)
@@ -58,7 +58,7 @@ def measure_rows(rows: DerivedRows, journal: JournalState, meter: Meter) -> None
 
 
 def _section_labels(place: SectionPlace, journal: JournalState) -> dict[str, str]:
-    """Return the labels of a section's series; outside steps it has no phase."""
+    """Return the labels of a section's series; the phase is empty outside steps."""
     _, name, category, phase, _ = journal.section(place.name)
     return _labels(name, category, phase if place.in_step else "")
 
@@ -93,7 +93,7 @@ def _measure_steps(steps: Sequence[EndedStep], journal: JournalState, meter: Met
 def _measure_phase(
     labels: dict[str, str], steps: Sequence[EndedStep], shift_ns: int, meter: Meter
 ) -> None:
-    """Add the steps of one phase, in the order of their ends."""
+    """Add the steps of one phase, which are sorted by end time."""
     meter.add(names.STEPS, labels, len(steps))
     for metric, counts in (
         (names.SAMPLES, [step.samples for step in steps if step.samples is not None]),
@@ -115,9 +115,9 @@ def _measure_phase(
 
 
 def _measure_productive(steps: DerivedSteps, journal: JournalState, meter: Meter) -> None:
-    """Add the productive time: training without its waits for data, and prediction.
+    """Add the productive time: prediction and training steps, without compilation.
 
-    Compilation in either is not productive.
+    In training, waits for data are not productive either.
     """
     good = [step for step in steps.whole if not step.error and step.root.phase in _PRODUCTIVE]
     if not good:
@@ -155,7 +155,7 @@ def _measure_calls(calls: Iterable[SectionCalls], journal: JournalState, meter: 
             meter.add(names.SECTION_WITHIN, labels, int(of_place.within.sum()))
         is_part = not (place.in_step and place.concurrent)
         meter.add(names.SECTION_SELF_TIME, labels, of_place.self_ns / 1e9 if is_part else 0)
-    # Together for all places: a histogram costs as much for one value as for many.
+    # All places in one call: recording many values costs about as much as recording one.
     for key, parts in durations.items():
         values = np.concatenate(parts) if len(parts) > 1 else parts[0]
         meter.record(names.SECTION_DURATION, labels_of[key], values)
@@ -165,13 +165,13 @@ def _measure_aggregates(rows: Iterable[SectionRow], meter: Meter) -> None:
     for row in rows:
         if row.aggregate:
             labels = _labels(row.name, row.category, row.phase)
-            # In a step, only rows of parts of a wait have a path. Their time is the wait's own.
+            # In a step, only parts of a wait have a path. Their self time is already in the wait's.
             is_wait = row.n is not None and row.path
             meter.add(names.SECTION_SELF_TIME, labels, 0 if is_wait else row.self_ns / 1e9)
 
 
 def _measure_uses(labels: dict[str, str], uses: Iterable[Use], meter: Meter) -> None:
-    """Add the calls of one place."""
+    """Add the resource use of the calls of one place."""
     totals: dict[str, int] = {}
     peaks: dict[str, int] = {}
     for use in uses:
@@ -204,7 +204,7 @@ def _measure_gpu_steps(rows: Iterable[GpuStepRow], meter: Meter) -> None:
 def _add_request_exemplars(
     spans: Iterable[SampledSpan], journal: JournalState, meter: Meter
 ) -> None:
-    """Add the requests that are sampled; one that was interrupted has no duration."""
+    """Add exemplars for sampled requests; interrupted requests have no duration."""
     for span in spans:
         if span.span != span.root or span.interrupted or span.kind != "section":
             continue

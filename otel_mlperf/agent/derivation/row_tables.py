@@ -1,4 +1,4 @@
-"""Table rows as a projection of derived rows."""
+"""Rows of the run folder's tables as a projection of derived rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _step_row(step: EndedStep, meta: JournalMeta) -> StepRow:
 
 
 def _step_sections(steps: DerivedSteps, journal: JournalState) -> Iterator[Columns]:
-    """Yield columns of table ``sections`` for the steps that ended by themselves."""
+    """Yield columns of table ``sections`` for steps that were not interrupted."""
     sections = steps.sections
     inner = sections.rows["span"] != sections.rows["root"]
     interrupted = [step.span for step in steps.ended if step.interrupted]
@@ -84,10 +84,10 @@ def _step_sections(steps: DerivedSteps, journal: JournalState) -> Iterator[Colum
 
 
 def _enclosing_names(sections: EndedStepRows) -> NDArray[np.int64]:
-    """Return the name of the section inside which each row is reported; -1 for most rows.
+    """Return the name number of the section reported as parent of each row; -1: none.
 
-    That is the section that a garbage collection fell into, and the wait for data that a section is
-    a part of.
+    A garbage collection has its enclosing section as parent, a part of a wait for data has the
+    wait.
     """
     rows = sections.rows
     is_pause = rows["flags"] & Flag.PAUSE != 0
@@ -101,9 +101,9 @@ def _enclosing_names(sections: EndedStepRows) -> NDArray[np.int64]:
 def _section_columns(
     sections: EndedStepRows, roots: Sequence[Root], journal: JournalState, inside: str
 ) -> Columns:
-    """Return a row for each step, name and *beside*; all are directly inside ``inside``."""
+    """Return columns with a row for each step, name and concurrency, all with parent ``inside``."""
     rows, concurrent = sections.rows, sections.concurrent
-    # Step, name and *beside* in one number: groups are then runs of equal keys, summed in one call.
+    # Step, name and concurrency in one number: equal keys are contiguous and summed in one call.
     key = (sections.step << 33) | (rows["name"].astype(np.int64) << 1) | concurrent
     order = np.argsort(key, kind="stable")
     first = np.flatnonzero(np.diff(key[order], prepend=-1))
@@ -176,13 +176,13 @@ def _place_row(place: SectionPlace, journal: JournalState) -> PlaceRow:
 
 
 def _by_minute(ends_ns: NDArray[np.int64]) -> dict[int | None, Any]:
-    """Return the calls that ended in each minute, by its start; Unix times."""
+    """Return a mask of the calls that ended in each minute, by Unix time of its start."""
     starts = ends_ns - ends_ns % _MINUTE_NS
     return {minute: starts == minute for minute in np.unique(starts).tolist()}
 
 
 def process_row(journal: JournalState) -> ProcessRow:
-    """Return the row of table ``processes``."""
+    """Return the journal's row of table ``processes``."""
     meta = journal.meta
     error_type, error_message = [*journal.error, "", ""][:2]
     return ProcessRow(

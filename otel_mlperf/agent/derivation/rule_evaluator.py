@@ -1,8 +1,7 @@
 """Evaluation of the warning rules against the measured values.
 
-A warning starts when its condition has held for as long as its rule requires. It remains the same
-warning as long as it goes on. It ends when the condition has not held for half a minute. A
-condition that comes and goes is therefore one warning.
+A warning starts once its condition has been true for the time that its rule requires. It ends once
+the condition has been false for 30 s. An intermittent condition is therefore a single warning.
 """
 
 from __future__ import annotations
@@ -21,38 +20,38 @@ if TYPE_CHECKING:
 
 _CLEAR_S: Final = 30.0
 _ENOUGH: Final = 0.5
-"""Minimum part of its time for which a ratio of growths must be known."""
+"""Minimum share of a rule's time for which totals must be known to compute a ratio of growths."""
 
 Key = tuple[str, tuple[str, ...]]
-"""Journal, and the values of the labels that the rule distinguishes by."""
+"""Journal, and the values of the labels by which the rule groups."""
 Sums = dict[Key, float]
 
 
 class _TotalsGrowth:
-    """Recent growth of two totals."""
+    """Growth of two totals over a recent time window."""
 
     def __init__(self) -> None:
-        self._known: deque[tuple[float, float, float]] = deque()
+        self._totals: deque[tuple[float, float, float]] = deque()
 
     def over(self, now_s: float, over_s: float, total: float, per: float) -> tuple[float, float]:
-        """Return their growth over the known part of the time; zero after a restart of a total."""
-        known = self._known
-        # A smaller total is a new start (a restart, a driver): the difference would be negative.
-        if known and (total < known[-1][1] or per < known[-1][2]):
-            known.clear()
-        known.append((now_s, total, per))
-        while len(known) > 1 and known[1][0] <= now_s - over_s:
-            known.popleft()
-        return total - known[0][1], per - known[0][2]
+        """Return the growth of both totals over the last ``over_s``; 0 after a total restarts."""
+        totals = self._totals
+        # A smaller total means that its source restarted: the difference would be negative.
+        if totals and (total < totals[-1][1] or per < totals[-1][2]):
+            totals.clear()
+        totals.append((now_s, total, per))
+        while len(totals) > 1 and totals[1][0] <= now_s - over_s:
+            totals.popleft()
+        return total - totals[0][1], per - totals[0][2]
 
     @property
     def known_s(self) -> float:
-        """Return the time for which they are known."""
-        return self._known[-1][0] - self._known[0][0]
+        """Return the time span for which the totals are known."""
+        return self._totals[-1][0] - self._totals[0][0]
 
 
 class RuleEvaluator:
-    """Evaluator of the rules against measured values, one moment after the other."""
+    """Evaluator of the warning rules, called with new measured values at each interval."""
 
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
         self._rules = rules
@@ -62,7 +61,7 @@ class RuleEvaluator:
         self._worst: dict[tuple[str, Key], float] = {}
         self._active: dict[tuple[str, Key], RunWarning] = {}
         self.held: list[WarningHeld] = []
-        """Warnings whose condition held at the last evaluation."""
+        """Warnings whose condition was true at the last evaluation."""
 
     def look(self, readings: Iterable[Reading], now_s: float, unix_ns: int) -> list[RunWarning]:
         """Evaluate the rules; return the active warnings, the oldest first."""
@@ -78,9 +77,9 @@ class RuleEvaluator:
                     self._since.pop((rule.name, key), None)
                     if (rule.name, key) not in self._active:
                         self._worst.pop((rule.name, key), None)
-        # Must run last: a condition that held a moment ago keeps its warning. A condition that
-        # comes and goes is not reported each time.
-        for name in [n for n, held_s in self._held.items() if now_s - held_s >= _CLEAR_S]:
+        # Must run last: a warning whose condition was true within _CLEAR_S stays active, so that an
+        # intermittent condition is reported once.
+        for name in [n for n, true_s in self._held.items() if now_s - true_s >= _CLEAR_S]:
             del self._held[name]
             self._active.pop(name, None)
             self._since.pop(name, None)
@@ -131,7 +130,7 @@ def _warning(rule: Rule, key: Key, value: float, began_ns: int) -> RunWarning:
 
 
 def _sums(rule: Rule, part: MeasuredSeries, by_metric: dict[str, list[Reading]]) -> Sums:
-    """Return the values of a metric by the rule's labels, summed over other labels."""
+    """Return the values of a metric by the rule's labels, summed over all other labels."""
     sums: Sums = {}
     for reading in by_metric.get(part.metric.name, ()):
         labels = reading.labels

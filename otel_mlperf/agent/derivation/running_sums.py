@@ -1,7 +1,7 @@
 """Running sums of the calls of each section name, since the start and since each mark.
 
-Every row that arrives is added, whatever else becomes of it. The process itself can then be given
-the sums.
+Every row is added as soon as it is read, whether it is sampled or not. The agent publishes the sums
+to the process, which uses them to answer queries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BUCKET_BITS = 16
 
 
 def add_rows(sums: RunningSums, rows: Rows, latest_ns: int) -> None:
-    """Add rows as they were read; none can be later than ``latest_ns``."""
+    """Add rows that were read; rows that end at or after ``latest_ns`` are damaged and ignored."""
     for row in rows_of_kind(rows, Kind.MARK):
         _begin_mark(sums, int(row["span"]), int(row["seq"]))
     sections = rows_of_kind(rows, Kind.SECTION)
@@ -32,15 +32,15 @@ def add_rows(sums: RunningSums, rows: Rows, latest_ns: int) -> None:
     can_be &= (sections["span"] != 0) & (sections["name"] <= MAX_ENTRIES)
     sections = sections[can_be]
     durations = durations_of(sections)
-    begun, cancelled = (rows_of_kind(rows, kind) for kind in (Kind.BEGIN, Kind.CANCEL))
-    own = own_times(sums.inside, sections, durations, begun, cancelled)
+    started, cancelled = (rows_of_kind(rows, kind) for kind in (Kind.BEGIN, Kind.CANCEL))
+    own = own_times(sums.inside, sections, durations, started, cancelled)
     if not len(sections):
         return
-    all_of_them = _added_up(sections["name"], durations, own)
+    all_sums = _added_up(sections["name"], durations, own)
     for mark in sums.marks.values():
         later = sections["seq"] > np.uint64(mark.slot)
         if later.all():
-            found = all_of_them
+            found = all_sums
         elif later.any():
             found = _added_up(sections["name"][later], durations[later], own[later])
         else:
@@ -50,11 +50,11 @@ def add_rows(sums: RunningSums, rows: Rows, latest_ns: int) -> None:
 
 
 def _begin_mark(sums: RunningSums, number: int, slot: int) -> None:
-    known = sums.marks.get(number)
-    if number == 0 or (known is not None and known.slot >= slot):
-        return  # a row that was late, or overwritten
+    previous = sums.marks.get(number)
+    if number == 0 or (previous is not None and previous.slot >= slot):
+        return  # a late or overwritten row
     sums.marks[number] = MarkSums(slot)
-    own = [known for known in sums.marks if known >= FIRST_OWN]
+    own = [previous for previous in sums.marks if previous >= FIRST_OWN]
     for outdated in sorted(own)[:-MOST_OWN]:
         del sums.marks[outdated]
 
@@ -62,10 +62,10 @@ def _begin_mark(sums: RunningSums, number: int, slot: int) -> None:
 def _added_up(
     names: NDArray[np.uint32], durations: NDArray[np.int64], own: NDArray[np.int64]
 ) -> dict[int, Sums]:
-    """Return the sums by name; there must be at least one row."""
+    """Return the sums by name of at least one row."""
     of = by_name(names, durations, own)
-    away = of.durations - np.repeat(of.totals / of.counts, of.counts)
-    spread = np.add.reduceat(away * away, of.first)
+    deviations = of.durations - np.repeat(of.totals / of.counts, of.counts)
+    spread = np.add.reduceat(deviations * deviations, of.first)
     columns = of.names[of.first], of.counts, of.totals, of.own, of.least, of.most, spread
     found = {
         name: Sums(*numbers)
@@ -73,8 +73,8 @@ def _added_up(
     }
     logarithms = np.log2(np.maximum(of.durations, 1))
     buckets = np.ceil(logarithms * (1 << HISTOGRAM_SCALE)).astype(np.int64)
-    both = of.names.astype(np.int64) << _BUCKET_BITS | buckets
-    both, calls = np.unique(both, return_counts=True)
-    for key, count in zip(both.tolist(), calls.tolist(), strict=True):
+    name_buckets = of.names.astype(np.int64) << _BUCKET_BITS | buckets
+    name_buckets, calls = np.unique(name_buckets, return_counts=True)
+    for key, count in zip(name_buckets.tolist(), calls.tolist(), strict=True):
         found[key >> _BUCKET_BITS].counts[(key & (1 << _BUCKET_BITS) - 1) - 1] = count
     return found

@@ -1,7 +1,7 @@
-"""Sampled spans of one journal at one mark: those of steps, of requests, and of the run's trace.
+"""Sampled spans of one journal at one mark: of steps, of requests, and of the run's trace.
 
-A step is sampled with everything inside it, within a budget. So is a request, which is a trace of
-its own. Other sections outside steps are sampled by their name, each by itself.
+A step or a request is a trace of its own, sampled with everything inside it, within a budget. Other
+sections outside steps are sampled individually, by their name.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.ring_scan import Rows
 
 _ALWAYS: Final = (names.RUN, names.EPOCH, names.PHASE, names.CHECKPOINT)
-"""Categories outside steps that are few, and the frame of the rest: sampled while there is room."""
+"""Rare categories that give the run's trace its structure: sampled up to twice the budget."""
 _PATIENCE: Final = 20
-"""Maximum number of marks for which the spans of a step wait for their GPU time."""
+"""Maximum number of marks that the spans of a step wait for their GPU times."""
 
 
 def sample_steps(
     ended: Sequence[EndedStep], policy: Policy, rank: RankState, state: JournalState
 ) -> list[EndedStep]:
-    """Decide which ended steps are sampled, in the order of their ends; store that they ended.
+    """Return the ended steps with their sampling reasons; move them from ``roots`` to ``ended``.
 
-    Each step is compared with those before it.
+    Must be called in the order of their ends: each step is compared with earlier ones.
     """
     sampled = []
     for step in ended:
@@ -62,19 +62,19 @@ def sample_steps(
 
 
 class SpanSelection:
-    """Spans of one journal that are sent, and the number of the others."""
+    """Sampled spans of one journal, with the number of unselected and of rolled-up sections."""
 
     def __init__(
         self, policy: Policy, rank: RankState, state: JournalState, batch: NewRows
     ) -> None:
-        """``batch`` contains the payloads of the rows."""
+        """Initialize without spans; ``batch`` contains the payloads of the rows."""
         self._policy, self._rank, self._state, self._batch = policy, rank, state, batch
         self._budget = policy.spans_of_rank(state.meta.world_size)
         self.spans: list[SampledSpan] = []
         self.unselected = self.rolled_up = 0
 
     def add_steps(self, steps: DerivedSteps) -> None:
-        """Add the rows of ended steps; those of steps with a GPU time wait for it."""
+        """Add the rows of sampled steps; steps whose GPU times are pending wait for them."""
         rows, step = steps.sections.rows, steps.sections.step
         ends = np.searchsorted(step, np.arange(len(steps.ids)), side="right").tolist()
         bounds = pairwise([0, *ends])
@@ -96,14 +96,14 @@ class SpanSelection:
                 self._add_step(span, sampled)
 
     def add_outside(self, outside: OutsideSections) -> None:
-        """Add sections outside steps: requests as a whole, others each by itself."""
+        """Add sections outside steps: requests as a whole, all other sections individually."""
         in_requests = self._add_requests(outside.ended)
         for section in outside.ended:
             if section.root not in in_requests:
                 self._add_section(section, outside)
 
     def add_gpu_times(self, gpu: DerivedGpuTimes) -> None:
-        """Add GPU times to the spans; release the steps that have waited for them."""
+        """Add GPU times to the spans; add the spans of steps that no longer wait for them."""
         waiting = self._state.steps_awaiting_gpu
         for span, step in [*waiting.items()]:
             if gpu.figures:
@@ -113,12 +113,12 @@ class SpanSelection:
             if span in gpu.reported or self._state.left or step.marks > _PATIENCE:
                 del waiting[span]
                 self._add_step(span, step)
-        if gpu.figures:  # outside steps: times reported immediately
+        if gpu.figures:  # sections outside steps whose times arrived at the same mark
             for sampled in self.spans:
                 sampled.gpu = sampled.gpu or gpu.figures.get(sampled.span, {})
 
     def _add_step(self, span: int, step: KeptStep) -> None:
-        """Add the spans of a sampled step, within its budget."""
+        """Add the spans of a sampled step, within the step's budget."""
         root, meta, rows = step.root, self._state.meta, np.frombuffer(step.rows, ROW_TYPE)
         budget = self._policy.spans_of_step(meta.rank, meta.world_size, root.trace, step.reason)
         if budget == 1:
@@ -133,7 +133,7 @@ class SpanSelection:
         self._add_within(spans, budget)
 
     def _add_requests(self, sections: Sequence[OutsideSection]) -> set[int]:
-        """Decide on each request that ended, with everything inside it; return their roots."""
+        """Add each sampled request with everything inside it; return the roots of all requests."""
         own = [section for section in sections if self._is_request(section)]
         inside: dict[int, list[OutsideSection]] = {request.root: [] for request in own}
         for section in sections if own else ():
@@ -144,14 +144,13 @@ class SpanSelection:
         return set(inside)
 
     def _is_request(self, section: OutsideSection) -> bool:
-        """Return whether it is a request with a trace of its own: in no step or other request."""
+        """Return whether ``section`` is a request that is the root of its own trace."""
         is_root = section.span == section.root
         return is_root and self._state.section(section.name)[2] == names.REQUEST
 
     def _add_request(self, request: OutsideSection, members: list[OutsideSection]) -> None:
         reason, rank = self._reason(request), self._rank
-        # If many requests were open when their process died, the later ones add little to the
-        # first.
+        # Many requests may have been open when their process died: the first ones are enough.
         if request.interrupted:
             reason = reason if rank.run_spans < 2 * self._budget else None
             rank.run_spans += len(members)
@@ -168,7 +167,7 @@ class SpanSelection:
         self._add_within(spans, self._budget)
 
     def _add_section(self, section: OutsideSection, outside: OutsideSections) -> None:
-        """Decide on a section that is part of the run's trace, or of a foreign trace."""
+        """Add a section of the run's trace or of a foreign trace, if it is sampled."""
         rank, forced = self._rank, self._state.forced
         reason = self._reason(section)
         is_frame = self._state.section(section.name)[2] in _ALWAYS or section.interrupted
@@ -246,7 +245,7 @@ def _span_in_step(row: Any, step: KeptStep, state: JournalState) -> SampledSpan:
 
 
 def _awaits_device_times(rows: Rows, span: int) -> bool:
-    """Return whether the rows include the step's own row, and its GPU time is still to come."""
+    """Return whether the rows include the step's own row, which announces GPU times."""
     own = rows["span"] == span
     return bool((rows["flags"][own] & Flag.ON_DEVICE).any())
 

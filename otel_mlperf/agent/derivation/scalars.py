@@ -1,8 +1,8 @@
-"""Points of curves for trackers: from steps, logged values, readings, findings and outcomes.
+"""Points of tracker curves: from steps, logged values, readings, findings and outcomes.
 
-There is one point for each row of the run's tables, so that a tracker shows the same values. A
-point that belongs to no step gets the number of the last step that had ended by then. Points wait
-in the agent's state for their batch.
+There is one point for each row of the run's tables, so that trackers show the same values. A point
+outside steps gets the number of the last step that had ended by then. Points wait in the agent's
+state for their batch.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ if TYPE_CHECKING:
 STEP_DURATION_S: Final = "step_duration_s"
 _RULES: Final = {rule.id: rule for rule in RULES}
 _EVERY_NS: Final = 5 * 10**9
-"""Time between two batches: trackers refresh about as often, and each batch is a synced file."""
-_MOST: Final = 2_000
+"""Time between two batches: trackers refresh about as often, and each batch costs an fsync."""
+_BATCH_SIZE: Final = 2_000
 """Number of waiting points that triggers the next batch."""
 OUTCOMES: Final = ("running", "finished", "interrupted", "killed", "failed")
-"""Outcomes of a process, the worst last: a failed process gets other processes killed."""
+"""Outcomes of a process, the worst last. "failed" is worse than "killed": a launcher kills the
+other processes of a run after one has failed."""
 _NODE: Final = -1
 _ON_AXIS: Final = (names.TRAIN, names.PREDICT)
-"""Phases whose steps number the axis: validation counts separately."""
+"""Phases whose step numbers are the x-axis: other phases count their own steps."""
 
 
 class Scalars:
-    """Points of a node that wait for their batch."""
+    """Points of a node's ranks that wait for their batch."""
 
     def __init__(self, state: AgentState) -> None:
         self._state = state
         self._ended: dict[int, list[tuple[int, int]]] = {}
 
     def read(self, meta: JournalMeta | None, reading: SensorReading, time_ns: int) -> None:
-        """Add a reading of a rank; of the node if there is no ``meta``."""
+        """Add a reading of the rank of ``meta``, or of the node if ``meta`` is None."""
         self._put("reading", reading.name, meta, time_ns, reading.value, labels=reading.labels)
 
     def start_finding(self, meta: JournalMeta | None, held: WarningHeld) -> None:
-        """Add a finding that starts to hold."""
+        """Add a finding that has become true."""
         rule = _RULES[held.id]
         text = f"**{rule.severity}**: {rule.format_summary(held.value, held.labels)}. {rule.action}"
         self._put("finding", held.id, meta, held.end_unix_ns, held.value,
@@ -61,8 +62,8 @@ class Scalars:
             place = {"phase": root.phase, "number": root.number}
             self._put("step", STEP_DURATION_S, meta, end_ns, duration_s, **place)
             if root.phase in _ON_AXIS:
-                for whose in (meta.rank, _NODE):
-                    self._ended.setdefault(whose, []).append((end_ns, root.number))
+                for rank in (meta.rank, _NODE):
+                    self._ended.setdefault(rank, []).append((end_ns, root.number))
         for row in rows.values:
             place = {"phase": row.phase, "number": row.number}
             self._put("value", row.name, meta, row.time_ns, row.value, **place)
@@ -78,11 +79,11 @@ class Scalars:
         self._put("outcome", "outcome", meta, time_ns, OUTCOMES.index(outcome), text=outcome)
 
     def take_due(self, mark: Mark) -> list[ScalarItem]:
-        """Return the points of the next batch, if it is due; call once for each mark."""
+        """Remove and return the points of the next batch, if due, else []. Call at each mark."""
         state = self._state
         self._place()
         waited = mark.unix_ns - state.scalars_ns
-        if not (mark.last or waited >= _EVERY_NS or len(state.scalars) >= _MOST):
+        if not (mark.last or waited >= _EVERY_NS or len(state.scalars) >= _BATCH_SIZE):
             return []
         state.scalars_ns = mark.unix_ns
         due, state.scalars = state.scalars, []
@@ -97,21 +98,21 @@ class Scalars:
         value: float,
         **more: Any,
     ) -> None:
-        where = {"rank": meta.rank, "restart": meta.restart} if meta else {"rank": None}
-        scalar = ScalarItem(kind=kind, name=name, time_ns=time_ns, value=value, **where, **more)
+        owner = {"rank": meta.rank, "restart": meta.restart} if meta else {"rank": None}
+        scalar = ScalarItem(kind=kind, name=name, time_ns=time_ns, value=value, **owner, **more)
         self._state.scalars.append(scalar)
 
     def _place(self) -> None:
-        """Set the step of points without one to the last step that had ended by then."""
+        """Set the missing step numbers of points to the last step that had ended by then."""
         state, ended = self._state, self._ended
         for steps in ended.values():
             steps.sort()
         for i, scalar in enumerate(state.scalars):
             if scalar.number is None:
-                whose = _NODE if scalar.rank is None else scalar.rank
-                steps = ended.get(whose, [])
+                rank = _NODE if scalar.rank is None else scalar.rank
+                steps = ended.get(rank, [])
                 at = bisect_right(steps, scalar.time_ns, key=lambda step: step[0])
-                number = steps[at - 1][1] if at else state.last_steps.get(whose, 0)
+                number = steps[at - 1][1] if at else state.last_steps.get(rank, 0)
                 state.scalars[i] = replace(scalar, number=number)
-        state.last_steps.update((whose, steps[-1][1]) for whose, steps in ended.items())
+        state.last_steps.update((rank, steps[-1][1]) for rank, steps in ended.items())
         self._ended = {}

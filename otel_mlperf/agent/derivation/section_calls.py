@@ -1,8 +1,8 @@
 """Calls of sections by place: durations, failures, calls within their bound, and resource use.
 
-Every call that ended counts, whether sampled as a span or not. Each call is compared with the bound
-that the program declares, so that the share within the bound is exact. A measured call reports its
-resource use in its payload.
+Every ended call counts, whether sampled as a span or not. The share of calls within a declared
+bound is exact, because each call is compared with the bound. A measured call reports its resource
+use in its payload.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ _LONGEST_S: Final = 1e9
 
 
 class SectionPlace(NamedTuple):
-    """Place of a section: calls of one name and place add up."""
+    """Place of a section: calls with the same place are summed."""
 
     name: int
-    """Its entry in the journal."""
+    """Entry number of its name in the journal."""
     path: str
-    """Names from below the run, outside steps."""
+    """Outside steps: section names from below the run to its own, joined by "/"."""
     concurrent: bool
     in_step: bool
 
 
 Use = dict[str, int]
-"""Known figures of one call, by the key of their measure."""
+"""Resource use of one call: values by key of the measure."""
 Uses = dict[SectionPlace, list[Use]]
-"""Resource use of measured calls."""
+"""Resource use of measured calls, by place."""
 
 
 class SectionCalls(NamedTuple):
-    """Calls of one place, at least one."""
+    """One or more calls of one place."""
 
     place: SectionPlace
     durations_ns: NDArray[np.int64]
     failed: NDArray[np.bool_]
     ends: NDArray[np.int64]
-    """Times of the journal."""
+    """End times, monotonic ns."""
     self_ns: int
-    """Sum of the self times."""
+    """Sum of the self times of all calls."""
     bound_s: float | None
-    """Maximum duration of a call that the program declares."""
+    """Maximum duration that the program declares for a call; None if it declares none."""
     within: NDArray[np.bool_]
     """Whether each call lasted no longer than the bound and did not fail."""
 
@@ -68,7 +68,7 @@ def calls_at(
     self_ns: int,
     state: JournalState,
 ) -> SectionCalls:
-    """Return the calls of one place, compared with the bound of their section."""
+    """Return the calls of one place, each compared with the bound of its section."""
     bound_s = _bound_s(state.section(place.name)[4])
     if bound_s is None:
         within = np.zeros(len(failed), np.bool_)
@@ -78,13 +78,13 @@ def calls_at(
 
 
 def _bound_s(constant: dict[str, Any] | None) -> float | None:
-    """Return the maximum duration that the program declares for a call, in seconds."""
+    """Return the bound that the program declares for a call, in seconds; None if there is none."""
     bound = (constant or {}).get(names.SECTION_BOUND)
     return float(bound) if isinstance(bound, int | float) and 0 < bound < _LONGEST_S else None
 
 
 def uses_by_row(rows: Rows, payloads: Payloads) -> Iterator[tuple[int, Use]]:
-    """Yield the index of each measured row, and its use."""
+    """Yield the index and the resource use of each measured row."""
     for i in np.flatnonzero(rows["flags"] & Flag.MEASURED).tolist():
         figures = payloads.get(int(rows["span"][i]), {}).get("u") or []
         if len(figures) == len(_KEYS):

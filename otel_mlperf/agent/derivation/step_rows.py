@@ -1,4 +1,4 @@
-"""Derivation of ended steps: their section rows, and what each step reports about itself."""
+"""Derivation of ended steps: section rows, and each step's duration, counts and flags."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EndedStep(NamedTuple):
     start: int
     end: int
     duration_ns: int
-    """Without phases and checkpoints inside it."""
+    """Without validation phases and checkpoints inside the step."""
     self_ns: int
     samples: int | None
     tokens: int | None
@@ -51,24 +51,24 @@ class EndedStep(NamedTuple):
     interrupted: bool
     profiled: bool
     kept: str | None = None
-    """Reason for which it is sampled; None: it is not, or not decided yet."""
+    """Sampling reason; None if it is not sampled, or not decided yet."""
 
 
 class DerivedSteps(NamedTuple):
-    """Steps that ended, and the rows that came for them and for earlier ones."""
+    """Steps that ended, with new section rows for them and for steps that ended earlier."""
 
     ids: list[int]
     """Ids of the steps to which the rows belong, ascending."""
     roots: list[Root]
-    """In the order of ``ids``."""
+    """Roots of the steps, in the order of ``ids``."""
     sections: EndedStepRows
     ended: list[EndedStep]
-    """Steps whose own row came, in the order of their ends."""
+    """Steps whose own row was read, in the order of their ends."""
     aggregates: list[SectionRow]
 
     @property
     def whole(self) -> list[EndedStep]:
-        """Return the steps that ended by themselves: the duration of others has no meaning."""
+        """Return the steps that were not interrupted: only their durations are meaningful."""
         return [step for step in self.ended if not step.interrupted]
 
 
@@ -76,9 +76,9 @@ def derive_steps(rows: Rows, payloads: Payloads, state: JournalState) -> Derived
     """Derive ended steps from their section rows.
 
     Args:
-        rows: of steps that ended, or had ended before.
+        rows: section rows of steps that have ended, now or earlier.
         payloads: by id of their row.
-        state: known steps and names. The sums of aggregates in it grow.
+        state: known steps and names; its sums of aggregates are updated.
     """
     ids = np.unique(rows["root"])
     roots = [state.roots.get(span) or state.ended[span].root for span in ids.tolist()]
@@ -92,7 +92,7 @@ def derive_steps(rows: Rows, payloads: Payloads, state: JournalState) -> Derived
 
 
 def _ends(rows: Rows, ids: NDArray[np.uint64], state: JournalState) -> NDArray[np.int64]:
-    """Return when each step ended; the state has the ends of earlier ones for late rows."""
+    """Return when each step ended; for late rows, the state contains the end of their step."""
     own = rows[rows["span"] == rows["root"]]
     ended = dict(
         zip(own["span"].tolist(), np.maximum(own["end"], own["start"]).tolist(), strict=True)
@@ -101,9 +101,10 @@ def _ends(rows: Rows, ids: NDArray[np.uint64], state: JournalState) -> NDArray[n
 
 
 def _exclude_inside(sections: EndedStepRows, payloads: Payloads) -> None:
-    """Move excluded time from the enclosing section's self time to that of the step.
+    """Move excluded time from the self time of its section to that of the step.
 
-    The step's total excludes it as a whole, although part of it was spent in a section.
+    The step's duration and self time are later reduced by all excluded time, including time in
+    sections.
     """
     rows, own = sections.rows, sections.self_ns
     is_root = rows["span"] == rows["root"]
@@ -116,7 +117,7 @@ def _exclude_inside(sections: EndedStepRows, payloads: Payloads) -> None:
 
 
 def _ended(sections: EndedStepRows, payloads: Payloads, roots: Sequence[Root]) -> list[EndedStep]:
-    """Return the steps whose own row is there, in the order of their ends."""
+    """Return the steps whose own row is among the rows, in the order of their ends."""
     rows = sections.rows
     own = np.flatnonzero(rows["span"] == rows["root"])
     ended = []
@@ -146,14 +147,14 @@ def _ended(sections: EndedStepRows, payloads: Payloads, roots: Sequence[Root]) -
 
 
 def calls_in_steps(steps: DerivedSteps, state: JournalState) -> list[SectionCalls]:
-    """Return the calls of the sections of steps that ended by themselves."""
+    """Return the calls of sections in steps that were not interrupted."""
     sections = steps.sections
     counted = sections.rows["span"] != sections.rows["root"]
     interrupted = [step.span for step in steps.ended if step.interrupted]
     if interrupted:
         counted &= ~np.isin(sections.rows["root"], np.array(interrupted, np.uint64))
     at = np.flatnonzero(counted)
-    # Name and place in one number: calls of one place are then a run of equal keys.
+    # Name and concurrency in one number: calls of one place are then a sequence of equal keys.
     key = (sections.rows["name"][at].astype(np.int64) << 1) | sections.concurrent[at]
     order = np.argsort(key, kind="stable")
     at, key = at[order], key[order]
@@ -170,7 +171,7 @@ def calls_in_steps(steps: DerivedSteps, state: JournalState) -> list[SectionCall
 
 
 def uses_in_steps(steps: DerivedSteps, payloads: Payloads) -> Uses:
-    """Return the resource use of the sections of steps."""
+    """Return the resource use of measured sections in steps."""
     rows, concurrent, uses = steps.sections.rows, steps.sections.concurrent, Uses()
     for i, use in uses_by_row(rows, payloads):
         place = SectionPlace(int(rows["name"][i]), "", bool(concurrent[i]), in_step=True)
@@ -179,14 +180,14 @@ def uses_in_steps(steps: DerivedSteps, payloads: Payloads) -> Uses:
 
 
 def epoch_of(payload: dict[str, Any]) -> int | None:
-    """Return the epoch that the program reported with a row."""
+    """Return the epoch that the program reported in a payload, else None."""
     return _whole((payload.get("a") or {}).get(names.TRAINING_EPOCH))
 
 
 def _whole(value: object) -> int | None:
-    """Return a number that the tables can store.
+    """Return ``value`` if it is an integer that the tables can store, else None.
 
-    None for anything else, so that no value stops all.
+    An invalid value from the program must not prevent other rows from being stored.
     """
     if isinstance(value, int) and not isinstance(value, bool) and -_LIMIT <= value < _LIMIT:
         return value

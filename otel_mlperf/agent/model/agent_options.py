@@ -43,55 +43,55 @@ METRICS_TO_OTLP = "metrics/otlp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options that the agent was started with; None for a signal that is not sent."""
+    """Options with which the agent was started; a signal that is not sent is None."""
 
     policy: Policy
     sampler: Sampler | None = None
-    """Decides which of the selected traces are sent; None: all."""
+    """Decides which of the sampled traces are sent; None: all of them."""
     limits: SpanLimits = NO_LIMITS
     traces: SignalSettings | None = None
     metrics: SignalSettings | None = None
     exporters: Mapping[Literal["spans", "metrics"], list[str]] = field(default_factory=dict)
-    """Exporters of the OpenTelemetry SDK, by the names of their entry points."""
+    """Exporters of the OpenTelemetry SDK for each signal, as names of entry points."""
     prints: bool = False
-    """Whether the console exporter's output is read; otherwise it goes to a file."""
+    """Whether the console exporter prints to the standard output; otherwise it writes to a file."""
     joins_provider: bool = False
-    """Whether spans become spans of the program's own provider."""
+    """Whether spans are emitted by the program's own tracer provider."""
     explicit: bool = False
-    """Whether histograms have explicit buckets."""
+    """Whether histograms are exported with explicit instead of exponential buckets."""
     temporality: Temporality = "cumulative"
     """Temporality of the metrics that OTLP servers receive."""
     exemplars: bool = True
     metrics_ns: int = 15 * 10**9
     metrics_often_ns: int = _OFTEN_NS
-    """The interval in the first two minutes, in which everything is new."""
+    """Export interval in the first two minutes, in which most series are new."""
     max_outbox_bytes: int = 1 << 30
     max_store_bytes: int = 1 << 30
     drain_timeout_s: float = 30.0
     trackers: frozenset[str] = frozenset()
-    """Trackers of experiments that receive the run."""
+    """Experiment trackers that receive the run."""
     tracker_report: bool = False
-    """Whether trackers that keep files get its page."""
+    """Whether trackers that store files receive the run's page."""
     readings: Level | Literal["none"] = "none"
     sources: frozenset[str] = frozenset(READING_SOURCES)
     readings_s: float = 5.0
     """Time between two readings."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The variables as given: destinations of other packages have variables of their own. It may
-    contain secrets."""
+    """All environment variables as given, because destinations of other packages read their own.
+    They may contain secrets."""
     withheld: frozenset[str] = frozenset()
-    """Accounts (``signal/destination``) whose destination only the run folder names. Their requests
-    are made and wait until the caller names a destination."""
+    """Accounts (``signal/destination``) of destinations that only the run folder names. Their
+    requests are created, but wait until the caller names the destination."""
 
     @property
     def sends_spans(self) -> bool:
-        """Return whether spans are encoded for a server, now or later."""
+        """Return whether spans are encoded for an OTLP server, to be sent now or later."""
         return self.traces is not None or SPANS_TO_OTLP in self.withheld
 
 
 def read_options(environ: Mapping[str, str]) -> Options:
-    """Read the options from environment variables; problems with them are logged."""
-    declared, problems = declare(environ)  # here: otherwise each of these would read the file
+    """Read the options from environment variables; log invalid values."""
+    declared, problems = declare(environ)  # once: each call below would read the file
     config = load_config(environ=declared)
     traces, wrong_traces = read_settings(declared, "traces")
     metrics, wrong_metrics = read_settings(declared, "metrics")
@@ -133,11 +133,11 @@ def read_options(environ: Mapping[str, str]) -> Options:
 
 
 def read_stored_options(folder: Path, environ: Mapping[str, str]) -> Options:
-    """Return the options with which a caller reads what the run in ``folder`` left.
+    """Return the options for processing a recorded run, from its stored settings.
 
     Args:
-        folder: the run folder, maybe somebody else's.
-        environ: the caller's environment variables, the only ones that name a destination.
+        folder: the run folder, possibly of another user.
+        environ: the caller's environment variables. Only these select where data is sent.
     """
     stored = read_stored(folder, environ)
     options = read_options(stored.environ)
@@ -158,7 +158,7 @@ def _exporters(environ: Mapping[str, str]) -> dict[Literal["spans", "metrics"], 
 
 
 def _withheld(options: Options, recorded: Mapping[str, str]) -> frozenset[str]:
-    """Return the accounts of destinations that the run had, and the caller does not name."""
+    """Return the accounts of destinations that the run had but the caller does not name."""
     environ, accounts = options.environ, set()
     if options.traces is None and read_settings(recorded, "traces")[0]:
         accounts.add(SPANS_TO_OTLP)

@@ -1,7 +1,7 @@
-"""State of the agent that cannot be read again from a journal.
+"""State of the agent that cannot be read again from journals: one tree of structs.
 
-It is one tree of structs, written as a whole after every flush. A new agent loads it and replays
-the events that came after.
+The state is written as a whole after every flush. A restarted agent loads it and replays the later
+events.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 JOURNAL: Final = "journal"
-"""Source of what processes add up in cells."""
+"""Source of series that processes accumulate in journal cells."""
 
 
 class MetricSeries(msgspec.Struct):
@@ -42,20 +42,20 @@ class MetricSeries(msgspec.Struct):
     buckets: Buckets | None = None
     exemplars: list[Exemplar] = []
     exemplar_ns: int = 0
-    """Time of the newest exemplar of a process: each is sent once."""
+    """Time of the newest exemplar of a process: older ones were already sent."""
     sent: bool = False
-    """Whether a zero point has started it at the server."""
+    """Whether it was exported before. The first export includes a zero point."""
     gone: bool = False
-    """Whether it has no value any more: the server is notified once, then it is forgotten."""
+    """Whether it has ended: its end is exported once, then the series is removed."""
     source: str = ""
-    """Source of its readings; empty: it is derived from rows at each mark."""
+    """Source of its readings; empty if the series is derived from rows at each mark."""
     read_ns: int = 0
     """Time of the last reading."""
     start_ns: int = 0
-    """Time since which a total has been followed that started earlier; 0: counted from zero by
-    ourselves."""
+    """For a total that is counted elsewhere: time of the first reading since its last restart; 0 if
+    this package counts it, from zero."""
     sent_total: SentTotal | None = None
-    """With deltas, its last sent total; None: nothing was sent."""
+    """With delta temporality: the total sent last; None if nothing was sent."""
 
     @property
     def is_observed(self) -> bool:
@@ -70,33 +70,33 @@ class RankState(msgspec.Struct):
     instance: str
     series: dict[str, MetricSeries] = {}
     totals: dict[str, SeriesTotal] = {}
-    """Totals of journals that have ended, by key of the series."""
+    """Totals of ended journals, by series key."""
     places: set[str] = set()
-    """Keys of the labelled series that processes of the rank keep themselves."""
+    """Keys of the labelled series that processes of the rank accumulate in cells."""
     lost: dict[str, int] = {}
-    """Losses besides rows of journals that have ended, by reason."""
+    """Losses in ended journals, except lost rows, by reason."""
     redacted: int = 0
-    """Values hidden in journals that have ended."""
+    """Number of values redacted in ended journals."""
     user: dict[str, list[str]] = {}
-    """Unit, instrument and perhaps scope of the program's own metrics, by metric name."""
+    """Unit, instrument and optional scope of the program's own metrics, by metric name."""
     step_ns: dict[str, list[int]] = {}
     """The last hundred durations by phase, or by section name outside steps."""
     longest_ns: dict[str, int] = {}
-    """Longest sampled duration by the same keys; without the very first, which is warm-up."""
+    """Longest sampled duration by the same keys; without the first call, which is warm-up."""
     seen: dict[str, int] = {}
-    """Number of sections of a name seen outside steps: first and every hundredth are sampled."""
+    """Number of sections seen outside steps, by name; the sampling schedule uses it."""
     run_spans: int = 0
-    """Number of spans sent of the run's trace."""
+    """Number of spans sent for the run's trace."""
     marks: list[tuple[int, str, str, int]] = []
-    """The first marks of the program, for the run's span: Unix time, name, phase and step."""
+    """The program's first marks, which the run's span contains: Unix time, name, phase and step."""
     marks_left_out: int = 0
     lately: dict[str, list[int]] = {}
-    """Times at which a trace was sampled for being slow or in error, over the last minute."""
+    """Times in the last minute at which a slow or failed trace was sampled, by reason."""
     live: bool = True
 
     @property
     def resource(self) -> dict[str, Any]:
-        """Return the resource of its requests, the same for all its processes and agents."""
+        """Return the resource of the rank's requests, the same for all its processes and agents."""
         meta = self.meta
         return _resource(meta, self.instance) | {
             names.PROCESS_PID: meta.pid,
@@ -118,20 +118,20 @@ class ItemAccount(msgspec.Struct):
 
 
 class AgentState(msgspec.Struct):
-    """Complete state.
+    """Complete state of an agent.
 
-    ``segment`` is the first segment of the event log that it does not contain.
+    ``segment`` is the first segment of the event log that the state does not contain completely.
     """
 
     segment: int = 1
     logged: int = 0
-    """Size of the contained part of that segment, in bytes."""
+    """Number of bytes of that segment that the state contains."""
     journals: dict[str, JournalState] = {}
     finished: list[str] = []
-    """Journals that were read to their end and whose files may still be there."""
+    """Journals that were read to their end, but whose files may still exist."""
     ranks: dict[str, RankState] = {}
     series: dict[str, MetricSeries] = {}
-    """Series of the node: the accounts, and readings of no rank in particular."""
+    """Series of the node: the accounts, and readings that belong to no rank."""
     accounts: dict[str, ItemAccount] = {}
     """By "signal/destination"."""
     part: int = 1
@@ -139,42 +139,42 @@ class AgentState(msgspec.Struct):
     request: int = 1
     """Number of the next request."""
     pending: list[int] = []
-    """Requests whose outcome is not in the accounts."""
+    """Requests whose outcome is not in the accounts yet."""
     windows: dict[str, str] = {}
-    """Finished profiler windows, by the name of their description: the digest of the trace; empty
-    for one that could not be converted."""
+    """Finished profiler windows: name of the description file to the digest of the trace, which is
+    empty if the conversion failed."""
     gone: dict[str, str] = {}
-    """Devices that do not answer: ``hw.id`` to the reason."""
+    """Lost devices: ``hw.id`` to the reason."""
     findings: dict[str, WarningHeld] = {}
-    """Findings that hold, by a unique key, as they were seen last."""
+    """Findings that are currently true, as last evaluated, by a unique key."""
     metrics: dict[str, Metric] = {}
-    """Metrics of sensors of other packages, by name."""
+    """Metrics that sensors of other packages define, by name."""
     began_ns: int = 0
     exported_ns: int = 0
     totalled_ns: int = 0
-    """When the totals of the program's own metrics were stored last."""
+    """Time at which the totals of the program's own metrics were last stored."""
     flushed_ns: int = 0
     scalars: list[ScalarItem] = []
     """Points for trackers that wait for their batch."""
     page_due: bool = False
-    """Whether a process has come since the page of the run was made."""
+    """Whether a process has joined since the run's page was created."""
     scalars_ns: int = 0
-    """When the last batch of them was made."""
+    """Time of the last batch of scalars."""
     last_steps: dict[int, int] = {}
-    """Number of the step that ended last by rank; -1: of any rank."""
+    """Number of the step that ended last, by rank; key -1 stands for all ranks."""
 
     def rank_of(self, journal: JournalState) -> RankState:
         """Return the state of the rank of a journal."""
         return self.ranks[journal.instance]
 
     def seen_ranks(self) -> dict[int, bool]:
-        """Return the ranks of this node, and whether each still runs. Thread-safe."""
+        """Return the ranks of this node, each with whether it still runs. Thread-safe."""
         ranks = sorted([*self.ranks.values()], key=lambda rank: rank.meta.restart)
         return {rank.meta.rank: rank.live for rank in ranks}
 
     @property
     def resource(self) -> dict[str, Any]:
-        """Return the resource of the node's agent, whose counts belong to no rank."""
+        """Return the resource of the node's agent, for series that belong to no rank."""
         meta = next(iter(self.ranks.values())).meta
         of_run = uuid.UUID(ids.instance_id(meta.run_id, 0, -1))
         return _resource(meta, str(uuid.uuid5(of_run, meta.host)))
@@ -196,10 +196,10 @@ def _resource(meta: JournalMeta, instance: str) -> dict[str, Any]:
 
 
 def load_state(path: Path) -> AgentState:
-    """Load the state at ``path``; a new one if there is no file yet.
+    """Load the state at ``path``, or return a new one if the file does not exist.
 
     Raises:
-        StoreError: it is damaged, or from another version.
+        StoreError: the file is damaged, or was written by another version.
     """
     try:
         return msgspec.msgpack.decode(read_regular(path), type=AgentState)
@@ -210,5 +210,5 @@ def load_state(path: Path) -> AgentState:
 
 
 def write_state(path: Path, state: AgentState) -> None:
-    """Replace the state at ``path``, whole or not at all."""
+    """Replace the state at ``path`` atomically."""
     write_whole(path, msgspec.msgpack.encode(state), is_durable=True)

@@ -1,4 +1,4 @@
-"""Distributions of the program's histograms: their sum over processes, and the buckets sent."""
+"""Distributions of the program's histograms: merging across processes, and buckets to export."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from otel_mlperf.otlp.histogram import MAX_BUCKETS, Buckets, ExplicitBuckets, Ex
 from otel_mlperf.otlp.metric_encoding import Exemplar  # noqa: TC001 - msgspec reads it
 
 _BOUNDS: Final = tuple(2.0**i for i in range(-10, 21))
-"""Bounds where explicit buckets are requested: powers of two are bounds of ours too."""
+"""Explicit bucket bounds: powers of two, which are bounds of the exponential buckets too."""
 
 
 class Distribution(Struct):
-    """Distribution of a histogram's values: counts by index of the bucket, and an exemplar."""
+    """Distribution of a histogram's values: counts by bucket index, extremes and an exemplar."""
 
     sum: float = 0.0
     zeros: int = 0
@@ -30,24 +30,24 @@ class Distribution(Struct):
         return self.zeros + sum(self.counts.values())
 
     def plus(self, other: Distribution) -> Distribution:
-        """Merge two distributions."""
+        """Return the merged distribution of both."""
         counts = dict(self.counts)
         for index, count in other.counts.items():
             counts[index] = counts.get(index, 0) + count
-        least = [value for value in (self.min, other.min) if value is not None]
-        most = [value for value in (self.max, other.max) if value is not None]
+        minima = [value for value in (self.min, other.min) if value is not None]
+        maxima = [value for value in (self.max, other.max) if value is not None]
         examples = [value for value in (self.exemplar, other.exemplar) if value is not None]
         return Distribution(
             self.sum + other.sum,
             self.zeros + other.zeros,
-            min(least, default=None),
-            max(most, default=None),
+            min(minima, default=None),
+            max(maxima, default=None),
             counts,
             max(examples, key=lambda value: value.time_ns, default=None),
         )
 
     def buckets(self, *, explicit: bool = False) -> Buckets:
-        """Return the buckets to send: exponential, at most as many as the specification allows."""
+        """Return the buckets to export: explicit, or exponential (at most MAX_BUCKETS)."""
         if explicit:
             return self._explicit()
         counts, scale = self.counts, HISTOGRAM_SCALE
@@ -70,7 +70,7 @@ class Distribution(Struct):
         counts = [0] * (len(_BOUNDS) + 1)
         counts[0] = self.zeros
         for index, count in self.counts.items():
-            # A bucket ends at 2**((index + 1) / 8), and is counted where its end belongs.
+            # A bucket ends at 2**((index + 1) / 8): add its count where that end belongs.
             exponent = -(-(index + 1) >> HISTOGRAM_SCALE)
             counts[min(max(exponent + 10, 0), len(_BOUNDS))] += count
         return ExplicitBuckets(
@@ -87,13 +87,13 @@ def _halved(counts: dict[int, int]) -> dict[int, int]:
 
 
 class SeriesTotal(Struct):
-    """Total of one series."""
+    """Total of one series: its value, and for a histogram its distribution."""
 
     value: float = 0.0
     distribution: Distribution | None = None
 
     def plus(self, other: SeriesTotal) -> SeriesTotal:
-        """Add the total of one more process."""
+        """Return the sum of two processes' totals."""
         values = other.distribution
         if values is not None and self.distribution is not None:
             values = self.distribution.plus(values)

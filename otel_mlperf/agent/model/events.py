@@ -1,8 +1,9 @@
 """Events of the agent, logged before they are processed.
 
 Everything that the agent derives (tables, histograms, requests) is a function of these events in
-order. Events are durable first. A new agent that replays them therefore arrives at the same result,
-down to the bytes of each request. For that reason time, readings and cells are in the events too.
+order. Events are stored durably before they are processed. A restarted agent that replays them
+therefore gets the same result, down to the bytes of each request. For that reason, events also
+contain times, readings and cells.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Joined(msgspec.Struct, array_like=True, tag="joined", frozen=True):
 
 
 class Named(msgspec.Struct, array_like=True, tag="named", frozen=True):
-    """Event: entries that a journal has registered, number to content."""
+    """Event: new entries of a journal, entry number to content."""
 
     journal: str
     entries: dict[int, list[Any]]
@@ -32,38 +33,38 @@ class Named(msgspec.Struct, array_like=True, tag="named", frozen=True):
 
 
 class Polled(msgspec.Struct, array_like=True, tag="polled", frozen=True):
-    """Event: rows read from a journal, and where the next look starts."""
+    """Event: rows read from a journal, and the slot at which the next poll starts."""
 
     journal: str
     next: int
     holes: list[int]
     rows: bytes
     gone: int = 0
-    """Number of further rows that are lost completely."""
+    """Number of further rows of which nothing is known: they were overwritten or never written."""
     around: bytes = b""
-    """Sections (OPEN_TYPE) around these rows whose own rows the same look found, and follow."""
+    """Sections (OPEN_TYPE) that enclose these rows; their own rows follow in later events."""
 
 
 class Left(msgspec.Struct, array_like=True, tag="left", frozen=True):
-    """Event: a journal ended, because its process is gone or its run was stopped.
+    """Event: a journal ended, because its process exited or its run was stopped.
 
-    ``open`` contains the sections that were open at the end; ``cells`` and ``words`` as in Seen.
+    ``open`` contains the sections open at the end; ``cells`` and ``words`` are as in Seen.
     """
 
     journal: str
     monotonic_ns: int
-    """When its process was last seen alive, which may be long ago; 0: never."""
+    """Time at which its process was last seen alive, which may be long ago; 0: never."""
     open: bytes
     cells: bytes
     words: dict[int, int]
     damaged: int = 0
-    """Number of sections that were overwritten, so that nothing else is known of them."""
+    """Number of sections of which nothing else is known, because they were overwritten."""
     is_whole: bool = True
-    """Whether it was read to its end; its file may be gone."""
+    """Whether it was read to its end; False if its file was removed before, for example."""
 
 
 class Seen(msgspec.Struct, array_like=True, frozen=True):
-    """State of a journal's memory at one moment."""
+    """Snapshot of a journal's memory."""
 
     open: bytes
     """Open-section table (OPEN_TYPE), read after the rows."""
@@ -71,80 +72,79 @@ class Seen(msgspec.Struct, array_like=True, frozen=True):
     words: dict[int, int]
     """Header words that are counters or times."""
     alive_ns: int = 0
-    """As ``monotonic_ns`` of Left."""
+    """Time at which its process was last seen alive, monotonic ns; 0: never."""
 
 
 class SensorReading(msgspec.Struct, array_like=True, frozen=True):
     """One value read by a sensor."""
 
     journal: str
-    """Journal of the rank that it belongs to; empty: of the node, or of a device that no rank uses.
-"""
+    """Journal of the rank to which it belongs; empty for the node and for unused devices."""
     name: str
     labels: dict[str, str]
     value: float
     text: str = ""
-    """Text of a measurement."""
+    """Text in addition to the value, e.g. the reason why a device was lost."""
 
 
 class Read(msgspec.Struct, array_like=True, tag="read", frozen=True):
-    """Event: a source was read; a previous reading that is absent now has ended."""
+    """Event: a source was read. Its earlier readings that are absent here have ended."""
 
     source: str
     unix_ns: int
     readings: list[SensorReading]
     metrics: list[Metric] = []
-    """Metrics that ``names`` lacks: a replay does not need the package that defines them."""
+    """Metrics that ``names`` lacks. A replay thus does not need the package that defines them."""
 
 
 class WarningHeld(msgspec.Struct, array_like=True, tag="held", frozen=True):
-    """Event: a warning was seen to hold, again or for the first time."""
+    """Event: a warning was true when its rule was evaluated."""
 
     id: str
-    """Id of its row in the table of findings."""
+    """Id of its rule in the table of findings."""
     journal: str
-    """Journal as in a reading."""
+    """Journal, as in ``SensorReading``."""
     labels: dict[str, str]
     start_unix_ns: int
-    """Start time; with the three fields above it identifies the warning."""
+    """Start time. This and the three fields above identify the warning."""
     end_unix_ns: int
     value: float
-    """The worst value so far of what is compared with the threshold."""
+    """Worst value so far of the quantity that is compared with the threshold."""
     threshold: float
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
-    """Event: all earlier events are to be processed now, once a second and when a run ends."""
+    """Event: derive everything from the earlier events; once a second, and when a run ends."""
 
     monotonic_ns: int
     unix_ns: int
     seen: dict[str, Seen]
     last: bool = False
-    """Whether nothing follows: no journal is left."""
+    """Whether this is the last mark, because all journals have ended."""
 
 
 class WindowConverted(msgspec.Struct, array_like=True, tag="converted", frozen=True):
-    """Event: a profiler window was converted to spans in the store and requests in a file."""
+    """Event: a profiler window was converted to spans in the run folder and requests in a file."""
 
     window: str
-    """File name of its description."""
+    """File name of the window's description."""
     instance: str
-    """Instance of the rank that it belongs to."""
+    """Service instance id of the rank to which it belongs."""
     digest: str = ""
     events: int = 0
     rolled_up: int = 0
     file: str = ""
-    """Name of the file that contains the requests one after the other."""
+    """Name of the file that contains the concatenated requests."""
     check: int = 0
     """CRC-32 of that file."""
     begin: int = 0
     """Offset of the first request in the file."""
     requests: list[tuple[int, int]] = []
-    """Number of events and of bytes of each request."""
+    """Number of events, and size in bytes, of each request."""
     lost: str = ""
-    """Reason why it was not converted; empty if it was."""
+    """Reason of a failed conversion; empty on success."""
     end_ns: int = 0
-    """When the window ended, Unix time."""
+    """End of the window, Unix time."""
     readings: list[SensorReading] = []
     """Readings derived from the window."""
 

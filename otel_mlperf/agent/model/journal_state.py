@@ -1,8 +1,4 @@
-"""State of one journal that the agent could not read again.
-
-It contains the position of the reader, the meaning of the journal's numbers, and the waiting rows
-as the bytes that came.
-"""
+"""State of one journal that cannot be read again from the journal's file."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ _UNKNOWN: Final[list[Any]] = ["section", "other", names.OTHER, "", {}]
 
 
 class Root(msgspec.Struct):
-    """Span that is the root of a trace and has not ended: a step, a run, or a foreign trace."""
+    """Root of a trace: a step that has not ended, the run, or the key of a foreign trace."""
 
     kind: Literal["step", "run", "foreign"]
     trace: bytes
@@ -33,18 +29,18 @@ class Root(msgspec.Struct):
     n: int = 0
     number: int = 0
     parent: int = 0
-    """For a step the run-trace section around it."""
+    """For a step: the id of its enclosing section in the run's trace."""
     start: int = 0
     name: int = 0
     track: int = 0
     trace_state: str = ""
     """Tracestate of a foreign trace."""
     is_unsampled: bool = False
-    """Whether the caller who started the trace has not sampled it."""
+    """Whether the remote caller that started the trace has not sampled it."""
 
 
 class RecentStep(msgspec.Struct, array_like=True):
-    """Step that ended recently: rows of other threads may still come for it."""
+    """Step that ended recently; rows of other threads may still arrive for it."""
 
     root: Root
     kept: str | None
@@ -52,20 +48,20 @@ class RecentStep(msgspec.Struct, array_like=True):
 
 
 class KeptStep(msgspec.Struct, array_like=True):
-    """Rows of a step that become spans, perhaps once their GPU times are known."""
+    """Section rows of a sampled step that become spans, if necessary after its GPU times."""
 
     root: Root
     reason: str
     rows: bytes
     payloads: dict[int, dict[str, Any]]
     figures: dict[int, dict[str, Any]] = {}
-    """Figures reported so far, by span."""
+    """GPU-time attributes reported so far, by span id."""
     marks: int = 0
-    """Number of marks for which it has waited."""
+    """Number of marks that the step has waited for its GPU times."""
 
 
 class JournalState(msgspec.Struct):
-    """State of one journal: position of the reader, meaning of its numbers, waiting rows."""
+    """State of one journal: reader's position, entries, and waiting rows as raw bytes."""
 
     meta: JournalMeta
     next: int = 1
@@ -75,54 +71,56 @@ class JournalState(msgspec.Struct):
     roots: dict[int, Root] = {}
     ended: dict[int, RecentStep] = {}
     cancelled: dict[int, list[int]] = {}
-    """Cancelled sections: id to the parent and root that their children get."""
+    """Cancelled sections: id to the parent and root that their children inherit."""
     demoted: dict[int, int] = {}
-    """Steps of a forked child, which are sections of the run: id to parent."""
+    """Steps of a forked child, which are treated as sections of the run: id to parent id."""
     sums: RunningSums = msgspec.field(default_factory=RunningSums)
-    """Sums of all sections that were read so far."""
+    """Running sums of all sections read so far."""
     fresh: bytes = b""
-    """Rows since the last mark."""
+    """Rows read since the last mark."""
     held: bytes = b""
-    """Section rows whose step, or whose parent, has not been seen yet."""
+    """Section rows that wait because their step or request is open, or their root is unknown."""
     held_marks: int = 0
+    """Number of consecutive marks at which rows with an unknown root waited."""
     steps_awaiting_gpu: dict[int, KeptStep] = msgspec.field(default_factory=dict, name="untold")
-    """Sampled steps that wait for GPU times, by the step's span."""
+    """Sampled steps that wait for their GPU times, by span id of the step."""
     device_places: dict[int, tuple[str, bool]] = {}
-    """Path and *beside* of sections outside steps that wait for their GPU time."""
+    """Path and concurrency of sections outside steps that wait for their GPU time, by span id."""
     device_clocks: dict[int, list[int]] = {}
-    """Bounds of host clock less device clock, and the device time of their validity, by device."""
+    """By device: lower and upper bound of host clock minus device clock, in ns, and the device time
+    up to which they are valid."""
     payloads: bytes = b""
-    """Payload rows whose section has not come yet."""
+    """Payload rows whose section row has not been read yet."""
     stale: list[int] = []
-    """Ids in the open table whose rows were read."""
+    """Ids in the open-section table whose rows were already read."""
     open: bytes = b""
     around: bytes = b""
-    """Sections (OPEN_TYPE) that have ended, but whose rows come after the next derivation."""
+    """Sections (OPEN_TYPE) that have ended, but whose rows follow in a later event."""
     words: dict[int, int] = {}
     cells: bytes = b""
     cells_stored: dict[int, list[int]] = {}
-    """Aggregates as last written to the tables: entry to count, sum and time covered by others."""
+    """Aggregates as last written to the tables: entry to count, sum and covered time."""
     debts_ns: dict[str, int] = {}
-    """By path outside steps: self time of aggregated sections that is not subtracted from a row
-    yet."""
+    """By path outside steps: self time of aggregates that no row has subtracted yet."""
     first_steps: list[int] = []
-    """Times of the first step of each phase: everything before the first of one is set-up."""
+    """Start time of the first step of each phase: separates set-up from later sections."""
     covers: dict[int, CoveredTime] = {}
+    """Time that ended children cover, by id of the enclosing open section."""
     inside_steps: dict[int, list[tuple[int, int, int, int]]] = {}
-    """Sections of the run inside an open step, by its id: start, end, parent and track."""
+    """Sections of the run inside an open step, by id of the step: start, end, parent and track."""
     forced: set[int] = set()
-    """Open sections that are sampled in any case, because a child of theirs was."""
+    """Open sections that must be sampled, because a section inside them was sampled."""
     segments: dict[int, int] = {}
-    """Sections open for long: id to the number of segments sent."""
+    """Long open sections: id to the number of segments sent."""
     errors: dict[int, list[Any]] = {}
-    """Propagating errors: the section that each reached to its origin (name, step)."""
+    """Propagating errors: id of the section that one has reached, to its origin (name, step)."""
     left: bool = False
     is_whole: bool = True
-    """Whether it was read to its end, once it has ended."""
+    """Whether an ended journal was read to its end."""
     alive_ns: int = 0
-    """When its process was last seen alive."""
+    """Time at which its process was last seen alive."""
     ended_ns: int = 0
-    """When its run ended; for one that died, its last sign of life."""
+    """Time at which its run ended; if the process died, its last sign of life."""
     outcome: str = "running"
     error: list[str] = []
     error_step: int | None = None
@@ -130,70 +128,67 @@ class JournalState(msgspec.Struct):
     result: dict[str, Any] = {}
     sections: int = 0
     ring_full: int = 0
-    """Sections dropped by the full ring that are in the accounts."""
+    """Number of sections dropped by a full ring that the accounts already contain."""
     damaged: int = 0
-    """Names, attributes and cells that were overwritten."""
+    """Number of names, attributes and cells that were overwritten."""
     unread: int = 0
-    """Number of sections that were overwritten or cut off, so that nothing else is known of them.
-"""
+    """Number of sections of which nothing else is known: they were overwritten or cut off."""
     redacted: int = 0
-    """Values of calls that the agent redacted; those that the process redacted itself are in its
-    words."""
+    """Number of values that the agent redacted; ``words`` counts redactions by the process."""
 
     @property
     def overhead_ns(self) -> int:
-        """Return the overhead of recording: its sections, and watching its loop."""
+        """Return the recording overhead in ns: cost of all sections, and watching the loop."""
         return self.sections * self.meta.cost_ns + self.words.get(Word.WATCH_TIME, 0)
 
     @property
     def waiting_rows(self) -> int:
-        """Return the number of section rows whose fate is open."""
+        """Return the number of section rows that wait for their step or GPU times (pending)."""
         waiting = [self.held, *(step.rows for step in self.steps_awaiting_gpu.values())]
         return sum(len(rows) // ROW_BYTES for rows in waiting)
 
     @property
     def instance(self) -> str:
-        """Return the instance id of its rank, over all its processes."""
+        """Return the service instance id of its rank, shared by all processes of the rank."""
         return ids.instance_id(self.meta.run_id, self.meta.restart, self.meta.rank)
 
     def section(self, number: int) -> list[Any]:
-        """Return kind, name, category, phase and constant attributes of a section's name.
+        """Return the entry of a section name; a name that never arrived is ``other``.
 
-        ``other`` for a name that never arrived.
+        Items: kind, name, category, phase and constant attributes.
         """
         entry = self.entries.get(number)
         return entry if entry and entry[0] == "section" else _UNKNOWN
 
     def sections_of(self, category: str) -> NDArray[np.uint64]:
-        """Return the numbers of the section names of a category."""
+        """Return the entry numbers of the section names of a category."""
         own = [n for n, entry in self.entries.items() if entry[:1] == ["section"]]
         return np.array([n for n in own if self.entries[n][2] == category], np.uint64)
 
     def thread(self, track: int) -> tuple[int, str]:
-        """Return native id and name of the thread, or task, of a track; -1 if not known."""
+        """Return native id and name of a track's thread or task; -1 and "" if unknown."""
         known = self.tracks.get(track)
         return (int(known[2]), str(known[3])) if known else (-1, "")
 
     @property
     def run_trace(self) -> bytes:
-        """Return the trace of everything in the run that is outside its steps."""
+        """Return the trace id of everything in the run that is outside steps."""
         return ids.run_trace_id(self.meta.run_id, self.meta.restart).to_bytes(16, "big")
 
     def step_trace(self, phase: str, n: int) -> bytes:
-        """Return the trace of a step, the same on every rank."""
+        """Return the trace id of a step, the same on every rank."""
         meta = self.meta
         return ids.trace_id(meta.run_id, meta.restart, phase, n).to_bytes(16, "big")
 
     def trace_of(self, root: int) -> bytes:
-        """Return the trace of a section by its root: the step's, the run's, a foreign or its own.
+        """Return the trace id of a section with this root: of a step, run, foreign trace or itself.
 
         Steps of a forked child are sections of the run.
         """
         known = self.roots.get(root)
         if known is not None:
             return known.trace
-        # Neither creates a root of its own in this journal: a forked child has its parent's run
-        # span.
+        # Neither is in ``roots``: a forked child uses the run span of its parent process.
         if root == self.meta.run_span or root in self.demoted:
             return self.run_trace
         return ids.lone_trace_id(self.meta.run_id, root).to_bytes(16, "big")

@@ -1,4 +1,4 @@
-"""A section that is sampled as a span."""
+"""Sampled spans: the form of a section from which stored and sent spans are encoded."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.journal_state import JournalState
 
 _HAS_REMOTE: Final = 0x100
-"""Bit of a link's flags in OTLP: it is known whether its target is remote."""
+"""OTLP link flag: set if it is known whether the link's target is remote."""
 
 
 @dataclass(slots=True)
 class SampledSpan:
-    """Sampled span that is sent to the store and to the server; times are monotonic."""
+    """Sampled span for the run folder and the destinations; its times are monotonic, in ns."""
 
     journal: JournalState
     span: int
@@ -38,11 +38,11 @@ class SampledSpan:
     number: int | None = None
     epoch: int | None = None
     gpu: dict[str, Any] = field(default_factory=dict)
-    """Attributes of its GPU time."""
+    """Attributes of the GPU time."""
     links: list[tuple[bytes, int]] = field(default_factory=list)
-    """Links of the agent: a step's to the enclosing section of its run's trace."""
+    """Links that the agent adds: from a step to its enclosing section in the run's trace."""
     marks: list[tuple[int, str, str, int]] = field(default_factory=list)
-    """For a run: marks of the program, each with Unix time, name, phase and step."""
+    """For the run's span: marks of the program, each with Unix time, name, phase and step."""
     marks_left_out: int = 0
     kind: Literal["section", "rollup", "segment"] = "section"
     rolled_up: int = 0
@@ -55,21 +55,21 @@ class SampledSpan:
         return name, category, phase, constant
 
     def unix(self, monotonic_ns: int) -> int:
-        """Convert to Unix time, by the one anchor of the process."""
+        """Convert monotonic to Unix time, with the single clock anchor of the process."""
         return self.journal.meta.unix_time(monotonic_ns)
 
     @property
     def thread(self) -> tuple[int, str]:
-        """Return native id and name of the thread, or task, that it ran in; -1 if not known."""
+        """Return native id and name of the thread or task in which it ran; -1 and "" if unknown."""
         return self.journal.thread(self.track)
 
     def attributes(self) -> dict[str, Any]:
-        """Return its own attributes: given in the call, errors, step number, sampling reason."""
+        """Return the span's attributes: from the call, resource use, GPU time, step, and error."""
         own = dict(self.payload.get("a") or {})
         used = zip(names.MEASURES, self.payload.get("u") or (), strict=False)
         own |= {measure.attribute: figure for measure, figure in used if figure is not None}
         own |= self.gpu
-        # Only on the step's own span: inner spans refer to it.
+        # Only on the step's own span: spans inside the step are in the same trace.
         if self.n is not None and self.span == self.root:
             own[names.TRAINING_STEP] = self.number
             own[names.KEPT] = self.reason
@@ -89,32 +89,32 @@ class SampledSpan:
         return own
 
     def all_links(self) -> list[tuple[bytes, int, dict[str, Any], int]]:
-        """Return trace, span, attributes and flags (of OTLP) of its links.
+        """Return trace, span, attributes and OTLP flags of each link.
 
-        The agent's links come first, then those that the program gave.
+        The agent's links come first, then the program's.
         """
-        said = self.payload.get("l") or ()
+        recorded = self.payload.get("l") or ()
         given = [
             ((high << 64 | low).to_bytes(16, "big"), span, attributes, flags | _HAS_REMOTE)
-            for high, low, span, flags, attributes in said
+            for high, low, span, flags, attributes in recorded
         ]
         return [*((trace, span, {}, wire.LOCAL) for trace, span in self.links), *given]
 
     @property
     def error_words(self) -> list[str]:
-        """Return type, message and stack of the exception that crossed it; empty without one."""
+        """Return type, message and stack of the exception that left the section; [] without one."""
         return self.payload.get("e") or []
 
     @property
     def status(self) -> Literal["unset", "ok", "error"]:
-        """Return the status that was set, else ``error`` if an exception crossed it."""
+        """Return ``error`` if it failed or was interrupted, ``ok`` if set by the program."""
         if self.error or self.interrupted:
             return "error"
         return "ok" if self.payload.get("s") else "unset"
 
     @property
     def status_description(self) -> str:
-        """Return type and message of the exception that crossed it, else what was set."""
+        """Return the text for an interruption, else the description set, else the exception."""
         if self.interrupted:
             return names.INTERRUPTED_WORDS
         if set_status := self.payload.get("s"):
@@ -123,13 +123,13 @@ class SampledSpan:
 
     @property
     def stored_description(self) -> str:
-        """Return the status description where it does not follow from the exception's event."""
+        """Return the status description, or "" if it can be derived from the exception."""
         derived = describe_error(self.error_words) if self.error_words else ""
         return "" if self.status_description == derived else self.status_description
 
     @property
     def events(self) -> list[tuple[int, str, dict[str, Any]]]:
-        """Return Unix time, name and attributes of the events recorded in it."""
+        """Return Unix time, name and attributes of each recorded span event."""
         return [(self.unix(at), name, more) for at, name, more in self.payload.get("v") or ()]
 
     @property
@@ -139,38 +139,35 @@ class SampledSpan:
 
     @property
     def trace_state(self) -> str:
-        """Return the tracestate of the foreign trace that it is in."""
+        """Return the tracestate of its foreign trace; empty in traces of this run."""
         root = self.journal.roots.get(self.root)
         return root.trace_state if root is not None else ""
 
     @property
     def caller_flags(self) -> int | None:
-        """Return the flags of the caller who started its trace.
-
-        None if this run started the trace.
-        """
+        """Return the trace flags of the remote caller (1: sampled), None if the trace is ours."""
         root = self.journal.roots.get(self.root)
         return None if root is None or root.kind != "foreign" else int(not root.is_unsampled)
 
     @property
     def dropped_links(self) -> int:
-        """Return the number of links beyond the limit."""
+        """Return the number of links dropped by the limit."""
         return int(self.payload.get("k") or 0)
 
     @property
     def is_unsampled(self) -> bool:
-        """Return whether it is in a foreign trace that has not been sampled."""
+        """Return whether its trace is foreign and was not sampled by the caller."""
         return self.caller_flags == 0
 
     @property
     def dropped_events(self) -> int:
-        """Return the number of events for which there was no room."""
+        """Return the number of events dropped by the limit."""
         return int(self.payload.get("w") or 0)
 
 
 def made_id(text: str) -> int:
-    """Return the id of a span that the agent makes itself, derived from ``text``.
+    """Return a span id derived from ``text``, for a span that the agent creates.
 
-    An agent that replays derives the same id; 0 is the id of no span.
+    A replay derives the same id. The id is never 0, which is invalid in OpenTelemetry.
     """
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") or 1

@@ -1,16 +1,19 @@
 """Sampling of steps and sections as spans, and the span budgets.
 
-All steps and sections are measured. These are sampled as spans:
+All steps and sections are measured; only some are sampled as spans. Sampled on every rank:
 
-- The first five, and one in a hundred, the same on all ranks.
-- On the rank that saw it, what ran in a profiler window.
-- On the rank that saw it, what took over twice the median of the last hundred, and what ended in an
-  error, each with a limit a minute.
-- On the rank that saw it, what takes longer than everything sampled before, without a limit. The
-  slowest one can thus be opened.
+- The first five steps and every hundredth step.
 
-Outside steps the same holds by name. Time is the time of the events, so that a replay decides
-alike.
+Sampled only on the rank where they occur:
+
+- Steps in a profiler window.
+- Steps slower than twice the median of the last hundred, and failed steps. Each group has a limit
+  per minute.
+- Steps longer than every step sampled before, without a limit. The slowest step is thus always
+  sampled.
+
+Sections outside steps follow the same rules, by section name. All times are event times, so that a
+replay makes the same decisions.
 """
 
 from __future__ import annotations
@@ -35,20 +38,20 @@ PART: Final = "part"
 """Sampled because a section inside it is."""
 
 _FEWEST_SPANS: Final = 20
-"""Number of spans of a rank below which its part of a trace has no value."""
+"""Minimum useful number of spans that one rank contributes to a trace."""
 _RUN_PART: Final = 10
-"""Inverse of the part of a step's budget that each window adds to the run's trace, which has many.
-"""
+"""Divisor of a rank's span budget: the share of each window in the run's trace. A run may have many
+windows."""
 _WINDOW: Final = 100
 _ENOUGH: Final = 5
-"""Number of known durations before one can be called slow."""
+"""Minimum number of known durations before a duration can count as slow."""
 _LONGER: Final = 1.02
-"""Minimum ratio to the longest sampled one: steps that drift would all be sampled otherwise."""
+"""Minimum ratio to the longest sampled duration: otherwise a slow drift samples every step."""
 _MINUTE_NS: Final = 60_000_000_000
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of sampling; each is a field of Config and explained there."""
+    """Sampling limits; ``settings.config.Config`` explains those that users can set."""
 
     trace_first: int = 5
     trace_every: int = 100
@@ -59,21 +62,22 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_spans_per_rank: int = 2000
 
     def scheduled(self, index: int) -> str | None:
-        """Return why the ``index``-th (from 0) is sampled on every rank; None if it is not."""
+        """Return why the step or section ``index`` (from 0) is sampled on every rank, else None."""
         if index < self.trace_first:
             return FIRST
         return EVERY if index % self.trace_every == 0 else None
 
     def spans_of_rank(self, world_size: int) -> int:
-        """Return how many spans of one trace a rank sends."""
+        """Return the maximum number of spans of one trace that a rank sends."""
         return max(1, min(self.max_spans_per_rank, self.max_spans_per_trace // max(1, world_size)))
 
     def spans_of_step(self, rank: int, world_size: int, trace: bytes, reason: str) -> int:
-        """Return how many spans of one step's trace ``rank`` sends; 1 is the step's own.
+        """Return the maximum number of spans of a step's trace that ``rank`` sends.
 
-        A profiled step shows everything that a rank may: events of the profiler go under its
-        sections. If an equal share has no value, eight ranks show the step completely. The trace id
-        selects them, which is the same hash on every rank.
+        1 means the step's own span only. A profiled step gets the maximum per rank, because
+        profiler events become children of its sections. If an equal share per rank is too small to
+        be useful, up to eight ranks share the whole budget. All ranks select the same eight,
+        because the selection is computed from the trace id.
         """
         if reason == PROFILED:
             return self.max_spans_per_rank
@@ -108,25 +112,25 @@ def reason_to_keep(
 ) -> str | None:
     """Return why the ``index``-th step of phase ``key`` (or section ``key``) is sampled, or None.
 
-    Stores the duration: slowness is judged by the hundred before it, without those that a profiler
-    slowed down.
+    Also stores the duration. Slowness is relative to the previous hundred durations, without
+    profiled ones, which the profiler slows down.
     """
     if profiled:
         return PROFILED
-    lately = rank.step_ns.setdefault(key, [])
-    # The shortest one is a bound for the median, and costs a tenth of it.
+    recent_ns = rank.step_ns.setdefault(key, [])
+    # Compare with the minimum first: it is a lower bound of the median at a tenth of the cost.
     slow = (
-        len(lately) >= _ENOUGH
-        and duration_ns > policy.trace_slow_ratio * min(lately)
-        and duration_ns > policy.trace_slow_ratio * statistics.median(lately)
+        len(recent_ns) >= _ENOUGH
+        and duration_ns > policy.trace_slow_ratio * min(recent_ns)
+        and duration_ns > policy.trace_slow_ratio * statistics.median(recent_ns)
     )
-    # Also of those that are sampled anyway: what is normal must not depend on what is shown.
-    is_known = len(lately) >= _ENOUGH
-    lately.append(duration_ns)
-    del lately[:-_WINDOW]
+    # Store durations of sampled steps too: the median must not depend on the sampling.
+    is_known = len(recent_ns) >= _ENOUGH
+    recent_ns.append(duration_ns)
+    del recent_ns[:-_WINDOW]
     is_longest = not error and duration_ns > _LONGER * rank.longest_ns.get(key, 0)
     reason = policy.scheduled(index)
-    # Errors before slowness: a failed step is often slow as well, and has the larger limit.
+    # Check errors first: a failed step is often slow as well, and errors have the larger limit.
     if reason is None and error and _within(rank, ERROR, policy.errors_per_minute, now_ns):
         reason = ERROR
     if reason is None and slow and _within(rank, SLOW, policy.slow_per_minute, now_ns):

@@ -1,4 +1,4 @@
-"""One point of a curve, as trackers of experiments draw them."""
+"""Points of curves for experiment trackers."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ ScalarKind = Literal["step", "value", "reading", "finding", "result", "outcome"]
 
 
 class ScalarItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Value of a curve at one step: a duration, or what was logged, read or found by then.
+    """Value of a curve at one step: a step duration, logged value, reading or finding.
 
-    At a process's end also its results and its outcome.
+    When a process ends, its results and its outcome are points as well.
     """
 
     kind: ScalarKind
     name: str
-    """For a step its measure, else its name in the run's tables."""
+    """For a step: its measure. Otherwise: the name in the run's tables."""
     rank: int | None
-    """None: of the node."""
+    """None for the node."""
     restart: int = 0
     phase: str = ""
     labels: dict[str, str] = {}
     number: int | None = None
-    """Number of the step that it belongs to; otherwise of the last step that had ended."""
+    """Number of the step to which it belongs, or of the last step that had ended by then."""
     time_ns: int
     """Unix time."""
     value: float

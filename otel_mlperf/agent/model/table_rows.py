@@ -1,4 +1,4 @@
-"""Rows of the run folder's tables that wait to be stored, with histograms of durations and use."""
+"""Rows of the run folder's tables that are not stored yet, with duration and resource-use sums."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Calls:
-    """Calls of a section at one place."""
+    """Accumulated durations of a section's calls at one place."""
 
     __slots__ = ("buckets", "errors", "least", "most", "spread", "total", "within")
 
@@ -55,7 +55,7 @@ class Calls:
         self.buckets.record(durations_ns / 1e9)
 
     def as_row(self, place: DurationPlaceRow) -> DurationRow:
-        """Return the row of these calls."""
+        """Return the accumulated calls as a table row."""
         buckets = self.buckets
         return DurationRow(
             **asdict(place),
@@ -74,20 +74,20 @@ class Calls:
 
 
 class DurationRows:
-    """Rows of table ``durations``: one for each section and place."""
+    """Rows of table ``durations`` that are not stored yet: one for each section and place."""
 
     def __init__(self) -> None:
         self._calls: dict[DurationPlaceRow, Calls] = {}
 
     @property
     def waiting(self) -> int:
-        """Return the number of waiting rows."""
+        """Return the number of rows that are not stored yet."""
         return len(self._calls)
 
     def add(
         self, place: DurationPlaceRow, durations_ns: NDArray[np.int64], errors: int, within: int
     ) -> None:
-        """Add calls that ended: their place, their durations, and the number that failed."""
+        """Add ended calls; ``errors`` failed, ``within`` did not exceed their declared bound."""
         self._calls.setdefault(place, Calls()).add(durations_ns, errors, within)
 
     def rows(self) -> list[Row]:
@@ -95,11 +95,11 @@ class DurationRows:
         return [calls.as_row(place) for place, calls in self._calls.items()]
 
 
-_MOST: Final = (1 << 63) - 1
+_MAX_INT64: Final = (1 << 63) - 1
 
 
 class _Sums:
-    """Sums of one measure over all calls; exact, because integers of Python are unbounded."""
+    """Sums of one measure over all calls; exact, because Python integers are unbounded."""
 
     __slots__ = ("count", "least", "most", "squares", "total")
 
@@ -114,13 +114,13 @@ class _Sums:
         self.least, self.most = min(self.least, value), max(self.most, value)
 
     def as_row(self, place: PlaceRow, measure: str) -> ResourceRow:
-        # About the mean, so that parts can be merged without losing the differences.
+        # Relative to the mean, so that merging table parts does not lose precision.
         spread = (self.squares * self.count - self.total * self.total) / self.count
         return ResourceRow(
             **asdict(place),
             measure=measure,
             count=self.count,
-            total=max(-_MOST, min(_MOST, self.total)),
+            total=max(-_MAX_INT64, min(_MAX_INT64, self.total)),
             least=self.least,
             most=self.most,
             spread=spread,
@@ -128,18 +128,18 @@ class _Sums:
 
 
 class UseRows:
-    """Rows of table ``resources``: one for each section, place and measure."""
+    """Rows of table ``resources`` that are not stored yet: one for each place and measure."""
 
     def __init__(self) -> None:
         self._measures: dict[PlaceRow, dict[str, _Sums]] = {}
 
     @property
     def waiting(self) -> int:
-        """Return the number of waiting rows."""
+        """Return the number of rows that are not stored yet."""
         return sum(map(len, self._measures.values()))
 
     def add(self, place: PlaceRow, use: dict[str, int]) -> None:
-        """Add one call: its place, and its known figures by measure."""
+        """Add the resource use of one call, by measure."""
         measures = self._measures.setdefault(place, {})
         for measure, value in use.items():
             sums = measures.get(measure)
@@ -160,7 +160,7 @@ Columns = dict[str, list[Any]]
 
 
 class TableRows:
-    """Rows since the last flush. The event log contains them until then, so a crash loses none."""
+    """Rows since the last flush. A crash loses none: they can be replayed from the event log."""
 
     def __init__(self) -> None:
         self._rows: dict[type[Row], list[Row]] = {}
@@ -174,10 +174,10 @@ class TableRows:
 
     @property
     def waiting(self) -> int:
-        """Return the number of waiting rows."""
+        """Return the number of rows that are not stored yet."""
         rows = sum(map(len, self._rows.values()))
-        held = len(self._sections["name"]) + len(self._outside) + len(self._warnings)
-        return rows + held + self.uses.waiting + self.durations.waiting
+        merged = len(self._sections["name"]) + len(self._outside) + len(self._warnings)
+        return rows + merged + self.uses.waiting + self.durations.waiting
 
     def add(self, row: Row) -> None:
         """Add one row."""
@@ -185,32 +185,31 @@ class TableRows:
 
     def add_step_sections(self, columns: Columns) -> None:
         """Add rows of table ``sections`` as whole columns."""
-        # A mark may add thousands of these rows: no object is made for any of them.
+        # A mark may add thousands of these rows: columns avoid one object per row.
         for name, values in columns.items():
             self._sections[name].extend(values)
 
     def add_outside(self, row: SectionRow, era: int) -> None:
-        """Add a section outside steps to those of the same path and ``era``.
+        """Add a section outside steps to the sums of its path and ``era``.
 
-        A new era starts with the first step of a phase, which separates set-up from the rest.
+        A new era starts with the first step of each phase. Set-up is thus separate from later work.
         """
-        # Summed here and not by the reader: otherwise a service without steps would write a row per
-        # call.
+        # Sum when writing, not when reading: a service without steps would store a row per call.
         same = (row.rank, row.restart, row.phase, row.path, row.name, row.beside, row.aggregate)
-        held = self._outside.get((era, *same))
-        if held is not None:
+        previous = self._outside.get((era, *same))
+        if previous is not None:
             row = replace(
-                held,
-                count=held.count + row.count,
-                sum_ns=held.sum_ns + row.sum_ns,
-                self_ns=held.self_ns + row.self_ns,
-                min_ns=min(held.min_ns, row.min_ns),
-                max_ns=max(held.max_ns, row.max_ns),
+                previous,
+                count=previous.count + row.count,
+                sum_ns=previous.sum_ns + row.sum_ns,
+                self_ns=previous.self_ns + row.self_ns,
+                min_ns=min(previous.min_ns, row.min_ns),
+                max_ns=max(previous.max_ns, row.max_ns),
             )
         self._outside[era, *same] = row
 
     def add_reading(self, meta: JournalMeta | None, reading: SensorReading, time_ns: int) -> None:
-        """Add a reading of a rank; of the node if there is no ``meta``."""
+        """Add a reading of the rank of ``meta``, or of the node if ``meta`` is None."""
         self.add(
             ReadingRow(
                 rank=meta.rank if meta else None,
@@ -223,7 +222,7 @@ class TableRows:
         )
 
     def add_warning(self, meta: JournalMeta | None, held: WarningHeld) -> None:
-        """Add a warning of a rank, or of the node without ``meta``, for as long as it held."""
+        """Add or update a warning of the rank of ``meta``, or of the node if ``meta`` is None."""
         row = WarningRow(
             rank=meta.rank if meta else None,
             restart=meta.restart if meta else 0,
@@ -234,17 +233,17 @@ class TableRows:
             value=held.value,
             threshold=held.threshold,
         )
-        # The last row contains everything of the earlier ones.
+        # The latest row replaces earlier rows of the same warning: it contains their information.
         self._warnings[row.rank, row.restart, row.id, row.labels, row.start_ns] = row
 
     def clear(self) -> None:
-        """Remove all rows after they were written."""
+        """Remove all rows, once they are stored."""
         self._rows, self._outside, self._warnings = {}, {}, {}
         self.uses, self.durations = UseRows(), DurationRows()
         self._sections = transposed(SectionRow, ())
 
     def columns(self) -> dict[str, Columns]:
-        """Return all rows as columns, by table."""
+        """Return all rows as columns, by table; empty tables are omitted."""
         sections = [*self._outside.values(), *self._rows.get(SectionRow, ())]
         rows = self._rows | {
             WarningRow: [*self._warnings.values()],
