@@ -1,8 +1,8 @@
 """Finding of a main thread that is blocked in steps although no recorded section waits.
 
 The blocked thread neither runs nor is ready to run: it waits for a disk, a network or a lock, or it
-sleeps. Only its total blocked time is known. The part that sections cannot contain is attributed to
-the time outside sections.
+sleeps. Only its total blocked time is known. The part that exceeds the time in waiting sections is
+attributed to untracked time.
 """
 
 from __future__ import annotations
@@ -23,36 +23,37 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _NAMED: Final = ("sync_in_loop", "blocked_loop")
-"""Findings of lines at which the loop is blocked."""
-_FEWEST: Final = 10
+"""Findings that name the line at which the loop is blocked."""
+_MIN_STEPS: Final = 10
 """Minimum number of steps for a typical step."""
 _COMPUTES: Final = frozenset({names.FORWARD, names.BACKWARD, names.OPTIMIZER})
 """Categories in which the main thread computes, unless a GPU does it instead."""
 _WRITES: Final = 0.5
 """Minimum write calls per step that indicate that the loop itself writes."""
-_LEAST_WRITING: Final = 0.05
-"""Minimum share of a step, if the loop writes that often: less could be uncounted work."""
-_LEAST_SAVED: Final = 0.75
-"""Minimum saving as a part of the share: some of the waits may be necessary."""
-_MOST_SAVED: Final = 1.5
-"""Maximum saving as a part of the share: after a wait, caches are cold and the clock is slow."""
-_MOST_WRITTEN: Final = 1.25
-"""Maximum saving as a part of the time in no section, for the same reason: that time includes what
-the kernel computes to write."""
+_MIN_WRITING: Final = 0.05
+"""Minimum blocked share of a step if the loop writes: a smaller share may be uncounted work."""
+_MIN_SAVED: Final = 0.75
+"""Minimum saving as a fraction of the blocked share: some waits may be necessary."""
+_MAX_SAVED: Final = 1.5
+"""Maximum saving as a fraction of the blocked share, above 1: after a wait, caches are cold and the
+clock is slow."""
+_MAX_SAVED_WRITING: Final = 1.25
+"""Maximum saving of a loop that writes, as a fraction of the untracked share, which includes the
+kernel's CPU time for the writes. Above 1 for the same reason as ``_MAX_SAVED``."""
 _COVERED: Final = """SELECT sum(duration_ns) FILTER (WHERE n >= $first),
     max(end_ns) - min(start_ns), count(*)
     FROM steps WHERE phase = $phase AND rank = $rank"""
 
 
 def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
-    """Return the finding of a single-rank run, unless its lines or its threads explain the wait.
+    """Return the finding of a blocked loop; empty if another finding explains the wait.
 
-    With several ranks, each may wait for other ranks anywhere: a collective that the loop calls
-    directly is in no section. A thread may also wait for threads that compute with it and lack a
-    CPU.
+    Only single-rank runs are evaluated: with several ranks, each may wait for other ranks anywhere,
+    because a collective that the loop calls directly is in no section. Oversubscription explains
+    a wait, too: the main thread waits for compute threads that lack a CPU.
     """
     steps, row = numbers.summary.steps, row_of("blocked_loop")
-    if steps is None or steps.count < _FEWEST or len(steps.rows) < 2:
+    if steps is None or steps.count < _MIN_STEPS or len(steps.rows) < 2:
         return []
     if numbers.summary.world_size > 1:
         return []
@@ -63,15 +64,15 @@ def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
     if any(one.id == "oversubscription" for one in find_contention(numbers)):
         return []
     shares = read_cpu_shares(numbers)
-    still = (_standing(rank, shares.host, numbers) for rank in shares.ranks)
+    blocked = (_blocked_rank(rank, shares.host, numbers) for rank in shares.ranks)
     return [
         _finding(one, numbers)
-        for one in still
-        if row.holds(one.share) or (one.is_writing and one.share > _LEAST_WRITING)
+        for one in blocked
+        if row.holds(one.share) or (one.is_writing and one.share > _MIN_WRITING)
     ]
 
 
-class _Standing(NamedTuple):
+class _BlockedRank(NamedTuple):
     rank: OfRank
     share: float
     """Share of a step in no section in which the main thread was certainly blocked."""
@@ -84,7 +85,7 @@ class _Standing(NamedTuple):
         return self.writes is not None and self.writes >= _WRITES
 
 
-def _standing(rank: OfRank, host: OfHost | None, numbers: RunNumbers) -> _Standing:
+def _blocked_rank(rank: OfRank, host: OfHost | None, numbers: RunNumbers) -> _BlockedRank:
     steps = numbers.summary.steps
     assert steps is not None
     first = 1 if numbers.summary.warm_up else 0
@@ -92,14 +93,14 @@ def _standing(rank: OfRank, host: OfHost | None, numbers: RunNumbers) -> _Standi
         _COVERED, phase=steps.phase, rank=rank.rank, first=first
     )
     if not sum_ns or not from_to_ns:
-        return _Standing(rank, 0.0, None)
+        return _BlockedRank(rank, 0.0, None)
     in_steps = min(1.0, sum_ns / from_to_ns)
-    # All time outside the steps, and in sections that wait, may be blocked time, too.
+    # Subtracted: time outside steps and in waiting sections may be blocked time, too.
     moved = rank.main_on_cpu + rank.main_waits + _stolen(rank, host)
     of_steps = (1 - moved - (1 - in_steps)) / in_steps
     share = min(numbers.uncovered, of_steps - _may_wait(numbers))
     writes = None if rank.writes is None else rank.writes * from_to_ns / 1e9 / count
-    return _Standing(rank, share, writes)
+    return _BlockedRank(rank, share, writes)
 
 
 def _stolen(rank: OfRank, host: OfHost | None) -> float:
@@ -123,30 +124,30 @@ def _may_wait(numbers: RunNumbers) -> float:
     )
 
 
-def _finding(still: _Standing, numbers: RunNumbers) -> Finding:
-    row, rank = row_of("blocked_loop"), still.rank
+def _finding(blocked: _BlockedRank, numbers: RunNumbers) -> Finding:
+    row, rank = row_of("blocked_loop"), blocked.rank
     evidence = {
-        "share": still.share,
+        "share": blocked.share,
         "main_thread_on_cpu": rank.main_on_cpu,
         "over_ns": rank.over_s * 1e9,
     }
     costliest = most_uncovered(numbers)
     doing = "for a disk, a network, a lock, another process, or asleep"
-    most = _MOST_SAVED * still.share
-    if still.writes is not None:
-        evidence["writes"] = still.writes
-    if still.is_writing:
-        # Passing work to another process is a write, too: the reason of the wait is unknown.
-        doing += f"; it writes {still.writes:.1f} times a step, to files, pipes or a terminal"
-        most = max(most, _MOST_WRITTEN * numbers.uncovered)
+    most = _MAX_SAVED * blocked.share
+    if blocked.writes is not None:
+        evidence["writes"] = blocked.writes
+    if blocked.is_writing:
+        # A write may also pass work to another process: the reason of the wait is unknown.
+        doing += f"; it writes {blocked.writes:.1f} times a step, to files, pipes or a terminal"
+        most = max(most, _MAX_SAVED_WRITING * numbers.uncovered)
     return Finding(
         id=row.id,
         severity=row.severity,
-        summary=row.summary.format(value=still.share, doing=doing)
+        summary=row.summary.format(value=blocked.share, doing=doing)
         + (costliest.words if costliest else ""),
         action=row.action,
         evidence=evidence,
         where=Where(section=UNTRACKED, rank=rank.rank),
-        gain=Gain(low=_LEAST_SAVED * still.share, high=min(1.0, most)),
+        gain=Gain(low=_MIN_SAVED * blocked.share, high=min(1.0, most)),
         command=f"otel-mlperf show {numbers.summary.short_id}",
     )

@@ -1,8 +1,9 @@
 """Findings of a slow start: slow first steps, slow first batches of a pass, restarted workers.
 
-First steps, or first batches of a pass, count if they far exceed later ones. Workers that are
-started for each pass are reported as ``worker_startup`` instead. Compilation by torch.compile is
-excluded: its users expect it, and repeated compilation is ``recompilation``.
+First steps, or first batches of a pass, are reported if they take far longer than later ones.
+Workers that are started for each pass are reported as ``worker_startup`` instead. Compilation by
+torch.compile is excluded: users expect it, and repeated compilation is reported as
+``recompilation``.
 """
 
 from __future__ import annotations
@@ -28,21 +29,22 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
 
-_FEWEST: Final = 60
+_MIN_STEPS: Final = 60
 """Minimum number of steps to distinguish a slow start from later steps."""
 _BLOCK: Final = 5
-"""Steps per block: a single short step does not end the start phase."""
+"""Steps per block. Block means are compared so that one short step does not end the start phase."""
 _LONG: Final = 1.5
-"""A block belongs to the start phase from this multiple of the later typical step upward."""
-_LEAST_NS: Final = 1e9
-"""Minimum excess of the training's start: every program has a short one."""
-_AGAIN: Final = 0.05
-"""Maximum share of later steps that are as long: beyond it slow steps recur, as with noisy
-neighbours."""
+"""Mean of a block that belongs to the start phase, in multiples of the later typical step: at
+least this."""
+_MIN_EXCESS_NS: Final = 1e9
+"""Minimum excess time of the first steps: every program has a short start phase."""
+_MAX_RECURRING: Final = 0.05
+"""Maximum share of later steps that are as slow as the first ones. Above it, slow steps recur in
+the whole run, e.g. because of noisy neighbours."""
 _MUCH: Final = 0.1
-"""Minimum excess of a start step, as a part of the mean excess of the first steps."""
-_LONGEST: Final = 0.5
-"""Maximum share of the steps: a longer phase is not a start."""
+"""Minimum excess of the last step of the start phase, as a fraction of the phase's mean excess."""
+_MAX_LENGTH: Final = 0.5
+"""Maximum length of the start phase, as a share of all steps."""
 
 _COMPILING: Final = """SELECT sum(self_ns) / nullif(count(DISTINCT rank), 0) FROM sections
     WHERE phase = $phase AND category = $category AND n IS NOT NULL
@@ -50,7 +52,7 @@ _COMPILING: Final = """SELECT sum(self_ns) / nullif(count(DISTINCT rank), 0) FRO
 
 
 class _Start(NamedTuple):
-    """Excess time of starts beyond the typical time."""
+    """One kind of slow start, with its excess over the typical time."""
 
     what: str
     excess_ns: float
@@ -61,7 +63,7 @@ class _Start(NamedTuple):
 
 @once_a_run
 def find_cold_start(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per kind of start that exceeds the row's share of the training."""
+    """Return one finding per slow start whose excess is above the row's share of the training."""
     trained_ns = time_trained(numbers)
     if not trained_ns:
         return []
@@ -74,7 +76,7 @@ def find_cold_start(numbers: RunNumbers) -> list[Finding]:
 
 
 def _of_passes(numbers: RunNumbers) -> Iterator[_Start]:
-    """Yield the start of a loader's passes: first batches, except waits for workers to start."""
+    """Yield the first batches of each loader's passes, except of passes that start workers."""
     for use in numbers.summary.loaders:
         for first in use.first_batches:
             others = use.batches - first.passes
@@ -93,9 +95,9 @@ def _of_passes(numbers: RunNumbers) -> Iterator[_Start]:
 
 
 def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
-    """Yield the start of the training: the first steps."""
+    """Yield the first steps of the training, if they are slow; at most one start."""
     series, warm_up = numbers.steps, numbers.summary.warm_up
-    if series is None or len(series.numbers) < _FEWEST:
+    if series is None or len(series.numbers) < _MIN_STEPS:
         return
     durations = series.durations_ns
     usual_ns = float(np.median(durations[len(durations) // 2 :]))
@@ -108,10 +110,10 @@ def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
     first = int(series.numbers[0]) if warm_up is None else warm_up.number
     last = int(series.numbers[count - 1]) if count else first
     excess_ns -= _compiling_ns(numbers, first, last)
-    if excess_ns < _LEAST_NS or count > _LONGEST * len(durations):
+    if excess_ns < _MIN_EXCESS_NS or count > _MAX_LENGTH * len(durations):
         return
     mean_ns = usual_ns + excess_ns / steps
-    if (durations[count:] > (usual_ns + mean_ns) / 2).mean() > _AGAIN:
+    if (durations[count:] > (usual_ns + mean_ns) / 2).mean() > _MAX_RECURRING:
         return
     yield _Start(
         f"the first {steps:,} steps take {mean_ns / 1e6:,.0f} ms each" if steps > 1
@@ -124,7 +126,7 @@ def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
 
 
 def _compiling_ns(numbers: RunNumbers, first: int, last: int) -> float:
-    """Return the time of torch.compile in these steps, mean over the ranks that compile."""
+    """Return the time of torch.compile in these steps, in ns: the mean over ranks that compile."""
     phase = numbers.summary.steps.phase if numbers.summary.steps else ""
     ((compile_ns,),) = numbers.store.rows(
         _COMPILING, phase=phase, category=names.COMPILE, first=first, last=last
@@ -133,7 +135,7 @@ def _compiling_ns(numbers: RunNumbers, first: int, last: int) -> float:
 
 
 def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
-    """Count the steps before the first block that is as short as later ones."""
+    """Return the number of steps before the first block that is as short as later steps."""
     blocks = len(durations) // _BLOCK
     means = durations[: blocks * _BLOCK].reshape(blocks, _BLOCK).mean(axis=1)
     short = np.flatnonzero(means <= _LONG * usual_ns)
@@ -141,16 +143,17 @@ def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
 
 
 def _count_decisive(durations: NDArray[np.float64], usual_ns: float, excess_ns: float) -> int:
-    """Return the steps up to the last one that takes much of the excess, without the warm-up.
+    """Return the number of steps up to the last one with much of the excess, without warm-up.
 
-    Blocks contain several steps: those after a single long step are not part of the start.
+    ``_count_long`` counts whole blocks, and the steps after the last long one are not part of the
+    start.
     """
     much = np.flatnonzero(durations - usual_ns > _MUCH * excess_ns / (len(durations) + 1))
     return int(much[-1]) + 1 if len(much) else 0
 
 
 def _longer(numbers: RunNumbers, series: StepSeries, count: int) -> str:
-    """Return the section with most of the excess of these steps; empty for the first step alone."""
+    """Return the section with most of the first steps' excess; empty if ``count`` is 0."""
     if not count:
         return ""
     own = {shown(one.name): one.own_ns for one in numbers.sections}
@@ -169,7 +172,7 @@ def _finding(start: _Start, trained_ns: float, numbers: RunNumbers) -> Finding:
         action=row.action,
         evidence={"share": part, "excess_ns": start.excess_ns, **start.evidence},
         where=start.where,
-        # First-time work may be necessary anyway, only earlier.
+        # The first-time work may be necessary in any case, only at an earlier time.
         gain=Gain(low=share / 2, high=share, of="run"),
         command=f"otel-mlperf summary {summary.short_id}",
     )
@@ -177,8 +180,8 @@ def _finding(start: _Start, trained_ns: float, numbers: RunNumbers) -> Finding:
 
 STARTED: Final = "started"
 """State of workers that were started for the pass."""
-_FEWEST_PASSES: Final = 3
-"""Minimum number of passes from which persistent workers are worthwhile."""
+_MIN_PASSES: Final = 3
+"""Minimum number of passes per rank from which persistent workers are worthwhile."""
 _TRAINED: Final = "SELECT max(end_ns) - min(start_ns) FROM steps"
 
 
@@ -204,9 +207,10 @@ def time_trained(numbers: RunNumbers) -> float:
 def _judge(use: LoaderUse, trained_ns: float, summary: Summary) -> Finding | None:
     row = row_of("worker_startup")
     started = next((first for first in use.first_batches if first.workers == STARTED), None)
-    if started is None or started.passes < _FEWEST_PASSES * summary.ranks:
+    if started is None or started.passes < _MIN_PASSES * summary.ranks:
         return None
-    # Persistent workers fetch the first batch of a pass, too, and the first pass starts them.
+    # Not saved by persistent workers: the fetch of each first batch, and the start in the first
+    # pass.
     fetch_ns = use.wait_ns / use.batches if use.fetch_ns is None else use.fetch_ns
     passes = started.passes / summary.ranks
     start_ns = max(0.0, started.mean_ns - fetch_ns) * (passes - 1)
@@ -215,11 +219,11 @@ def _judge(use: LoaderUse, trained_ns: float, summary: Summary) -> Finding | Non
     if not row.holds(share):
         return None
     each_ns = spent_ns / (passes - 1)
-    words = {"dataset": use.dataset, "passes": passes, "each": f"{each_ns / 1e6:.0f} ms"}
+    fields = {"dataset": use.dataset, "passes": passes, "each": f"{each_ns / 1e6:.0f} ms"}
     return Finding(
         id=row.id,
         severity=row.severity,
-        summary=row.summary.format(value=share, **words),
+        summary=row.summary.format(value=share, **fields),
         action=row.action,
         evidence={
             "share": share,

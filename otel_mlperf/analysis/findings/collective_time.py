@@ -1,13 +1,13 @@
 """Findings of collectives that take a large share of a step: ranks wait, or data is moved.
 
-Where a rank that is always late was found, that finding contains the wait for it. This finding
-covers the rest. A rank that lacks a CPU is late now and then, and exchanges slowly. Therefore waits
-and DDP's exchange count only where threads are known to have had a CPU. The exchange of gradients
-is necessary: it counts only where it exceeds all other work of the step.
+If a straggler or uneven shards were found, that finding covers the wait for the late rank, and this
+finding the remaining time. A rank that lacks a CPU is occasionally late and exchanges data slowly.
+Therefore waits and DDP's exchange count only if all ranks are known to have rarely waited for a
+CPU. The exchange of gradients is necessary: it counts only if it takes over half of the step.
 
-A program that reports its own steps runs its collectives inside its own sections. In such a program
-many collectives per step, during which the main threads of all ranks are blocked, are equally good
-evidence.
+A program that reports its own steps may run collectives inside its own sections, where they are not
+recorded. Then the evidence is a large number of collectives per step, combined with main threads
+that are blocked on all ranks.
 """
 
 from __future__ import annotations
@@ -27,50 +27,53 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _LATE: Final = (find_stragglers, find_uneven_shards)
-_LEAST_NS: Final = 5_000_000
-"""Minimum time per step: each collective has its latency, which is a large share of a
-short step."""
+_MIN_NS: Final = 5_000_000
+"""Minimum time in collectives per step: in a short step, their latency alone is a large share."""
 _TOO_MUCH: Final = 0.5
-"""Threshold of the share of a step from which the exchange of gradients is a finding."""
+"""Share of a step above which the exchange of gradients is part of the finding."""
 _VERY_MANY: Final = 16.0
-"""Collectives per step from which their number is the cause: DDP has only a few buckets."""
-_LEAST_OF_VERY_MANY: Final = 0.7
-"""Minimum part of their time that fewer collectives save: each one costs its latency."""
+"""Collectives per update from which their number is the cause: DDP has only a few buckets."""
+_MIN_SAVED_OF_VERY_MANY: Final = 0.7
+"""Fraction of the time of that many collectives that fewer collectives save at least: the
+latency."""
 _MANY: Final = 4.0
-"""Collectives per update, other than of gradients, from which the text mentions them."""
+"""Collectives per update, without those of gradients, from which the advice mentions them."""
 _LAST: Final = """SELECT name, avg(value) FROM (
     SELECT name, rank, arg_max(value, time_ns) AS value FROM readings
     WHERE name IN (SELECT unnest($names)) AND rank IS NOT NULL GROUP BY ALL) GROUP BY name"""
 
 
 class _Counted(NamedTuple):
-    """Counts of collectives without a profiler; means over the ranks, None if unknown."""
+    """Counts of collectives, from counters and not from a profiler; None if unknown.
+
+    Each count is a mean over the ranks.
+    """
 
     collectives: float | None
-    """Collectives per optimizer update, wherever they are requested."""
+    """All collectives per optimizer update, in or outside sections."""
     buckets: float | None
-    """Those in which DDP exchanges gradients."""
+    """Collectives per update in which DDP exchanges gradients."""
     gradients_bytes: float | None
 
     @property
     def words(self) -> str:
-        """Return the end of the summary."""
-        said = []
+        """Return the end of the summary: the known counts as text."""
+        phrases = []
         if self.collectives is not None:
-            said.append(f"{self.collectives:,.0f} for each update")
+            phrases.append(f"{self.collectives:,.0f} for each update")
         if self.buckets is not None and self.gradients_bytes is not None:
-            said.append(
+            phrases.append(
                 f"{self.gradients_bytes / 2**20:,.1f} MiB of gradients in {self.buckets:.0f}"
             )
-        return "".join(f", {one}" for one in said)
+        return "".join(f", {one}" for one in phrases)
 
     @property
     def advice(self) -> str:
         """Return which collectives to remove first, or an empty text."""
-        others = (self.collectives or 0.0) - (self.buckets or 0.0)
-        if others < _MANY:
+        non_gradient = (self.collectives or 0.0) - (self.buckets or 0.0)
+        if non_gradient < _MANY:
             return ""
-        return f"{others:,.0f} of them for each update are not DDP's gradients: start there. "
+        return f"{non_gradient:,.0f} of them for each update are not DDP's gradients: start there. "
 
     @property
     def evidence(self) -> dict[str, float]:
@@ -95,8 +98,8 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
     if exchanged > _TOO_MUCH:
         moving += exchanged
     share = min(1.0, waiting + moving)
-    if not row.holds(share) or share * step_ns < _LEAST_NS:
-        return _find_unseen(numbers, step_ns)
+    if not row.holds(share) or share * step_ns < _MIN_NS:
+        return _find_unrecorded(numbers, step_ns)
     counted = _read_counted(numbers)
     return [
         Finding(
@@ -122,15 +125,15 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
 def _gain(share: float, moving: float, counted: _Counted) -> Gain:
     """Return the gain of fewer collectives.
 
-    Ranks have to synchronize somewhere: only unnecessary collectives can be saved entirely. With
-    very many collectives each costs its latency, which fewer ones avoid.
+    The minimum is usually zero because ranks have to synchronize somewhere. With very many
+    collectives most of the time is latency, which fewer collectives avoid.
     """
     are_many = (counted.collectives or 0.0) >= _VERY_MANY
-    low = _LEAST_OF_VERY_MANY * moving if are_many else 0.0
+    low = _MIN_SAVED_OF_VERY_MANY * moving if are_many else 0.0
     return Gain(low=low, high=share)
 
 
-def _find_unseen(numbers: RunNumbers, step_ns: float) -> list[Finding]:
+def _find_unrecorded(numbers: RunNumbers, step_ns: float) -> list[Finding]:
     """Return one finding if main threads are blocked in steps with many unrecorded collectives."""
     row, steps = row_of("collectives"), numbers.summary.steps
     assert steps is not None
@@ -139,8 +142,8 @@ def _find_unseen(numbers: RunNumbers, step_ns: float) -> list[Finding]:
         return []
     if any(one.category == names.COMMUNICATION for one in steps.rows):
         return []
-    share = _standing(numbers)
-    if not row.holds(share) or share * step_ns < _LEAST_NS:
+    share = _blocked_share(numbers)
+    if not row.holds(share) or share * step_ns < _MIN_NS:
         return []
     computing = [one for one in steps.rows if one.category != names.DATA_LOADING]
     section = max(computing, key=lambda one: one.share).name
@@ -153,17 +156,17 @@ def _find_unseen(numbers: RunNumbers, step_ns: float) -> list[Finding]:
             action=row.action,
             evidence={"share": share} | counted.evidence,
             where=Where(section=section),
-            # Each request costs CPU time as well, which is a part of the remaining share.
-            gain=Gain(low=_LEAST_OF_VERY_MANY * share, high=(1 + share) / 2).narrowed(),
+            # Each collective also costs CPU time, which is a part of the time that is not blocked.
+            gain=Gain(low=_MIN_SAVED_OF_VERY_MANY * share, high=(1 + share) / 2).narrowed(),
             command=f"otel-mlperf show {numbers.summary.short_id}",
         )
     ]
 
 
-def _standing(numbers: RunNumbers) -> float:
-    """Return the share of a step in which no main thread ran or wanted a CPU, without data waits.
+def _blocked_share(numbers: RunNumbers) -> float:
+    """Return the share of a step in which main threads were blocked, without data waits.
 
-    0.0 if it is not known of all ranks.
+    The result is the minimum over the ranks; 0.0 if a rank's share is unknown.
     """
     steps, ranks = numbers.summary.steps, read_cpu_shares(numbers).ranks
     if steps is None or len(ranks) != len(read_rank_steps(numbers)) or not ranks:

@@ -1,8 +1,8 @@
 """Findings of CPU contention: threads of the run wait for CPUs that they or other processes use.
 
-A waiting thread is ready to run. Threads that sleep, or wait for data or a device, are not counted.
-With fewer runnable threads than CPUs only other processes can cause a wait. Runnable threads
-beyond the number of CPUs wait for the run's own threads.
+Only threads that are ready to run count as waiting, not threads that sleep or wait for data or a
+device. If there are fewer runnable threads than CPUs, only other processes can cause a wait.
+Runnable threads beyond the number of CPUs wait for the run's own threads.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.cpu_shares import CpuShares, OfRank
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
-_FEWEST: Final = 10
+_MIN_STEPS: Final = 10
 """Minimum number of steps for a typical step."""
 _TOO_MANY: Final = 1.5
-"""Runnable threads per CPU from which their number is the cause: slightly more is common."""
-_FEWEST_TOO_MANY: Final = 1.5
-"""Minimum runnable threads beyond the CPUs: a single one that waits for part of a CPU waits for the
-quota."""
+"""Runnable threads per CPU above which their number is the cause: slightly over 1 is common."""
+_MIN_EXCESS: Final = 1.5
+"""Number of excess runnable threads (beyond the CPUs) above which their number is the cause: a
+single thread may wait for a quota of less than one CPU."""
 _VERY_MANY: Final = 8.0
-"""Runnable threads per CPU from which fewer threads save about half of the wait."""
+"""Runnable threads per CPU from which the gain of fewer threads is near its lower bound."""
 _OTHERS: Final = 0.1
-"""Minimum share of the host's CPUs used by other processes: the system itself uses some."""
+"""Share of the host's CPUs above which other processes are a cause: the system itself uses some."""
 _UNSURE: Final = 0.2
 """Uncertainty of a gain in either direction: readings are few, and other processes come and go."""
 _WORKER: Final = "worker"
@@ -36,7 +36,7 @@ _WORKER: Final = "worker"
 def find_contention(numbers: RunNumbers) -> list[Finding]:
     """Return one finding per rank whose main thread waits for CPUs beyond the row's threshold."""
     steps = numbers.summary.steps
-    if steps is None or steps.count < _FEWEST:
+    if steps is None or steps.count < _MIN_STEPS:
         return []
     shares = read_cpu_shares(numbers)
     short_id = numbers.summary.short_id
@@ -57,7 +57,7 @@ def _is_oversubscribed(rank: OfRank, shares: CpuShares) -> bool:
     return (
         row_of("oversubscription").holds(rank.main_waits)
         and rank.runnable > _TOO_MANY * rank.cpus
-        and _excess(rank) > max(shares.others, _FEWEST_TOO_MANY)
+        and _excess(rank) > max(shares.others, _MIN_EXCESS)
     )
 
 
@@ -74,7 +74,7 @@ def _has_neighbours(rank: OfRank, shares: CpuShares) -> bool:
 def _oversubscription(rank: OfRank, short_id: str) -> Finding:
     row = row_of("oversubscription")
     threads = max(1, int(rank.cpus))
-    words = {"runnable": rank.runnable, "cpus": rank.cpus, "value": rank.main_waits}
+    fields = {"runnable": rank.runnable, "cpus": rank.cpus, "value": rank.main_waits}
     is_workers = rank.runnable_of(_WORKER) > rank.runnable_of(MAIN)
     action = row.action.format(threads=threads)
     if is_workers:
@@ -83,15 +83,15 @@ def _oversubscription(rank: OfRank, short_id: str) -> Finding:
             "use fewer workers, with one thread each (OMP_NUM_THREADS=1, "
             "cv2.setNumThreads(0))."
         )
-    # The work of workers has to be done in any case. Threads of one operation wait for each other
-    # at its end, some by spinning. The measured gain of fewer threads was from half of the wait,
-    # where there were very many, to one and three quarters times the wait.
+    # The measured gain of fewer threads was 0.5 (very many threads) to 1.75 times the wait: threads
+    # of one operation wait for each other at its end, some by spinning. The minimum is 0 for
+    # DataLoader workers, because their work has to be done in any case.
     low = 0.0 if is_workers else rank.main_waits / 2
     high = rank.main_waits if is_workers else min(1 - rank.main_on_cpu, rank.main_waits * 1.75)
     return Finding(
         id=row.id,
         severity=row.severity,
-        summary=row.summary.format(**words),
+        summary=row.summary.format(**fields),
         action=action,
         evidence=_evidence(rank) | {"threads": rank.threads},
         where=Where(rank=rank.rank),
@@ -101,7 +101,7 @@ def _oversubscription(rank: OfRank, short_id: str) -> Finding:
 
 
 def _narrowed(low: float, high: float, *, is_very_many: bool) -> Gain:
-    """Return an interval narrow enough to act on: the lower part where threads are very many."""
+    """Return an interval narrow enough to act on: the lower part if threads are very many."""
     if is_very_many:
         return Gain(low=low, high=min(high, low + WIDEST))
     return Gain(low=low, high=high).centered()
@@ -110,16 +110,16 @@ def _narrowed(low: float, high: float, *, is_very_many: bool) -> Gain:
 def _noisy_neighbour(rank: OfRank, shares: CpuShares, short_id: str) -> Finding:
     row, host = row_of("noisy_neighbour"), shares.host
     assert host is not None
-    words = {"others": shares.others, "host": host.cpus, "value": rank.main_waits}
-    # Joint work ends with the last thread: the main thread's own wait is the minimum loss. The
-    # share of all runnable threads that waited is the loss of pace of each.
+    fields = {"others": shares.others, "host": host.cpus, "value": rank.main_waits}
+    # The loss is between two estimates: the main thread's own wait, and the share of all runnable
+    # threads that waited. The latter slows down every thread: joint work ends with its last thread.
     waiting = sum(rank.waiting.values())
     paced = (rank.main_on_cpu + rank.main_waits) * waiting / rank.runnable if rank.runnable else 0.0
     low, high = sorted((rank.main_waits, paced))
     return Finding(
         id=row.id,
         severity=row.severity,
-        summary=row.summary.format(**words),
+        summary=row.summary.format(**fields),
         action=row.action,
         evidence=_evidence(rank) | {"others_cpus": shares.others, "stolen_cpus": host.stolen},
         where=Where(rank=rank.rank),

@@ -3,10 +3,9 @@
 CPU shares are rates between the first and the last reading during steps. CPU seconds per second
 are *CPUs*. Seconds of CPU wait per second are the average number of waiting threads.
 
-For a range of steps, the share is known in which a rank waited for CPUs, because of contention or
-steal time. A step that takes longer only because it waits more has not become slower itself. CPU
-time that a hypervisor gave to other guests (steal) is such a wait, too. Linux reports it per
-machine only.
+``waits_of_steps`` returns the share of time in which a rank waited for CPUs in a range of steps. A
+step that takes longer only because of such waits has not become slower itself. CPU time that a
+hypervisor gave to other guests (steal) counts as a wait, too. Linux reports it per machine only.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _GROWING: Final = (
     names.PROCESS_WRITE_CALLS,
 )
 _LEVELS: Final = (names.CGROUP_CPU_LIMIT, names.SYSTEM_CPU_COUNT, names.PROCESS_THREADS)
-# Counters of a restarted process start at zero: only its last life is read.
+# Counters of a restarted process start at zero: only the last restart of each rank is read.
 _READ: Final = """WITH bounds AS (SELECT min(start_ns) AS first, max(end_ns) AS last FROM steps
     WHERE phase = $phase),
 among AS (SELECT r.*, last FROM readings r, bounds
@@ -56,7 +55,7 @@ GROUP BY ALL ORDER BY ALL"""
 
 
 class OfRank(NamedTuple):
-    """CPU use of one rank's processes; in CPUs, or average threads."""
+    """CPU use of one rank's processes, in CPUs or as average number of threads."""
 
     rank: int
     cpus: float
@@ -70,7 +69,7 @@ class OfRank(NamedTuple):
     waiting: dict[str, float]
     """Runnable threads without a CPU, by role."""
     threads: float
-    """Threads of the training process, whatever they do."""
+    """Average number of threads of the training process, running or not."""
     writes: float | None
     """Write system calls of the training process per second; None: not counted."""
     over_s: float
@@ -87,7 +86,7 @@ class OfRank(NamedTuple):
 
 
 class OfHost(NamedTuple):
-    """The machine on which all ranks ran; in CPUs."""
+    """CPU use of the machine on which all ranks ran, in CPUs."""
 
     cpus: float
     busy: float
@@ -100,7 +99,7 @@ class CpuShares(NamedTuple):
 
     ranks: list[OfRank]
     host: OfHost | None
-    """None: several hosts, or not read."""
+    """None: the run has several hosts, or no readings of the host's CPUs."""
 
     @property
     def others(self) -> float:
@@ -127,16 +126,16 @@ def read_cpu_shares(numbers: RunNumbers) -> CpuShares:
         _READ,
         phase=phase,
         slack_ns=10**9,
-        # Writes after the last step, such as a traceback, are not the loop's.
+        # Excludes writes after the last step, such as a traceback: the loop did not make them.
         writes=names.PROCESS_WRITE_CALLS.name,
         names=[one.name for one in (*_GROWING, *_LEVELS)],
     ):
-        told = json.loads(labels or "{}")
-        key = name, told.get(names.PROCESS_ROLE) or told.get(names.CPU_MODE, "")
+        series_labels = json.loads(labels or "{}")
+        key = name, series_labels.get(names.PROCESS_ROLE) or series_labels.get(names.CPU_MODE, "")
         if any(name == one.name for one in _LEVELS):
             levels.setdefault(rank, {})[key] = mean
         elif over_s >= _SHORTEST_S and last >= first:
-            rates = grown.setdefault(rank, {})  # each CPU of a host has a series of its own
+            rates = grown.setdefault(rank, {})  # summed over the CPUs of a host
             rates[key] = rates.get(key, 0.0) + (last - first) / over_s
             spans_s[rank] = over_s
     host = _host(grown, levels, _count_hosts(store))
@@ -211,13 +210,13 @@ _BETWEEN: Final = """SELECT min(start_ns), max(end_ns) FROM steps
     WHERE phase = $phase AND number BETWEEN $first AND $last"""
 
 _Curve = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
-"""Times, and the cumulative count at each time."""
+"""Times in ns, and the value of a counter at each time."""
 
 
 def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
     """Return the share of time, 0.0 to 1.0, in which threads were ready to run without a CPU.
 
-    The rank that waited most counts; None if too few readings exist in the steps.
+    The result is that of the rank that waited most; None if these steps contain too few readings.
     """
     steps = numbers.summary.steps
     ((begin_ns, end_ns),) = numbers.store.rows(
@@ -234,7 +233,7 @@ def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
 
 @once_a_run
 def _read_host(numbers: RunNumbers) -> dict[str, list[_Curve]]:
-    """Return CPU time of the machine by mode, one curve per CPU; empty for several machines."""
+    """Return the machine's CPU time by mode, one curve per CPU; empty for several machines."""
     modes: dict[str, list[_Curve]] = {}
     for labels, times, values in numbers.store.rows(_READ_HOST, name=_HOST_CPU):
         mode = json.loads(labels or "{}").get(names.CPU_MODE, "")
@@ -243,7 +242,7 @@ def _read_host(numbers: RunNumbers) -> dict[str, list[_Curve]]:
 
 
 def _stolen(modes: dict[str, list[_Curve]], begin_ns: float, end_ns: float) -> float:
-    """Return the stolen share of the time that the machine's CPUs would have worked."""
+    """Return stolen CPU time as a share of busy plus stolen time, 0.0 to 1.0."""
     grown = {mode: _grown(curves, begin_ns, end_ns) for mode, curves in modes.items()}
     wanted = sum(grown.get(mode, 0.0) for mode in (*BUSY, STOLEN))
     return grown.get(STOLEN, 0.0) / wanted if wanted > 0 else 0.0
@@ -251,7 +250,10 @@ def _stolen(modes: dict[str, list[_Curve]], begin_ns: float, end_ns: float) -> f
 
 @once_a_run
 def _read_curves(numbers: RunNumbers) -> dict[tuple[int, int], dict[str, list[_Curve]]]:
-    """Return the curves of each process of a rank, by metric; CPU time has user and system."""
+    """Return the curves of the training processes by rank and restart, then by metric.
+
+    CPU time has two curves: user and system.
+    """
     processes: dict[tuple[int, int], dict[str, list[_Curve]]] = {}
     wanted = [_CPU, _DELAY, _MAIN_CPU, _MAIN_DELAY]
     for rank, restart, name, labels, times, values in numbers.store.rows(_READ_WAITS, names=wanted):

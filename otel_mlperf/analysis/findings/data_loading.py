@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
     from otel_mlperf.analysis.summary.summary_shapes import MachineUse, Summary
 
-_FEWEST: Final = 3
+_MIN_STEPS: Final = 3
 """Minimum number of steps for a typical step."""
 _FULL: Final = 0.9
-"""Share of the CPUs in use from which no CPU is free for more workers."""
-_MOST_WAITED: Final = 0.5
-"""Share of the wait from which another finding's cause explains it."""
-_CHEAPER: Final = (
+"""Share of the CPUs in use above which no CPU is free for more workers."""
+_MIN_EXPLAINED: Final = 0.5
+"""Share of the data wait above which a cause explains it."""
+_CHEAPER_SAMPLES: Final = (
     "The CPUs are busy, so more workers may not help: make loading a sample cheaper (decode or "
     "augment less, or once beforehand), or request more CPUs."
 )
-_MORE: Final = (
+_MORE_WORKERS: Final = (
     "DataLoader(..., num_workers={workers}, persistent_workers=True): a batch takes {batch:.1f} "
     "ms, the step's own work {work:.1f} ms, and CPUs are free{most}. Samples that cost nothing, "
     "decoded or augmented once beforehand, would save {share:.0f} %."
 )
-_HERE: Final = (
+_NO_WORKERS: Final = (
     "DataLoader(..., num_workers=0), or larger batches: a batch takes a worker {batch:.1f} ms, "
     "less than it takes to transfer it to the training process."
 )
-_CAUSE: Final = "See the finding {id}: most of the wait is there."
+_SEE_CAUSE: Final = "See the finding {id}: most of the wait is there."
 
 
 class _Advice(NamedTuple):
@@ -59,7 +59,7 @@ def find_data_loading(numbers: RunNumbers) -> list[Finding]:
     summary, row = numbers.summary, row_of("data_loading")
     steps = summary.steps
     # With one or two steps, the worker start in the first step would dominate.
-    if steps is None or steps.count < _FEWEST:
+    if steps is None or steps.count < _MIN_STEPS:
         return []
     waits = [
         section
@@ -73,14 +73,14 @@ def find_data_loading(numbers: RunNumbers) -> list[Finding]:
     advice = _advise(numbers, share)
     if advice is None:
         return []
-    said = row.summary.format(value=share)
+    summary_text = row.summary.format(value=share)
     if steps.phase != names.TRAIN:
-        said = f"{steps.phase} steps wait for data {share:.0%} of the time"
+        summary_text = f"{steps.phase} steps wait for data {share:.0%} of the time"
     return [
         Finding(
             id=row.id,
             severity=advice.severity or row.severity,
-            summary=said,
+            summary=summary_text,
             action=advice.action,
             evidence={
                 "share": share,
@@ -96,24 +96,27 @@ def find_data_loading(numbers: RunNumbers) -> list[Finding]:
 
 
 def _advise(numbers: RunNumbers, share: float) -> _Advice | None:
-    """Return advice by what is known of the loader; None if no change is worthwhile."""
+    """Return advice for the cause of the wait.
+
+    None if no change is worthwhile or another finding covers the cause.
+    """
     model, machine = model_loader(numbers), numbers.summary.machine
     if model is None:
         return _advise_unseen(share, machine)
-    if _is_for_cpus(numbers, model):
+    if _lacks_cpus(numbers, model):
         return None  # another finding covers it
     cause = _cause(numbers, model)
     if cause is not None:
-        return _Advice(_CAUSE.format(id=cause.id), cause.gain)
+        return _Advice(_SEE_CAUSE.format(id=cause.id), cause.gain)
     if model.wait_ns < WORTH_NS:
         return None
-    if model.waited(lambda use: use.fetch_ns) < _MOST_WAITED * model.wait_ns:
+    if model.waited(lambda use: use.fetch_ns) < _MIN_EXPLAINED * model.wait_ns:
         return _advise_other(model, share, machine)
     return _advise_workers(model, share, machine)
 
 
-def _is_for_cpus(numbers: RunNumbers, model: LoaderModel) -> bool:
-    """Return whether workers would keep up, if other processes or threads left them the CPUs."""
+def _lacks_cpus(numbers: RunNumbers, model: LoaderModel) -> bool:
+    """Return whether workers would keep up if they never had to wait for a CPU."""
     contended = find_contention(numbers)
     if not model.workers or not contended:
         return False
@@ -128,42 +131,45 @@ def _cause(numbers: RunNumbers, model: LoaderModel) -> Finding | None:
     """Return the other finding that explains most of the wait, if there is one."""
     for finding in find_loader_causes(numbers):
         won = finding.gain.high if finding.gain is not None else 0.0
-        if won * model.step_ns > _MOST_WAITED * model.wait_ns:
+        if won * model.step_ns > _MIN_EXPLAINED * model.wait_ns:
             return finding
-    at_begin = [*find_worker_startup(numbers), *find_cold_start(numbers)]
+    start_findings = [*find_worker_startup(numbers), *find_cold_start(numbers)]
     waited_ns = model.wait_ns * (numbers.summary.steps.count if numbers.summary.steps else 0)
-    for finding in at_begin:
+    for finding in start_findings:
         is_wait = finding.where.section == DATA_WAIT
-        if is_wait and finding.evidence["excess_ns"] > _MOST_WAITED * waited_ns:
+        if is_wait and finding.evidence["excess_ns"] > _MIN_EXPLAINED * waited_ns:
             return finding
     return None
 
 
 def _advise_other(model: LoaderModel, share: float, machine: MachineUse | None) -> _Advice | None:
-    """Return advice where fetching is not the reason of the wait."""
+    """Return advice for a wait that fetch times do not explain, or None."""
     if _is_full(machine):
-        return None  # the step waits for a CPU, as elsewhere: another finding covers it
-    return _advise_hand_over(model) if model.workers else _advise_unseen(share, machine)
+        return None  # the step waits for a CPU: another finding covers it
+    return _advise_transfer(model) if model.workers else _advise_unseen(share, machine)
 
 
-def _advise_hand_over(model: LoaderModel) -> _Advice | None:
-    """Return advice where workers keep up and steps still wait for the transfer of batches."""
+def _advise_transfer(model: LoaderModel) -> _Advice | None:
+    """Return advice if workers keep up but steps wait for the transfer of batches, or None."""
     won_ns = model.wait_ns - model.fetch_ns
     won = won_ns / model.step_ns
     if won_ns < WORTH_NS or not row_of("data_loading").holds(won):
         return None
-    words = {"batch": model.fetch_ns / model.batches / 1e6}
-    return _Advice(_HERE.format(**words), Gain(low=0.0, high=won), "info")
+    fields = {"batch": model.fetch_ns / model.batches / 1e6}
+    return _Advice(_NO_WORKERS.format(**fields), Gain(low=0.0, high=won), "info")
 
 
 def _advise_workers(model: LoaderModel, share: float, machine: MachineUse | None) -> _Advice:
-    """Return advice for more workers, as far as CPUs are free: all CPUs bound the total work."""
+    """Return the advice to add workers, with a gain limited by free CPUs.
+
+    If no CPU is free, the advice is to make loading cheaper.
+    """
     by_workers = model.won(lambda use: use.fetch_ns, model.workers + 1)
     busy = machine.cpu_share if machine is not None else None
     free = 1.0 if busy is None else max(0.0, 1.0 - busy)
     if _is_full(machine) or free <= 0:
-        return _Advice(_CHEAPER, Gain(low=0.0, high=share))
-    action = _MORE.format(
+        return _Advice(_CHEAPER_SAMPLES, Gain(low=0.0, high=share))
+    action = _MORE_WORKERS.format(
         workers=max(model.workers + 1, workers_needed(model)),
         batch=model.fetch_ns / model.batches / 1e6,
         work=model.work_ns / 1e6,
@@ -174,15 +180,15 @@ def _advise_workers(model: LoaderModel, share: float, machine: MachineUse | None
 
 
 def _advise_unseen(share: float, machine: MachineUse | None) -> _Advice:
-    """Return advice for data from another source, or from a loader without inner readings.
+    """Return general advice, for a data source whose internal times are not recorded.
 
-    The gain lies between loading that only becomes concurrent to computing, and no wait at all. Two
-    concurrent activities last as long as the longer one, so the shorter one is saved. If no CPU is
-    free, the gain may be zero.
+    The minimum gain is that of loading concurrently with computing: two concurrent activities last
+    as long as the longer one, so the shorter one is saved. It is zero if no CPU is free. The
+    maximum gain is the whole wait.
     """
     is_full = _is_full(machine)
     gain = Gain(low=0.0 if is_full else min(share, 1.0 - share), high=share)
-    return _Advice(_CHEAPER if is_full else row_of("data_loading").action, gain)
+    return _Advice(_CHEAPER_SAMPLES if is_full else row_of("data_loading").action, gain)
 
 
 def _is_full(machine: MachineUse | None) -> bool:

@@ -1,14 +1,15 @@
 """Findings of steps that wait for the device: for copies from the host, and for device memory.
 
-*Copies*: profiler windows are used if they exist: the copy time in which the device did nothing
-else. Otherwise the sections of transfers are used: a call that only starts a copy is short. If both
-are missing, the sampled lines of the loop are used: ``Tensor.to`` and ``Tensor.cuda`` are no
-sections.
+*Copies* are measured by the first of these sources that exists:
+
+- profiler windows: the copy time during which the device did nothing else
+- sections of transfers: a call that only starts an asynchronous copy is short
+- sampled lines of the loop: ``Tensor.to`` and ``Tensor.cuda`` are not recorded as sections
 
 *Device memory*: PyTorch's CUDA allocator caches freed memory, so a loop usually requests memory
-from the driver in its first steps only. It repeats the requests where its cache is emptied in the
-loop, or where sizes change from step to step. The driver frees memory only after the GPU has
-finished all its work.
+from the driver in its first steps only. The allocator repeats the requests if the loop empties its
+cache, or if sizes change from step to step. The driver frees memory only after the GPU has finished
+all its work.
 """
 
 from __future__ import annotations
@@ -88,10 +89,10 @@ def _finding(
     ]
 
 
-_FEWEST: Final = 2
-"""Minimum number of intervals between two readings in the run's later half, each with a request."""
-# Only the steps of ranks whose allocator requests memory in the later half are counted.
-_ASKED: Final = """WITH read AS (
+_MIN_INTERVALS: Final = 2
+"""Minimum number of intervals between readings in the later half of the run."""
+# Counts only the steps of ranks whose allocator requests memory in the later half of the run.
+_REQUESTS: Final = """WITH read AS (
     SELECT rank, restart, labels ->> $device AS device, time_ns, value,
         (min(time_ns) OVER series + max(time_ns) OVER series) / 2 AS middle
     FROM readings WHERE name = $name AND rank IS NOT NULL
@@ -116,20 +117,23 @@ HAVING count(*) >= $fewest ORDER BY 5 DESC LIMIT 1"""
 
 
 def find_device_allocations(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding, for the rank and device with most requests in the run's later half."""
+    """Return one finding, for the rank and device with most requests to the driver per step.
+
+    Each interval between readings in the run's later half must exceed the threshold.
+    """
     row, figures = row_of("device_allocations"), numbers.summary.steps
     if figures is None:
         return []
-    asked = numbers.store.rows(
-        _ASKED,
+    requests = numbers.store.rows(
+        _REQUESTS,
         name=names.CUDA_DEVICE_ALLOCATIONS.name,
         device=label_path(names.DEVICE_INDEX),
         phase=figures.phase,
-        fewest=_FEWEST,
+        fewest=_MIN_INTERVALS,
     )
-    if not asked or not row.holds(asked[0][-1]):
+    if not requests or not row.holds(requests[0][-1]):
         return []
-    rank, index, times, steps, _ = asked[0]
+    rank, index, times, steps, _ = requests[0]
     # GPU idle time caused by allocations cannot be separated from other idle time.
     idle = {of: 1 - busy for of, busy in read_gpu_busy(numbers).items()}
     return [

@@ -1,9 +1,9 @@
 """Findings of live-warning rules that held at some time during a finished run.
 
 The rules are evaluated on the readings of the run folder, as the agent evaluates them live. A level
-must hold for the rule's duration, a growth is measured over that duration. Waits for data,
-collectives and lost telemetry are not among the readings, and a lost device may have no readings:
-other findings cover these.
+must be beyond its threshold for the rule's duration; growth is measured over that duration. Waits
+for data, collectives and lost telemetry are not among the readings, and a lost device may have no
+readings: other findings cover these.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _ELSEWHERE: Final = frozenset(
     {"data_loading", "collectives", "telemetry_lost", "gpu_idle", "gpu_lost", "requests_late"}
 )
 _ENOUGH: Final = 0.5
-"""Minimum part of the rule's duration with known growth of a ratio, unless the run was shorter."""
+"""Minimum fraction of a ratio rule's duration that readings must cover; of the run, if that was
+shorter."""
 
-# Readings of the node have no rank, and NULL never equals NULL: -1 replaces it.
+# Readings of the node have no rank. -1 replaces NULL, because a join never matches NULL to NULL.
 _SUMS: Final = """SELECT coalesce(rank, -1) AS rank, restart, time_ns, sum(value) AS value,
     list_extract(${what}_keys, list_position(${what}_labels, labels)) AS key
     FROM readings WHERE name = ${what} AND list_contains(${what}_labels, labels) GROUP BY ALL"""
@@ -42,8 +43,8 @@ _RATIO: Final = (
     f"JOIN ({_SUMS.format(what='per')}) p USING (rank, restart, time_ns, key) WHERE p.value > 0)"
 )
 _OF_ONE: Final = "PARTITION BY rank, restart, key ORDER BY time_ns"
-# Consecutive readings with a true condition have the same number of earlier false readings: this
-# number identifies their stretch.
+# A stretch of readings that meet the condition is identified by the number of earlier readings that
+# do not: that number is constant within the stretch.
 _LEVEL: Final = f"""judged AS (SELECT rank, restart, key, time_ns, value / per AS value,
     value / per {{sign}} $threshold AS holds FROM known),
 stretches AS (SELECT *, sum((NOT holds)::INTEGER) OVER ({_OF_ONE}) AS stretch FROM judged),
@@ -52,8 +53,8 @@ held AS (SELECT rank, restart, key, (max(time_ns) - min(time_ns)) / 1e9 AS held_
 whole AS (SELECT rank, restart, key, count(*) AS of_all FROM judged GROUP BY ALL)
 SELECT rank, key, {{worst}}(value), max(held_s) FROM held JOIN whole USING (rank, restart, key)
 WHERE held_s >= $for_s OR (many = of_all AND many > 1) GROUP BY rank, key ORDER BY rank, key"""
-# Counters of a restarted process start at zero: a value that has shrunk since the window's start
-# is no growth, and the next reading counts instead.
+# Counters of a restarted process start at zero: a reading whose value has shrunk since the start of
+# its window is skipped.
 _GROWTH: Final = f"""first AS (SELECT *, first_value(value) OVER time AS value_before,
     first_value(per) OVER time AS per_before, first_value(time_ns) OVER time AS since_ns
     FROM known WINDOW time AS ({_OF_ONE} RANGE BETWEEN $over_ns PRECEDING AND CURRENT ROW)),
@@ -69,7 +70,7 @@ _WORST: Final = {"above": "max", "below": "min"}
 
 
 class _Held(NamedTuple):
-    """A rule that held, with the worst value and for how long."""
+    """A rule whose condition held, with the worst value and the longest duration."""
 
     rule: Rule
     rank: int | None
@@ -79,7 +80,7 @@ class _Held(NamedTuple):
 
 
 class _Extremes(NamedTuple):
-    """Minimum and maximum that one process read of a series."""
+    """Minimum and maximum of one process's readings of one series."""
 
     labels: str
     """Labels as JSON."""
@@ -103,7 +104,7 @@ _Read = dict[str, list[_Extremes]]
 
 
 def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rule, rank and device, however often the condition came and went."""
+    """Return one finding per rule, rank and device, even if the condition held several times."""
     rules = [rule for rule in RULES if rule.of_ended and rule.id not in _ELSEWHERE]
     read = _read_extremes(numbers.store, rules)
     return [
@@ -115,7 +116,7 @@ def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
 
 
 def _with_gain(finding: Finding, numbers: RunNumbers) -> Finding:
-    """Add the gain of a higher quota: at most the main thread's CPU waits, whatever their cause."""
+    """Add the gain of a higher CPU quota: at most the CPU waits of the main thread."""
     if finding.id != "cpu_throttled":
         return finding
     ranks = read_cpu_shares(numbers).ranks
@@ -138,14 +139,17 @@ def _read_extremes(store: Store, rules: Iterable[Rule]) -> _Read:
 
 
 def _may_have_held(rule: Rule, read: _Read) -> bool:
-    """Return whether the extremes permit it: this rejects most rules without reading their rows."""
+    """Return whether the condition is possible, given the extremes of the readings.
+
+    This rejects most rules without a query of their rows.
+    """
     measured = _bounds(rule, rule.measured, read)
     per = _bounds(rule, rule.per, read) if rule.per is not None else dict.fromkeys(measured, _ONE)
     return any(_is_possible(rule, of, per[key]) for key, of in measured.items() if key in per)
 
 
 def _is_possible(rule: Rule, measured: _Bounds, per: _Bounds) -> bool:
-    # NaN is on neither side of a limit: then the rows decide.
+    # Comparisons are negated so that NaN counts as possible: then the rows decide.
     if rule.over_s:
         enough = 0.0 if rule.per is not None else rule.threshold
         return not measured.most - measured.least <= enough
@@ -172,16 +176,16 @@ def _judge(store: Store, rule: Rule, read: _Read) -> list[_Held]:
     if rule.per is not None:
         values |= _chosen("per", rule.per, rule.by, read)
     values["threshold"] = rule.threshold
-    words = {"sign": _SIGNS[rule.comparison], "worst": _WORST[rule.comparison]}
+    sql_parts = {"sign": _SIGNS[rule.comparison], "worst": _WORST[rule.comparison]}
     known = _ALONE if rule.per is None else _RATIO
     if rule.over_s:
-        words["growth"] = _GROWN if rule.per is None else f"{_GROWN} / nullif({_PER_GROWN}, 0)"
+        sql_parts["growth"] = _GROWN if rule.per is None else f"{_GROWN} / nullif({_PER_GROWN}, 0)"
         enough = 0.0 if rule.per is None else _ENOUGH
         values |= {"over_ns": int(rule.over_s * 1e9), "enough": enough}
-        sql = f"{known}, {_GROWTH.format(**words)}"
+        sql = f"{known}, {_GROWTH.format(**sql_parts)}"
     else:
         values["for_s"] = rule.for_s
-        sql = f"{known}, {_LEVEL.format(**words)}"
+        sql = f"{known}, {_LEVEL.format(**sql_parts)}"
     return [
         _Held(rule, None if rank < 0 else rank, dict(json.loads(key)), value, held_s)
         for rank, key, value, held_s in store.rows(sql, **values)
@@ -189,7 +193,7 @@ def _judge(store: Store, rule: Rule, read: _Read) -> list[_Held]:
 
 
 def _chosen(what: str, series: MeasuredSeries, by: Sequence[str], read: _Read) -> dict[str, Any]:
-    """Return the label sets of a series, each with the labels that the rule groups by."""
+    """Return the query parameters of a series: its metric, its label sets and their group keys."""
     keys = _keys(series, by, read)
     return {
         what: series.metric.name,
@@ -199,12 +203,12 @@ def _chosen(what: str, series: MeasuredSeries, by: Sequence[str], read: _Read) -
 
 
 def _keys(series: MeasuredSeries, by: Sequence[str], read: _Read) -> dict[str, str]:
-    """Return the labels that the rule groups by, for each label set of the series, as JSON."""
+    """Map each label set of the series to the labels that the rule groups by, both as JSON."""
     keys: dict[str, str] = {}
     for text in dict.fromkeys(one.labels for one in read.get(series.metric.name, ())):
-        told = json.loads(text or "{}")
-        if all(told.get(label) in wanted for label, wanted in series.where):
-            keys[text] = json.dumps([(label, told.get(label, "")) for label in by])
+        parsed = json.loads(text or "{}")
+        if all(parsed.get(label) in wanted for label, wanted in series.where):
+            keys[text] = json.dumps([(label, parsed.get(label, "")) for label in by])
     return keys
 
 
@@ -213,17 +217,17 @@ def _finding(held: _Held) -> Finding:
     return Finding(
         id=rule.id,
         severity=rule.severity,
-        summary=rule.format_summary(held.value, held.labels) + _time_words(held),
+        summary=rule.format_summary(held.value, held.labels) + _duration_text(held),
         action=rule.action,
         evidence={"value": held.value, "threshold": rule.threshold, "held_s": held.held_s},
         where=Where(rank=held.rank, device=device_of(held.labels)),
     )
 
 
-def _time_words(held: _Held) -> str:
+def _duration_text(held: _Held) -> str:
     # Without a duration, the worst value of a run of days could be read as its typical value.
     rule, seconds = held.rule, round(held.held_s)
-    is_event = rule.over_s and "{value" not in rule.summary  # its time is not known exactly
+    is_event = rule.over_s and "{value" not in rule.summary  # whose exact time is unknown
     if not seconds or is_event:
         return ""
     time = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds} s"

@@ -66,18 +66,18 @@ if TYPE_CHECKING:
 
 _ANY: Final = "*"
 _REASONS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
-    # Periodic waits: for one slow worker of several, or where a pass starts.
+    # Waits are periodic if one of several workers is slow, or if each pass starts slowly.
     ("periodic_stall", DATA_WAIT): frozenset({"slow_worker", "worker_startup", "cold_start"}),
     ("periodic_stall", "garbage collection"): frozenset({"garbage_collection"}),
     ("periodic_stall", "compile"): frozenset({"recompilation"}),
-    # A thread that sometimes waits for a CPU is sometimes slower, whatever it does.
+    # A thread that occasionally waits for a CPU is occasionally slower, in any section.
     ("uneven_section", _ANY): frozenset({"noisy_neighbour", "oversubscription", "uneven_batches"}),
 }
-"""The findings that are the reason of a finding, by its id and section."""
+"""Ids of the findings that explain a finding, by id and section of the explained finding."""
 
 
 def without_echoes(findings: list[Finding]) -> list[Finding]:
-    """Return the findings whose reason is not among the other findings."""
+    """Return the findings that no other finding explains."""
     found = {finding.id for finding in findings}
     return [
         finding
@@ -134,7 +134,7 @@ class FindingSource(NamedTuple):
 
     find: Find
     rows: tuple[FindingRow, ...] = ()
-    """Its rows of the findings table: those with an alert are written to the alert rules."""
+    """Rows of the findings table; rows with an alert are also written to the alert rules."""
 
 
 def judge_run(
@@ -143,7 +143,7 @@ def judge_run(
     store: Store | None = None,
     phase: str | None = None,
 ) -> Summary:
-    """Return the summary of a run with its findings; of one ``rank`` or ``phase``, if given.
+    """Return the summary of a run with its findings, of one ``rank`` or ``phase`` if given.
 
     ``store`` contains the tables of that rank, if the caller has already opened them.
 
@@ -152,7 +152,7 @@ def judge_run(
         NoSuchPhase: the run has no steps of that phase, or no requests.
         StoreError: a file of the run cannot be read.
     """
-    # Shared by both: opening a store lists every part of the run and opens a connection.
+    # Shared by summary and findings: opening a store lists all parts and opens a connection.
     store = store or Store(run.path, rank)
     summary = summarize(run, rank, store, phase)
     return replace(summary, findings=find_all(RunNumbers(summary, store)))
@@ -177,7 +177,7 @@ def all_rows() -> tuple[FindingRow, ...]:
     """Return the table, with the rows of every installed source.
 
     Raises:
-        Exception: any error of a source that cannot be loaded: its alerts would be missing.
+        Exception: a source cannot be loaded. It is not skipped: its alerts would be missing.
     """
     return (*TABLE, *(row for entry in _entry_points() for row in _source(entry).rows))
 
@@ -210,6 +210,6 @@ def _judged(name: str, judge: Callable[[], list[Finding]]) -> list[Finding]:
         return list(judge())
     except Exception as error:  # noqa: BLE001 - it may be third-party code
         row = row_of("finding_failed")
-        told = f"{type(error).__name__}: {error}"
-        summary = row.summary.format(name=name, error=told)
+        message = f"{type(error).__name__}: {error}"
+        summary = row.summary.format(name=name, error=message)
         return [Finding(id=row.id, severity=row.severity, summary=summary, action=row.action)]

@@ -1,6 +1,6 @@
-"""Periodic evaluation of the findings of a run that is still going on.
+"""Periodic evaluation of a run's findings while the run is still running.
 
-Each evaluation covers the whole run so far, as at its end, from the data in the run folder.
+Each evaluation reads the run folder and covers the whole run so far, like the one after its end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _EVERY_NS: Final = 15 * 10**9
 _REST: Final = 20
-"""Minimum pause as a multiple of the evaluation time: it uses at most a twentieth of a core."""
+"""Minimum pause as a multiple of the evaluation time: limits the CPU use to 1/20 of a core."""
 
 
 class FindingWatch:
@@ -32,7 +32,7 @@ class FindingWatch:
         self._found: list[Finding] = []
 
     def look(self) -> list[Finding]:
-        """Return the findings, worst first, of now or of a short time ago."""
+        """Return the findings, worst first; the previous ones if they are recent."""
         begin_ns = self._clock()
         if self._next_ns is not None and begin_ns < self._next_ns:
             return self._found

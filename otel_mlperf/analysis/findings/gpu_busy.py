@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 
-_FEWEST_STEPS: Final = 3
+_MIN_STEPS: Final = 3
 """Minimum number of steps for a typical step."""
 
 
 def find_gpu_idle(numbers: RunNumbers) -> list[Finding]:
     """Return one finding if the GPUs idle for more than the row's share of a step."""
     gpu, row = numbers.summary.gpu, row_of("gpu_idle")
-    if gpu is None or gpu.steps < _FEWEST_STEPS or gpu.idle_ns is None:
+    if gpu is None or gpu.steps < _MIN_STEPS or gpu.idle_ns is None:
         return []
     share = gpu.idle_ns / gpu.gpu_ns
     if not row.holds(share):
@@ -49,7 +49,7 @@ def find_gpu_idle(numbers: RunNumbers) -> list[Finding]:
     ]
 
 
-_FEWEST_READINGS: Final = 3
+_MIN_READINGS: Final = 3
 """Minimum number of readings during the steps for a representative mean."""
 OWN_GPUS: Final = """own AS (
     SELECT DISTINCT rank, labels ->> $gpu AS gpu FROM readings
@@ -82,7 +82,7 @@ def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
             utilization=names.GPU_UTILIZATION.name,
             general=names.TASK_GENERAL,
             phase=steps.phase,
-            fewest=_FEWEST_READINGS,
+            fewest=_MIN_READINGS,
         )
     )
 
@@ -90,8 +90,8 @@ def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
 def max_possible_gain(numbers: RunNumbers) -> float:
     """Return the maximum share of a step that host changes can save: the GPU's idle share.
 
-    It is 1.0 if the idle share is unknown, if no GPU is used, and for several ranks: the kernel of
-    a collective runs while it waits for another rank.
+    The result is 1.0 if no GPU is used or its idle share is unknown. It is also 1.0 for several
+    ranks: the GPU counts as busy while the kernel of a collective waits for another rank.
     """
     if numbers.summary.ranks > 1:
         return 1.0

@@ -1,4 +1,4 @@
-"""Kinds of calls that hold up a training loop: what each does, and the advice that fits it.
+"""Kinds of calls that hold up a training loop, each with a description and advice.
 
 A call is identified by its name in the program's line and by the package of the Python function
 that it calls. If several kinds contain the name, the first kind applies.
@@ -20,9 +20,9 @@ class Cause(NamedTuple):
     id: Kind
     """Id of the row in the findings table."""
     doing: str
-    """Completes "the loop is …" in a summary; empty: the row's own text fits."""
+    """Completes "the loop is …" in a summary; empty: the summary of the row is used."""
     action: str
-    """Advice; empty: the row's advice."""
+    """Advice; empty: the advice of the row is used."""
     calls: frozenset[str] = frozenset()
     packages: frozenset[str] = frozenset()
 
@@ -55,7 +55,7 @@ WAITS: Final = Cause(
     _RESULT_ACTION,
     _names("item tolist cpu numpy synchronize float int bool print array asarray"),
 )
-"""Calls in which the loop waits until all work of a GPU is done."""
+"""Calls in which the loop waits until the GPU has finished all of its work."""
 TRANSFERS: Final = Cause("transfer", "", "", _names("to cuda copy_"))
 """If a GPU is used, a slow call of this kind is a synchronous copy from the host."""
 CAUSES: Final = (
@@ -103,7 +103,7 @@ CAUSES: Final = (
         "waiting for data from a queue",
         "Prepare the data faster that another thread or process puts into that queue, or by more "
         "of these. om.steps(iter(queue.get, None)) records the wait as data wait.",
-        # SimpleQueue.get is written in C: its package is unknown. No other `get` is slow.
+        # `get` by name: the package of SimpleQueue.get, written in C, is unknown. No other is slow.
         _names("get get_nowait popleft"),
         frozenset({"queue", "_queue"}),
     ),

@@ -1,8 +1,8 @@
 """Live warnings of a finished run: their times and durations, added to its findings.
 
 The run folder contains the warnings that the agent reported. A warning is added to the finding of
-the same table row on the finished run. A warning without such a finding, because the condition
-passed, becomes a finding itself.
+the same table row on the finished run. If that finding does not exist, because the condition has
+passed, the warning becomes a finding itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_mlperf.findings.finding_row import Rule
 
 _RULES: Final = {rule.id: rule for rule in RULES}
-_TOLD: Final = """WITH told AS (
+_WARNINGS: Final = """WITH told AS (
     SELECT rank, restart, id, labels, start_ns, max(end_ns) AS end_ns,
            arg_max(value, end_ns) AS value, arg_max(threshold, end_ns) AS threshold
     FROM warnings GROUP BY ALL)
@@ -34,14 +34,14 @@ _Place = tuple[str, "int | None", str]
 """Row id, rank and labels of a warning."""
 
 
-class _Told(NamedTuple):
+class _WarnedRule(NamedTuple):
     rule: Rule
     rank: int | None
     labels: dict[str, str]
 
     @property
     def where(self) -> Where:
-        """Return the rank, and the device or disk that the labels name."""
+        """Return the rank, and the device or mount point that the labels contain."""
         return Where(rank=self.rank, device=device_of(self.labels))
 
 
@@ -53,22 +53,22 @@ def device_of(labels: dict[str, str]) -> str:
 def with_warnings(findings: list[Finding], numbers: RunNumbers) -> list[Finding]:
     """Attach warning times to findings; warnings without a finding become findings."""
     findings = list(findings)
-    for told, times in _read_told(numbers):
-        at = next((i for i, one in enumerate(findings) if _is_of(one, told)), None)
+    for warning, times in _read_warnings(numbers):
+        at = next((i for i, one in enumerate(findings) if _is_of(one, warning)), None)
         if at is None:
-            findings.append(_finding(told, times))
+            findings.append(_finding(warning, times))
         else:
             findings[at] = replace(findings[at], warned=[*findings[at].warned, *times])
     return findings
 
 
-def _read_told(numbers: RunNumbers) -> list[tuple[_Told, list[Warned]]]:
+def _read_warnings(numbers: RunNumbers) -> list[tuple[_WarnedRule, list[Warned]]]:
     if not numbers.store.rows("SELECT 1 FROM warnings LIMIT 1"):
-        return []  # true of most runs: avoids the join with their steps
+        return []  # most runs: this avoids the join with their steps
     by_place: dict[_Place, list[Warned]] = {}
     steps, began_ns = numbers.summary.steps, numbers.summary.started_ns
     for id, rank, labels, start, end, value, threshold, first, last in numbers.store.rows(
-        _TOLD, phase=steps.phase if steps else ""
+        _WARNINGS, phase=steps.phase if steps else ""
     ):
         time = Warned(
             after_ns=max(0, start - began_ns),
@@ -80,32 +80,32 @@ def _read_told(numbers: RunNumbers) -> list[tuple[_Told, list[Warned]]]:
         )
         by_place.setdefault((id, rank, labels), []).append(time)
     return [
-        (_Told(_RULES[id], rank, json.loads(labels)), times)
+        (_WarnedRule(_RULES[id], rank, json.loads(labels)), times)
         for (id, rank, labels), times in by_place.items()
         if id in _RULES  # skips warnings of rules from another version
     ]
 
 
-def _is_of(finding: Finding, told: _Told) -> bool:
+def _is_of(finding: Finding, warning: _WarnedRule) -> bool:
     """Return whether a finding matches a warning; a finding of the whole run matches all ranks."""
     where = finding.where
     return (
-        finding.id == told.rule.id
-        and where.rank in (None, told.rank)
-        and where.device in ("", told.where.device)
+        finding.id == warning.rule.id
+        and where.rank in (None, warning.rank)
+        and where.device in ("", warning.where.device)
     )
 
 
-def _finding(told: _Told, times: list[Warned]) -> Finding:
-    rule = told.rule
+def _finding(warning: _WarnedRule, times: list[Warned]) -> Finding:
+    rule = warning.rule
     worst = max if rule.comparison == "above" else min
     value = worst(time.value for time in times)
     return Finding(
         id=rule.id,
         severity=rule.severity,
-        summary=rule.format_summary(value, told.labels),
+        summary=rule.format_summary(value, warning.labels),
         action=rule.action,
         evidence={"value": value, "threshold": rule.threshold},
-        where=told.where,
+        where=warning.where,
         warned=times,
     )

@@ -2,11 +2,11 @@
 
 Worker time that no step waits for is not reported.
 
-``LoaderModel`` computes the gain: the predicted data wait of a step for other fetch times or worker
-counts. Without workers a step waits as long as fetching its batches lasts. Workers fetch in
+Gains are computed with ``LoaderModel``, which predicts a step's data wait for other fetch times or
+worker counts. Without workers a step waits for the whole fetch of its batches. Workers fetch in
 parallel to the step and deliver their batches in turn. Each of W workers delivers every W-th batch,
-so the slowest worker sets the pace. A step waits for what its own work does not cover:
-``max(0, fetch / W - work)``.
+so the slowest worker sets the pace. A step waits for the fetch time that its own work does not
+cover: ``max(0, fetch / W - work)``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.loader_shapes import LoaderUse, WorkerUse
 
 
-_LEFT: Final = 0.25
-"""Part of an optimized cost that may well remain."""
-_MOST_WORKERS: Final = 16
+_REMAINING: Final = 0.25
+"""Fraction of a cost that may remain after its optimization."""
+_MAX_WORKERS: Final = 16
 _WAIT: Final = Where(section=DATA_WAIT)
 
 
@@ -46,35 +46,35 @@ def find_loader_causes(numbers: RunNumbers) -> list[Finding]:
 
 
 def workers_needed(model: LoaderModel) -> int:
-    """Return the number of workers whose time a step's own work covers, 1 to 16."""
-    enough = math.ceil(model.fetch_ns / model.work_ns) if model.work_ns > 0 else _MOST_WORKERS
-    return max(1, min(_MOST_WORKERS, enough))
+    """Return the number of workers, 1 to 16, from which steps no longer wait for batches."""
+    enough = math.ceil(model.fetch_ns / model.work_ns) if model.work_ns > 0 else _MAX_WORKERS
+    return max(1, min(_MAX_WORKERS, enough))
 
 
 def _slow_workers(model: LoaderModel) -> list[Finding]:
     row, slow = row_of("slow_worker"), [use for use in model.use.workers if use.is_slow]
     if not slow:
         return []
-    # Fixed, the worker is as fast as the other workers. If its samples cost more in any worker,
-    # they can be distributed over all workers.
-    mended = model.won(lambda use: _usual(model, use) if use.is_slow else use.fetch_ns)
+    # Best case: after a fix the worker is as fast as the other workers. If its samples cost more in
+    # any worker, they can only be distributed over all workers.
+    fixed = model.won(lambda use: _usual(model, use) if use.is_slow else use.fetch_ns)
     spread = model.won(lambda use: _mean_of_rank(model, use))
-    if not row.holds(mended) or not model.is_worth(mended):
+    if not row.holds(fixed) or not model.is_worth(fixed):
         return []
     worst = max(slow, key=lambda use: use.fetch_ns)
     usual = _usual(model, worst)
     ranks = len({use.rank for use in model.use.workers})
-    words = {
+    fields = {
         "worker": worst.worker + (f" of rank {worst.rank}" if ranks > 1 else ""),
         "dataset": model.use.dataset,
         "times": worst.fetch_ns / usual if usual else math.inf,
-        "value": mended,
+        "value": fixed,
         "reason": _reason(worst),
     }
-    evidence = {"slow_ns": worst.fetch_ns, "usual_ns": usual, "share": mended}
+    evidence = {"slow_ns": worst.fetch_ns, "usual_ns": usual, "share": fixed}
     where = Where(section=DATA_WAIT, rank=worst.rank if ranks > 1 else None)
-    gain = Gain(low=min(spread, mended), high=mended)
-    return [_finding(row.id, words, evidence, gain, where)]
+    gain = Gain(low=min(spread, fixed), high=fixed)
+    return [_finding(row.id, fields, evidence, gain, where)]
 
 
 def _usual(model: LoaderModel, of: WorkerUse) -> float:
@@ -104,30 +104,30 @@ def _collate(model: LoaderModel) -> list[Finding]:
     row, use = row_of("collate"), model.use
     share = _part(model, lambda worker: worker.collate_ns)
     won = model.won(lambda worker: worker.items_ns)
-    if not _is_told(model, row.id, share, won):
+    if not _is_reportable(model, row.id, share, won):
         return []
-    words = {"dataset": use.dataset, "value": share}
+    fields = {"dataset": use.dataset, "value": share}
     evidence = {
         "share": share,
         "collate_ns": use.collate_ns or 0.0,
         "batch_ns": use.fetch_ns or 0.0,
     }
-    kept = model.won(lambda worker: worker.fetch_ns - (1 - _LEFT) * worker.collate_ns)
-    return [_finding(row.id, words, evidence, Gain(low=kept, high=won))]
+    least = model.won(lambda worker: worker.fetch_ns - (1 - _REMAINING) * worker.collate_ns)
+    return [_finding(row.id, fields, evidence, Gain(low=least, high=won))]
 
 
 def _storage(model: LoaderModel) -> list[Finding]:
     row, use = row_of("storage"), model.use
     share = _part(model, _idle)
     won = model.won(lambda worker: worker.fetch_ns - _idle(worker))
-    if not _is_told(model, row.id, share, won):
+    if not _is_reportable(model, row.id, share, won):
         return []
     workers = max(workers_needed(model), model.workers + 1)
     more = model.won(lambda worker: worker.fetch_ns, workers)
-    words = {"dataset": use.dataset, "value": share, "workers": f"num_workers={workers}"}
+    fields = {"dataset": use.dataset, "value": share, "workers": f"num_workers={workers}"}
     evidence = {"share": share, "idle_ns": share * (use.fetch_ns or 0.0)}
     evidence["batch_ns"] = use.fetch_ns or 0.0
-    return [_finding(row.id, words, evidence, Gain(low=min(won, more), high=max(won, more)))]
+    return [_finding(row.id, fields, evidence, Gain(low=min(won, more), high=max(won, more)))]
 
 
 def _idle(worker: WorkerUse) -> float:
@@ -135,19 +135,19 @@ def _idle(worker: WorkerUse) -> float:
 
 
 def _part(model: LoaderModel, part: Callable[[WorkerUse], float]) -> float:
-    """Return the share of a batch's time, over all workers."""
+    """Return the share of the fetch time that ``part`` accounts for, over all workers."""
     spent = sum(use.fetch_ns * use.batches for use in model.use.workers)
     return sum(part(use) * use.batches for use in model.use.workers) / spent if spent else 0.0
 
 
-def _is_told(model: LoaderModel, id: str, share: float, won: float) -> bool:
+def _is_reportable(model: LoaderModel, id: str, share: float, won: float) -> bool:
     row = row_of(id)
     return row.holds(share) and won > row.min_step_share and model.is_worth(won)
 
 
 def _finding(
     id: str,
-    words: dict[str, object],
+    fields: dict[str, object],
     evidence: dict[str, float],
     gain: Gain,
     where: Where = _WAIT,
@@ -156,8 +156,8 @@ def _finding(
     return Finding(
         id=id,
         severity=row.severity,
-        summary=row.summary.format(**words),
-        action=row.action.format(**words),
+        summary=row.summary.format(**fields),
+        action=row.action.format(**fields),
         evidence=evidence,
         where=where,
         gain=gain,
@@ -168,7 +168,7 @@ MAIN: Final = "main"
 """Worker name for a loader without workers: the training process itself."""
 WORTH_NS: Final = 1_000_000.0
 """Minimum saving per step: moving a batch between processes costs about as much."""
-_FEWEST: Final = 10
+_MIN_STEPS: Final = 10
 """Minimum number of steps for loader figures that the first steps do not dominate."""
 _WAITS: Final = """SELECT sum(count) FROM sections
     WHERE phase = $phase AND n IS NOT NULL AND category = $category AND NOT beside"""
@@ -190,23 +190,24 @@ class LoaderModel(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """Return the workers per rank; 0: the process fetches itself."""
+        """Return the workers per rank; 0: the training process fetches the batches itself."""
         return max(len(of_rank) for of_rank in self._by_rank())
 
     @property
     def fetch_ns(self) -> float:
-        """Return the fetch time of a step's batches, whoever fetches them."""
+        """Return the fetch time of a step's batches, in any process; 0.0 if unknown."""
         return (self.use.fetch_ns or 0.0) * self.batches if self.use.workers else 0.0
 
     def waited(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
-        """Return the predicted wait of a step for given fetch times, on the rank that waits most.
+        """Return the predicted wait of a step in ns for these fetch times.
 
-        With ``workers`` the prediction is for that number of workers, all as fast as the slowest.
+        The rank that waits most counts. With ``workers``, the prediction is for that number of
+        workers, all as fast as the slowest one.
         """
         return max(self._waited(of_rank, fetch, workers) for of_rank in self._by_rank())
 
     def won(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
-        """Return the share of a step that would be saved, 0.0 to 1.0, at most the current wait."""
+        """Return the share of a step that these fetch times save, at most the current wait."""
         won_ns = self.waited(lambda use: use.fetch_ns) - self.waited(fetch, workers)
         return max(0.0, min(won_ns, self.wait_ns) / self.step_ns)
 
@@ -222,7 +223,7 @@ class LoaderModel(NamedTuple):
         return slowest if not count else max(0.0, slowest / count - self.work_ns)
 
     def _by_rank(self) -> list[list[WorkerUse]]:
-        """Return the workers of each rank; empty where the process fetches itself."""
+        """Return the workers of each rank; an empty list where the training process fetches."""
         ranks = {use.rank for use in self.use.workers}
         return [
             [use for use in self.use.workers if use.rank == rank and use.worker != MAIN]
@@ -235,10 +236,10 @@ class LoaderModel(NamedTuple):
 
 @once_a_run
 def model_loader(numbers: RunNumbers) -> LoaderModel | None:
-    """Return the model of the loader that causes the steps' waits; None if too little is known."""
+    """Return the model of the loader that steps wait for; None if steps or readings are missing."""
     summary = numbers.summary
     steps = summary.steps
-    if steps is None or steps.count < _FEWEST or not steps.mean_ns:
+    if steps is None or steps.count < _MIN_STEPS or not steps.mean_ns:
         return None
     counted = steps.count * summary.ranks
     wait_ns = wait_of(steps)
@@ -252,7 +253,7 @@ def model_loader(numbers: RunNumbers) -> LoaderModel | None:
 
 
 def wait_of(steps: StepFigures) -> float:
-    """Return the data wait of a mean step."""
+    """Return the mean data wait of a step, in ns."""
     return sum(
         row.mean_ns for row in steps.rows if row.category == names.DATA_LOADING and not row.beside
     )

@@ -2,11 +2,16 @@
 
 A line is fitted through the resident memory, and through the tensor memory of each device at the
 start of a step. The fit covers the last two thirds of the run, between the ends of its first and
-its last step. Set-up and warm-up come earlier, and a loop frees memory only after its end. The line
-must explain nearly all of the variance (r²), the more so the fewer readings there are: a step
-function, a sawtooth or noise is not growth. The growth must continue to the end, beyond the size
-that an optimizer's history may reach: memory that fills up and stays has a bound. A process that
-repeats nothing, neither steps nor sections of one name, is only loading. It is not evaluated.
+its last step, which excludes set-up, warm-up and the memory freed after the loop.
+
+A memory that grows meets these conditions:
+
+- The line explains nearly all of the variance (r², more strictly for few readings): a step
+  function, a sawtooth or noise is not growth.
+- The growth continues to the end: memory that fills up and then stays constant is bounded.
+- The growth exceeds the size that an optimizer's history may reach.
+
+A process without steps and without a repeated section is not evaluated: it may only load data.
 """
 
 from __future__ import annotations
@@ -28,22 +33,21 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _ROW: Final = row_of("memory_growth")
-_FEWEST: Final = 4
+_MIN_READINGS: Final = 4
 """Minimum number of readings for a line."""
 _FEW: Final = 8
-_STRAIGHT: Final = 0.9
-_STRAIGHT_OF_FEW: Final = 0.97
-"""Threshold of r² for few readings: a jump between two of four readings already has an r²
-of 0.8."""
+_MIN_R_SQUARED: Final = 0.9
+_MIN_R_SQUARED_OF_FEW: Final = 0.97
+"""Minimum r² for few readings: a single jump among four readings already has an r² of 0.8."""
 _PARTS: Final = 8
-"""Intervals of equal time, from which the slope's error and its continuation are derived."""
-_GOES_ON: Final = 0.5
-"""Minimum pace of the last quarter, as a part of the mean pace."""
+"""Number of equal time intervals, from which the slope's error and the final pace are derived."""
+_MIN_FINAL_PACE: Final = 0.5
+"""Minimum pace of the last quarter, as a fraction of the mean pace."""
 _CONFIDENCE: Final = 0.95
-_AGAIN: Final = 20
-"""Calls of one section outside steps from which a process counts as repetitive."""
+_MIN_CALLS: Final = 20
+"""Calls of one section outside steps from which a process counts as evaluable without steps."""
 _MINUTE_S: Final = 60.0
-_LEAST_BYTES: Final = 32 << 20
+_MIN_BYTES: Final = 32 << 20
 """Minimum growth: a small process may grow by a fifth for good reasons."""
 _LATE: Final = """WITH read AS (
     SELECT rank, restart, coalesce(labels ->> $device, '') AS device, time_ns,
@@ -115,8 +119,8 @@ def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
             key=label_path(memory.key),
             value=memory.value,
             device=label_path(names.DEVICE_INDEX),
-            fewest=_FEWEST,
-            again=_AGAIN,
+            fewest=_MIN_READINGS,
+            again=_MIN_CALLS,
             others=[names.RUN, names.GARBAGE_COLLECTION, names.COMPILE],
         ):
             growth = _growth(np.array(at_s), np.array(read))
@@ -128,19 +132,19 @@ def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_leak(growth: _Growth, may_fill: float) -> bool:
-    """Return whether growth continues to the end, and exceeds what an optimizer's history fills."""
+    """Return whether growth continues to the end and exceeds the size of an optimizer's history."""
     unbound = growth.grown - may_fill
-    is_much = unbound >= _LEAST_BYTES and growth.before > 0
+    is_much = unbound >= _MIN_BYTES and growth.before > 0
     return growth.goes_on and is_much and _ROW.holds(unbound / growth.before)
 
 
 def _growth(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> _Growth | None:
-    """Return the fitted line if it explains enough and rises significantly, or else None."""
+    """Return the fitted line, or None if its r² is too low or it does not rise significantly."""
     over_s = float(at_s[-1] - at_s[0])
     if over_s <= 0 or not read.std():
         return None
     straight = float(np.corrcoef(at_s, read)[0, 1]) ** 2
-    if straight < (_STRAIGHT if len(read) >= _FEW else _STRAIGHT_OF_FEW):
+    if straight < (_MIN_R_SQUARED if len(read) >= _FEW else _MIN_R_SQUARED_OF_FEW):
         return None
     per_s, before = (float(value) for value in np.polyfit(at_s - at_s[0], read, 1))
     paces = _paces(at_s, read)
@@ -148,12 +152,12 @@ def _growth(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> _Growth | N
     if per_s - reach <= 0:
         return None
     late = float(paces[-max(1, len(paces) // 4) :].mean())
-    goes_on = late >= _GOES_ON * per_s
+    goes_on = late >= _MIN_FINAL_PACE * per_s
     return _Growth(before, per_s, per_s - reach, per_s + reach, over_s, straight, goes_on)
 
 
 def _paces(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return bytes per second in intervals of equal time, as many as the readings permit."""
+    """Return the growth in bytes per second in each of up to ``_PARTS`` equal time intervals."""
     edges = np.linspace(at_s[0], at_s[-1], min(_PARTS, len(read) - 1) + 1)
     paces: NDArray[np.float64] = np.diff(np.interp(edges, at_s, read)) / np.diff(edges)
     return paces
@@ -163,12 +167,12 @@ def _finding(growth: _Growth, of: str, where: Where) -> Finding:
     over_s, before = growth.over_s, growth.before
     time = f"{over_s:.0f} s" if over_s < 2 * _MINUTE_S else f"{over_s / _MINUTE_S:.0f} min"
     grown = f"{growth.grown / 2**20:,.0f} MiB"
-    words = {"grown": grown, "value": growth.grown / before, "time": time, "of": of}
+    fields = {"grown": grown, "value": growth.grown / before, "time": time, "of": of}
     least, most = growth.low_per_s * over_s, growth.high_per_s * over_s
     return Finding(
         id=_ROW.id,
         severity=_ROW.severity,
-        summary=_ROW.summary.format(**words),
+        summary=_ROW.summary.format(**fields),
         action=_ROW.action,
         evidence={
             "bytes_per_s": growth.per_s,

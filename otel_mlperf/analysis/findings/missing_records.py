@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def find_losses(numbers: RunNumbers) -> list[Finding]:
-    """Return findings of lost devices and lost records: neither is among the readings."""
+    """Return findings of lost devices and lost records."""
     summary, row = numbers.summary, row_of("gpu_lost")
     findings = [
         Finding(
@@ -43,67 +43,70 @@ def find_losses(numbers: RunNumbers) -> list[Finding]:
 
 
 _TORCH: Final = "torch"
-"""Integration that infers steps; it is enabled when the program has imported torch."""
+"""Integration that infers steps; enabled if the program has imported torch."""
 _PARTS: Final = {
     names.FORWARD: "forward",
     names.BACKWARD: "backward",
     names.OPTIMIZER: "optimizer step",
 }
 """Sections that identify an iteration of a training loop, and their displayed names."""
-_PROCESSES: Final = (
+_PROCESS_ACTION: Final = (
     "Steps are inferred in the program's main thread and in ranks of a process group. Call "
     "`om.start()` in the function that each process runs, and write `with om.step():` around one "
     "iteration of its loop."
 )
-_FORKS: Final = (
+_FORK_ACTION: Final = (
     "Call `om.start()` in the process that makes the steps: after the fork, in a daemon after it "
     "has detached."
 )
 
 
 class _Elsewhere(NamedTuple):
-    """Training where no loop is detected; the maximum over the ranks."""
+    """Training activity in which no loop is detected: counts, as the maximum over the ranks."""
 
     updates: int
     loops: int
     processes: int
 
     def words(self, *, is_alone: bool) -> list[str]:
-        """Return one phrase per kind; processes only if nothing else explains the missing steps."""
-        said = []
+        """Return one phrase per kind of activity.
+
+        ``is_alone``: the run has no steps. Only then started processes may explain it.
+        """
+        phrases = []
         if self.updates:
             others = "other threads" if is_alone else "threads or asyncio tasks"
             other = "another thread" if is_alone else "a thread or asyncio task"
             loops = f"{self.loops:,} {others}" if self.loops > 1 else other
-            said.append(f"{_told(self.updates, _PARTS[names.OPTIMIZER])} in {loops}")
+            phrases.append(f"{_count_text(self.updates, _PARTS[names.OPTIMIZER])} in {loops}")
         if self.processes and is_alone:
             many = "es" if self.processes > 1 else ""
-            said.append(f"{self.processes:,} process{many} started with multiprocessing")
-        return said
+            phrases.append(f"{self.processes:,} process{many} started with multiprocessing")
+        return phrases
 
 
 def find_unseen_steps(numbers: RunNumbers) -> list[Finding]:
-    """Return findings of forked steps, of missing steps with torch, and of training elsewhere."""
+    """Return findings of steps in forked processes, or of training that has no recorded steps."""
     summary, row = numbers.summary, row_of("unseen_steps")
     forked = _forked_steps(numbers)
     if forked or _TORCH not in summary.integrations:
         return forked
     elsewhere = _read_elsewhere(numbers)
     if summary.steps is not None:
-        return _beside_steps(elsewhere)
+        return _outside_steps(elsewhere)
     calls = _count_calls(numbers)
     # A stopped or running program may not have reached its first update yet.
     if summary.outcome != FINISHED and not row.holds(calls[names.BACKWARD]):
         return []
     others = elsewhere.words(is_alone=True)
     is_training = calls[names.BACKWARD] or calls[names.OPTIMIZER] or others
-    seen = ", ".join([*(_told(calls[name], word) for name, word in _PARTS.items()), *others])
+    seen = ", ".join([*(_count_text(calls[name], word) for name, word in _PARTS.items()), *others])
     return [
         Finding(
             id=row.id,
             severity=row.severity if is_training else "info",
             summary=row.summary.format(seen=seen),
-            action=_PROCESSES if elsewhere.processes and not elsewhere.updates else row.action,
+            action=_PROCESS_ACTION if elsewhere.processes and not elsewhere.updates else row.action,
             evidence={name: float(count) for name, count in calls.items()}
             | {name: float(count) for name, count in elsewhere._asdict().items() if count},
         )
@@ -121,23 +124,23 @@ def _forked_steps(numbers: RunNumbers) -> list[Finding]:
         severity=row.severity if is_all else "info",
         summary=f"{steps:,} step{'s' if steps > 1 else ''} in processes forked after om.start: "
         "sections of the run, in none of its steps",
-        action=_FORKS,
+        action=_FORK_ACTION,
         evidence={"forked_steps": float(steps)},
     )
     return [found] if steps else []
 
 
-def _beside_steps(elsewhere: _Elsewhere) -> list[Finding]:
+def _outside_steps(elsewhere: _Elsewhere) -> list[Finding]:
     row = row_of("unseen_steps")
     return [
         Finding(
             id=row.id,
             severity="info",
-            summary=f"{said}, which no step contains",
+            summary=f"{phrase}, which no step contains",
             action=row.action,
             evidence={"updates": float(elsewhere.updates), "loops": float(elsewhere.loops)},
         )
-        for said in elsewhere.words(is_alone=False)
+        for phrase in elsewhere.words(is_alone=False)
     ]
 
 
@@ -152,7 +155,7 @@ def _read_elsewhere(numbers: RunNumbers) -> _Elsewhere:
 
 
 def _count_calls(numbers: RunNumbers) -> dict[str, int]:
-    """Return the calls of each part per rank, without those of a validation."""
+    """Return the calls per rank of each section of training, without calls in a validation."""
     rows = numbers.store.rows(
         "SELECT name, sum(count) FROM sections WHERE list_contains($parts, name) "
         "AND NOT list_contains(string_split(path, '/'), $validation) GROUP BY name",
@@ -163,7 +166,7 @@ def _count_calls(numbers: RunNumbers) -> dict[str, int]:
     return {name: counted.get(name, 0) for name in _PARTS}
 
 
-def _told(count: int, word: str) -> str:
+def _count_text(count: int, word: str) -> str:
     if not count:
         return f"no {word}"
     return f"{count:,} {word}{'s' if ' ' in word and count > 1 else ''}"

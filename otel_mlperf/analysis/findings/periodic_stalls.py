@@ -1,14 +1,17 @@
 """Finding of slow steps that recur periodically, and of the section that is longer in them.
 
-A step is slow by the clearest of several thresholds. One is relative: nearer to the longest few
-steps than to the usual step, where the machine's own noise is smaller. The others lie beyond the
-spread of the shorter half of the steps, where a stall hardly exceeds that spread. Where a GPU sets
-the pace, a host that ran ahead of it waits in a stall for work that has to be done in any case:
-that time is not lost.
+A step is slow if it exceeds a threshold. Several thresholds are tried, and the one with the most
+significant pattern is used:
 
-Steps at equal distances are a comb: every ``period``-th step, starting with ``first``. The number
-of random slow steps on a comb of that many teeth follows draws without replacement
-(hypergeometric). The probability is multiplied by the number of combs tried.
+- half-way between the median and the longest few steps, for stalls far beyond the noise
+- multiples of the spread of the shorter half of the steps, for stalls that hardly exceed the noise
+
+If a GPU sets the pace, the host runs ahead of it. In a stall, such a host waits for GPU work that
+has to be done in any case: that time is not lost.
+
+A comb is a set of steps at equal distances: every ``period``-th step, starting with ``first``. If
+slow steps are random, their number on a comb has a hypergeometric distribution (draws without
+replacement). The resulting probability is multiplied by the number of combs tried.
 """
 
 from __future__ import annotations
@@ -35,15 +38,15 @@ if TYPE_CHECKING:
 
 
 FEWEST: Final = 4
-"""Minimum number of slow steps whose distances form a pattern."""
+"""Minimum number of slow steps on a comb."""
 _REGULAR: Final = 0.7
 """Minimum share of slow steps among a comb's teeth, from the first slow tooth to the last."""
 _CHANCE: Final = 0.002
-"""Maximum probability that any comb fits as well although slow steps occur at random."""
-_MOST: Final = 1_000
-"""Maximum number of slow steps considered, the latest: all pairwise distances are counted."""
-_TRIED: Final = 100
-"""Maximum number of periods tried: the distances of most pairs."""
+"""Maximum probability that some comb fits as well if slow steps are random."""
+_MAX_SLOW_STEPS: Final = 1_000
+"""Maximum number of slow steps considered (the latest ones): all pairwise distances are counted."""
+_MAX_PERIODS: Final = 100
+"""Maximum number of periods tried: the most frequent distances between slow steps."""
 
 
 class Comb(NamedTuple):
@@ -53,10 +56,10 @@ class Comb(NamedTuple):
     last: int
     period: int
     chance: float
-    """Probability of an equally clear or clearer comb if slow steps occur at random."""
+    """Probability of a comb that is at least as significant if slow steps are random."""
 
     def teeth(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which of these steps are on the comb."""
+        """Return a mask of the given steps that are on the comb."""
         is_within = (numbers >= self.first) & (numbers <= self.last)
         within: NDArray[np.bool_] = is_within & ((numbers - self.first) % self.period == 0)
         return within
@@ -70,8 +73,8 @@ def find_comb(numbers: NDArray[np.int64], is_long: NDArray[np.bool_]) -> Comb | 
     total = int(known[-1] - begin) // stride + 1
     if not FEWEST <= len(places) <= total // 2:
         return None
-    if len(places) > _MOST:
-        places = places[-_MOST:]
+    if len(places) > _MAX_SLOW_STEPS:
+        places = places[-_MAX_SLOW_STEPS:]
         total, begin = total - int(places[0]), begin + stride * int(places[0])
         places = places - places[0]
     combs = (_comb_of(places, period, total) for period in _periods(places, total))
@@ -85,15 +88,15 @@ def find_comb(numbers: NDArray[np.int64], is_long: NDArray[np.bool_]) -> Comb | 
 
 
 def _periods(places: NDArray[np.int64], total: int) -> list[int]:
-    """Return the distances between slow steps, near or far, most frequent first."""
+    """Return the distances between slow steps that occur repeatedly, most frequent first."""
     apart = np.subtract.outer(places, places)
     found, pairs = np.unique(apart[(apart > 1) & (apart <= _longest(total))], return_counts=True)
-    often = np.argsort(-pairs, kind="stable")[:_TRIED]
+    often = np.argsort(-pairs, kind="stable")[:_MAX_PERIODS]
     return [int(period) for period in found[often[pairs[often] > 1]]]
 
 
 def _longest(total: int) -> int:
-    """Return the longest period that fits the minimum number of teeth into that many steps."""
+    """Return the longest period with which ``total`` steps contain ``FEWEST`` teeth."""
     return (total - 1) // (FEWEST - 1)
 
 
@@ -106,16 +109,16 @@ def _comb_of(places: NDArray[np.int64], period: int, total: int) -> Comb | None:
     if hits < FEWEST or hits < _REGULAR * ((last - first) // period + 1):
         return None
     teeth = (total - 1 - first % period) // period + 1
-    # Each period that is short enough has as many combs as steps (phases).
+    # A period of p steps has p combs (phases), summed here over all possible periods.
     tried = _longest(total) ** 2 / 2
     return Comb(first, last, period, tried * _chance(total, len(places), teeth, hits))
 
 
 def _chance(steps: int, long: int, teeth: int, hits: int) -> float:
-    """Return the probability of at least ``hits`` of the ``long`` steps on a comb of so many teeth.
+    """Return the probability that at least ``hits`` of ``long`` random steps are on a comb.
 
-    The terms of the sum decrease faster and faster: the result is the first term, with a geometric
-    series for the remaining ones.
+    The comb has ``teeth`` of the ``steps``. The remaining terms of the sum are bounded by a
+    geometric series, because the ratio of successive terms decreases.
     """
     falls = (teeth - hits) * (long - hits) / ((hits + 1) * (steps - teeth - long + hits + 1))
     if falls >= 1:
@@ -129,35 +132,34 @@ def _ways(of: int, chosen: int) -> float:
     return math.lgamma(of + 1) - math.lgamma(chosen + 1) - math.lgamma(of - chosen + 1)
 
 
-_FEWEST_STEPS: Final = 60
+_MIN_STEPS: Final = 60
 """Minimum number of steps for a pattern."""
 _LONG: Final = 1.3
-"""Minimum mean of the stalls, in multiples of the median."""
+"""Minimum mean duration of the stalls, in multiples of the median step."""
 _LONGEST: Final = 1.5
-"""Minimum of a slow step in multiples of the median, if it is nearer to the longest few steps."""
-_BEYOND: Final = ((0.3, 2.0), (0.25, 1.5))
-"""Thresholds beyond the median: as parts of a typical step, and in standard deviations of the
-shorter half."""
+"""Minimum of the threshold between median and longest steps, in multiples of the median."""
+_EXCESS_LIMITS: Final = ((0.3, 2.0), (0.25, 1.5))
+"""Other thresholds, as excess over the median: the larger of a fraction of the median and a number
+of standard deviations of the shorter half."""
 _DEVIATION: Final = 0.16
 """Quantile that is one standard deviation below the median."""
-_GRAVE: Final = 0.1
-"""Share of the steps' time from which it is a warning, whatever section is slower."""
-_LEAST_NS: Final = 1_000_000
-"""Minimum length of a stall with a smaller share: a loop of very short steps has other
-costs, too."""
+_WARN_FROM_SHARE: Final = 0.1
+"""Lost share of the steps' time from which the finding is a warning, in any section."""
+_MIN_EXCESS_NS: Final = 1_000_000
+"""Minimum excess of a stall if the share is smaller: very short steps have other costs, too."""
 _LOST: Final = ", of which {share:.1%} are lost: the GPU works in the meantime"
-_MOST_LOST: Final = 0.9
-"""Part of a stall from which the whole stall counts as lost."""
+_MAX_LOST: Final = 0.9
+"""Fraction of the stall time from which the summary does not report the lost share separately."""
 _SURE: Final = 2.0
 """Significance threshold in standard errors."""
 _MEDIAN_ERROR: Final = 1.2533
 """Standard error of a median in units of that of a mean: the square root of π/2."""
 _QUARTILES: Final = 1.349
-"""Distance of the quartiles in standard deviations."""
+"""Interquartile range of a normal distribution, in standard deviations."""
 _ELSEWHERE: Final = (
     names.DATA_LOADING, names.GARBAGE_COLLECTION, names.COMPILE, names.CHECKPOINT,
 )  # fmt: skip
-"""Categories that recur periodically for good reason, and have findings of their own."""
+"""Categories that are periodic for good reason and have their own findings."""
 
 
 @once_a_run
@@ -170,30 +172,35 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
     stalls = comb.teeth(series.numbers)
     usual, stall = float(np.median(series.durations_ns)), float(series.durations_ns[stalls].mean())
     stalled_ns = float((series.durations_ns[stalls] - usual).sum())
-    made_up_ns = _made_up_ns(series, comb) if numbers.uses_gpu else 0.0
+    caught_up_ns = _caught_up_ns(series, comb) if numbers.uses_gpu else 0.0
     all_ns = float(series.durations_ns.sum())
-    share = min(max(0.0, stalled_ns - made_up_ns) / all_ns, max_possible_gain(numbers))
+    share = min(max(0.0, stalled_ns - caught_up_ns) / all_ns, max_possible_gain(numbers))
     section, is_elsewhere = _longer_section(numbers, series, stalls)
-    is_small = share < _GRAVE
+    is_small = share < _WARN_FROM_SHARE
     if stall < _LONG * usual or not row.holds(share):
         return []
-    if is_small and (is_elsewhere or stall - usual < _LEAST_NS):
+    if is_small and (is_elsewhere or stall - usual < _MIN_EXCESS_NS):
         return []
     costliest = most_uncovered(numbers) if section == UNTRACKED else None
     cause = cause_of(costliest.call, has_gpu=numbers.uses_gpu) if costliest else None
     shown_as = "no section" if section == UNTRACKED else section
-    told = stalled_ns / all_ns
-    words = {"period": comb.period, "times": stall / usual, "section": shown_as, "value": told}
-    lost = _LOST.format(share=share) if share < _MOST_LOST * told else ""
+    stalled_share = stalled_ns / all_ns
+    fields = {
+        "period": comb.period,
+        "times": stall / usual,
+        "section": shown_as,
+        "value": stalled_share,
+    }
+    lost = _LOST.format(share=share) if share < _MAX_LOST * stalled_share else ""
     last = int(series.numbers[stalls].max())
     return [
         Finding(
             id=row.id,
             severity="info" if is_small else row.severity,
-            summary=row.summary.format(**words) + lost + (costliest.words if costliest else ""),
-            action=(cause.action if cause else "") or row.action.format(**words),
+            summary=row.summary.format(**fields) + lost + (costliest.words if costliest else ""),
+            action=(cause.action if cause else "") or row.action.format(**fields),
             evidence={
-                "share": told,
+                "share": stalled_share,
                 "lost_share": share,
                 "period": float(comb.period),
                 "stalls": float(stalls.sum()),
@@ -210,37 +217,37 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
 
 def find_stalls(series: StepSeries) -> Comb | None:
     """Return the most significant comb of slow steps, over all thresholds."""
-    if len(series.numbers) < _FEWEST_STEPS:
+    if len(series.numbers) < _MIN_STEPS:
         return None
     combs = (find_comb(series.numbers, series.durations_ns > ns) for ns in _limits(series))
     known = (comb for comb in combs if comb is not None)
     return min(known, key=lambda one: one.chance, default=None)
 
 
-def _made_up_ns(series: StepSeries, comb: Comb) -> float:
-    """Return the time that steps after a stall save, relative to the steps before the next stall.
+def _caught_up_ns(series: StepSeries, comb: Comb) -> float:
+    """Return the time in ns by which steps after stalls are shorter than steps before the next.
 
     A host that runs ahead of its GPU waits in a stall for work that has to be done in any case.
-    Some steps afterwards take only the launch time, until enough work is queued and they take the
-    GPU's time again. At each position after the stalls the median step counts, as long as it is
-    significantly shorter.
+    Some steps afterwards take only their launch time, until enough work is queued and they take the
+    GPU's time again. Each position after a stall counts with the median of its steps, up to the
+    first position that is not significantly shorter.
     """
     behind = series.numbers - comb.first
     within = (behind >= 0) & (series.numbers < comb.last + comb.period)
     place, times = behind[within] % comb.period, series.durations_ns[within]
     full = float(np.median(times[place >= comb.period / 2]))
     order = np.argsort(place, kind="stable")
-    made_up = 0.0
+    caught_up = 0.0
     for at_place in np.split(times[order], np.flatnonzero(np.diff(place[order])) + 1)[1:]:
         shorter = full - float(np.median(at_place))
         if not shorter > _SURE * _error_of_median(at_place):
             break
-        made_up += shorter * len(at_place)
-    return made_up
+        caught_up += shorter * len(at_place)
+    return caught_up
 
 
 def _error_of_median(values: NDArray[np.float64]) -> float:
-    """Return the standard error of the median, by the interquartile range (normal distribution)."""
+    """Return the standard error of the median, estimated from the interquartile range."""
     low, high = (float(value) for value in np.quantile(values, (0.25, 0.75)))
     return _MEDIAN_ERROR * (high - low) / _QUARTILES / math.sqrt(len(values))
 
@@ -251,13 +258,16 @@ def _limits(series: StepSeries) -> list[float]:
     below, usual = (float(value) for value in np.quantile(times, (_DEVIATION, 0.5)))
     longest = float(np.partition(times, -FEWEST)[-FEWEST])
     apart = max(_LONGEST * usual, (usual + longest) / 2)
-    return [apart, *(usual + max(part * usual, many * (usual - below)) for part, many in _BEYOND)]
+    return [
+        apart,
+        *(usual + max(part * usual, many * (usual - below)) for part, many in _EXCESS_LIMITS),
+    ]
 
 
 def _longer_section(
     numbers: RunNumbers, series: StepSeries, stalls: NDArray[np.bool_]
 ) -> tuple[str, bool]:
-    """Return the section with most of the excess, and whether another finding covers its kind."""
+    """Return the section with most of the excess, and whether its category has its own finding."""
     more = {one.name: _more_ns(one.own_ns, stalls) for one in numbers.sections}
     more[UNTRACKED] = _more_ns(series.own_ns, stalls)
     most = max(more, key=lambda name: more[name])

@@ -1,7 +1,8 @@
 """Step times, amounts of data and collective times of each rank, over the steps of all ranks.
 
 Explicit collectives are sections of the category communication. DDP's collectives run inside the
-backward pass, where no section is: DDP itself measures how much time they take alone.
+backward pass, without a section: DDP itself measures the time in which they do not overlap with
+computation.
 
 The rank that arrives last in a collective waits for no other rank. Its time there is the exchange.
 The additional time of the other ranks is their wait for it.
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
     from otel_mlperf.store.table_reader import Store
 
-_FEWEST: Final = 10
+_MIN_STEPS: Final = 10
 """Minimum number of steps of all ranks for a typical step."""
 _CHOSEN: Final = """SELECT * FROM steps WHERE phase = $phase AND n >= {low} AND n < {high}
     AND NOT error AND coalesce(kept, '') <> $profiled"""
@@ -41,7 +42,7 @@ _EXPOSED: Final = """SELECT rank, arg_max(value, time_ns) * 1e9 FROM readings
 
 
 class RankSteps(NamedTuple):
-    """The steps of one rank that every rank has; times are means per step."""
+    """Steps of one rank that all ranks have in common; times are means per step."""
 
     rank: int
     made: int
@@ -50,7 +51,7 @@ class RankSteps(NamedTuple):
     apart_ns: float
     """Time in sections of collectives."""
     waited_ns: float
-    """Part of it beyond the rank with the shortest time in the same step."""
+    """Part of ``apart_ns`` beyond that of the rank with the shortest time in the same step."""
     in_backward_ns: float
     """Time of the backward pass in DDP collectives during which nothing was computed."""
     samples: float | None
@@ -75,14 +76,14 @@ def read_rank_steps(numbers: RunNumbers) -> list[RankSteps]:
             rank, made, step / made, apart / made, waited / made, exposed.get(rank, 0.0), *amounts
         )
         for rank, (made, step, apart, waited, *amounts) in sorted(
-            _added_up(numbers.store, summary.steps.phase, 1 if summary.warm_up else 0).items()
+            _sums_by_rank(numbers.store, summary.steps.phase, 1 if summary.warm_up else 0).items()
         )
     ]
-    return ranks if ranks and ranks[0].made >= _FEWEST else []
+    return ranks if ranks and ranks[0].made >= _MIN_STEPS else []
 
 
-def _added_up(store: Store, phase: str, first: int) -> dict[int, list[Any]]:
-    """Return the number of steps and the sums over them by rank, read in ranges of steps."""
+def _sums_by_rank(store: Store, phase: str, first: int) -> dict[int, list[Any]]:
+    """Return the number of common steps and the sums over them, by rank; read in step ranges."""
     values = {"phase": phase, "profiled": PROFILED}
     ((ranks,),) = store.rows(_RANKS, **values, first=first, end=_NO_END)
     sums: dict[int, list[Any]] = {}
@@ -90,7 +91,7 @@ def _added_up(store: Store, phase: str, first: int) -> dict[int, list[Any]]:
         about = {"ranks": ranks, "low": low, "high": high, "communication": names.COMMUNICATION}
         for rank, *more in store.rows(_PIECE, **values, **about):
             known = sums.get(rank)
-            # The sum of unknown values is None, in one range or in all.
+            # A sum is None if its values are unknown: _sum handles that.
             sums[rank] = more if known is None else [*map(_sum, known, more)]
     return sums
 

@@ -43,7 +43,7 @@ class RunNumbers:
 
     @cached_property
     def sections(self) -> list[SectionSeries]:
-        """Return the sections of these steps, with their own time in each."""
+        """Return the sections of the steps in ``steps``, each with its self time per step."""
         steps = self.summary.steps
         if steps is None:
             return []
@@ -53,7 +53,7 @@ class RunNumbers:
     def uncovered(self) -> float:
         """Return the untracked share of a step of the main phase, 0.0 to 1.0.
 
-        Time in which it awaited other tasks of its thread that are in sections is excluded.
+        Time is excluded in which the step awaited other asyncio tasks that were in sections.
         """
         steps = self.summary.steps
         if steps is None:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
 
-_LEAST_NS: Final = 600_000_000_000
+_MIN_RUN_NS: Final = 600_000_000_000
 """Minimum duration of a run: in shorter runs imports and set-up dominate, which is normal."""
-_LEAST_SET_UP_NS: Final = 5_000_000_000
+_MIN_SET_UP_NS: Final = 5_000_000_000
 """Minimum set-up: importing a framework and creating a model take some seconds in each program."""
-_LEAST_LONGEST: Final = 0.1
-"""Share of the set-up from which its longest section is named."""
-_MOST_SET_UP: Final = 0.4
+_MIN_LONGEST: Final = 0.1
+"""Minimum share of the set-up for its longest section to be named."""
+_MAX_SAVED_SET_UP: Final = 0.4
 """Maximum share of the run that can be saved: model, data and libraries have to be loaded in any
 case."""
 _NO_LINE: Final = "With OTEL_MLPERF_READINGS=detailed the most expensive line is reported."
@@ -43,14 +43,14 @@ SELECT name, sum(self_ns) / count(DISTINCT s.rank) AS own_ns FROM sections s
     JOIN first USING (rank, restart)
 WHERE n IS NULL AND NOT beside AND start_ns < first_ns AND category NOT IN (SELECT unnest($around))
 GROUP BY name ORDER BY own_ns DESC, name LIMIT 1"""
-_FEWEST_REQUESTS: Final = 20
+_MIN_REQUESTS: Final = 20
 """Minimum number of requests for a significant share of late ones."""
 
 
 def find_low_goodput(numbers: RunNumbers) -> list[Finding]:
     """Return one finding if a run of at least ten minutes has less goodput than the threshold."""
     ledger, row = numbers.summary.ledger, row_of("low_goodput")
-    if ledger is None or ledger.wall_ns < _LEAST_NS:
+    if ledger is None or ledger.wall_ns < _MIN_RUN_NS:
         return []
     if not ledger.goodput or not row.holds(ledger.goodput):
         return []
@@ -74,22 +74,22 @@ def find_low_goodput(numbers: RunNumbers) -> list[Finding]:
 def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
     """Return one finding if the set-up before the first step exceeds the row's share of the run.
 
-    Runs without steps are excluded: their set-up cannot be separated from the rest.
+    Runs without steps are excluded: their set-up cannot be separated from other time.
     """
     ledger, row = numbers.summary.ledger, row_of("set_up")
     if ledger is None or numbers.summary.steps is None:
         return []
     spent_ns = _set_up_ns(ledger)
     share = spent_ns / ledger.wall_ns if ledger.wall_ns else 0.0
-    if spent_ns < _LEAST_SET_UP_NS or not row.holds(share):
+    if spent_ns < _MIN_SET_UP_NS or not row.holds(share):
         return []
     of_line, line = costliest_outside(numbers, names.STACK_SAMPLES_SET_UP)
     longest = numbers.store.rows(_LONGEST, around=_NO_SET_UP)
     name, own_ns = longest[0] if longest else ("", 0.0)
-    is_named = own_ns >= _LEAST_LONGEST * spent_ns
+    is_named = own_ns >= _MIN_LONGEST * spent_ns
     where = f", {own_ns / 1e9:.1f} s of it in {shown(name)}" if is_named else ""
     where += ending_with(of_line, line)
-    most = min(_MOST_SET_UP, share * of_line if line else share)
+    most = min(_MAX_SAVED_SET_UP, share * of_line if line else share)
     return [
         Finding(
             id=row.id,
@@ -123,30 +123,30 @@ def find_late_requests(numbers: RunNumbers) -> list[Finding]:
             command=f"otel-mlperf summary {numbers.summary.short_id} --phase request",
         )
         for calls in numbers.summary.calls
-        if calls.category == names.REQUEST and calls.count >= _FEWEST_REQUESTS
+        if calls.category == names.REQUEST and calls.count >= _MIN_REQUESTS
         if calls.bound_s is not None and calls.within_share is not None
         if row.holds(calls.within_share)
     ]
 
 
-_FEWEST_STEPS: Final = 10
+_MIN_STEPS: Final = 10
 """Minimum number of steps for a share that the first steps do not dominate."""
 _OF_TRAINING: Final = {names.FORWARD, names.BACKWARD, names.OPTIMIZER}
 _ENCLOSING: Final = "SELECT DISTINCT parent FROM sections WHERE n IS NOT NULL"
-_FEWEST_COLLECTING: Final = 3
+_MIN_COLLECTING: Final = 3
 _COLLECTED: Final = 0.8
 """Minimum part of the collections' time that can be saved."""
-_LEAST_OF_LINES, _MOST_OF_LINES = 0.7, 1.2
+_MIN_OF_LINES, _MAX_OF_LINES = 0.7, 1.2
 """Minimum and maximum part of the time of the program's lines that can be saved."""
 _OF_LIBRARY: Final = "It computes with {library} on the CPU. "
-_GRAVE: Final = 0.3
+_WARN_ABOVE_RUN_SHARE: Final = 0.3
 """Validation above this share of the run is a warning; less may be intended."""
 _AROUND: Final = (
     ": {saved:.0%} to save, {around:.0%} for what is done around it, such as renaming and removing"
 )
-_LEAST_AROUND: Final = 0.02
+_MIN_AROUND: Final = 0.02
 """Minimum share of the run around checkpoints to be mentioned."""
-_LINE: Final = (
+_LINE_ACTION: Final = (
     "Do what that line does less often, or for the whole batch at once; `with om.span(...)` "
     "around it measures its time."
 )
@@ -154,17 +154,17 @@ _SHORTEST_NS: Final = 10_000_000_000
 """Minimum duration of a run for meaningful shares: in shorter runs set-up and end dominate."""
 _SHORTEST_OF_MANY_NS: Final = 5_000_000_000
 _MANY: Final = 5
-"""Number of validations or checkpoints from which half that duration suffices: they recur."""
+"""Number of validations or checkpoints from which ``_SHORTEST_OF_MANY_NS`` suffices: they recur."""
 
 
 def find_extra_sections(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per section of a step that is no part of the training itself.
+    """Return one finding per section of a step that is not part of the training itself.
 
-    Only for programs that name forward pass, backward pass and optimizer: in others the section may
-    be one of these under another name.
+    Only programs with sections for forward pass, backward pass and optimizer are evaluated:
+    otherwise the section may be one of these under another name.
     """
     steps, row = numbers.summary.steps, row_of("extra_section")
-    if steps is None or steps.count < _FEWEST_STEPS:
+    if steps is None or steps.count < _MIN_STEPS:
         return []
     if not {one.category for one in steps.rows} >= _OF_TRAINING:
         return []
@@ -184,7 +184,7 @@ def find_extra_sections(numbers: RunNumbers) -> list[Finding]:
         if not (one.beside or one.inside) and row.holds(one.share)
     ]
     around = {name for (name,) in numbers.store.rows(_ENCLOSING)} if found else set()
-    return _beside_gpu([one for one in found if one.where.section not in around], numbers)
+    return _limited_by_gpu([one for one in found if one.where.section not in around], numbers)
 
 
 def find_large_shares(numbers: RunNumbers) -> list[Finding]:
@@ -192,29 +192,29 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
     summary = numbers.summary
     found = []
     steps = summary.steps
-    if steps is not None and steps.count >= _FEWEST_STEPS:
+    if steps is not None and steps.count >= _MIN_STEPS:
         collected = sum(
             row.share
             for row in steps.rows
             if row.category == names.GARBAGE_COLLECTION and not row.beside
         )
-        if _collecting_steps(numbers) >= _FEWEST_COLLECTING:
+        if _collecting_steps(numbers) >= _MIN_COLLECTING:
             collecting = _finding("garbage_collection", collected, "step", summary)
-            found += _beside_gpu(collecting, numbers)
+            found += _limited_by_gpu(collecting, numbers)
         # If the program has no sections at all, untracked time is not a finding.
         if len(steps.rows) > 1:
             costly = find_costly_line(numbers)
-            left = _unexplained(numbers) - sum(one.evidence["share"] for one in costly)
-            uncovered = _finding("uncovered", left, "step", summary)
-            more = [one if costly else _with_line(one, numbers) for one in uncovered]
-            found += _beside_gpu(costly + more, numbers)
+            unexplained = _unexplained(numbers) - sum(one.evidence["share"] for one in costly)
+            uncovered = _finding("uncovered", unexplained, "step", summary)
+            lines_added = [one if costly else _with_line(one, numbers) for one in uncovered]
+            found += _limited_by_gpu(costly + lines_added, numbers)
     if steps is not None:
         for id, name in (("validation", names.VALIDATE), ("checkpoint", names.SPAN_CHECKPOINT)):
             outside = [one for one in summary.outside if one.name == name]
             many = sum(one.count or 0 for one in outside) >= _MANY
             if summary.duration_ns >= (_SHORTEST_OF_MANY_NS if many else _SHORTEST_NS):
                 spent = sum(one.sum_ns for one in outside) / summary.duration_ns
-                # What recurs has the share that it would have of a longer run.
+                # Recurring work is judged without the set-up, as if the run were longer.
                 part = _after_set_up(summary) if many else 1.0
                 found += (
                     _checkpoints(spent, part, numbers)
@@ -225,7 +225,7 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
 
 
 def _after_set_up(summary: Summary) -> float:
-    """Return the part of a run that comes after its set-up; 1.0 if that is not known."""
+    """Return the fraction of a run after its set-up; 1.0 if unknown."""
     ledger = summary.ledger
     if ledger is None:
         return 1.0
@@ -233,15 +233,15 @@ def _after_set_up(summary: Summary) -> float:
 
 
 def _set_up_ns(ledger: Ledger) -> float:
-    """Return the mean set-up of the ranks."""
+    """Return the mean set-up time of the ranks, in ns."""
     return ledger.spent_ns[SET_UP] / len(ledger.ranks)
 
 
 def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding]:
-    """Add the program's work around the checkpoints, which scales with their number."""
+    """Return the finding of checkpoints, including the program's work around each of them."""
     around = time_around_checkpoints_ns(numbers) / numbers.summary.duration_ns
     found = _finding("checkpoint", saved + around, "run", numbers.summary, part)
-    if around < _LEAST_AROUND:
+    if around < _MIN_AROUND:
         return found
     return [
         replace(
@@ -253,7 +253,7 @@ def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding
     ]
 
 
-def _beside_gpu(found: list[Finding], numbers: RunNumbers) -> list[Finding]:
+def _limited_by_gpu(found: list[Finding], numbers: RunNumbers) -> list[Finding]:
     """Return the findings for which the GPU idles enough, with gains capped by its idle time."""
     most = max_possible_gain(numbers)
     return [
@@ -268,21 +268,24 @@ def _at_most(gain: Gain, most: float) -> Gain:
 
 
 def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
-    """Add the program's line that likely takes most of it: it may be necessary, or made cheaper."""
+    """Add the program's line that likely causes most of the untracked time.
+
+    The minimum gain is zero, because that line may be necessary.
+    """
     costliest = most_uncovered(numbers)
     if costliest is None:
         return finding
     return replace(
         finding,
         summary=finding.summary + costliest.words,
-        action=_LINE,
+        action=_LINE_ACTION,
         gain=Gain(low=0.0, high=min(costliest.share, numbers.uncovered)),
     )
 
 
 @once_a_run
 def find_costly_line(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if lines of the program in no section exceed the row's share of a step.
+    """Return one finding if untracked lines of the program exceed the row's share of a step.
 
     Lines that have a finding of their own, such as output, are excluded.
     """
@@ -293,19 +296,19 @@ def find_costly_line(numbers: RunNumbers) -> list[Finding]:
     if not row.holds(share):
         return []
     library = costliest.call.package
-    words = {"value": share, "place": costliest.place}
+    fields = {"value": share, "place": costliest.place}
     return [
         Finding(
             id=row.id,
             severity=row.severity,
-            summary=row.summary.format(**words),
+            summary=row.summary.format(**fields),
             action=(_OF_LIBRARY.format(library=library) if library else "") + row.action,
             evidence={"share": share, "share_of_that_line": costliest.share},
             where=Where(section=str(costliest.line), rank=costliest.rank),
-            # Some of it may be needed in each step; its effect on caches adds to the gain.
+            # Some of the work may be needed in each step. Its effect on caches adds to the gain.
             gain=Gain(
-                low=_LEAST_OF_LINES * min(share, costliest.share),
-                high=min(1.0, _MOST_OF_LINES * share),
+                low=_MIN_OF_LINES * min(share, costliest.share),
+                high=min(1.0, _MAX_OF_LINES * share),
             ).narrowed(),
             command=f"otel-mlperf show {numbers.summary.short_id}",
         )
@@ -313,14 +316,14 @@ def find_costly_line(numbers: RunNumbers) -> list[Finding]:
 
 
 def _unexplained(numbers: RunNumbers) -> float:
-    """Return the untracked share of a step, without the part that sampled program lines explain."""
+    """Return the untracked share of a step that findings of sampled lines do not explain."""
     found = find_sampled_lines(numbers) + find_copying_lines(numbers)
     known = sum(one.evidence.get("share_of_function", one.evidence["share"]) for one in found)
     return numbers.uncovered - known
 
 
 def _collecting_steps(numbers: RunNumbers) -> int:
-    """Count the steps with a collection: a single long one only cleans up after set-up."""
+    """Count the steps with a garbage collection: a single one only cleans up after set-up."""
     return sum(
         int(np.count_nonzero(one.own_ns))
         for one in numbers.sections
@@ -331,12 +334,12 @@ def _collecting_steps(numbers: RunNumbers) -> int:
 def _finding(
     id: str, share: float, of: Literal["step", "run"], summary: Summary, part: float = 1.0
 ) -> list[Finding]:
-    """Return a finding of a share that is too large a share of ``part`` of the step or run."""
+    """Return a finding if ``share`` exceeds its threshold, relative to ``part`` of ``of``."""
     row = row_of(id)
     if not row.holds(share / part):
         return []
-    # Knowing what the time goes into saves nothing. Validations and checkpoints are needed, but
-    # fewer suffice. Collections that find nothing are hardly needed at all.
+    # Naming untracked time saves nothing. About half of the validations and checkpoints may be
+    # necessary, but hardly any garbage collections.
     least = share * (_COLLECTED if id == "garbage_collection" else 0.5)
     gain = None if id == "uncovered" else Gain(low=least, high=share, of=of)
     kept = summary.slowest.kept_number if summary.slowest else None
@@ -344,7 +347,9 @@ def _finding(
     return [
         Finding(
             id=row.id,
-            severity="warning" if id == "validation" and share > _GRAVE else row.severity,
+            severity="warning"
+            if id == "validation" and share > _WARN_ABOVE_RUN_SHARE
+            else row.severity,
             summary=row.summary.format(value=share),
             action=row.action,
             evidence={"share": share},

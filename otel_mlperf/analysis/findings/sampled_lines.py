@@ -1,7 +1,7 @@
 """Findings of lines that hold up the main thread: output, results, waits, conversions.
 
-A line is classified by most of the sampled calls in it, if their name or library is known here. A
-call very likely does what its name suggests, but this is not certain.
+A line is classified by the most frequent kind of its sampled calls. Calls are identified by name or
+package (``line_causes``): a call very likely does what its name suggests, but this is not certain.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
     from otel_mlperf.analysis.findings.stack_lines import Line, StackLines
 
-_FEWEST: Final = 10
+_MIN_STEPS: Final = 10
 """Minimum number of steps for a typical step."""
 _PINNED: Final = "SELECT count(*) FROM instruments WHERE name = $name"
 _KNOWN: Final = 0.1
 """Minimum share of a line's samples in calls of its kind: other samples are between the calls."""
-_LEAST_SAVED: Final = 0.75
-_LEAST_SAVED_BESIDE: Final = 0.5
+_MIN_SAVED: Final = 0.75
+_MIN_SAVED_WITH_GPU: Final = 0.5
 _LIKELY: Final = "likely in {call} ({place})"
 _WAITING: Final = ("sync_in_loop", "blocked_loop")
-"""Findings without a gain while a GPU works concurrently."""
-_STANDS: Final = "{doing}, most of it in {call} ({place})"
+"""Kinds whose gain is unknown without the GPU's utilization: they wait for work of the GPU."""
+_BLOCKED_IN: Final = "{doing}, most of it in {call} ({place})"
 
 
 @once_a_run
@@ -53,7 +53,7 @@ def find_copying_lines(numbers: RunNumbers) -> list[Finding]:
 
 def _found(numbers: RunNumbers, kind: Kind) -> list[Finding]:
     steps = numbers.summary.steps
-    if steps is None or steps.count < _FEWEST:
+    if steps is None or steps.count < _MIN_STEPS:
         return []
     judged = [_judge(kind, rank, numbers) for rank in lifted_stack_lines(numbers)]
     known = [(share, finding) for share, finding in judged if finding is not None]
@@ -66,11 +66,11 @@ def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Fi
     causes = {line: line_cause(line, rank, has_gpu=has_gpu) for line in rank.calls}
     lines = [line for line, cause in causes.items() if cause is not None and cause.id == kind]
     share = rank.share(lines)
-    # With few samples, a share is uncertain by twice its standard error.
-    unsure = 2 * sqrt(share * (1 - share) / rank.total)
-    # The awaited GPU work has to be done in any case: only the rest of a step can be saved.
+    # Uncertainty of a share of few samples: two standard errors.
+    uncertainty = 2 * sqrt(share * (1 - share) / rank.total)
+    # The awaited GPU work has to be done in any case: only GPU idle time can be saved.
     won = min(share, 1 - (busy or 0.0))
-    if (busy is None and kind in _WAITING) or not row.holds(won - unsure / 2):
+    if (busy is None and kind in _WAITING) or not row.holds(won - uncertainty / 2):
         return share, None
     most = max(lines, key=lambda line: rank.share([line]))
     cause = causes[most]
@@ -78,11 +78,11 @@ def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Fi
     calls = rank.calls[most]
     named = [call for call in calls if cause_of(call, has_gpu=has_gpu) == cause]
     call = max(named, key=lambda one: calls[one])
-    words = {"value": share, "call": f"{call.name}()", "place": str(most), "doing": cause.doing}
-    words["how"] = _LIKELY.format(**words)
+    fields = {"value": share, "call": f"{call.name}()", "place": str(most), "doing": cause.doing}
+    fields["how"] = _LIKELY.format(**fields)
     if kind == "blocked_loop":
-        words["doing"] = _STANDS.format(**words)
-    gain = _gain_of_copies(won) if kind == "transfer" else _gain(won, unsure, has_gpu=has_gpu)
+        fields["doing"] = _BLOCKED_IN.format(**fields)
+    gain = _gain_of_copies(won) if kind == "transfer" else _gain(won, uncertainty, has_gpu=has_gpu)
     evidence = {
         "share": share,
         "share_of_that_line": rank.share([most]),
@@ -91,9 +91,9 @@ def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Fi
     }
     if has_gpu and busy is not None:
         evidence["gpu_busy"] = busy
-    summary = row.summary.format(**words)
+    summary = row.summary.format(**fields)
     around = 0.0 if has_gpu else _around(lines, most, rank, numbers)
-    if around > won + unsure:
+    if around > won + uncertainty:
         summary += f"; with the rest of that function {around:.0%}"
         evidence["share_of_function"] = around
         gain = replace(gain, high=around).narrowed()
@@ -110,7 +110,7 @@ def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Fi
 
 
 def _around(lines: list[Line], most: Line, rank: StackLines, numbers: RunNumbers) -> float:
-    """Return the share of a step of these lines and of the whole function of one, 0.0 to 1.0.
+    """Return the share of a step in ``lines`` and in the whole function of line ``most``.
 
     A loop over the elements of a batch does more with each element than fetch it. A function that
     also calls a part of the training is not counted as a whole.
@@ -119,13 +119,15 @@ def _around(lines: list[Line], most: Line, rank: StackLines, numbers: RunNumbers
     return min(rank.share({*lines, *part}), numbers.uncovered)
 
 
-def _gain(won: float, unsure: float, *, has_gpu: bool) -> Gain:
-    """Return the gain: at least three quarters, as some output or numbers may be needed.
+def _gain(won: float, uncertainty: float, *, has_gpu: bool) -> Gain:
+    """Return the gain: at least 3/4 of the share, because some output may be needed.
 
-    With a GPU at least half: the loop's other work may wait for the GPU instead.
+    With a GPU at least half: another call of the loop may wait for the GPU instead.
     """
-    least = _LEAST_SAVED_BESIDE if has_gpu else _LEAST_SAVED
-    return Gain(low=least * max(0.0, won - unsure), high=min(1.0, won + unsure)).narrowed()
+    least = _MIN_SAVED_WITH_GPU if has_gpu else _MIN_SAVED
+    return Gain(
+        low=least * max(0.0, won - uncertainty), high=min(1.0, won + uncertainty)
+    ).narrowed()
 
 
 def _gain_of_copies(share: float) -> Gain:
@@ -135,7 +137,7 @@ def _gain_of_copies(share: float) -> Gain:
 
 
 def line_cause(line: Line, rank: StackLines, *, has_gpu: bool) -> Cause | None:
-    """Return the kind of most of a line's calls; None for calls by a DataLoader (loading)."""
+    """Return the most frequent kind of a line's calls; None if unknown, or within a DataLoader."""
     if line.within == "loading":
         return None
     calls = rank.calls[line]
@@ -144,6 +146,6 @@ def line_cause(line: Line, rank: StackLines, *, has_gpu: bool) -> Cause | None:
         if call.name and call.name != ITERATION:
             cause = cause_of(call, has_gpu=has_gpu)
             found[cause] = found.get(cause, 0.0) + samples
-    # Python's own work between the calls counts to the kind of the calls.
+    # Samples between the calls, in Python's own work, count as the same kind.
     most = max(found, key=lambda cause: found[cause], default=None)
     return most if most and found[most] >= _KNOWN * sum(calls.values()) else None

@@ -7,11 +7,12 @@ numbers, 350 µs in a transformer of 256 dimensions. The model computes single i
 calls it many times before one backward pass, selects many elements one by one, or uses each weight
 repeatedly. Then larger operations are small, too.
 
-*Launches*: a kernel launch costs the host some microseconds, with Python and autograd tens of them.
-If kernels are shorter, the host determines the time of forward, backward and optimizer, and
-the GPU idles in between. A CUDA graph launches all work in one call: those sections then last as
-long as the GPU has work. GPU utilization is an upper bound of that work, so the difference is
-certainly gained if all of the GPU's work belongs to these sections.
+*Launches*: a kernel launch costs the host some microseconds, or tens of microseconds including
+Python and autograd. If kernels are shorter, the host determines the time of forward, backward and
+optimizer, and the GPU idles in between. A CUDA graph launches all work in one call: those sections
+then last only as long as the GPU works. GPU utilization is an upper bound of that time. So the gain
+is at least the difference between section time and utilization, if all GPU work belongs to these
+sections.
 """
 
 from __future__ import annotations
@@ -31,20 +32,21 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 
-_FEWEST_STEPS: Final = 10
+_MIN_STEPS: Final = 10
 """Minimum number of steps for a typical step."""
 _COMPUTING: Final = (names.FORWARD, names.BACKWARD, names.OPTIMIZER)
-_MOST_BUSY: Final = 0.7
-"""GPU utilization above which the idle part of a GPU is unknown."""
-_LEAST_WON: Final = 0.75
-"""Minimum part of the difference: a graph must be launched, too, and batches copied into it."""
+_MAX_BUSY: Final = 0.7
+"""GPU utilization above which the idle share of a GPU is too uncertain."""
+_MIN_SAVED: Final = 0.75
+"""Minimum saved fraction of the difference: a CUDA graph has to be launched and filled with
+batches."""
 
 
 def find_launches(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for the rank whose GPU has least work while the host launches it."""
+    """Return one finding for the rank with the lowest GPU utilization, if launches limit it."""
     steps, row = numbers.summary.steps, row_of("small_operators")
     busy = read_gpu_busy(numbers)
-    if steps is None or steps.count < _FEWEST_STEPS or not busy:
+    if steps is None or steps.count < _MIN_STEPS or not busy:
         return []
     rank = min(busy, key=lambda one: busy[one])
     sections = [
@@ -55,7 +57,7 @@ def find_launches(numbers: RunNumbers) -> list[Finding]:
     ]
     computing = sum(one.share for one in sections)
     won = computing - busy[rank]
-    if busy[rank] > _MOST_BUSY or not row.holds(won):
+    if busy[rank] > _MAX_BUSY or not row.holds(won):
         return []
     longest = max(sections, key=lambda one: one.share)
     how = (
@@ -70,32 +72,33 @@ def find_launches(numbers: RunNumbers) -> list[Finding]:
             action=row.action,
             evidence={"gpu_busy": busy[rank], "computing_share": computing, "share": won},
             where=Where(section=longest.name, rank=rank),
-            gain=Gain(low=_LEAST_WON * won, high=computing - busy[rank] / 2),
+            gain=Gain(low=_MIN_SAVED * won, high=computing - busy[rank] / 2),
             command=f"otel-mlperf show {numbers.summary.short_id}",
         )
     ]
 
 
-_EACH_NS: Final = 5_000.0
-"""Overhead of an operation without its computation."""
+_OVERHEAD_NS: Final = 5_000.0
+"""Overhead of one operation, without its computation."""
 _MANY: Final = 200
-"""Number of operations from which their number is the cause: a small model has few of them."""
+"""Number of operations from which small ones are a problem: a small model has few operations."""
 _CALLS: Final = 16
-"""Model calls per backward pass from which they are likely calls for single items."""
-_LEAST_CALLED: Final = 0.1
-"""Minimum overhead share of an operation, where there are that many calls."""
+"""Model calls per backward pass from which each call is likely for a single item."""
+_MIN_SHARE_CALLED: Final = 0.1
+"""Minimum overhead share of an operation if the model or its layers are called in a loop."""
 _SELECTS: Final = 32
 """Single elements selected per backward pass from which the program loops over them."""
-_LEAST_SELECTED: Final = 0.05
-"""The same threshold for selects: each one's backward fills a whole tensor with zeros."""
+_MIN_SHARE_SELECTED: Final = 0.05
+"""Minimum overhead share if elements are selected one by one: the backward pass of each select
+fills a whole tensor with zeros."""
 _REUSED: Final = 40.0
 """Operations per weight from which layers are called in a loop; three to ten are common."""
-_LEAST_COMPUTING: Final = 0.1
+_MIN_COMPUTING: Final = 0.1
 """Minimum share of the passes in a step: below it the possible gain is small."""
-_LEAST_OF_SINGLE: Final = 0.75
-"""Minimum saved part of the passes where single items are computed."""
-_LEAST_OF_SMALL: Final = 0.85
-"""Minimum saved part of the overhead of small operations: some of them remain."""
+_MIN_SAVED_OF_SINGLE: Final = 0.75
+"""Minimum saved fraction of the passes if single items are computed."""
+_MIN_SAVED_OF_SMALL: Final = 0.85
+"""Minimum saved fraction of the overhead of small operations: some operations remain."""
 _PASSES: Final = """SELECT rank, spent / backwards, coalesce(forwards, 0) / backwards FROM (
     SELECT rank, sum(sum_ns) FILTER (category = $backward) AS spent,
         sum(count) FILTER (category = $backward) AS backwards,
@@ -118,9 +121,9 @@ class _Single(NamedTuple):
     def least(self) -> float:
         """Return the overhead share from which an operation counts as small."""
         if self.selects >= _SELECTS:
-            return _LEAST_SELECTED
+            return _MIN_SHARE_SELECTED
         is_loop = self.calls >= _CALLS or self.reuse >= _REUSED
-        return _LEAST_CALLED if is_loop else math.inf
+        return _MIN_SHARE_CALLED if is_loop else math.inf
 
     @property
     def words(self) -> str:
@@ -135,19 +138,19 @@ class _Single(NamedTuple):
 
 
 def find_small_operators(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for the first rank with small operations; with a GPU, for its launches."""
+    """Return one finding for the first rank with small operations; with a GPU, for launches."""
     summary, row = numbers.summary, row_of("small_operators")
     steps = summary.steps
     if numbers.uses_gpu:
         return find_launches(numbers)
-    if steps is None or steps.count < _FEWEST_STEPS:
+    if steps is None or steps.count < _MIN_STEPS:
         return []
     computing = _share_of_passes(numbers)
-    if computing < _LEAST_COMPUTING:
+    if computing < _MIN_COMPUTING:
         return []
     passes = _read_passes(numbers)
     shares = read_cpu_shares(numbers)
-    # While other threads have the CPU, an operation lasts longer, whatever its size.
+    # Excludes CPU waits: an operation of any size lasts longer while other threads have the CPU.
     running = {
         one.rank: one.main_on_cpu / (one.main_on_cpu + one.main_waits)
         for one in shares.ranks
@@ -158,10 +161,11 @@ def find_small_operators(numbers: RunNumbers) -> list[Finding]:
         pass_ns, calls = passes.get(rank, (computing * steps.mean_ns, 0.0))
         each_ns = pass_ns / nodes if nodes >= _MANY else 0.0
         each_ns *= running.get(rank, 1.0)
-        share = min(1.0, _EACH_NS / each_ns) if each_ns else 0.0
+        share = min(1.0, _OVERHEAD_NS / each_ns) if each_ns else 0.0
         reuse = nodes / weights[rank] if weights.get(rank) else 0.0
         single = _Single(calls, selects.get(rank, 0.0), reuse)
-        # Without a number of weights the loop is torch's own RNN, which cannot be improved.
+        # If the number of weights is unknown, the loop is torch's own RNN, which users cannot
+        # improve.
         is_small = rank in weights and row.holds(share)
         if is_small or share >= single.least:
             return [_finding(numbers, rank, nodes, each_ns, share, single, computing)]
@@ -176,8 +180,8 @@ def _is_backward_seen(numbers: RunNumbers) -> bool:
 def _share_of_passes(numbers: RunNumbers) -> float:
     """Return the share of a step that forward and backward cost.
 
-    Without a section around the backward pass it is an upper bound: untracked time that was not
-    sampled in other lines of the program is included.
+    Without a section around the backward pass the result is an upper bound: it includes untracked
+    time that was not sampled in other lines of the program.
     """
     steps = numbers.summary.steps
     assert steps is not None
@@ -189,7 +193,7 @@ def _share_of_passes(numbers: RunNumbers) -> float:
 
 
 def _read_passes(numbers: RunNumbers) -> dict[int, tuple[float, float]]:
-    """Return the time of a backward pass and the model calls per pass, by rank."""
+    """Return the time of a backward pass in ns and the model calls per pass, by rank."""
     steps = numbers.summary.steps
     assert steps is not None
     return {
@@ -243,14 +247,14 @@ def _finding(
 
 
 def _gain(share: float, computing: float, *, is_single: bool) -> Gain:
-    """Return what larger operations save of the passes.
+    """Return the share of a step that larger operations save.
 
-    Single items spend most of their time on overhead. Otherwise the gain is the overhead, and a
+    Single items spend most of their time on overhead. Otherwise the gain is the overhead plus a
     part of the computation, which is faster in larger operations.
     """
     if is_single:
-        return Gain(low=_LEAST_OF_SINGLE * computing, high=computing)
-    return Gain(low=_LEAST_OF_SMALL * share * computing, high=(1 + share) / 2 * computing)
+        return Gain(low=_MIN_SAVED_OF_SINGLE * computing, high=computing)
+    return Gain(low=_MIN_SAVED_OF_SMALL * share * computing, high=(1 + share) / 2 * computing)
 
 
 def _line(numbers: RunNumbers, rank: int) -> str:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
     from otel_mlperf.store.table_reader import Store
 
-_FEWEST: Final = 30
-"""Minimum number of samples of a rank for a share."""
-_FEWEST_OWN: Final = 5
-"""Minimum number of samples in own lines, to attribute the remaining untracked time to them."""
-_LEAST_LINE: Final = 0.05
+_MIN_SAMPLES: Final = 30
+"""Minimum number of samples of a rank for shares to be computed."""
+_MIN_OWN_SAMPLES: Final = 5
+"""Minimum number of samples in own lines, to attribute all untracked time to own lines."""
+_MIN_SHARE: Final = 0.05
 """Minimum share of the time for a line to be reported."""
 _TORCH: Final = "torch"
 _INLINE: Final = re.compile(
@@ -28,8 +28,8 @@ _INLINE: Final = re.compile(
 )
 _MOSTLY: Final = 0.5
 _TEXT: Final = frozenset({"print", "str", "repr", "format", "write"})
-"""Python builtins that make torch format a tensor."""
-# Counters of a restarted process start at zero: its lives are summed.
+"""Python builtins that make torch format a tensor; they count as calls of the program."""
+# Counters of a restarted process start at zero: the totals of all restarts are summed.
 _SAMPLES: Final = """SELECT rank, labels, sum(samples) FROM (
     SELECT rank, restart, labels, max(value) AS samples FROM readings
     WHERE name = $name AND rank IS NOT NULL GROUP BY ALL) GROUP BY ALL ORDER BY ALL"""
@@ -42,17 +42,17 @@ class Line(NamedTuple):
     number: str
     function: str
     within: str
-    """The caller: ``loading`` (a DataLoader), ``torch``; empty: the program."""
+    """Library that called the line: ``loading`` (a DataLoader) or ``torch``; empty: the program."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.number} in {self.function}"
 
 
 class Call(NamedTuple):
-    """The call that a line was sampled in."""
+    """Call in which a line was sampled."""
 
     name: str
-    """Name as the line contains it; empty: no call, the line itself works."""
+    """Name as written in the line; empty: sampled in the line itself, outside calls."""
     package: str
     """Package of the called Python function; empty: a C function, or no call."""
 
@@ -69,21 +69,22 @@ class StackLines:
         self._own_weight = 1.0
 
     def lift_own_lines(self, uncovered: float) -> None:
-        """Raise the weight of own lines to the untracked share of a step, if their share is lower.
+        """Raise the weight of own lines until their share is ``uncovered``, if it is lower.
 
-        The sampler waits for the GIL, which torch calls release and Python code keeps for 5 ms: in
-        short steps the next torch call is sampled instead.
+        ``uncovered`` is the untracked share of a step. Own lines are sampled too rarely: the
+        sampler waits for the GIL, which torch calls release, but Python code keeps for 5 ms. In
+        short steps the next torch call is therefore sampled instead.
         """
         lines = self.own_lines()
         own = self.share(lines)
-        if own < uncovered and own * self.total >= _FEWEST_OWN:
+        if own < uncovered and own * self.total >= _MIN_OWN_SAMPLES:
             self._own_weight = uncovered / own
 
     def own_lines(self) -> list[Line]:
         """Return the lines that no library called and that were mostly not in a torch call.
 
-        Iterating over a tensor runs in torch, but the line names no call. Printing a tensor calls a
-        function that is not torch's.
+        Calls without a name count as own: iteration over a tensor runs in torch, but the line
+        contains no call. Builtins that format a tensor count as own, too.
         """
         return [
             line
@@ -93,7 +94,11 @@ class StackLines:
         ]
 
     def own_parts(self) -> list[list[Line]]:
-        """Return own lines by function; a loop's lines one by one, as it also calls the model."""
+        """Return own lines grouped by function.
+
+        Lines of a function that also has other lines, such as a training loop, are returned one by
+        one.
+        """
         own = self.own_lines()
         loops = {(line.file, line.function) for line in self.calls if line not in own}
         parts: dict[tuple[str, ...], list[Line]] = defaultdict(list)
@@ -103,7 +108,7 @@ class StackLines:
         return [*parts.values()]
 
     def share(self, lines: Iterable[Line]) -> float:
-        """Return the share of steps' time that the main thread spent at these lines or below."""
+        """Return the share of the sampled time in these lines and the functions they call."""
         own = set(self.own_lines())
         return (
             sum(
@@ -119,13 +124,13 @@ def _is_own(call: Call) -> bool:
 
 
 def _function(qualified: str) -> str:
-    """Return the function around a comprehension, which counts as one with its surroundings."""
+    """Return the function that contains a comprehension or lambda; ``<module>`` if none does."""
     return _INLINE.sub("", qualified) or "<module>"
 
 
 @once_a_run
 def lifted_stack_lines(numbers: RunNumbers) -> list[StackLines]:
-    """Return the samples of each rank, with own lines raised to the untracked share."""
+    """Return the samples of each rank, with own lines weighted up to the untracked share."""
     return read_stack_lines(numbers.store, numbers.uncovered)
 
 
@@ -135,7 +140,7 @@ class Costliest(NamedTuple):
     share: float
     """Share of a step, 0.0 to 1.0."""
     of_named: float
-    """Share of a step of all of the program's functions and lines above the reporting threshold."""
+    """Share of a step of all own functions and lines of this rank above the reporting threshold."""
     rank: int
     line: Line
     call: Call
@@ -148,19 +153,19 @@ class Costliest(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return the end of a summary: the share and its costliest line."""
+        """Return the end of a summary: the share and the costliest line."""
         return f"; {self.share:.0%} of the time likely by {self.place}"
 
 
 @once_a_run
 def most_uncovered(numbers: RunNumbers) -> Costliest | None:
-    """Return the costliest function that calls no part of the training, or else a line; or None."""
+    """Return the costliest own function or line; None if none reaches the reporting threshold."""
     known = [
         (rank.share(lines), rank, lines)
         for rank in lifted_stack_lines(numbers)
         for lines in rank.own_parts()
     ]
-    known = [one for one in known if one[0] >= _LEAST_LINE]
+    known = [one for one in known if one[0] >= _MIN_SHARE]
     if not known:
         return None
     share, rank, lines = max(known, key=lambda one: one[0])
@@ -170,9 +175,10 @@ def most_uncovered(numbers: RunNumbers) -> Costliest | None:
 
 
 def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float, str]:
-    """Return the share and the line that likely cause most of the time between or before steps.
+    """Return the line that likely costs most time outside steps, and the share of its function.
 
-    If no line has over a quarter, the result is 0.0 and an empty text.
+    ``metric`` selects the samples, between steps or before them. If no share is over a quarter, the
+    result is 0.0 and an empty text.
     """
     for lines in read_stack_lines(numbers.store, metric=metric):
         parts = lines.own_parts()
@@ -183,7 +189,7 @@ def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float,
 
 
 def ending_with(share: float, line: str) -> str:
-    """Return the end of a sentence with the line of ``costliest_outside``, or an empty text."""
+    """Return the sentence ending for a result of ``costliest_outside``; empty without a line."""
     return f"; {share:.0%} of that likely by {line}" if line else ""
 
 
@@ -202,22 +208,25 @@ def _most(rank: StackLines, lines: Iterable[Line]) -> tuple[Line, Call]:
 def read_stack_lines(
     store: Store, uncovered: float = 0.0, metric: names.Metric = names.STACK_SAMPLES
 ) -> list[StackLines]:
-    """Return the samples of each rank with enough of them; ``uncovered`` is the untracked share."""
+    """Return the samples of each rank that has at least ``_MIN_SAMPLES``.
+
+    Own lines are weighted up to ``uncovered``, the untracked share of a step.
+    """
     ranks: dict[int, StackLines] = {}
     for rank, labels, samples in store.rows(_SAMPLES, name=metric.name):
         lines = ranks.setdefault(rank, StackLines(rank))
         lines.total += samples
-        told = json.loads(labels or "{}")
-        if names.CODE_FILE in told:
+        parsed = json.loads(labels or "{}")
+        if names.CODE_FILE in parsed:
             line = Line(
-                told[names.CODE_FILE],
-                told.get(names.CODE_LINE, ""),
-                _function(told.get(names.CODE_FUNCTION, "")),
-                told.get(names.STACK_WITHIN, ""),
+                parsed[names.CODE_FILE],
+                parsed.get(names.CODE_LINE, ""),
+                _function(parsed.get(names.CODE_FUNCTION, "")),
+                parsed.get(names.STACK_WITHIN, ""),
             )
-            call = Call(told.get(names.STACK_CALL, ""), told.get(names.STACK_PACKAGE, ""))
+            call = Call(parsed.get(names.STACK_CALL, ""), parsed.get(names.STACK_PACKAGE, ""))
             lines.calls[line][call] = lines.calls[line].get(call, 0.0) + samples
-    known = [lines for lines in ranks.values() if lines.total >= _FEWEST]
+    known = [lines for lines in ranks.values() if lines.total >= _MIN_SAMPLES]
     for lines in known:
         lines.lift_own_lines(uncovered)
     return known

@@ -19,18 +19,19 @@ if TYPE_CHECKING:
 
 _PROFILED: Final = """SELECT min(number), max(number) FROM steps
     WHERE phase = $phase AND kept = $profiled"""
-_FEWEST: Final = 60
+_MIN_STEPS: Final = 60
 """Minimum number of steps for a trend."""
 _CONFIDENCE: Final = 0.999
-_LEAST_SURE: Final = 0.1
-"""Minimum significant slowdown of late steps: a shared machine varies by that much."""
-_BEGIN: Final = 12
-"""Divisor of the steps for the start, which has hardly grown: at least five steps."""
+_MIN_SLOWDOWN: Final = 0.1
+"""Slowdown that the confidence interval must exceed: a shared machine varies by that much."""
+_START_DIVISOR: Final = 12
+"""The first 1/12 of the steps, at least five, is the start: it has hardly slowed down yet."""
 _AHEAD: Final = 64
-"""Steps by which a host may run ahead of its GPU. It may queue some thousand launches, and the
-smallest training steps have 16. These steps take the host's time, later ones the GPU's."""
-_MOST_WAITED: Final = 0.9
-"""Share of the time in which threads wait for CPUs, beyond which the rest is not meaningful."""
+"""Number of first steps to ignore with a GPU: a host may run ahead by that many. It queues about a
+thousand launches, and the smallest training steps have 16. Those steps last as long as the host
+works, later ones as long as the GPU works."""
+_MAX_WAITED: Final = 0.9
+"""Share of the time in CPU waits above which the remaining time is not meaningful."""
 
 
 def find_step_drift(numbers: RunNumbers) -> list[Finding]:
@@ -45,9 +46,9 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
     early, late = series.durations_ns[:third], series.durations_ns[-third:]
     first, last = estimate_mean(early, TRIMMED), estimate_mean(late, TRIMMED)
     change = compare_estimates(first, last, _CONFIDENCE)
-    if change is None or change.low <= _LEAST_SURE or not row.holds(1 + change.ratio):
+    if change is None or change.low <= _MIN_SLOWDOWN or not row.holds(1 + change.ratio):
         return []
-    own = (1 + change.ratio) * _more_pace(numbers, series, third)
+    own = (1 + change.ratio) * _wait_correction(numbers, series, third)
     if not row.holds(own):
         return []
     whole = float(series.durations_ns.mean())
@@ -66,51 +67,58 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
             },
             where=Where(steps=_steps(series, slice(len(series.numbers) - third, None))),
             # Inputs may have grown as well: then there is no gain.
-            gain=Gain(low=0.0, high=max(0.0, 1 - _at_begin(series, first.value) / whole)),
+            gain=Gain(low=0.0, high=max(0.0, 1 - _start_ns(series, first.value) / whole)),
             command=f"otel-mlperf show {numbers.summary.short_id}",
         )
     ]
 
 
-def _at_begin(series: StepSeries, early_ns: float) -> float:
-    """Return the step time before any growth, in ns: the first third has already grown.
+def _start_ns(series: StepSeries, early_ns: float) -> float:
+    """Return the step time before any drift, in ns: the first third is already slower.
 
-    If the very first steps are longer, caches and clocks were not warm yet.
+    If the very first steps are longer, because caches and clocks were not warm, the first third
+    counts.
     """
-    begin = estimate_mean(series.durations_ns[: len(series.numbers) // _BEGIN], TRIMMED)
+    begin = estimate_mean(series.durations_ns[: len(series.numbers) // _START_DIVISOR], TRIMMED)
     return min(early_ns, begin.value)
 
 
-def _more_pace(numbers: RunNumbers, series: StepSeries, third: int) -> float:
-    """Return the factor that CPU waits changed in the pace of late steps; 0.0: not known.
+def _wait_correction(numbers: RunNumbers, series: StepSeries, third: int) -> float:
+    """Return the factor that removes the effect of CPU waits from the slowdown of late steps.
 
-    It is cubed: threads that compute together progress only while all have a CPU, and frequent
-    synchronization multiplies the loss. Two threads with half of the CPUs each took 5.5 times as
-    long for a step of 42 ms.
+    1.0 if waits are unknown; 0.0 if they exceed ``_MAX_WAITED``.
+
+    The factor is cubed: threads that compute together progress only while all have a CPU, and
+    frequent synchronization multiplies the loss. Two threads with half of the CPUs each took 5.5
+    times as long for a step of 42 ms.
     """
     early = waits_of_steps(numbers, *_steps(series, slice(third)))
     late = waits_of_steps(numbers, *_steps(series, slice(len(series.numbers) - third, None)))
     if early is None or late is None:
         return 1.0
-    if max(early, late) > _MOST_WAITED:
+    if max(early, late) > _MAX_WAITED:
         return 0.0
     return ((1 - late) / (1 - early)) ** 3
 
 
 def _series(numbers: RunNumbers) -> StepSeries | None:
-    """Return the steps of the main phase after the host's head start; None if they are too few."""
+    """Return the steps of the main phase to evaluate; None if they are too few.
+
+    With a GPU, steps in which the host runs ahead and steps near profiler windows are excluded.
+    """
     series = numbers.steps
     if series is None:
         return None
     if numbers.uses_gpu:
-        series = _beside_windows(numbers, _from(series, slice(_AHEAD, None)))
-    return series if len(series.numbers) >= _FEWEST else None
+        series = _outside_windows(numbers, _from(series, slice(_AHEAD, None)))
+    return series if len(series.numbers) >= _MIN_STEPS else None
 
 
-def _beside_windows(numbers: RunNumbers, series: StepSeries) -> StepSeries:
+def _outside_windows(numbers: RunNumbers, series: StepSeries) -> StepSeries:
     """Return the steps after the last profiler window, or before the first if too few follow it.
 
-    CUPTI continues to observe each launch after a window has ended: 27 ms became 33 on an H100.
+    CUPTI continues to observe each launch after a window has ended: steps of 27 ms took 33 ms on an
+    H100.
     """
     steps = numbers.summary.steps
     ((first, last),) = numbers.store.rows(
@@ -119,7 +127,7 @@ def _beside_windows(numbers: RunNumbers, series: StepSeries) -> StepSeries:
     if first is None:
         return series
     behind = _from(series, series.numbers > last)
-    if len(behind.numbers) >= _FEWEST:
+    if len(behind.numbers) >= _MIN_STEPS:
         return behind
     return _from(series, series.numbers < first)
 

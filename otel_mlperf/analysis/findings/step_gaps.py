@@ -1,9 +1,9 @@
 """Finding of time between steps that no section explains, and time that surrounds checkpoints.
 
-At the end of an epoch a loop counts, draws or reads again what the next epoch needs. Time that is
-in a section has a row or a finding of its own. Around a checkpoint a program renames the file,
-removes the previous one, copies or counts. In a loop that does nothing else between the two steps,
-all of that time except the saving surrounds the checkpoint.
+At the end of an epoch a loop may count, plot or reload data before the next epoch. Time in sections
+is excluded: it has its own row or finding. Around a checkpoint a program may rename the file,
+remove the previous one or copy it. If a gap contains no other span than checkpoints, all of its
+time except the saving is attributed to work around the checkpoint.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 MOST_RANKS: Final = 8
-"""Maximum number of ranks evaluated in a run of thousands: ranks step together."""
-_FEWEST_SAVES: Final = 3
-"""Minimum number of such gaps for a common pattern."""
+"""Maximum number of ranks evaluated: all ranks step together, so a few represent thousands."""
+_MIN_SAVES: Final = 3
+"""Minimum number of checkpoints, and of gaps with only checkpoints, for a median."""
 GAPS: Final = """gaps AS (SELECT rank, end_ns AS a,
         lead(start_ns) OVER (PARTITION BY rank, restart ORDER BY start_ns) AS b
         FROM steps WHERE phase = $phase AND rank IN
             (SELECT DISTINCT rank FROM steps ORDER BY rank LIMIT $ranks))"""
 """SQL of gaps: from the end of a step, ``a``, to the start of the rank's next step, ``b``."""
-# Gaps contain the spans that are in no step.
+# Spans outside steps are located in gaps.
 _AROUND: Final = f"""WITH {GAPS},
     inside AS (SELECT gaps.rank, a, b, spans.category, spans.end_ns - spans.start_ns AS ns
         FROM gaps JOIN spans ON spans.rank = gaps.rank AND n IS NULL
@@ -42,13 +42,14 @@ _AROUND: Final = f"""WITH {GAPS},
 
 @once_a_run
 def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
-    """Return the time around all checkpoints outside steps, from the median of their gaps.
+    """Return the time in ns around all checkpoints outside steps.
 
-    Only gaps without other spans are used.
+    It is the median over gaps without other spans, times the number of checkpoints; 0.0 if such
+    gaps are too few.
     """
     summary = numbers.summary
     saved = sum(one.count or 0 for one in summary.outside if one.name == names.SPAN_CHECKPOINT)
-    if summary.steps is None or saved < _FEWEST_SAVES:
+    if summary.steps is None or saved < _MIN_SAVES:
         return 0.0
     ((around, count),) = numbers.store.rows(
         _AROUND,
@@ -57,12 +58,12 @@ def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
         garbage=names.GARBAGE_COLLECTION,
         ranks=MOST_RANKS,
     )
-    return max(0.0, float(around)) * saved if count >= _FEWEST_SAVES else 0.0
+    return max(0.0, float(around)) * saved if count >= _MIN_SAVES else 0.0
 
 
-_FEWEST_STEPS: Final = 10
+_MIN_STEPS: Final = 10
 """Minimum number of steps for a share that the first steps do not dominate."""
-_LEAST_NS: Final = 1_000_000
+_MIN_GAP_NS: Final = 1_000_000
 """Minimum length of a gap: every loop has shorter ones."""
 _LONG: Final = f"""WITH {GAPS}
     SELECT count(*), coalesce(sum(b - a), 0) FROM gaps WHERE b - a > $least"""
@@ -72,16 +73,16 @@ def find_between_steps(numbers: RunNumbers) -> list[Finding]:
     """Return one finding if untracked time between steps exceeds the row's share of the run."""
     summary, row = numbers.summary, row_of("uncovered")
     steps = summary.steps
-    if steps is None or steps.count < _FEWEST_STEPS or not summary.duration_ns:
+    if steps is None or steps.count < _MIN_STEPS or not summary.duration_ns:
         return []
-    left = sum(one.sum_ns for one in summary.outside if one.name == UNTRACKED)
-    if not row.holds(left / summary.duration_ns):
+    untracked_ns = sum(one.sum_ns for one in summary.outside if one.name == UNTRACKED)
+    if not row.holds(untracked_ns / summary.duration_ns):
         return []
     ((count, gaps_ns),) = numbers.store.rows(
-        _LONG, phase=steps.phase, least=_LEAST_NS, ranks=MOST_RANKS
+        _LONG, phase=steps.phase, least=_MIN_GAP_NS, ranks=MOST_RANKS
     )
     ranks = min(summary.ranks, MOST_RANKS)
-    spent = min(left, float(gaps_ns) / ranks) - time_around_checkpoints_ns(numbers)
+    spent = min(untracked_ns, float(gaps_ns) / ranks) - time_around_checkpoints_ns(numbers)
     share = spent / summary.duration_ns
     if not count or not row.holds(share):
         return []

@@ -1,9 +1,9 @@
 """Findings of stragglers: ranks that hold up the other ranks.
 
-A rank's excess time is its own only where it did not wait at the same time: for a CPU that other
-threads had, or for the buffers that DDP broadcasts before its forward pass. A rank that is slower
-in its forward pass is equally slower in the backward pass, whose sections contain the waits of
-both.
+A rank's excess time counts as its own work only if it is not a wait for a CPU, or for the buffers
+that DDP broadcasts before the forward pass. A rank that is slower in its forward pass is probably
+as much slower in its backward pass. That part is estimated, not measured: backward sections also
+contain the waits for other ranks.
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ if TYPE_CHECKING:
 # slow in one of these two may equally be the waiting rank or the late one.
 _SHARED: Final = (names.COMMUNICATION, names.BACKWARD)
 _EXCHANGES: Final = "SELECT count(*) FROM readings WHERE name = $name"
-_LEAST_FORWARD_NS: Final = 5_000_000
-"""Minimum excess of a forward pass that no wait for buffers explains: a broadcast has its
-latency."""
-_LEAST_GAIN, _MOST_GAIN = 0.7, 1.2
-"""Minimum and maximum part of a rank's excess that the other ranks no longer wait for."""
-_AS_LONG: Final = 0.5
-"""Minimum excess of another rank, as a part of this rank's, for this rank to be waiting for it."""
+_MIN_FORWARD_NS: Final = 5_000_000
+"""Minimum excess of a forward pass: a smaller excess may be the latency of a buffer broadcast."""
+_MIN_GAIN, _MAX_GAIN = 0.7, 1.2
+"""Minimum and maximum fraction of a rank's excess that the other ranks wait for."""
+_MIN_EXPLAINED: Final = 0.5
+"""Minimum excess of another rank, as a fraction of this rank's, to explain it as a wait."""
 
 
 @once_a_run
 def find_stragglers(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rank that takes far longer in its own work.
+    """Return one finding per rank whose own work takes far longer.
 
-    A rank with more data than the other ranks has another finding.
+    Ranks with more data than the other ranks are excluded: they have another finding.
     """
     steps = numbers.summary.steps
     if steps is None or numbers.summary.rank is not None:
@@ -69,10 +68,10 @@ class _CpuExcess(NamedTuple):
 
 
 def _cpu_excess(numbers: RunNumbers) -> dict[int, _CpuExcess]:
-    """Return the CPU excess by rank; empty if it is not known of all ranks.
+    """Return the CPU excess by rank; empty if a rank's CPU shares are unknown.
 
-    A rank that works longer also waits longer for a CPU. Normal is the wait per second of work of
-    the rank that waits least.
+    A rank that works longer also waits longer for a CPU. The normal wait per second of work is that
+    of the rank that waits least.
     """
     steps, ranks = numbers.summary.steps, read_cpu_shares(numbers).ranks
     if steps is None or not ranks or len(ranks) != len(steps.ranks):
@@ -89,7 +88,7 @@ def _cpu_excess(numbers: RunNumbers) -> dict[int, _CpuExcess]:
 def _is_work(
     more_ns: Mapping[str, float], moved: _CpuExcess | None, steps: StepFigures, *, is_ddp: bool
 ) -> bool:
-    """Return whether enough of a rank's excess is work and not waiting."""
+    """Return whether enough of a rank's excess is its own work and not a wait."""
     more = sum(more_ns.values()) / steps.mean_ns
     if moved is not None and more - moved.waits < row_of("straggler").min_step_share:
         return False
@@ -97,14 +96,14 @@ def _is_work(
     if not is_ddp or categories.get(_longest(more_ns)) != names.FORWARD:
         return True
     is_computing = moved is not None and moved.work >= more / 2
-    return is_computing or sum(more_ns.values()) >= _LEAST_FORWARD_NS
+    return is_computing or sum(more_ns.values()) >= _MIN_FORWARD_NS
 
 
 def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str, float]]:
-    """Return a rank's excess per section, by rank, without waits for other ranks.
+    """Return the excess in ns by rank and section, without waits for other ranks.
 
     Before its forward pass DDP synchronizes the buffers of all ranks, such as those of batch norms.
-    The first rank waits there, so its excess is smaller than that of the late rank.
+    The rank that arrives first waits there, so its excess is smaller than that of the late rank.
     """
     categories = {section.name: section.category for section in steps.rows}
     own = {}
@@ -117,8 +116,8 @@ def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str
         for rank, more_ns in own.items()
         if may_wait_in_forward and categories.get(_longest(more_ns)) == names.FORWARD
     }
-    sure = {
-        rank: 0 if rank in may_wait else _sureness(more_ns, categories)
+    certainty = {
+        rank: 0 if rank in may_wait else _certainty(more_ns, categories)
         for rank, more_ns in own.items()
     }
     total = {rank: sum(more_ns.values()) for rank, more_ns in own.items()}
@@ -128,15 +127,17 @@ def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str
         for rank, more_ns in own.items()
         if (rank == late or rank not in may_wait)
         and not any(
-            sure[other] > sure[rank] and total[other] >= _AS_LONG * total[rank] for other in own
+            certainty[other] > certainty[rank] and total[other] >= _MIN_EXPLAINED * total[rank]
+            for other in own
         )
     }
 
 
-def _sureness(more_ns: Mapping[str, float], categories: Mapping[str, str]) -> int:
-    """Return how certain it is that the excess is own work: untracked time may hide a collective.
+def _certainty(more_ns: Mapping[str, float], categories: Mapping[str, str]) -> int:
+    """Return how certain it is that a rank's excess is its own work: 0 (uncertain) to 2.
 
-    Ranks that step together take equally long, so that where one works longer another one waits.
+    Ranks that step together take equally long: if one works longer, another one waits. The category
+    of the longest section decides. Untracked time (0) may contain a collective.
     """
     most = _longest(more_ns)
     if most == UNTRACKED:
@@ -161,14 +162,14 @@ def _straggler(
     # The lower median: of two ranks the faster one is typical.
     usual = median_low(means.values())
     times = means[rank] / usual if usual else 0.0
-    words = {"rank": rank, "section": section, "value": times}
-    said = row.summary.format(**words)
+    fields = {"rank": rank, "section": section, "value": times}
+    summary = row.summary.format(**fields)
     if not usual:
-        said = f"rank {rank} likely delays the other ranks: only it has {section}"
+        summary = f"rank {rank} likely delays the other ranks: only it has {section}"
     return Finding(
         id=row.id,
         severity=row.severity,
-        summary=said,
+        summary=summary,
         action=row.action,
         evidence={f"{name} more_ns": ns for name, ns in more_ns.items()},
         where=Where(section=section, rank=rank),
@@ -182,20 +183,20 @@ def _gain(
 ) -> Gain:
     """Return the wait that the other ranks save if this rank is as fast as the median.
 
-    Steps of all ranks take equally long: for the excess in a rank's own sections, the other ranks
-    wait in their backward passes. The excess in its own backward pass adds to their wait. That part
-    lies between zero and the relative excess of its forward pass. The work of its main thread
-    determines it, if known: waiting ranks have no work.
+    Steps of all ranks take equally long: the other ranks wait in their backward passes for this
+    rank's excess. Its excess in its own backward pass adds to that wait. This part is unknown:
+    between zero and the relative excess of its forward pass. If the CPU work of the main thread is
+    known, it determines the gain: waiting ranks do no work.
     """
     least = most = sum(more_ns.values()) / steps.mean_ns
     most += _hidden_ns(rank, more_ns, steps) / steps.mean_ns
     if moved is not None:
         least = most = min(most, max(least, moved.work))
-    return Gain(low=_LEAST_GAIN * least, high=min(1.0, _MOST_GAIN * most)).centered()
+    return Gain(low=_MIN_GAIN * least, high=min(1.0, _MAX_GAIN * most)).centered()
 
 
 def _hidden_ns(rank: int, more_ns: Mapping[str, float], steps: StepFigures) -> float:
-    """Return the maximum excess in the backward pass, if it is as slow as the forward pass."""
+    """Return the excess in the backward pass in ns, if it is slowed down like the forward pass."""
     categories = {section.name: section.category for section in steps.rows}
     own = next(one.sections for one in steps.ranks if one.rank == rank)
     more = sum(ns for name, ns in more_ns.items() if categories.get(name) == names.FORWARD)

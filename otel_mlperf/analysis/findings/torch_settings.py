@@ -4,14 +4,14 @@
 which synchronizes with a GPU. Measured cost on two machines: 56 to 158 µs per operation, more for
 deeper calls.
 
-*Float32 products*: the time of a device with tensor cores, without and with TF32, follows from
-the floating point operations and the peaks of its data sheet. Such kernels reach about six tenths
-of the peak, and the work around them also becomes faster in a smaller type. Nothing is gained where
-the host sets the pace. A result that exceeds the time of the passes is discarded as miscounted.
+*Float32 products*: the time that a device with tensor cores needs, without and with TF32, follows
+from the floating point operations and the peaks of its data sheet. Such kernels reach about 60 % of
+the peak, and the work around them also becomes faster in a smaller type. There is no gain if the
+host sets the pace. A gain that exceeds the time of the passes is discarded as miscounted.
 
 *Repeated compilation*: torch.compile compiles a graph on its first call, and again for a batch of
-another size, such as the last batch of an epoch. Three such steps after the first are usual. Where
-batch sizes vary throughout, or a second shape follows the first immediately, even one such step is
+another size, such as the last batch of an epoch. Up to three compiling steps after the first are
+usual. If batch sizes vary throughout, or a second shape follows the first immediately, even one is
 avoidable.
 """
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 
-_FEWEST: Final = 10
+_MIN_STEPS: Final = 10
 """Minimum number of steps for a typical step."""
-_LEAST_NS, _MOST_NS = 50_000.0, 160_000.0
+_MIN_NS, _MAX_NS = 50_000.0, 160_000.0
 """Cost of anomaly detection per operation: minimum and maximum."""
 _REACHED: Final = 0.6
-"""Part of the peak that float32 products reach."""
-_LEAST_BUSY: Final = 0.7
-"""GPU utilization from which the GPU sets the pace."""
+"""Fraction of the peak that float32 products reach."""
+_MIN_BUSY: Final = 0.7
+"""GPU utilization from which the GPU, and not the host, sets the pace."""
 _DEVICES: Final = f"""WITH {OWN_GPUS},
 known AS (SELECT DISTINCT labels ->> $gpu AS gpu, labels ->> $model AS model FROM readings
     WHERE name = $limit)
@@ -52,15 +52,15 @@ WHERE phase = $phase AND name = $backward AND n > 0 GROUP BY rank"""
 
 
 def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding, for the first rank whose latest graph has anomaly detection on."""
+    """Return one finding, for the first rank with anomaly detection on in its latest graph."""
     steps, row = numbers.summary.steps, row_of("anomaly_detection")
     on = [rank for rank, is_on in numbers.latest(names.AUTOGRAD_ANOMALY).items() if is_on]
-    operations = _of_a_step(numbers, names.GRAPH_NODES) if on else {}
+    operations = _per_step(numbers, names.GRAPH_NODES) if on else {}
     rank = next((rank for rank in on if rank in operations), None)
     if steps is None or rank is None:
         return []
     most = share_of_passes(steps) or 1.0
-    low, high = (min(ns * operations[rank] / steps.mean_ns, most) for ns in (_LEAST_NS, _MOST_NS))
+    low, high = (min(ns * operations[rank] / steps.mean_ns, most) for ns in (_MIN_NS, _MAX_NS))
     if not row.holds(low):
         return []
     return [
@@ -80,7 +80,7 @@ def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
 def find_full_precision(numbers: RunNumbers) -> list[Finding]:
     """Return one finding, for the first rank whose GPU could run the model's products in TF32."""
     steps, row = numbers.summary.steps, row_of("full_precision")
-    counted = _of_a_step(numbers, names.GRAPH_FLOAT32)
+    counted = _per_step(numbers, names.GRAPH_FLOAT32)
     if steps is None or not counted:
         return []
     devices, busy = _devices(numbers), read_gpu_busy(numbers)
@@ -88,7 +88,7 @@ def find_full_precision(numbers: RunNumbers) -> list[Finding]:
     for rank, operations in counted.items():
         device = devices.get(rank) or ""
         exact, reduced = find_peak(device, "float32"), find_peak(device, "tf32")
-        if exact is None or reduced is None or busy.get(rank, 1.0) < _LEAST_BUSY:
+        if exact is None or reduced is None or busy.get(rank, 1.0) < _MIN_BUSY:
             continue
         saved_s = operations / exact.flops_per_s - operations / reduced.flops_per_s
         share = saved_s * 1e9 / steps.mean_ns
@@ -112,21 +112,21 @@ def find_full_precision(numbers: RunNumbers) -> list[Finding]:
     return []
 
 
-def _of_a_step(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:
+def _per_step(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:
     """Return a per-pass metric times the backward passes per step, by rank.
 
-    Empty if steps are few, or no pass has the metric. A program that names no backward passes runs
-    at least one per step.
+    Empty if steps are too few, or no pass has the metric. Without sections of backward passes, one
+    pass per step is assumed.
     """
     steps, latest = numbers.summary.steps, numbers.latest(metric)
-    if steps is None or steps.count < _FEWEST or not any(latest.values()):
+    if steps is None or steps.count < _MIN_STEPS or not any(latest.values()):
         return {}
     passes = dict(numbers.store.rows(_PASSES, phase=steps.phase, backward=names.BACKWARD))
     return {rank: value * passes.get(rank, 1.0) for rank, value in latest.items()}
 
 
 def _devices(numbers: RunNumbers) -> dict[int, str | None]:
-    """Return the kind of GPU on which each rank has memory."""
+    """Return the model of the GPU on which each rank has memory, by rank."""
     return dict(
         numbers.store.rows(
             _DEVICES,
@@ -139,15 +139,17 @@ def _devices(numbers: RunNumbers) -> dict[int, str | None]:
 
 
 _USUAL: Final = 3
-"""Steps that compile after the first: more are a warning of their own, as many only if they cost
-much, fewer only if sizes vary: the last batch of a pass and a first validation need a graph."""
+"""Usual number of compiling steps after the first: the last batch of a pass and a first validation
+need their own graphs. Up to this number only costly compilations (``_LARGE``) are reported, and
+below it only if sizes vary as well."""
 _LARGE: Final = 0.2
-"""Share of the steps' time from which a few compilations are a warning."""
+"""Share of the steps' time from which few compilations are reported."""
 _VARIED: Final = 0.1
-"""Share of the steps with another batch size, from which it is not only the last batch of
-a pass."""
+"""Share of the steps without the most common batch size above which sizes vary throughout: the last
+batches of passes are rarer."""
 _SOON: Final = 5
-"""Steps in which no pass through the data ends: a second shape within them is no odd last batch."""
+"""Number of first steps in which no pass through the data ends: a second shape within them is not
+an odd last batch."""
 
 
 def find_recompilation(numbers: RunNumbers) -> list[Finding]:
@@ -156,7 +158,7 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
     compiling = [one.own_ns for one in numbers.sections if one.category == names.COMPILE]
     if series is None or not compiling:
         return []
-    # If there is no warm-up, the first step is included although it has to compile.
+    # Without a separate warm-up step, the series includes the first step, which has to compile.
     first = 0 if numbers.summary.warm_up is not None else 1
     compile_ns = np.sum(compiling, axis=0)[first:]
     compiled = np.flatnonzero(compile_ns)
@@ -169,12 +171,12 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
     if len(compiled) < _USUAL and not _is_varied(series.elements, compiled):
         return []
     steps = series.numbers[first:][compiled]
-    words = {"steps": f"{len(compiled):,}", "all": f"{len(durations_ns):,}", "value": share}
+    fields = {"steps": f"{len(compiled):,}", "all": f"{len(durations_ns):,}", "value": share}
     return [
         Finding(
             id=row.id,
             severity=row.severity,
-            summary=row.summary.format(**words),
+            summary=row.summary.format(**fields),
             action=row.action,
             evidence={
                 "share": share,
@@ -182,8 +184,8 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
                 "compile_ns": float(compile_ns[compiled].mean()),
             },
             where=Where(section=names.SPAN_COMPILE, steps=(int(steps[0]), int(steps[-1]))),
-            # A graph for all shapes may be a little slower. The garbage of a new graph, and the
-            # check which of many graphs fits, cost time in addition to the compilation.
+            # Less is saved if one graph for all shapes is slower. More is saved because the garbage
+            # of each graph and the search among many graphs cost time, too.
             gain=Gain(low=0.8 * share, high=min(1.0, 1.15 * share)),
             command=f"otel-mlperf summary {numbers.summary.short_id} --calls",
         )
@@ -191,7 +193,7 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_varied(elements: NDArray[np.float64], compiled: NDArray[np.intp]) -> bool:
-    """Return whether shapes vary throughout; for unknown sizes, by the first recompilation."""
+    """Return whether shapes vary throughout; if sizes are unknown: whether one soon differs."""
     known = elements[~np.isnan(elements)]
     if len(known) < len(elements):
         return bool(compiled[0] < _SOON)

@@ -1,12 +1,12 @@
 """Finding of padding in batches: its share of the elements, and the step time that it costs.
 
-Where batches differ in size, the line ``duration = a + b · elements`` through the steps gives the
-time per element. Padding is the elements of a batch beyond those of its samples before collation.
-Without padding a step takes ``b · padding`` less.
+If batches differ in size, a line ``duration = a + b · elements`` is fitted through the steps: b is
+the time per element. Padding is the number of elements of a batch beyond those of its samples
+before collation. Without padding a step takes ``b · padding`` less.
 
-Where all batches have one size, the token counts show the padding as a share p of the positions.
-The saving of forward and backward pass is p where each position costs the same time, and
-``1 - (1 - p)²`` where each position is compared with all others, as in attention.
+If all batches have the same size, token counts give the padding as a share p of all positions. The
+saving in forward and backward pass is p if each position costs the same time, and ``1 - (1 - p)²``
+if each position is compared with all other positions, as in attention.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from otel_mlperf.findings.finding_table import row_of
 if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
-_FEWEST: Final = 30
+_MIN_STEPS: Final = 30
 """Minimum number of steps for a line fit."""
 _EXPLAINED: Final = 0.3
 """Minimum share of the steps' variance that the line must explain (r²)."""
 _UNEVEN: Final = 0.1
 """Minimum standard deviation of the sizes, as a share of their mean."""
 _USUAL: Final = 0.98
-"""Quantile of the steps up to which they count."""
-_LEFT: Final = 0.25
-"""Part of the padding that remains if batches are only sorted roughly."""
-_LEAST_PADDING: Final = 0.2
-"""Minimum share of the positions: every batch has some padding."""
+"""Quantile of step times above which steps are outliers and excluded from the fit."""
+_REMAINING: Final = 0.25
+"""Fraction of the padding that remains if batches are only sorted roughly."""
+_MIN_PADDING: Final = 0.2
+"""Minimum padding as a share of the positions: every batch has some padding."""
 _COUNTED: Final = """SELECT sum(most) FROM (SELECT max(value) AS most FROM readings
     WHERE name = $name GROUP BY rank, restart)"""
 
 
 class _Line(NamedTuple):
-    """Line of the steps' work over the elements of their batches."""
+    """Line fitted through the work of steps over the elements of their batches."""
 
     per_element_ns: float
     explained: float
@@ -57,7 +57,7 @@ def find_uneven_batches(numbers: RunNumbers) -> list[Finding]:
 
 def _by_content(numbers: RunNumbers) -> list[Finding]:
     row, steps = row_of("uneven_batches"), numbers.summary.steps
-    if steps is None or steps.count < _FEWEST:
+    if steps is None or steps.count < _MIN_STEPS:
         return []
     padded, places = (
         float(numbers.store.rows(_COUNTED, name=metric.name)[0][0] or 0.0)
@@ -66,7 +66,7 @@ def _by_content(numbers: RunNumbers) -> list[Finding]:
     padding = padded / places if places else 0.0
     computing = share_of_passes(steps)
     share = padding * computing
-    if padding < _LEAST_PADDING or not row.holds(share):
+    if padding < _MIN_PADDING or not row.holds(share):
         return []
     return [
         Finding(
@@ -79,7 +79,7 @@ def _by_content(numbers: RunNumbers) -> list[Finding]:
             action=row.action,
             evidence={"share": share, "padding": padding, "places": places},
             gain=Gain(
-                low=(1 - _LEFT) * share, high=computing * (1 - (1 - padding) * (1 - padding))
+                low=(1 - _REMAINING) * share, high=computing * (1 - (1 - padding) * (1 - padding))
             ),
         )
     ]
@@ -94,7 +94,7 @@ def _by_size(numbers: RunNumbers) -> list[Finding]:
         return []
     padding = 1.0 - model.use.elements * model.batches / line.elements
     share = padding * line.elements * line.per_element_ns / steps.mean_ns
-    # If samples have more elements than their batch, they were transformed into something else.
+    # Negative padding: samples were transformed so that they have more elements than their batch.
     if padding <= 0 or not row.holds(share) or not model.is_worth(share):
         return []
     share = min(share, 1.0)
@@ -112,18 +112,18 @@ def _by_size(numbers: RunNumbers) -> list[Finding]:
                 "element_ns": line.per_element_ns,
                 "r_squared": line.explained,
             },
-            gain=Gain(low=(1 - _LEFT) * share, high=share),
+            gain=Gain(low=(1 - _REMAINING) * share, high=share),
         )
     ]
 
 
 def _line(numbers: RunNumbers) -> _Line | None:
     steps = numbers.steps
-    if steps is None or len(steps.numbers) < _FEWEST or np.isnan(steps.elements).any():
+    if steps is None or len(steps.numbers) < _MIN_STEPS or np.isnan(steps.elements).any():
         return None
     waits = [one.own_ns for one in numbers.sections if one.category == names.DATA_LOADING]
     x, y = steps.elements, steps.durations_ns - sum(waits)
-    # A step delayed by something else is an outlier that would distort the line.
+    # Steps that are delayed for another reason would distort the line.
     usual = y <= np.quantile(y, _USUAL)
     x, y = x[usual], y[usual]
     if not x.std() or not y.std():

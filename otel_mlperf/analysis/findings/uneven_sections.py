@@ -1,7 +1,7 @@
 """Findings of sections whose time varies from step to step so much that the slow calls cost time.
 
-Variation caused by the machine is excluded. Where threads wait for CPUs, a hypervisor steals CPU
-time or other processes use CPUs, a step is longer now and then, whatever it does.
+Variation caused by the machine is excluded: steps are occasionally longer if threads wait for CPUs,
+a hypervisor steals CPU time, or other processes use the CPUs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
     from otel_mlperf.analysis.steps.step_series import SectionSeries
 
-_FEWEST: Final = 60
-"""Minimum number of steps for a spread."""
-_FELT: Final = 2.0
-"""Slowdown of a step in multiples of a CPU wait: other threads wait for the waiting one."""
+_MIN_STEPS: Final = 60
+"""Minimum number of steps to judge the variation of a section."""
+_SLOWDOWN_PER_WAIT: Final = 2.0
+"""Slowdown of a step as a multiple of a thread's CPU wait: other threads wait for that thread."""
 _ELSEWHERE: Final = (names.DATA_LOADING, names.GARBAGE_COLLECTION, names.COMPILE)
-"""Categories that vary by nature, and have findings of their own."""
+"""Categories that naturally vary and have their own findings."""
 
 
 def find_uneven_sections(numbers: RunNumbers) -> list[Finding]:
@@ -35,14 +35,14 @@ def find_uneven_sections(numbers: RunNumbers) -> list[Finding]:
     The mean excess over the median must reach the row's share of a step.
     """
     row, steps = row_of("uneven_section"), numbers.steps
-    if steps is None or len(steps.numbers) < _FEWEST:
+    if steps is None or len(steps.numbers) < _MIN_STEPS:
         return []
-    told = {finding.where.section for finding in find_periodic_stall(numbers)}
+    periodic = {finding.where.section for finding in find_periodic_stall(numbers)}
     step_ns = float(np.mean(steps.durations_ns))
     least = max(row.min_step_share, _of_machine(numbers))
     found = []
     for section in numbers.sections:
-        if section.category in _ELSEWHERE or shown(section.name) in told:
+        if section.category in _ELSEWHERE or shown(section.name) in periodic:
             continue
         median, p95 = (float(value) for value in np.quantile(section.own_ns, (0.5, 0.95)))
         excess = float(np.maximum(section.own_ns - median, 0).mean())
@@ -52,13 +52,13 @@ def find_uneven_sections(numbers: RunNumbers) -> list[Finding]:
 
 
 def _of_machine(numbers: RunNumbers) -> float:
-    """Return the share of a step up to which the machine explains variation; 0.0: not known."""
+    """Return the share of a step up to which the machine explains variation; 0.0 if unknown."""
     steps, shares = numbers.steps, read_cpu_shares(numbers)
     assert steps is not None
     first, last = int(steps.numbers.min()), int(steps.numbers.max())
     waits = waits_of_steps(numbers, first, last) or 0.0
     others = shares.others / shares.host.cpus if shares.host is not None else 0.0
-    return max(_FELT * waits, others)
+    return max(_SLOWDOWN_PER_WAIT * waits, others)
 
 
 def _finding(numbers: RunNumbers, section: SectionSeries, times: float, share: float) -> Finding:
@@ -79,7 +79,7 @@ def _finding(numbers: RunNumbers, section: SectionSeries, times: float, share: f
             "most_ns": float(np.max(section.own_ns)),
         },
         where=Where(section=name, steps=(slowest, slowest)),
-        # Inputs of different lengths take different times: then there is no gain.
+        # Inputs may differ in length: then there is no gain.
         gain=Gain(low=0.0, high=share),
         command=f"otel-mlperf summary {numbers.summary.short_id} --calls",
     )

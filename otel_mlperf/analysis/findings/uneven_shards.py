@@ -1,7 +1,7 @@
 """Finding of a rank with more data than the other ranks, which wait for it.
 
 The rank has more data in each step (larger batches, longer samples) or overall (more batches). The
-finding names the rank with more data: the waits of the other ranks are not their fault.
+finding refers to the rank with more data, not to the ranks that wait.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.rank_steps import RankSteps
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
-_FEWEST: Final = 10
-"""Minimum number of steps of a rank for a comparison of their numbers."""
+_MIN_STEPS: Final = 10
+"""Minimum number of steps of each rank, to compare the ranks' numbers of steps."""
 
 
 class _Amount(NamedTuple):
@@ -41,7 +41,7 @@ class _Amount(NamedTuple):
 
     @property
     def spare(self) -> float:
-        """Return the share of the largest amount that other ranks would get if all were equal."""
+        """Return the fraction of the largest amount beyond the mean of all ranks."""
         return 1.0 - mean(self.by_rank.values()) / self.by_rank[self.most]
 
 
@@ -52,7 +52,7 @@ def find_uneven_shards(numbers: RunNumbers) -> list[Finding]:
     if steps is None or numbers.summary.rank is not None or len(steps.ranks) < 2:
         return []
     made = _Amount("steps", {one.rank: float(one.count) for one in steps.ranks})
-    if min(made.by_rank.values()) >= _FEWEST and row.holds(made.times):
+    if min(made.by_rank.values()) >= _MIN_STEPS and row.holds(made.times):
         return [_of_run(numbers, made)]
     ranks = read_rank_steps(numbers)
     amounts = [one for one in _in_steps(ranks) if row.holds(one.times)]
@@ -76,7 +76,7 @@ def _of_run(numbers: RunNumbers, made: _Amount) -> Finding:
     assert steps is not None
     long_ns = next(one.mean_ns * one.count for one in steps.ranks if one.rank == made.most)
     of_run = min(1.0, long_ns / numbers.summary.duration_ns)
-    # Ranks with fewer steps may have waited in each step as well.
+    # The minimum is 0: ranks with fewer steps may have waited in each step as well.
     return _finding(numbers, made, Gain(low=0.0, high=made.spare * of_run, of="run"))
 
 
