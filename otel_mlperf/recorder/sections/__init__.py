@@ -1,1 +1,1 @@
-"""Sections: opening, placing and closing them."""
+"""Sections: their opening, parents, profiles and closing."""

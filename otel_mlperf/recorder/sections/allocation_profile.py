@@ -1,8 +1,8 @@
 """Allocation profile of one call of a section: lines whose allocations survived the call.
 
-It uses the package ``memray`` where that is installed, which sees each allocation of the process,
-including tensors on the CPU. Otherwise it uses tracemalloc of the standard library, which sees
-Python and NumPy.
+If the optional package ``memray`` is installed, it records each allocation of the process,
+including tensors on the CPU. Otherwise ``tracemalloc`` of the standard library records allocations
+of Python and NumPy only.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 _PACKAGE: Final = "memray"
 _REFUSED: Final = (RuntimeError, AssertionError)
-"""Exceptions that memray raises where it is on already, and in a process forked while it was on."""
+"""Exceptions that memray raises if it is already on, or was on when the process was forked."""
 
 
 def has_memray() -> bool:
-    """Return whether allocations outside of Python can be seen; loads what it needs."""
+    """Return whether ``memray`` can be imported; imports it if possible."""
     return not why_not_loaded(_PACKAGE)
 
 
 def new_allocation_profile() -> CallProfile:
-    """Return the most complete profile that is installed."""
+    """Return a profile by ``memray`` if it is installed, otherwise by ``tracemalloc``."""
     return ProcessAllocationProfile() if has_memray() else PythonAllocationProfile()
 
 
 class PythonAllocationProfile(CallProfile):
-    """Lines whose Python allocations still existed at the end, by tracemalloc."""
+    """Lines whose Python allocations still existed at the end of the call, by ``tracemalloc``."""
 
     kind = "memory"
 
@@ -50,7 +50,7 @@ class PythonAllocationProfile(CallProfile):
     def _on(self) -> bool:
         if self._tracer.is_tracing():
             return False
-        self._is_ours = True  # first: if interrupted after the start, it has to be stopped
+        self._is_ours = True  # first: an interrupt after ``start`` must lead to ``stop``
         self._tracer.start()
         return True
 
@@ -62,7 +62,7 @@ class PythonAllocationProfile(CallProfile):
         return True
 
     def off(self) -> None:
-        """Switch tracemalloc off, unless it was on before."""
+        """Switch ``tracemalloc`` off, unless the program had switched it on."""
         if self._is_ours and self._tracer.is_tracing():
             self._tracer.stop()
         self._is_ours = False
@@ -81,9 +81,9 @@ class PythonAllocationProfile(CallProfile):
 
 
 class ProcessAllocationProfile(CallProfile):
-    """Lines of the process whose allocations still existed at the end, by memray.
+    """Lines whose allocations in any thread still existed at the end of the call, by ``memray``.
 
-    memray writes to a file, aggregated by place, which is read and removed at the end.
+    ``memray`` aggregates allocations by line and writes them to a temporary file.
     """
 
     kind = "memory"
@@ -97,12 +97,12 @@ class ProcessAllocationProfile(CallProfile):
 
     def _on(self) -> bool:
         if sys.getprofile() is not None:
-            return False  # it would be replaced
-        # Imported here: only programs that request the profile load these.
+            return False  # memray would replace the profiler
+        # Imported on demand: only programs that request the profile load these modules.
         import secrets
         import tempfile
 
-        # Known before it is made: an interrupt in between must still remove it.
+        # Stored before the file is created, so that it is removed after an interrupt, too.
         self._file = os.path.join(tempfile.gettempdir(), f"otel_mlperf-{secrets.token_hex(8)}")
         self._tracker = self._memray.Tracker(
             destination=self._memray.FileDestination(self._file, overwrite=False),
@@ -114,14 +114,14 @@ class ProcessAllocationProfile(CallProfile):
         except _REFUSED as error:
             if is_foreign(error):
                 raise
-            self._tracker = None  # its exit would end the other tracker
+            self._tracker = None  # its exit would end the tracker that is already on
             self.off()
             return False
         return True
 
     def _take(self) -> bool:
         if sys.getprofile() is not None:
-            return False  # since then memray knows no lines
+            return False  # the new profiler replaced memray's, which reports the lines
         self._end()
         with self._memray.FileReader(self._file) as read:
             self.peak_bytes = read.metadata.peak_memory
@@ -138,7 +138,7 @@ class ProcessAllocationProfile(CallProfile):
     def off(self) -> None:
         """End the profile and remove its file."""
         if self._pid != os.getpid():
-            return  # memray does not follow a fork, and the file is the parent's
+            return  # forked child: memray is off here, and the file belongs to the parent process
         self._end()
         if self._file:
             with contextlib.suppress(FileNotFoundError):

@@ -1,9 +1,9 @@
-"""Profile of one call of a section: the functions that it called.
+"""Profile of one call of a section, and the profile of called functions by cProfile.
 
-It uses cProfile of the standard library. Lines are profiled in ``line_profile``, allocations in
-``allocation_profile``. A profiler that is on already is never replaced. In any case ``off`` leaves
-no profiler on; it may be called again. The writer of profiles is loaded with the first profile:
-importing the package does not load msgspec.
+``line_profile`` and ``allocation_profile`` contain the other kinds of profile. A profiler of the
+program that is already on is never replaced. ``off`` is idempotent and always leaves the recorder's
+profiler off. The writer of profiles is imported with the first profile, so that importing the
+package does not load msgspec.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ CAME_BETWEEN: Final = "another profiler took its place"
 OTHER_THREAD: Final = "it ended in another thread"
 GAVE_WAY: Final = "it awaited, and others ran in its thread"
 OURS: Final = __file__.rpartition("/recorder/")[0]
-_ASKED_OF_TORCH: Final = ("is_dynamo_compiling", "is_compiling")
-"""Functions that ``span`` calls to check whether it is being compiled."""
+_COMPILE_CHECKS: Final = ("is_dynamo_compiling", "is_compiling")
+"""Functions of torch by which ``span`` checks whether it is being compiled."""
 _PER_THREAD: Final = sys.version_info < (3, 12)
-"""Since 3.12 a profiler belongs to the interpreter, not to a thread, and any thread can end it."""
+"""Before Python 3.12 a profiler belongs to a thread; since then to the interpreter, so that any
+thread can switch it off.
+"""
 
 
 @functools.cache
 def why_not_loaded(package: str) -> str:
-    """Return why a profiler's package cannot be loaded; empty: it can. Loads what it needs."""
+    """Import a profiler's package; return why that failed, or an empty text."""
     try:
         importlib.import_module(package)
     except Exception as error:  # noqa: BLE001 - a package may raise anything on import
@@ -48,11 +50,15 @@ def why_not_loaded(package: str) -> str:
 
 
 class CallProfile:
-    """A profiler of one call, from ``begin`` to ``end``."""
+    """Profiler of one call, from ``begin`` to ``end``.
+
+    ``left_out`` is the reason why there is no profile, or empty. ``kept_bytes`` are the allocations
+    that were not freed.
+    """
 
     kind: ClassVar[Kind]
     another: ClassVar[str] = ANOTHER
-    """The message if it cannot be switched on."""
+    """Reason stored in ``left_out`` if the profiler cannot be switched on."""
 
     def __init__(self) -> None:
         self.left_out = ""
@@ -62,14 +68,14 @@ class CallProfile:
         self._t0 = 0
 
     def begin(self) -> None:
-        """Switch the profiler on, if no other profiler is on."""
+        """Switch the profiler on, unless another profiler is on."""
         self._t0 = time.monotonic_ns()
         self.has_begun = self._on()
         if not self.has_begun:
             self.left_out = self.another
 
     def end(self) -> None:
-        """Read the results and switch the profiler off."""
+        """Read the results and switch the profiler off; idempotent."""
         if not self.has_begun or self.duration_ns:
             return
         self.duration_ns = time.monotonic_ns() - self._t0
@@ -88,11 +94,11 @@ class CallProfile:
         raise NotImplementedError
 
     def in_place_of(self, function: Any) -> Any:
-        """Return the function to be called instead of the profiled one."""
+        """Return the function to call in place of the profiled one; here the function itself."""
         return function
 
     def spots(self) -> list[HotSpot]:
-        """Return all results, the largest first."""
+        """Return the profile's functions or lines, the largest first."""
         raise NotImplementedError
 
     def _on(self) -> bool:
@@ -103,7 +109,7 @@ class CallProfile:
 
 
 class FunctionProfile(CallProfile):
-    """Called functions, by cProfile."""
+    """Profile of called functions, by cProfile."""
 
     kind = "calls"
 
@@ -115,7 +121,7 @@ class FunctionProfile(CallProfile):
 
     def _on(self) -> bool:
         if sys.getprofile() is not None:
-            return False  # before 3.12 it would be replaced
+            return False  # before Python 3.12, ``enable`` would replace that profiler
         try:
             self._profiler.enable()
         except ValueError as error:
@@ -137,15 +143,16 @@ class FunctionProfile(CallProfile):
         if not _PER_THREAD or sys.getprofile() is self._profiler:
             self._profiler.disable()
         elif self._thread != get_ident():
-            # No thread can end another thread's profiler; that thread ends it at its next call.
-            self._profiler.__init__(_end_here)
+            # A thread cannot switch off another thread's profiler. Replace the profiler's timer by
+            # a function that switches it off at the next call in its own thread.
+            self._profiler.__init__(_switch_off)
 
     def spots(self) -> list[HotSpot]:
         """Return the functions, sorted by their own time."""
         entries = self._profiler.getstats()
         ours = [entry for entry in entries if _is_ours(entry)]
-        # C functions that the recorder called belong to the section as little as the recorder's own
-        # functions. Its calls of Python functions are the program's: those of decorated functions.
+        # Exclude the recorder's own functions and the C functions that it called. Python functions
+        # that it called are decorated functions of the program, so they stay.
         called_by_ours = Counter[Any]()
         seconds_by_ours = defaultdict[Any, float](float)
         for called in chain.from_iterable(entry.calls or () for entry in ours):
@@ -163,11 +170,13 @@ class FunctionProfile(CallProfile):
 
 
 _replaced: Final[list[Any]] = []
-"""Kept alive: if a profiler is freed that was not switched off, CPython removes whatever is on."""
+"""Profilers that another profiler replaced. They are kept alive: when CPython frees a profiler that
+was not switched off, it switches off the active one.
+"""
 
 
-def _end_here() -> int:
-    """End the profiler, whose call is over, in the thread in which it reads the time."""
+def _switch_off() -> int:
+    """Switch off the calling thread's profiler; installed as its timer after its call has ended."""
     sys.setprofile(None)
     return 0
 
@@ -176,10 +185,10 @@ def _is_ours(entry: Any) -> bool:
     if isinstance(entry.code, str):
         return "_lsprof.Profiler" in entry.code
     code: CodeType = entry.code
-    return code.co_filename.startswith(OURS) or code.co_name in _ASKED_OF_TORCH
+    return code.co_filename.startswith(OURS) or code.co_name in _COMPILE_CHECKS
 
 
-def _function(entry: Any, calls: int, not_its_s: float) -> HotSpot:
+def _function(entry: Any, calls: int, excluded_s: float) -> HotSpot:
     from otel_mlperf.run_files.hot_file import HotSpot
 
     code: CodeType | str = entry.code
@@ -189,7 +198,7 @@ def _function(entry: Any, calls: int, not_its_s: float) -> HotSpot:
         else {"name": code.co_qualname, "file": code.co_filename, "line": code.co_firstlineno}
     )
     own, total = (
-        max(0, round((seconds - not_its_s) * 1e9))
+        max(0, round((seconds - excluded_s) * 1e9))
         for seconds in (entry.inlinetime, entry.totaltime)
     )
     return HotSpot(**about, calls=calls, own_ns=own, total_ns=total)

@@ -1,7 +1,7 @@
-"""Line profile of one call of a function.
+"""Line profile of one call of a function, by the optional package ``line_profiler``.
 
-It uses the package ``line_profiler``, where that is installed. ``line_profiler`` would replace the
-code of the profiled function; so the call runs a copy, and the program's function is unchanged.
+``line_profiler`` replaces the code of the profiled function. The profiled call therefore runs a
+copy, and the program's function stays unchanged.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ _PACKAGE: Final = "line_profiler"
 
 
 def why_no_lines() -> str:
-    """Return why lines cannot be profiled, and the remedy; empty: they can. Loads what it needs."""
+    """Return why lines cannot be profiled and the remedy; empty if they can.
+
+    Tries to import ``line_profiler``.
+    """
     why = why_not_loaded(_PACKAGE)
     return why and f"{why}: pip install 'otel-mlperf[lines]'"
 
 
 class LineProfile(CallProfile):
-    """Lines of one function, by line_profiler."""
+    """Line profile of one function, by ``line_profiler``."""
 
     kind = "lines"
     another = _TRACED
@@ -44,7 +47,7 @@ class LineProfile(CallProfile):
         self._is_on = False
 
     def in_place_of(self, function: Any) -> Any:
-        """Return a profiled copy of the first function; any other function itself."""
+        """Return a profiled copy of the first function; any other function unchanged."""
         if not self._is_on or self._thread != get_ident():
             return function
         if self._copy is None:
@@ -56,7 +59,7 @@ class LineProfile(CallProfile):
     def _on(self) -> bool:
         if _is_traced():
             return False
-        self._is_on = True  # first: if interrupted after it is on, it has to be switched off
+        self._is_on = True  # first: an interrupt after ``enable`` must lead to ``disable``
         self._profiler.enable()
         self._tracer = sys.gettrace()
         return True
@@ -65,20 +68,24 @@ class LineProfile(CallProfile):
         return sys.gettrace() is self._tracer
 
     def off(self) -> None:
-        """Switch it off in the thread in which it is on; in another thread do nothing.
+        """Switch the profiler off, if called in the thread in which it is on.
 
-        No other thread can switch it off; its own thread does so as the call ends.
+        No other thread can switch it off; its own thread does so at the end of the call.
         """
         if not self._is_on or self._thread != get_ident():
             return
-        theirs = sys.gettrace()
+        program_tracer = sys.gettrace()
         self._profiler.disable()
-        if theirs is not None and theirs is not self._tracer and self._tracer is not None:
-            sys.settrace(theirs)  # the tracer that the program has set in the meantime
+        if (
+            program_tracer is not None
+            and program_tracer is not self._tracer
+            and self._tracer is not None
+        ):
+            sys.settrace(program_tracer)  # the program set it during the call
         self._is_on = False
 
     def spots(self) -> list[HotSpot]:
-        """Return the lines, sorted by their time including the calls in them."""
+        """Return the executed lines, sorted by their time, which includes calls in the line."""
         from otel_mlperf.run_files.hot_file import HotSpot
 
         stats = self._profiler.get_stats()
@@ -92,7 +99,7 @@ class LineProfile(CallProfile):
 
 
 def _is_traced() -> bool:
-    """Return whether a tracer is on, or since Python 3.12 what line_profiler needs is taken."""
+    """Return whether a tracer is on or, since Python 3.12, another tool uses the profiler id."""
     monitoring: Any = getattr(sys, "monitoring", None)
     if monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None:
         return True

@@ -1,8 +1,8 @@
-"""Placement of sections: their parent, trace and track, and the open steps.
+"""Parent, trace and track of sections, and the open steps.
 
-The common case, an enclosing section on the same track, is decided in ``section``. This module
-handles the rest: contexts of other libraries, finished parents, threads, tasks, forks, no context
-at all. It also keeps the open steps, because a section's trace is that of its step.
+``section`` itself handles the common case, a parent on the same track. This module handles all
+other cases: contexts of other libraries, finished parents, threads, tasks, forks, a missing
+context. It also contains the open steps, which determine the traces of their sections.
 """
 
 from __future__ import annotations
@@ -42,63 +42,64 @@ _SAMPLED: Final = 1
 
 
 class TraceContext(NamedTuple):
-    """Trace data that goes into the headers of requests which are made in the trace."""
+    """Trace data for the headers of outgoing requests."""
 
     trace_id: int
     flags: int
-    """Flags of W3C Trace Context: bit 0 is set where the trace is sampled here or by its caller."""
+    """Flags of W3C Trace Context; bit 0: the trace is sampled here or by the caller."""
     state: TraceState | None = None
-    """State of the trace's originator, passed on unchanged."""
+    """``tracestate`` of the caller, propagated unchanged."""
 
 
 class OtherParent(NamedTuple):
-    """A parent span of another library or process."""
+    """Parent span that another library or process created."""
 
     span_id: int
     root: int
-    """The key of its trace in rows."""
+    """Key of its trace in rows."""
     is_remote: bool
 
 
 class AddedUp(Protocol):
-    """Aggregated sections inside a step."""
+    """Shares of aggregated sections in an open step."""
 
     def watch(self, cell: Any, memo: Any) -> None:
-        """Attribute further growth of a cell to the step."""
+        """Attribute the further growth of a cell to the step."""
 
     def told(self) -> list[list[int]]:
-        """Return the share of each cell, for the step's payload."""
+        """Return the step's share of each cell, for the step's payload."""
 
     def move_outside(self) -> None:
-        """Move the shares outside the step, which was cancelled."""
+        """Attribute the shares of a cancelled step to the time outside steps."""
 
 
 class OpenStep:
-    """An open step, and the totals that are added up in it."""
+    """An open step, with totals that are accumulated until its end."""
 
     # Class-level defaults: most steps have no values of their own.
     samples: int | None = None
     tokens: int | None = None
     elements: int | None = None
-    """Elements of the largest tensor of each of its batches."""
+    """Sum over the step's batches of the elements of the largest tensor."""
     flops: int | None = None
-    """Floating point operations of its models; below 0: some are unknown."""
+    """FLOPs of all models in the step; negative: unknown for at least one model."""
     excluded = 0
-    """Time of phases and checkpoints inside, ns."""
+    """Time of phases and checkpoints inside the step, which its duration excludes, in ns."""
     crossed: list[str] | None = None
-    """The last exception that crossed a section inside the step."""
+    """Type, message and stack of the last exception that left a section inside the step."""
     is_marked = False
-    """Whether ``mark_step`` opened it: it ends only when the next one starts."""
+    """Whether the step ends when the next one starts: opened by ``mark_step``, or inferred."""
     is_inferred = False
-    """Whether it is inferred: an explicit step cancels it."""
+    """Whether the step is inferred; an explicit step cancels it."""
     whole_ns = 0
-    """Of an inferred step: when all that makes it a step had happened, so that it may end there."""
+    """For an inferred step: monotonic time at which it was complete, and may be ended; 0: not yet.
+    """
     is_told = False
-    """Whether callbacks of the program were notified of its start: then they are of its end."""
+    """Whether callbacks were notified of its start, and therefore must be notified of its end."""
     added_up: AddedUp | None = None
     """Shares of aggregated sections in the step."""
     latest: list[OpenStep] | None = None
-    """The open step of those that ``mark_step`` opened one after the other."""
+    """List with the open step of a series of ``mark_step`` calls; its steps share the list."""
 
     def __init__(
         self,
@@ -112,44 +113,44 @@ class OpenStep:
         self.section, self.phase, self.n, self.number = section, phase, n, number
         self.epoch: int | None = None
         self.around = around
-        """The section that the step ends with at the latest."""
+        """The enclosing section, at whose end the step ends at the latest."""
         self.link = link
-        """The section of the run's trace that the step belongs to."""
+        """Span id of the section of the run's trace that the step's trace is linked to."""
 
 
 class Parents:
-    """Open sections around the callers of one recording, and placement of new sections."""
+    """Open steps and outer sections of one recording, and assignment of parents to sections."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._home = get_ident()
-        """The thread in which the run was started: there everything belongs to the run."""
+        """Ident of the thread that started the run, whose sections without context belong to it."""
         self._foreign: dict[int, TraceContext] = {}
-        """Latest state of foreign traces, by the keys that represent them in rows."""
+        """Latest trace context of foreign traces, by their keys in rows."""
         self._foreign_keys: dict[int, int] = {}
-        """Those keys by trace id."""
+        """Keys of foreign traces in rows, by trace id."""
         self.outer: list[SectionContext] = []
-        """Open run, epochs and phases: sections without a context belong to the last one."""
+        """Open run, epochs and phases; the last one is the parent of sections without a context."""
         self.steps: dict[int, OpenStep] = {}
         """Open steps by span id, in the order in which they started."""
         self.latest: deque[tuple[int, str, int]] = deque(maxlen=_REMEMBERED)
-        """Span id, phase and n of the latest steps."""
+        """Span id, phase and n of recently started steps, the oldest first."""
 
     # -- steps ----------------------------------------------------------------------------------
 
     def current_step(self, phase: str) -> OpenStep | None:
-        """Return the open step of ``phase`` that started last."""
-        steps = reversed(list(self.steps.values()))  # copied first: other threads open steps, too
+        """Return the open step of ``phase`` that started last, or None."""
+        steps = reversed(list(self.steps.values()))  # copied, because other threads open steps, too
         return next((step for step in steps if step.phase == phase), None)
 
     def step_around(self, section: SectionContext | None) -> OpenStep | None:
-        """Return the step that an open section belongs to."""
+        """Return the open step that a section belongs to, or None."""
         if section is None:
             return None
         return self.steps.get(root_of(section))
 
     def _step_of_root(self, root: int) -> tuple[str, int] | None:
-        """Return phase and n of the step with that span id; None if it is no step, or old."""
+        """Return phase and n of the open or recent step with that span id; None if unknown."""
         step = self.steps.get(root)
         if step is not None:
             return step.phase, step.n
@@ -161,7 +162,13 @@ class Parents:
     def place(
         self, above: Any, sid: int, section: SectionContext | None = None
     ) -> tuple[bytes, int]:
-        """Return parents and track of a section that is not simply in the enclosing section."""
+        """Return the packed parents and the track of a section without a parent on its track.
+
+        Args:
+            above: the current context.
+            sid: span id of the section.
+            section: the section, if it is to be updated with details of its parent.
+        """
         track = self._recording.tracks.current()
         within = aggregate_around(above, track)
         if within is not None and section is not None:
@@ -178,14 +185,16 @@ class Parents:
         return PARENTS.pack(0, sid, track), track
 
     def resolve(self, above: Any, track: int) -> SectionContext | OtherParent | None:
-        """Return the enclosing open section, or the foreign span around.
+        """Return the open section or foreign span that encloses a context, or None.
 
-        None: neither exists; the section is a trace of its own.
+        Args:
+            above: the context.
+            track: the caller's track, which the result need not share.
         """
-        # A loop, no recursion: contexts may be 10,000 deep.
+        # A loop instead of recursion: contexts may be nested 10,000 deep.
         while isinstance(above, SectionContext):
             if above.adds_up:
-                pass  # no parent: sections inside belong to the section around it
+                pass  # an aggregated section is no parent: continue with the one around it
             elif above.recording is self._recording:
                 if above.at:
                     return above
@@ -193,7 +202,7 @@ class Parents:
                 if later is not None:
                     return later
             elif self._recording.meta.is_child:
-                # Inherited through a fork: its journal belongs to the parent process.
+                # Inherited through a fork: the section is in the parent process's journal.
                 run = self._recording.meta.run_span
                 return OtherParent(run, run, is_remote=False)
             above = context_above(above)
@@ -205,7 +214,7 @@ class Parents:
     def _resolve_context(
         self, context: Mapping[str, Any], track: int
     ) -> SectionContext | OtherParent | None:
-        """Resolve a context that another library made, perhaps from one of the recorder's."""
+        """Resolve a context that another library created, perhaps derived from a section."""
         ours = context.get(SECTION_KEY)
         inside = self.resolve(ours, track) if ours is not None else None
         span = context.get(_SPAN_KEY)
@@ -216,29 +225,32 @@ class Parents:
             if section.recording is self._recording and section.at:
                 return section
             return inside
-        theirs = span.get_span_context()
-        if not theirs.is_valid:
+        foreign = span.get_span_context()
+        if not foreign.is_valid:
             return inside
-        if isinstance(inside, SectionContext) and self.trace_of(inside).trace_id == theirs.trace_id:
-            return OtherParent(theirs.span_id, root_of(inside), theirs.is_remote)
-        return OtherParent(theirs.span_id, self._foreign_root(theirs), theirs.is_remote)
+        if (
+            isinstance(inside, SectionContext)
+            and self.trace_of(inside).trace_id == foreign.trace_id
+        ):
+            return OtherParent(foreign.span_id, root_of(inside), foreign.is_remote)
+        return OtherParent(foreign.span_id, self._foreign_root(foreign), foreign.is_remote)
 
-    def _foreign_root(self, theirs: SpanContext) -> int:
-        trace_id = theirs.trace_id
+    def _foreign_root(self, foreign: SpanContext) -> int:
+        trace_id = foreign.trace_id
         key = self._foreign_keys.get(trace_id)
         if key is None:
-            # A server takes part in many traces: without a limit this would grow for ever.
+            # A server takes part in many traces: without a limit the table would grow for ever.
             while len(self._foreign_keys) >= _REMEMBERED:
                 self._forget_foreign()
             key = self._foreign_keys[trace_id] = self._recording.next_id()
-            if theirs.trace_state:
-                self._recording.journal.payload(key, {"c": theirs.trace_state.to_header()})
-            is_unsampled = int(not theirs.trace_flags & _SAMPLED)
+            if foreign.trace_state:
+                self._recording.journal.payload(key, {"c": foreign.trace_state.to_header()})
+            is_unsampled = int(not foreign.trace_flags & _SAMPLED)
             self._recording.journal.put(
                 trace_id >> 64, trace_id & _MASK, key, is_unsampled, 0, 0, 0,
                 Kind.FOREIGN, Word.LOST_FRAME,
             )  # fmt: skip
-        self._foreign[key] = TraceContext(trace_id, theirs.trace_flags, theirs.trace_state)
+        self._foreign[key] = TraceContext(trace_id, foreign.trace_flags, foreign.trace_state)
         return key
 
     def is_foreign(self, root: int) -> bool:
@@ -250,7 +262,7 @@ class Parents:
         self._foreign.pop(oldest or 0, None)
 
     def section_around(self, above: Any, track: int) -> SectionContext | None:
-        """Return the recorder's open section that a context is in, also through foreign spans."""
+        """Return the open section of this recording around a context, ignoring foreign spans."""
         around = self.resolve(above, track)
         if isinstance(around, SectionContext) or around is None:
             return around
@@ -258,21 +270,22 @@ class Parents:
         return next((one for one in mine if one.at and not one.adds_up), None)
 
     def parent_of(self, section: SectionContext) -> SectionContext | None:
-        """Return the recorder's section that is another section's parent, if it can be reached."""
+        """Return the section that is another section's parent; None for a foreign parent."""
         parent = PARENTS.unpack(section.chunk)[0]
         above = (one for one in sections_above(context_above(section)) if one.sid == parent)
         return next(above, None) or next((one for one in self.outer if one.sid == parent), None)
 
     def surrounding(self) -> tuple[SectionContext | None, int]:
-        """Return the recorder's open section that the caller is in, and its track."""
+        """Return the open section around the caller, or None, and the caller's track."""
         track = self._recording.tracks.current()
         around = self.resolve(CURRENT.get(), track)
         return (around if isinstance(around, SectionContext) else None), track
 
     def trace_of(self, section: SectionContext) -> TraceContext:
-        """Return the section's trace; a caller's state is passed on unchanged.
+        """Return the section's trace context.
 
-        So are its flags, unless a sampler decides about the trace.
+        State and flags of a foreign trace stay unchanged, except the sampled flag if there is a
+        sampler.
         """
         trace, sampler = self._selected_trace(section), self._recording.sampler
         if sampler is None:
@@ -284,22 +297,26 @@ class Parents:
         return trace._replace(flags=caller_flags & ~_SAMPLED | sampled)
 
     def _selected_trace(self, section: SectionContext) -> TraceContext:
-        """Return the section's trace, with flags according to the policy of sampled steps."""
+        """Return the section's trace context, with a sampled flag by settings like ``trace_first``."""
         root, meta, config = root_of(section), self._recording.meta, self._recording.config
         if root == meta.run_span:
             return TraceContext(ids.run_trace_id(meta.run_id, meta.restart), _SAMPLED)
         step = self._step_of_root(root)
         if step is not None:
             phase, n = step
-            is_kept = n < config.trace_first or n % config.trace_every == 0
+            is_sampled = n < config.trace_first or n % config.trace_every == 0
             trace_id = ids.trace_id(meta.run_id, meta.restart, phase, n)
-            return TraceContext(trace_id, _SAMPLED if is_kept else 0)
-        of_others = self._foreign.get(root)
-        return of_others or TraceContext(ids.lone_trace_id(meta.run_id, root), _SAMPLED)
+            return TraceContext(trace_id, _SAMPLED if is_sampled else 0)
+        foreign = self._foreign.get(root)
+        return foreign or TraceContext(ids.lone_trace_id(meta.run_id, root), _SAMPLED)
 
 
 def successor_of(section: SectionContext) -> SectionContext | None:
-    """Return the open step that a finished section was in, or that followed it if it was a step."""
+    """Return an open step to use as parent instead of a finished section, or None.
+
+    It is the step that the section interrupted, or the current one of a series of ``mark_step``
+    calls that the section (a finished step) belongs to.
+    """
     extra = section.extra
     step = extra.step if extra is not None else None
     if step is not None:

@@ -1,4 +1,4 @@
-"""The kinds of profile that ``span(profile=)`` accepts."""
+"""Registry of the kinds of profile that ``span(profile=)`` accepts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def _allocations() -> CallProfile:
-    # Imported here: few programs need it, and each full collection examines what it loads.
+    # Imported on demand: few programs need it, and each full garbage collection would traverse the
+    # modules that it loads.
     from otel_mlperf.recorder.sections.allocation_profile import new_allocation_profile
 
     return new_allocation_profile()
@@ -25,4 +26,4 @@ PROFILES: Final[dict[str, Callable[[], CallProfile]]] = {
     "lines": LineProfile,
     "memory": _allocations,
 }
-"""Profiles by the name in ``span(profile=)``."""
+"""Constructors of profiles, by the value of ``span(profile=)``."""

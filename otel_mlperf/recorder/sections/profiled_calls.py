@@ -1,8 +1,7 @@
-"""Selection of the calls of sections that are profiled, and storage of their profiles.
+"""Selection of section calls to profile, and storage of their profiles.
 
 The first few calls of each section with ``profile=`` are profiled, one at a time in a process. A
-profiled call lasts longer, and so does its step: both are marked, and the step counts as slowed
-down by a profiler.
+profiler slows down the call and its step, so the rows of both are flagged as profiled.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import Parents
     from otel_mlperf.recorder.sections.section_context import SectionContext
 
-_MOST_SPOTS: Final = 50
+_MAX_SPOTS: Final = 50
 _PROFILED: Final = int(Flag.PROFILED)
-_MOST_SECTIONS: Final = 100
-"""Limit of one process, with all their calls: some megabytes at most."""
+_MAX_SECTIONS: Final = 100
+"""Maximum number of profiled sections of a process; limits stored profiles to some megabytes."""
 
 
 class SlowedSteps(Protocol):
-    """Receiver of notifications that a profiler is on."""
+    """Receiver of notifications that a profiler was switched on or off."""
 
     def note_profiler(self, profiler: object, *, is_on: bool) -> None:
         """Mark steps that end while the profiler is on as slowed down."""
 
 
 class Profiler:
-    """The profiler of one call, from when it is switched on."""
+    """Profiler of one call of a section."""
 
     __slots__ = ("_profiles", "entry", "number", "phase", "profile")
 
@@ -48,42 +47,42 @@ class Profiler:
         self.phase = about.registry.phase
 
     def off(self) -> None:
-        """Switch the profiler off, whatever its state."""
+        """Switch the profiler off and allow another call to be profiled; idempotent."""
         self.profile.off()
         self._profiles.release(self)
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes of the profiled section's span."""
+        """Return attributes for the section's span; empty if the profiler could not be started."""
         if not self.profile.has_begun:
             return {}
         return {names.SECTION_PROFILER: self.profile.kind, names.SECTION_PROFILED: self.number}
 
 
 class ProfiledCalls:
-    """The profiled calls of one recording."""
+    """Selection and storage of the profiled calls of one recording."""
 
     def __init__(self, recording: Recording, parents: Parents) -> None:
         self._recording, self._parents = recording, parents
-        self._asked_for = recording.registry.profiled
-        self._begun: dict[int, int] = {}
-        """Number of profiled calls of a section, by the section's number."""
+        self._requested = recording.registry.profiled
+        self._started: dict[int, int] = {}
+        """Number of profiled calls of each section, by the number of its name."""
         self._passed_over: dict[int, int] = {}
-        self._room = _MOST_SECTIONS * recording.config.profiled_calls
-        self._now: Profiler | None = None
+        self._remaining_calls = _MAX_SECTIONS * recording.config.profiled_calls
+        self._current: Profiler | None = None
         self.steps: SlowedSteps | None = None
         recording.at_retire.append(self._stop)
 
     def begin(self, section: SectionContext) -> None:
-        """Start profiling an opened section, if it has calls left for it."""
-        if section.entry not in self._asked_for:
+        """Start to profile a section that was just opened, if its limit of calls is not reached."""
+        if section.entry not in self._requested:
             return
         place = None
         try:
             place = self._place(section)
             if place is None:
                 return
-            # Known before it is on: after an interrupt in between it is found and ended.
-            extra_of(section).profiled = self._now = place
+            # Stored before the profiler is on, so that it is switched off after an interrupt, too.
+            extra_of(section).profiled = self._current = place
             place.profile.begin()
             if place.profile.has_begun:
                 self._mark(section, place)
@@ -93,13 +92,13 @@ class ProfiledCalls:
                 place.off()
 
     def announce_call(self, section: SectionContext) -> None:
-        """Announce that a function is about to be called in a section that is not entered yet."""
-        if self._has_left(section.entry):  # else the ``Extra`` would be unnecessary
+        """Mark a section that is about to be entered as the call of a decorated function."""
+        if self._has_calls_left(section.entry):  # otherwise no ``Extra`` is needed
             extra_of(section).is_call = True
 
     def in_place_of(self, section: SectionContext, function: Any) -> Any:
-        """Return the function to be called in an open section instead of the decorated one."""
-        place = self._now
+        """Return the function to call in an open section: a profiled copy, or ``function``."""
+        place = self._current
         if place is None or place.entry != section.entry:
             return function
         try:
@@ -110,25 +109,28 @@ class ProfiledCalls:
 
     def _place(self, section: SectionContext) -> Profiler | None:
         entry = section.entry
-        if not self._has_left(entry):
+        if not self._has_calls_left(entry):
             return None
-        if self._asked_for[entry] == LineProfile.kind and not extra_of(section).is_call:
+        if self._requested[entry] == LineProfile.kind and not extra_of(section).is_call:
             warn_once("span(%r, profile='lines') is for functions: a block is recorded without",
                       self._name(entry))  # fmt: skip
             return None
-        if self._now is not None:
-            if self._now.entry == entry:
-                return None  # recursion is part of the profiled call
+        if self._current is not None:
+            if self._current.entry == entry:
+                return None  # a recursive call is part of the profiled call
             self._passed_over[entry] = self._passed_over.get(entry, 0) + 1
             warn_once("a call of %s is not profiled: another section is at the time, around it or "
                       "in another thread; a later call will be", self._name(entry))  # fmt: skip
             return None
-        number = self._begun[entry] = self._begun.get(entry, 0) + 1
-        self._room -= 1
+        number = self._started[entry] = self._started.get(entry, 0) + 1
+        self._remaining_calls -= 1
         return Profiler(self, entry, number, self._recording)
 
-    def _has_left(self, entry: int) -> bool:
-        return self._room > 0 and self._begun.get(entry, 0) < self._recording.config.profiled_calls
+    def _has_calls_left(self, entry: int) -> bool:
+        return (
+            self._remaining_calls > 0
+            and self._started.get(entry, 0) < self._recording.config.profiled_calls
+        )
 
     def _mark(self, section: SectionContext, place: Profiler) -> None:
         extra = extra_of(section)
@@ -143,15 +145,15 @@ class ProfiledCalls:
         """Allow another call to be profiled; idempotent."""
         if self.steps is not None:
             self.steps.note_profiler(place, is_on=False)
-        if self._now is place:
-            self._now = None
+        if self._current is place:
+            self._current = None
 
     def write(self, section: SectionContext, place: Profiler) -> None:
-        """Write the profile of a call that has ended."""
+        """Append the profile of an ended call to the run folder."""
         if self._recording.is_retired:
             return
         try:
-            call = self._told(section, place)
+            call = self._result(section, place)
             append_call(self._recording.meta.run_folder, self._recording.meta.pid, call)
         except OSError as error:
             raise_foreign(error)
@@ -159,7 +161,7 @@ class ProfiledCalls:
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
-    def _told(self, section: SectionContext, place: Profiler) -> ProfiledCall:
+    def _result(self, section: SectionContext, place: Profiler) -> ProfiledCall:
         profile, meta = place.profile, self._recording.meta
         name, category = self._recording.registry.about(section.entry)
         if profile.left_out:
@@ -174,8 +176,8 @@ class ProfiledCalls:
             restart=meta.restart,
             unix_ns=time.time_ns(),
             duration_ns=profile.duration_ns,
-            spots=spots[:_MOST_SPOTS],
-            more=len(spots[_MOST_SPOTS:]),
+            spots=spots[:_MAX_SPOTS],
+            more=len(spots[_MAX_SPOTS:]),
             kept_bytes=profile.kept_bytes,
             peak_bytes=profile.peak_bytes,
             left_out=profile.left_out,
@@ -186,6 +188,6 @@ class ProfiledCalls:
         return self._recording.registry.about(entry)[0]
 
     def _stop(self) -> None:
-        """Switch off the profiler of a retired recording; in a forked child nothing else would."""
-        if self._now is not None:
-            self._now.off()
+        """Switch off the profiler when the recording is retired, e.g. in a forked child."""
+        if self._current is not None:
+            self._current.off()

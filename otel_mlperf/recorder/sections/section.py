@@ -1,19 +1,22 @@
-"""The fast path that opens and closes a section at the least cost.
+"""Fast path that opens and closes sections at minimum cost.
 
-It costs two clock reads, one set and reset of a ContextVar and two stores into shared memory.
-Everything that is not the common case (attributes, errors, another thread's parent, a full table)
-takes the slow path through ``RecordedSections``.
+A section costs two clock reads, one set and one reset of a ContextVar, and two stores into shared
+memory. The slow path, ``RecordedSections``, handles rarer cases: errors, links, resource usage,
+re-entry, a full open table.
 
-``bind`` makes a class whose methods reach one journal through closure cells. Every field is set
-before the object becomes current, because a signal handler may open sections in between. The row is
-published before the open table's entry is cleared, because a kill may come in between. Retiring the
-class (the run was stopped, or the process is a fork) points it at scratch memory, so that sections
-which are still open become inert without a test on the hot path.
+``bind`` creates a class whose methods access one journal through closure variables:
 
-Any exception of a signal handler finds a ``try`` around it: then entering has opened nothing, and
-leaving is complete. At the end of the program's stack (``sys.setrecursionlimit``) leaving cannot
-call anything. The remaining work is then deferred to a later caller with more stack, and the
-recorder raises nothing in place of the program's exception.
+* All fields are set before the section becomes current, because a signal handler may open sections
+  in between.
+* The row is published before the open table's entry is cleared, because the process may be killed
+  in between.
+* Retiring the class (at the end of the run, or in a forked child) redirects its stores to scratch
+  memory. Sections that are still open then have no effect, without a test on the hot path.
+
+An exception that a signal handler raises is caught at any point: an interrupted ``__enter__`` opens
+nothing, an interrupted ``__exit__`` completes. At the recursion limit ``__exit__`` cannot call any
+function. The remaining work is then deferred to a later caller with more stack, and the recorder
+does not replace the program's exception.
 """
 
 from __future__ import annotations
@@ -51,11 +54,11 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import Parents
     from otel_mlperf.recorder.sections.slow_path import SlowPath
 
-# The layout's row, with parent, root and track as one piece of bytes made once for all children.
+# The journal's row, with parent, root and track as bytes that are packed once for all children.
 _ROW = struct.Struct("@LLL24sIIL" if IS_NATIVE else "<QQQ24sIIQ")
 assert _ROW.size == ROW.size
 
-# Plain numbers: looking up a member of an enum costs ten times as much as a global.
+# Plain integers: the lookup of an enum member costs ten times as much as that of a global.
 _BEGIN = int(Kind.BEGIN)
 _STEP, _STEP_TIME = int(Word.STEP), int(Word.STEP_TIME)
 _LOST_FRAME = Word.LOST_FRAME
@@ -65,13 +68,13 @@ _WITH_PAYLOAD = int(Kind.SECTION | Flag.HAS_PAYLOAD)
 
 
 def reset_and_surface(token: Any) -> None:
-    """Leave a section that was still open when the recording ended."""
+    """Reset ``CURRENT`` for a section that was still open when the recording ended."""
     CURRENT.reset(token)
     surface()
 
 
 class Binding:
-    """The section class of one journal, and the functions that change it later."""
+    """Section class of one journal, and functions that share its closure variables."""
 
     __slots__ = ("begin_step", "end_step", "retire", "section", "watch_asyncio")
 
@@ -91,11 +94,11 @@ class Binding:
 
 
 class Section(SectionContext):
-    """The object of a ``with`` statement: one entering of one section."""
+    """Context manager that records one execution of a section."""
 
     __slots__ = ()
     decorate: ClassVar[Callable[..., Callable[[Any], Any]]]
-    """Makes a decorator from name, category and attributes; set by ``span``, a layer above."""
+    """Returns a decorator for a name, category and attributes; set by ``span``, a layer above."""
 
     def __enter__(self) -> Section:
         raise NotImplementedError  # each journal's class has its own
@@ -133,11 +136,11 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     """Return a section class for the recording's journal.
 
     Args:
-        recording: the recording that it writes to.
-        slow_path: opens and closes what the fast path cannot.
-        parents: the placement of sections.
-        enter_slow: enters a section that has an id already.
-        exit_slow: leaves a section that has more than times and attributes.
+        recording: the recording that sections are written to.
+        slow_path: opens and closes sections that the fast path cannot.
+        parents: determines the parents of sections.
+        enter_slow: enters a section that needs the slow path or was entered before.
+        exit_slow: exits a section with an error or with more data than times and attributes.
     """
     journal = recording.journal
     buffer: Any = journal.buffer
@@ -155,7 +158,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         __slots__ = ()
 
         def __enter__(self) -> Section:
-            # One test for two cases: entered before, or made for the slow path.
+            # An id is set in two cases: the section was entered before, or needs the slow path.
             if self.sid:
                 return enter_slow(self)
             above = None
@@ -163,9 +166,9 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 self.sid = sid = next_id()
                 track = get_ident()
                 above = get_current()
-                # Four tests, 30 ns, of what is nearly always true: a section of this journal, still
-                # open (a generator's parent may have ended), of this thread, and no event loop runs
-                # in it, where the track would be the task's.
+                # Common case, tested in 30 ns: the enclosing section is of this journal, still open
+                # (a generator's parent may have ended) and of this thread, and no event loop runs
+                # in this thread (the track would be the task's).
                 if (
                     above.__class__ is BoundSection
                     and above.at
@@ -178,16 +181,16 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                 self.chunk = chunk
                 self.track = track
                 self.inner = None
-                # ``at`` opens the section, so all fields that readers of open sections need are set
-                # by now. A loop stores the value before the interpreter checks for signals: an
-                # exception loses no table entry.
+                # Setting ``at`` opens the section, so the fields that readers of open sections use
+                # are set before. The ``for`` loop pops and stores an entry without a check for
+                # signals in between, so that an exception cannot lose the entry.
                 for self.at in entries:
                     break
                 at = self.at
-                # As late as possible: what comes before is the recorder's cost, not the program's.
+                # Read the clock as late as possible: the time before is the recorder's cost.
                 self.t0 = t0 = clock()
                 put_open(buffer, at, sid, chunk, t0, self.entry)
-                # Last: a signal handler may open sections from here on, with this as their parent.
+                # Last: a signal handler may now open sections with this one as their parent.
                 self.token = set_current(self)
             except BaseException as error:  # noqa: BLE001 - the callee decides
                 slow_path.rescue_enter(self, error, above)
@@ -201,50 +204,51 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
             trace: TracebackType | None,
         ) -> None:
             try:
-                slot = t1 = 0  # for the rescue: whether there was a time and a row
-                t1 = clock()  # first, for the same reason as it is last above: the program's time
+                slot = t1 = 0  # 0: not determined yet; used by ``rescue_exit``
+                t1 = clock()  # first: the time after it is the recorder's cost
                 flags = _SECTION
                 extra = self.extra
                 if kind is not None or extra is not None:
                     if kind is not None or extra.__class__ is not Attributes:
                         if extra is not None and extra.profiled is not None and not extra.again:
-                            # Must be here: at the first instruction of a profiled function CPython
-                            # 3.11 finds a ``try`` only if it is a closure like this one.
+                            # Must be called here, in a closure: in other functions, CPython 3.11
+                            # finds no ``try`` at the first instruction while a profiler is on.
                             extra.profiled.profile.end()
                         slot = BY_SLOW_PATH
                         exit_slow(self, t1, error)
                         return
-                    # Before the row: a reader assembles only parts that it has already seen.
+                    # The payload precedes the row: when readers reach a row, they use only payload
+                    # parts that they have already read.
                     if payload(self.sid, {"a": extra.attributes}):
                         flags = _WITH_PAYLOAD
                 reset_current(self.token)
-                # Read once: the slot must be below the end of the lease that it was drawn under.
-                # Another thread may install the next lease in between. Compared with the end of
-                # that lease, a slot that was assigned again would be written twice.
+                # Read the lease once: the slot must be compared with the end of the lease that it
+                # was drawn from. Another thread may install the next lease in between; comparison
+                # with its end could let two threads write the same slot.
                 lease = journal.lease
                 slot = lease.take()
                 if slot < lease.end or (slot := renew(lease)):
-                    # The sequence is the row's last word and publishes it: a kill in the middle
-                    # leaves a hole, never half a row.
+                    # The last word of a row, its slot number, publishes it: if the process is
+                    # killed before, the row is missing, never partial.
                     put(
                         ring, (slot & mask) << 6, self.t0, t1, self.sid, self.chunk,
                         self.entry, flags, slot,
                     )  # fmt: skip
-                # After the row: a kill in between leaves both, and readers believe the row; in the
-                # opposite order the section would be lost. ``at`` is cleared first, so that an
-                # exception here costs at most the table entry: the rescue must not release it
-                # twice. The entry is cleared before its release: after that it may be another
-                # section's.
+                # Clear the entry after writing the row: if the process is killed in between, both
+                # exist and readers use the row; in the opposite order the section would be lost.
+                # Reset ``at`` first, so that ``rescue_exit`` cannot release the entry twice; an
+                # exception then leaks at most the entry. Clear the entry before its release:
+                # another section may use it afterwards.
                 at = self.at
                 self.at = 0
                 words[at >> 3] = 0
                 push(at)
             except BaseException as problem:  # noqa: BLE001 - the callee decides
-                # Determined without a call, after which it could be interrupted again: also,
-                # ``locals()`` would keep the journal's memory as long as the exception lives.
+                # Without a call, because a signal could interrupt after it. ``locals()`` would also
+                # keep the journal's memory alive as long as the exception.
                 try:
                     end, drawn = t1, slot
-                except UnboundLocalError:  # at the first instruction
+                except UnboundLocalError:  # interrupted before the first instruction
                     end = drawn = 0
                 try:
                     slow_path.rescue_exit(self, end, drawn, problem, error)
@@ -252,7 +256,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
                     if deeper is problem or problem.__class__ not in EXPECTED:
                         raise problem from None
                 if problem.__class__ is RecursionError:
-                    # No call from here on: no stack is left.
+                    # No calls below: no stack is left for them.
                     left, extra = self, self.extra
                     if extra is not None and extra.again:
                         for one in extra.again:
@@ -269,9 +273,17 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     def begin_step(
         section: SectionContext, track: int, link: int, n: int, number: int, at_ns: int
     ) -> None:
-        """Open a step's section, which has its id and entry, and make it current; 0: now.
+        """Open a step's section, whose id and entry are set, and make it current.
 
-        If interrupted, it leaves the section in a state that can be taken back.
+        If interrupted, it leaves the section in a state from which the start can be undone.
+
+        Args:
+            section: the step's section.
+            track: the track of the step.
+            link: span id of the section of the run's trace that the step belongs to.
+            n: number of the step in its phase.
+            number: step number as reported by the program.
+            at_ns: monotonic start time; 0: now.
         """
         sid = section.sid
         section.track = track
@@ -279,7 +291,8 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         section.chunk = chunk = PARENTS.pack(0, sid, track)
         section.t0 = t0 = at_ns or clock()
         section.at = NO_ENTRY
-        # Before anything inside it: the agent must know trace and step when children arrive.
+        # The row with the step's number must precede the rows of its sections: the agent needs it
+        # to assign them to the step.
         lease = journal.lease
         slot = lease.take()
         if slot < lease.end or (slot := renew(lease, _LOST_FRAME)):
@@ -301,9 +314,9 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     def end_step(  # noqa: C901 - each call would cost
         section: SectionContext, t1: int, flags: int, pieces: Pieces
     ) -> None:
-        """End a step that has only a payload, already cut into pieces.
+        """End a step whose only extra data is an encoded payload.
 
-        If interrupted, it leaves the section open, unless its row is written.
+        If interrupted, it leaves the section open, unless its row was already written.
         """
         try:
             slot = 0
@@ -315,7 +328,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
             except (ValueError, RuntimeError) as error:
                 if is_foreign(error):
                     raise
-                # else entered in another context, or left before
+                # Ignored: the section was entered in another context, or already exited.
             flags |= _SECTION
             if pieces and not recording.is_retired and journal.put_payload(section.sid, pieces):
                 flags |= _HAS_PAYLOAD
@@ -333,15 +346,15 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         except BaseException:
             try:
                 drawn = slot
-            except UnboundLocalError:  # as above
+            except UnboundLocalError:  # interrupted before the first instruction
                 drawn = 0
             try_again(slow_path.forget_published, section, drawn)
             raise
 
     def retire() -> None:
         nonlocal buffer, words, ring, reset_current
-        # Of the same size, so that the offsets of open sections are valid in it. The lease has been
-        # replaced before: a slot that is drawn now finds its end at 0.
+        # Scratch memory has the journal's size, so that the offsets of open sections stay valid.
+        # The journal's lease has been replaced by one that ends at 0, so that no slot is free.
         buffer = journal.scratch
         words = memoryview(buffer).cast("Q")
         ring = memoryview(buffer)[journal.shape.ring_at :]

@@ -1,12 +1,12 @@
-"""Sections that are not the common case: how they are made, entered and left.
+"""Creation, entry and exit of sections that the fast path cannot handle.
 
 These are sections that:
 
-* belong to the run's trace even inside a step;
+* belong to the run's trace even inside a step, or are requests;
 * are entered again while they are open;
-* have attributes, an error, or steps inside;
-* measure their resources, have GPU times, or are profiled;
-* print their time on stderr.
+* have an error, further data than attributes, or steps inside;
+* measure resource usage or GPU time, or are profiled;
+* print their duration on stderr.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import OpenStep, Parents
 
 
-_TOLD: Final = (
+_PRINTED_MEASURES: Final = (
     ("cpu {:.2f} ms", names.CPU_NS, 1e6),
     ("memory {:+.2f} MB", names.MEMORY_GROWTH, 1e6),
     ("peak {:.2f} MB", names.MEMORY_PEAK, 1e6),
@@ -54,35 +54,38 @@ _TOLD: Final = (
 
 
 def printed_line(name: str, duration_ns: int, usage: Usage | None) -> str:
-    """Return ``collate 3.20 ms: cpu 3.10 ms, memory +4.19 MB``, without unknown values."""
+    """Return the line to print for a section, without unknown values.
+
+    Example: ``collate 3.20 ms: cpu 3.10 ms, memory +4.19 MB``.
+    """
     line = f"{name} {duration_ns / 1e6:.2f} ms"
     figures = usage.figures if usage is not None else None
     if not figures:
         return line
     by_key = {measure.key: value for measure, value in zip(names.MEASURES, figures, strict=True)}
-    told = [
-        words.format(value / unit)
-        for words, measure, unit in _TOLD
+    values = [
+        template.format(value / unit)
+        for template, measure, unit in _PRINTED_MEASURES
         if (value := by_key[measure.key]) is not None
     ]
-    return f"{line}: {', '.join(told)}" if told else line
+    return f"{line}: {', '.join(values)}" if values else line
 
 
 class StepsInside(Protocol):
-    """Operations on steps when a section around them, or inside them, is left."""
+    """Interface to the steps, for sections that end around or inside a step."""
 
     def end(self, step: OpenStep, t1: int = 0, error: list[str] | None = None) -> None:
-        """End an open step."""
+        """End an open step at ``t1`` (0: now), with the exception by which it failed, if any."""
 
     def end_inside(self, section: SectionContext, t1: int, error: list[str] | None) -> None:
-        """End the steps that an ending section encloses."""
+        """End the open steps inside a section that ends."""
 
     def note_crossing(self, section: SectionContext, words: list[str]) -> None:
-        """Note that an exception leaves a section: it may end loops that cannot see it."""
+        """Record that an exception left a section, as a possible error of the enclosing step."""
 
 
 class RecordedSections(SlowPath):
-    """The sections of one recording: makes, enters and leaves them."""
+    """Sections of one recording: their creation, entry and exit."""
 
     steps: StepsInside
     """Set by the recorder's constructor: steps are a layer above."""
@@ -96,14 +99,14 @@ class RecordedSections(SlowPath):
         self.profiles = ProfiledCalls(recording, parents)
         self._counters = Counters()
         self.at_failure: list[Callable[[SectionContext, BaseException], None]] = []
-        """Called when an exception leaves a section that is still open; must not raise."""
+        """Functions called with an open section and the exception that leaves it; must not raise."""
         self._last_error: tuple[int, int, str, str] = (0, 0, "", "")
         self.binding = bind(recording, self, parents, self.enter_slow, self.exit_slow)
         self.new = self.binding.section
         registry.at_new_name.append(self.binding.watch_asyncio)
 
     def make(self, entry: int) -> Section:
-        """Return a section that has not been entered."""
+        """Return a new section of a registered name, to be entered."""
         section = self.new()
         section.entry = entry
         section.sid = SLOW if entry in self._slow else 0
@@ -114,15 +117,15 @@ class RecordedSections(SlowPath):
         self, name: str, category: str | None = None, attributes: dict[str, Any] | None = None
     ) -> Section:
         """Open one of the recorder's own sections."""
-        # No ``**``: after such a call the interpreter checks for signals, and an exception there
-        # would leave an open section that nothing refers to.
+        # No ``**`` for attributes: after such a call the interpreter checks for signals, and an
+        # exception there would leave an open section that no variable refers to.
         section = self.make(self.recording.registry.entry((name, category), name, category))
         if attributes:
             extra_of(section).attributes = attributes
         return section.__enter__()
 
     def enter_slow(self, section: Section) -> Section:
-        """Enter a section that goes to the run's trace, is measured, or was entered before."""
+        """Enter a section that needs the slow path, or a copy of one that was entered before."""
         above = CURRENT.get()
         if section.sid == SLOW:
             try:
@@ -130,7 +133,7 @@ class RecordedSections(SlowPath):
                     extra = extra_of(section)
                     extra.usage, extra.stamp = seen.usage, seen.stamp
                 if section.entry in self._printed:
-                    extra_of(section)  # it leaves by the slow path, which prints it
+                    extra_of(section)  # makes the exit take the slow path, which prints
                 if section.entry in self._outside:
                     self.open_outside(section)
                 elif section.entry in self._requests:
@@ -149,10 +152,14 @@ class RecordedSections(SlowPath):
             return section
 
     def watched(self, entry: int) -> Extra | None:
-        """Return an extra that measures usage or has GPU stamps from now on; None: neither."""
+        """Start to measure a section's resource usage and device time, as its name requires.
+
+        Returns:
+            An ``Extra`` with usage and start stamp; None if the name requires neither.
+        """
         began_ns = clock()
         stamp = None if self.stamps is None or entry not in self._on_device else self.stamps.begin()
-        # After the stamp: the cost of a stamp is not the section's.
+        # After the stamp: usage must not include the cost of the stamp.
         usage = self._measured_from_now() if entry in self._measured else None
         if stamp is None and usage is None:
             return None
@@ -162,7 +169,7 @@ class RecordedSections(SlowPath):
         return extra
 
     def count_watching(self, began_ns: int) -> None:
-        """Count the time since then as watching, not as work of the program; 0.2 µs of tens."""
+        """Count the time since ``began_ns`` as overhead of the recorder."""
         if not self.recording.is_retired:
             self.recording.journal.count(Word.WATCH_TIME, clock() - began_ns)
 
@@ -174,18 +181,19 @@ class RecordedSections(SlowPath):
             return None  # nothing can be read
 
     def _again(self, section: Section) -> Section:
-        """Return a new section like one that was entered before."""
+        """Return a new section with the name and attributes of one that was entered before."""
         fresh = self.make(section.entry)
         fresh.at = 0
         extra = extra_of(section)
         if extra.attributes and not extra.again:
             extra_of(fresh).attributes = dict(extra.attributes)
-        # Known before it is entered; those that were left in the meantime are not open any more.
+        # Stored before it is entered, so that it is exited after an interrupt, too. Ended copies are
+        # dropped.
         extra.again = [*(one for one in extra.again or [] if one.at), fresh]
         return fresh
 
     def open_outside(self, section: Section) -> None:
-        """Open a section that belongs to the run's trace, even if a step is open around it."""
+        """Open a section that belongs to the run's trace, even inside a step."""
         around, track = self.parents.surrounding()
         step = self.parents.step_around(around)
         sid = self.recording.next_id()
@@ -200,21 +208,21 @@ class RecordedSections(SlowPath):
         self.make_current(section)
 
     def _open_request(self, section: Section, above: Any) -> None:
-        """Open a trace of its own; inside a step or another request it is a plain section."""
+        """Open a request as a new trace; inside a step or another request, as a plain section."""
         sid, around = self.recording.next_id(), self.parents.surrounding()[0]
         chunk, track = self.parents.place(above, sid, section)
         parent = PARENTS.unpack(chunk)[0]
-        # In a forked child the run's span belongs to its parent.
-        is_theirs = around is None and parent not in (0, self.recording.meta.run_span)
+        # The run's span is not foreign, although in a forked child it is of the parent process.
+        has_foreign_parent = around is None and parent not in (0, self.recording.meta.run_span)
         is_inside = any(one.at and one.entry in self._requests for one in sections_above(above))
-        if not (is_theirs or is_inside or self.parents.step_around(around)):
-            # Its parent encloses it in time; its trace is linked to that span, as a step's is.
+        if not (has_foreign_parent or is_inside or self.parents.step_around(around)):
+            # A new trace; the agent links it to the parent's span, like the trace of a step.
             chunk = PARENTS.pack(parent, sid, track)
         self.open(section, sid, chunk, track)
         self.make_current(section)
 
     def one_left(self, section: SectionContext) -> SectionContext:
-        """Return which of the sections made from one handle ends now."""
+        """Return the section that ends now: ``section``, or a copy made by entering it repeatedly."""
         again = section.extra.again if section.extra is not None else None
         current = CURRENT.get()
         if not again or current is section:
@@ -226,7 +234,7 @@ class RecordedSections(SlowPath):
 
     @at_once
     def exit_slow(self, section: Section, t1: int, error: BaseException | None) -> None:
-        """Leave a section that has more than times."""
+        """Exit a section that has an error, or an ``Extra`` with more than attributes."""
         try:
             chosen: Any = self.one_left(section)
             if getattr(chosen, "at", None):
@@ -236,11 +244,11 @@ class RecordedSections(SlowPath):
         except BaseException as problem:  # noqa: BLE001 - the callee decides
             try:
                 left, end = chosen, t1
-            except UnboundLocalError:  # at the first instruction; determined without a call
+            except UnboundLocalError:  # interrupted before the first instruction
                 left, end = section, 0
             try:
                 self.rescue_exit(left, end, 0, problem, error)
-            except RecursionError as deeper:  # as in ``section``
+            except RecursionError as deeper:  # as in ``BoundSection.__exit__``
                 if deeper is problem or problem.__class__ not in EXPECTED:
                     raise problem from None
             if problem.__class__ is RecursionError:
@@ -252,33 +260,32 @@ class RecordedSections(SlowPath):
         extra = section.extra
         if extra is not None:
             self._end_watching(section, extra)
-        words = self.describe(section, error) if is_failure(error) else None
-        # From inside out, as if each had been left by itself: readers consider a section that ended
-        # after its parent as concurrent.
+        failure = self.describe(section, error) if is_failure(error) else None
+        # Inner sections first: readers consider a section that ends after its parent as concurrent.
         self.finish_rest(t1)
         if error is not None:
-            self._close_leaked(section, t1, words)
+            self._close_leaked(section, t1, failure)
         if extra is not None:
-            self.steps.end_inside(section, t1, words)
+            self.steps.end_inside(section, t1, failure)
         self.leave(section)
-        self.close(section, t1, words)
+        self.close(section, t1, failure)
         if section.entry in self._printed:
             self._print(section, t1)
         if extra is not None and extra.profiled is not None:
             self.profiles.write(section, extra.profiled)
         if extra is not None and extra.step is not None:
             self._exclude(section, extra.step, t1 - section.t0)
-        if words is not None:
-            self.steps.note_crossing(section, words)
+        if failure is not None:
+            self.steps.note_crossing(section, failure)
 
     def _end_watching(self, section: Section, extra: Extra) -> None:
         if extra.profiled is not None:
-            extra.profiled.profile.end()  # first: what follows is the recorder's cost
+            extra.profiled.profile.end()  # first: the time after it is the recorder's cost
         if extra.usage is None and extra.stamp is None:
             return
         began_ns = clock()
         if extra.usage is not None:
-            extra.usage.end()  # for the same reason
+            extra.usage.end()  # early, for the same reason
         if extra.stamp is not None and self.stamps is not None:
             stamp, extra.stamp = extra.stamp, None
             extra.flags |= self.stamps.end(stamp, section)
@@ -296,20 +303,20 @@ class RecordedSections(SlowPath):
     def finish(
         self, section: SectionContext, t1: int, slot: int, error: BaseException | None
     ) -> None:
-        """Leave a section and those inside, as far as they have not been left yet."""
+        """Perform the exit steps of a section and its inner steps that were not performed yet."""
         if section.extra is not None and getattr(section, "at", None):
             self.steps.end_inside(section, t1, kind_of(error))
         super().finish(section, t1, slot, error)
 
     def _exclude(self, section: Section, step: OpenStep, duration_ns: int) -> None:
-        """Subtract a section outside a step from the step, and from its enclosing section in it."""
+        """Exclude a section of the run's trace from the interrupted step and the section around."""
         step.excluded += duration_ns
         around = self.parents.section_around(context_above(section), section.track)
         if around is not None and around is not step.section and around.track == section.track:
             extra_of(around).excluded_ns += duration_ns
 
     def _close_leaked(self, section: Section, t1: int, words: list[str] | None) -> None:
-        """End inner sections whose exit never ran: an interrupt came at its very start."""
+        """End inner sections whose ``__exit__`` was interrupted before its first instruction."""
         leaked, inner = [], CURRENT.get()
         while inner is not section and (isinstance(inner, self.new) or _adds_up(inner)):
             leaked.append(inner)
@@ -326,23 +333,26 @@ class RecordedSections(SlowPath):
                 self.close(inner, t1, words)
 
     def describe(self, section: SectionContext, error: BaseException | None) -> list[str]:
-        """Return type, message and stack; the stack only for the innermost section crossed."""
+        """Return type, message and stack of the exception that leaves a section.
+
+        The stack is empty if the same exception already left an inner section.
+        """
         assert error is not None
         self.tell_failure(section, error)
-        # By id, not by reference, which would keep the exception's frames alive. An id may be
-        # reused, so type and message are compared as well.
+        # Compare the exception's id: a reference would keep its frames alive. Type and message are
+        # compared, too, because an id may be reused.
         before_id, parent, kind, message = self._last_error
         crossed = before_id == id(error) and parent == section.sid
-        words = describe_exception(
+        described = describe_exception(
             error, with_text=self.recording.config.exception_text, with_stack=not crossed
         )
-        if crossed and [kind, message] != words[:2]:
-            words = describe_exception(error, with_text=self.recording.config.exception_text)
-        self._last_error = (id(error), PARENTS.unpack(section.chunk)[0], words[0], words[1])
-        return words
+        if crossed and [kind, message] != described[:2]:
+            described = describe_exception(error, with_text=self.recording.config.exception_text)
+        self._last_error = (id(error), PARENTS.unpack(section.chunk)[0], described[0], described[1])
+        return described
 
     def tell_failure(self, section: SectionContext, error: BaseException) -> None:
-        """Notify the listeners that an exception leaves an open section."""
+        """Call the functions of ``at_failure``: an exception is about to leave a section."""
         if not self.recording.is_retired:
             for call in self.at_failure:
                 call(section, error)

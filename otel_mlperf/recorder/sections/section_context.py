@@ -1,7 +1,7 @@
 """State of an open section, which is also an OpenTelemetry context.
 
-A section object is stored in opentelemetry-api's own ContextVar and responds like a ``Context``, so
-that nothing has to be built in the common case that nothing queries it: see ``section_span``.
+A section is stored in opentelemetry-api's own ContextVar and implements the interface of
+``Context``. A span object is created only if code queries the current span: see ``section_span``.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.core.recording import Recording
 
 PARENTS = struct.Struct("<QQQ")
-"""Struct of parent, root and track: the same three fields of a row and of an open-table entry."""
+"""Parent, root and track, packed as in a row and in an entry of the open table."""
 SLOW = -1
-"""The id of a fresh section that must not be entered by the fast path."""
+"""``sid`` of a new section that must not be entered by the fast path."""
 NO_ENTRY = 1 << 62
-"""``at`` of an open section for which the table had no room: indexing with it fails."""
+"""``at`` of an open section without an entry, because the open table is full; fails as an index."""
 SECTION_KEY = otel_context.create_key("otel_mlperf-section")
-"""Key of the section in contexts that are derived from it."""
+"""Key of the section in contexts that other libraries derive from it."""
 
 
 def _find_variable() -> ContextVar[Any]:
-    # Private, but it makes a section visible at the cost of one set: attach() and detach() cost 0.8
-    # µs more. With a replaced runtime context (OTEL_PYTHON_CONTEXT) the recorder uses its own.
+    # The private variable of opentelemetry-api, because attach() and detach() cost 0.8 µs more. If
+    # OTEL_PYTHON_CONTEXT replaces the runtime context, the recorder uses a variable of its own.
     variable = getattr(otel_context._RUNTIME_CONTEXT, "_current_context", None)
     if isinstance(variable, ContextVar):
         return variable
@@ -49,14 +49,14 @@ NOTHING: Context = contextvars.Context().run(CURRENT.get)
 
 
 class Extra:
-    """Data that only some sections have; its presence sends the exit to the slow path."""
+    """Optional data of a section; a section with an ``Extra`` exits by the slow path."""
 
-    # Defaults of the class, not set one by one: most sections with an extra have attributes only.
+    # Class-level defaults are cheaper than setting each: most sections have attributes only.
     attributes: dict[str, Any] | None = None
     links: list[list[Any]] | None = None
     """For each link: high and low half of the trace id, span id, flags and attributes."""
     status: list[Any] | None = None
-    """Code and description that was set through OpenTelemetry; OK is final."""
+    """Status code and description set through the OpenTelemetry API; OK is final."""
     events: list[list[Any]] | None = None
     """Monotonic time in ns, name and attributes of each event."""
     dropped_events = 0
@@ -64,43 +64,49 @@ class Extra:
     """Whether the parent is a span of another process."""
     span: Span | None = None
     again: list[Any] | None = None
-    """Sections made by entering this section while it was open."""
+    """Open copies of this section, created by entering it repeatedly."""
     step: Any = None
-    """The step that the section interrupts."""
+    """The step that the section interrupts, if the section belongs to the run's trace."""
     within: Any = None
     """The aggregated section that directly encloses this one."""
     usage: Any = None
-    """Resource usage, while it is measured."""
+    """Measurement of resource usage (``Usage``); None: not measured."""
     profiled: Any = None
-    """The profiler that is, or was, on the section."""
+    """``Profiler`` of the section, also after its end; None: not profiled."""
     is_call = False
-    """Whether the section is that of a function, which queries the function to call instead."""
+    """Whether the section is the call of a decorated function, which a profile may replace."""
     stamp: Any = None
-    """The start stamp that a GPU passes, while the section is open."""
+    """Start stamp (CUDA event) of the open section."""
     flags = 0
-    """Flags of its row, in addition to derived flags."""
+    """Flags to add to the section's row."""
     excluded_ns = 0
-    """Time inside the section but outside its step: a checkpoint."""
+    """Time in ns that does not count for its step, e.g. of a checkpoint inside the section."""
     latest: list[Any] | None = None
-    """For an ended marked step: see ``OpenStep.latest``."""
+    """``OpenStep.latest`` of an ended step that ``mark_step`` opened."""
 
 
 class Attributes(Extra):
-    """An extra with attributes only: the exit needs no further checks."""
+    """An ``Extra`` with attributes only, for which the section exits by the fast path."""
 
 
 class SectionContext:
-    """A section as an OpenTelemetry context; the recording half is in ``section``.
+    """Section as an OpenTelemetry context; the subclasses in ``section`` record it.
 
-    ``at`` is the byte offset of its entry in the open table, 0 while it is not open.
+    Attributes:
+        at: byte offset of its entry in the open table; 0 if the section is not open.
+        chunk: its parent, root and track, packed by ``PARENTS``.
+        entry: number of its name in the registry.
+        inner: ``chunk`` of its children on the same track; None: not packed yet.
+        sid: its span id; 0 or ``SLOW`` before it is entered.
+        t0: monotonic start time.
     """
 
     __slots__ = ("at", "chunk", "entry", "extra", "inner", "sid", "t0", "token", "track")
 
     recording: Recording
-    """Class attribute: each journal has a section class of its own."""
+    """Class attribute, because each journal has its own section class."""
     adds_up: ClassVar[bool] = False
-    """Whether it is an aggregated section: it encloses others, but is no parent."""
+    """Whether the section is aggregated, i.e. never the parent of other sections."""
     at: int
     chunk: bytes
     entry: int
@@ -112,8 +118,8 @@ class SectionContext:
     track: int
 
     def set(self, /, **attributes: Any) -> None:
-        """Record attributes of this section; later values win."""
-        # Inlined from set_safely(), which would cost one more call.
+        """Record attributes of this section; later values replace earlier ones."""
+        # Inlined code of set_safely() saves one call.
         try:
             set_attributes(self, attributes)
         except Exception as error:  # noqa: BLE001 - recording never raises
@@ -129,7 +135,7 @@ class SectionContext:
     # -- the protocol of opentelemetry.context.Context ------------------------------------------
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value of the context; the current span is made on demand."""
+        """Return a value of the context; the current span is created on demand."""
         if key == _SPAN_KEY:
             return self.as_span()
         if key == SECTION_KEY:
@@ -172,8 +178,8 @@ class SectionContext:
 
 
 def context_above(section: SectionContext) -> Any:
-    """Return what was current before the section; None at the start of a context."""
-    # A signal handler may look before the token is stored.
+    """Return the section or context that was current before the section, or None."""
+    # The token may be missing: a signal handler may run before it is stored.
     token = getattr(section, "token", None)
     if token is None or token.old_value is Token.MISSING:
         return None
@@ -189,22 +195,22 @@ def context_below(section: SectionContext) -> Mapping[str, Any]:
 
 
 def sections_above(context: Any) -> Iterator[SectionContext]:
-    """Yield the sections that a context is in, innermost first, also through foreign contexts."""
+    """Yield the sections around a context, innermost first, also through foreign contexts."""
     while context is not None:
         if isinstance(context, SectionContext):
             yield context
             context = context_above(context)
         else:
             opened = getattr(context.get(_SPAN_KEY), "section", None)
-            # A section opened through OpenTelemetry is current only as a value of a foreign
-            # context.
+            # A section that was opened through the OpenTelemetry API is not stored in ``CURRENT``,
+            # only as the current span of a foreign context.
             if isinstance(opened, SectionContext) and getattr(opened, "token", None) is None:
                 yield opened
             context = context.get(SECTION_KEY)
 
 
 def aggregate_around(context: Any, track: int) -> Any:
-    """Return the open aggregated section directly around a context on a track; None: none."""
+    """Return the aggregated section of ``track`` directly around a context, or None."""
     for section in sections_above(context):
         if section.at and not section.recording.is_retired:
             return section if section.adds_up and section.track == track else None
@@ -212,26 +218,26 @@ def aggregate_around(context: Any, track: int) -> Any:
 
 
 def surface() -> None:
-    """Make the nearest context current that is not a section, after all sections have ended."""
+    """Replace a current section that has ended by the nearest context that is not a section."""
     current = CURRENT.get()
     if isinstance(current, SectionContext) and not current.at:
         CURRENT.set(context_below(current))
 
 
 def inner_of(section: SectionContext) -> bytes:
-    """Return parents and track for the section's children on the same track."""
+    """Return the packed parent, root and track of the section's children on its track."""
     _, root, track = PARENTS.unpack(section.chunk)
     section.inner = PARENTS.pack(section.sid, root, track)
     return section.inner
 
 
 def root_of(section: SectionContext) -> int:
-    """Return the span id that determines the section's trace."""
+    """Return the key of the section's trace: the span id of its root."""
     return int(PARENTS.unpack(section.chunk)[1])
 
 
 def extra_of(section: SectionContext) -> Extra:
-    """Return the section's ``Extra``, made if there is none."""
+    """Return the section's ``Extra``; create it if it is missing."""
     extra = section.extra
     if extra is None or extra.__class__ is Attributes:
         section.extra = Extra()
@@ -242,7 +248,10 @@ def extra_of(section: SectionContext) -> Extra:
 
 
 def set_attributes(section: SectionContext, attributes: Mapping[Any, Any]) -> None:
-    """Add attributes to an open section, converted immediately: values may change later."""
+    """Add attributes to a new or open section.
+
+    Values are converted immediately, because the program may modify them later.
+    """
     if section.sid > 0 and not section.at:
         return
     extra = section.extra
@@ -256,7 +265,7 @@ def set_attributes(section: SectionContext, attributes: Mapping[Any, Any]) -> No
 
 
 def set_safely(section: SectionContext, attributes: Mapping[Any, Any]) -> None:
-    """Add attributes of any kind to an open section; never raises."""
+    """Add attributes to a new or open section; an internal error is only counted."""
     try:
         set_attributes(section, attributes)
     except Exception as error:  # noqa: BLE001 - recording never raises

@@ -1,7 +1,7 @@
-"""An open section as a span of the OpenTelemetry API.
+"""OpenTelemetry API span of an open section.
 
-``get_current_span()`` makes a ``SectionSpan`` on demand; what is set on it is recorded with the
-section, by the rules of the specification.
+``get_current_span()`` creates a ``SectionSpan`` on demand. Attributes, events, links and status
+that other libraries set on it are recorded with the section, by the rules of the specification.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import TraceContext
 
 MOST_EVENTS: Final = 8
-"""Limit per section; a journal has room for sections, not for a log."""
+"""Maximum number of events of a section: the journal's size is fixed."""
 _MOST_EVENT_ATTRIBUTES: Final = 16
 _REMOTE: Final = 0x200
-"""The bit of a link's flags in OTLP for a target in another process."""
+"""Bit of a link's flags in OTLP: the linked span is of another process."""
 _EXCEPTION_TEXTS: Final = {
     names.EXCEPTION_MESSAGE: MESSAGE_BYTES,
     names.EXCEPTION_STACKTRACE: STACK_BYTES,
 }
-"""Texts of an exception that come from the program, and the maximum number of bytes of each."""
+"""Event attributes with text of an exception, and their maximum sizes in bytes."""
 
 
 def span_of(section: SectionContext, trace_of: Callable[[SectionContext], TraceContext]) -> Span:
-    """Return the section as a span of the OpenTelemetry API; one object while it is open."""
+    """Return the section's OpenTelemetry span; the same object while the section is open."""
     try:
         extra = extra_of(section) if section.at else section.extra or Extra()
         if extra.span is None:
@@ -69,7 +69,13 @@ def span_of(section: SectionContext, trace_of: Callable[[SectionContext], TraceC
 
 
 def monotonic_time(recording: Recording, unix_ns: Any, now: int) -> int:
-    """Return the monotonic time of a library's Unix time, limited to the run so far."""
+    """Convert a Unix time in ns that a library gave to monotonic time.
+
+    Args:
+        recording: the recording, which contains the offset of the two clocks.
+        unix_ns: the time; an invalid one causes a warning, and ``now`` is returned.
+        now: current monotonic time; the result is between the start of the run and ``now``.
+    """
     if not isinstance(unix_ns, int | float) or unix_ns != unix_ns:  # noqa: PLR0124 - nan
         warn_once(f"a span's time is a {type(unix_ns).__name__}, nanoseconds were expected")
         return now
@@ -84,7 +90,7 @@ def _rename(section: SectionContext, name: str) -> None:
 
 
 class SectionSpan(Span):
-    """A section as other libraries see it; what they set on it is recorded with the section."""
+    """Span of a section, for libraries that use the OpenTelemetry API."""
 
     __slots__ = ("_context", "section")
 
@@ -93,14 +99,14 @@ class SectionSpan(Span):
         self._context = context
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the other span is of the same section: each request makes a new object."""
+        """Return whether both spans are of one section, which may have several span objects."""
         return isinstance(other, SectionSpan) and other.section is self.section
 
     def __hash__(self) -> int:
         return id(self.section)
 
     def get_span_context(self) -> SpanContext:
-        """Return trace id and span id, the ones that are exported."""
+        """Return the trace id and span id with which the section is exported."""
         return self._context
 
     def is_recording(self) -> bool:
@@ -116,7 +122,7 @@ class SectionSpan(Span):
         set_safely(self.section, attributes)
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
-        """Record an event; a section keeps its first eight events and counts the rest."""
+        """Record an event; events after the first eight are only counted."""
         try:
             if self.section.at:
                 _add_event(self.section, safe_name_text(name), attributes, timestamp)
@@ -136,7 +142,7 @@ class SectionSpan(Span):
             internal_error(error)
 
     def update_name(self, name: str) -> None:
-        """Rename the section, once it is open; its category stays."""
+        """Rename an open section; its category stays unchanged."""
         try:
             if self.section.at:
                 _rename(self.section, safe_name_text(name))
@@ -144,7 +150,7 @@ class SectionSpan(Span):
             internal_error(error)
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        """Set the status, as the API's own spans do: ERROR fails the section, OK is final."""
+        """Set the status, as the API specifies: ERROR marks the section as failed, OK is final."""
         if isinstance(status, Status):
             code, text = status.status_code, status.description
         else:
@@ -162,9 +168,10 @@ class SectionSpan(Span):
         timestamp: int | None = None,
         escaped: bool = False,
     ) -> None:
-        """Record an event with an exception's type, message and stack; the section has not failed.
+        """Record an event with an exception's type, message and stack.
 
-        The program may have handled the exception: `set_status` reports that the section failed.
+        It does not mark the section as failed, because the program may have handled the exception;
+        ``set_status`` does.
         """
         try:
             if self.section.at:
@@ -202,7 +209,7 @@ def _add_event(section: SectionContext, name: str, attributes: Any, timestamp: i
 
 
 def _event_attributes(given: Mapping[Any, Any], with_text: bool) -> dict[str, Any]:
-    """Return the attributes of an event, without an exception's text where it is not allowed."""
+    """Return an event's attributes; exception text is redacted, and dropped if disallowed."""
     first = dict(islice(given.items(), _MOST_EVENT_ATTRIBUTES))
     texts = {key: str(first.pop(key) or "") for key in _EXCEPTION_TEXTS if key in first}
     attributes = safe_attributes(first)
@@ -213,5 +220,6 @@ def _event_attributes(given: Mapping[Any, Any], with_text: bool) -> dict[str, An
 
 
 def _scrub(text: str, most_bytes: int) -> str:
-    # More than the limit is read, so that a secret at the cut is recognised.
+    # Redact a text longer than the limit: otherwise a secret cut at the limit would not be
+    # recognised.
     return clean(IN_PROCESS.text(clean(text, 2 * most_bytes)), most_bytes)

@@ -1,9 +1,9 @@
-"""The slow path that opens, closes and leaves a section where cost does not matter.
+"""Slow path that opens, closes and exits sections where cost does not matter.
 
-``section`` does the same at the least cost and falls back on this module; the recorder's own
-sections use it, too. The slow path also completes operations of the fast path that were cut off: by
-Ctrl-C, by a full table, or by a token of another context. The section is then opened or closed
-exactly once, and exceptions of the program propagate.
+The fast path in ``section`` falls back on this module, and the recorder's own sections use it. The
+slow path also completes operations of the fast path that failed: because of an interrupt (Ctrl-C),
+a full open table, or a token of another context. The section is then opened or closed exactly once,
+and exceptions of the program propagate.
 """
 
 from __future__ import annotations
@@ -34,57 +34,58 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import OpenStep
     from otel_mlperf.recorder.sections.section_context import Extra
 
-# A native "L" is stored a quarter faster than "Q" where the two are the same.
+# Where native "L" and "Q" are equal, packing "L" is a quarter faster.
 IS_NATIVE = sys.byteorder == "little" and struct.calcsize("@L") == struct.calcsize("<Q")
-# The layout's struct with parent, root and track as one piece of bytes, made once for all children.
+# The open table's entry, with parent, root and track as bytes, packed once for all children.
 OPEN_ENTRY = struct.Struct("@L24sLL" if IS_NATIVE else "<Q24sQQ")
 assert OPEN_ENTRY.size == OPEN.size
 _OPEN_START = 4
-"""Index of the word with the start time in an entry of the open table."""
+"""Index of the start time in an entry of the open table, in words of 8 bytes."""
 EXPECTED = (RecursionError, IndexError, AttributeError, ValueError, RuntimeError)
-"""Exceptions that leaving is expected to raise: a stack that is too short, NO_ENTRY as an index, an
-exit without an entering, a token of another context. Any other one is a fault of the recorder.
+"""Exceptions that ``__exit__`` handles as expected: recursion limit, NO_ENTRY as an index, exit
+without enter, a token of another context. Any other exception is an internal error.
 """
 _OK = StatusCode.OK.value
 _RECORDED = (
     ("l", "links"), ("x", "excluded_ns"), ("s", "status"), ("v", "events"), ("w", "dropped_events"),
     ("r", "is_parent_remote"),
 )  # fmt: skip
-"""Keys of a payload, and the corresponding fields of ``Extra``; 0.3 µs for all of them."""
+"""Keys of a payload, and the corresponding fields of ``Extra``."""
 BY_SLOW_PATH = -1
-"""Stands for a slot: the slow path leaves the section, and has left it when it raises."""
+"""Value for a slot that means: the slow path exits the section, even if it raises."""
 
 
 class Stamps(Protocol):
-    """Inserts stamps at starts and ends of sections among the work that a GPU receives.
+    """Recorder of stamps: CUDA events at starts and ends of sections.
 
-    It never waits, and raises only exceptions of the program.
+    Its methods never wait, and raise only exceptions that belong to the program.
     """
 
     def begin(self) -> Any:
-        """Insert a stamp here; None: not here, or not now."""
+        """Record a start stamp; None if no stamp can be recorded at the moment."""
 
     def end(self, stamp: Any, section: SectionContext) -> int:
-        """Insert an end stamp for an open section that started with ``stamp``; return row flags."""
+        """Record the end stamp of an open section with start stamp ``stamp``; return row flags."""
 
     def end_step(self, stamp: Any, step: OpenStep, end_ns: int) -> int:
-        """Insert an end stamp for a step that ended then; return row flags."""
+        """Record the end stamp of a step that ended at ``end_ns``; return row flags."""
 
     def drop(self, stamp: Any) -> None:
-        """Discard a start stamp that gets no end."""
+        """Discard a start stamp without an end stamp."""
 
 
 class SlowPath:
-    """The slow path of one recording: opens, closes and leaves sections."""
+    """Slow path of one recording, which opens, closes and exits sections."""
 
     stamps: Stamps | None = None
-    """Set once the program uses a GPU, if stamps are enabled."""
+    """Set when the program first uses a GPU, if stamps are enabled; None before."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self._journal = recording, recording.journal
         self.unfinished: Any = None
-        """Deferred work for which no stack was left: a function, its arguments, and the earlier
-        deferred work of the same form.
+        """Linked list of work that was deferred at the recursion limit, newest first.
+
+        Each node is a tuple of a function, its arguments and the next node; None: no work.
         """
 
     # -- opening and closing ---------------------------------------------------------------------
@@ -92,7 +93,15 @@ class SlowPath:
     def open(
         self, section: SectionContext, sid: int, chunk: bytes, track: int, t0: int = 0
     ) -> None:
-        """Open a section whose place is known."""
+        """Open a section in the open table, without making it current.
+
+        Args:
+            section: the section.
+            sid: its span id.
+            chunk: its parent, root and track, packed by ``PARENTS``.
+            track: its track.
+            t0: monotonic start time; 0: now.
+        """
         section.chunk, section.track, section.inner = chunk, track, None
         section.sid = sid
         try:
@@ -106,7 +115,7 @@ class SlowPath:
             OPEN_ENTRY.pack_into(buffer, section.at, sid, chunk, section.t0, section.entry)
 
     def backdate(self, section: SectionContext, t0: int) -> None:
-        """Set an earlier start of an open section, in which nothing has been since."""
+        """Set an earlier start time of an open section in which nothing has been recorded yet."""
         section.t0 = t0
         if section.at != NO_ENTRY and not self.recording.is_retired:
             self._journal.words[(section.at >> 3) + _OPEN_START] = t0
@@ -124,8 +133,17 @@ class SlowPath:
         more_flags: int = 0,
         **content: Any,
     ) -> None:
-        """Write an open section's row and payload, and clear its entry."""
-        switch_off(section)  # for a section that other code ends
+        """Write the row and payload of an open section, and clear its entry in the open table.
+
+        Args:
+            section: the section; nothing is written if it is not open.
+            t1: monotonic end time.
+            error: type, message and stack of the exception by which the section failed.
+            kind: kind of the row.
+            more_flags: flags of the row in addition to those of ``section.extra``.
+            **content: further items of the payload.
+        """
+        switch_off(section)  # still on if ``__exit__`` did not run
         if self.recording.is_retired or not section.at:
             section.at = 0
             return
@@ -146,7 +164,7 @@ class SlowPath:
         if extra is not None:
             _add_recorded(content, extra, t1 - section.t0)
             flags = extra.flags
-            self.drop_stamp(extra)  # for a section that other code ends
+            self.drop_stamp(extra)  # still present if ``__exit__`` did not run
             within, extra.within = extra.within, None
             if within is not None:
                 within.covered_ns += t1 - section.t0
@@ -159,13 +177,13 @@ class SlowPath:
         return flags
 
     def drop_stamp(self, extra: Extra) -> None:
-        """Discard the stamp at a section's start, if its end has no stamp."""
+        """Discard the start stamp of a section, if it still has one."""
         if extra.stamp is not None and self.stamps is not None:
             stamp, extra.stamp = extra.stamp, None
             self.stamps.drop(stamp)
 
     def _write(self, section: SectionContext, t1: int, flags: int, kind: Kind) -> None:
-        """Write the row of an open section, which closes it."""
+        """Write the row of an open section and clear its entry in the open table."""
         parent, root, track = PARENTS.unpack(section.chunk)
         lost = Word.LOST_RING_FULL if kind is Kind.SECTION else Word.LOST_FRAME
         slot = 0
@@ -179,50 +197,62 @@ class SlowPath:
             raise
 
     def forget(self, section: SectionContext) -> None:
-        """Clear a section's entry in the open table: its row is written, or never will be."""
+        """Clear a section's entry in the open table, after or without a row."""
         at, section.at = section.at, 0
         if at and at != NO_ENTRY and not self.recording.is_retired:
             self._journal.words[at >> 3] = 0
             self._journal.free.append(at)
 
     def forget_published(self, section: SectionContext, slot: int) -> None:
-        """Clear a section's entry if its row has arrived in ``slot``."""
-        # Drawn is not written: only the row's own sequence shows that it is there.
+        """Clear a section's entry if its row is completely written in ``slot``."""
+        # A slot may have been drawn without being written: only its number in the row proves it.
         if slot and self._is_published(slot):
             self.forget(section)
 
     def leave(self, section: SectionContext) -> None:
-        """Make what was current before the section current again."""
+        """Restore the context that was current before the section."""
         token = getattr(section, "token", None)
         if token is None:
             return
         try:
             CURRENT.reset(token)
         except (ValueError, RuntimeError) as error:
-            # Entered in another context (a generator that other code closes), or left before.
+            # Entered in another context (a generator that other code closes), or already exited.
             if is_foreign(error):
                 raise
             return
         if self.recording.is_retired:
             surface()
 
-    # -- when the ring is full, or nothing is recorded any more ----------------------------------
+    # -- full ring, ended recording --------------------------------------------------------------
 
     def payload(self, span: int, content: Mapping[str, Any]) -> bool:
-        """Write the payload of the row that follows; False if it had to be dropped."""
+        """Write the payload of the next row; return False if it had to be dropped."""
         return not self.recording.is_retired and self._journal.payload(span, content)
 
     def renew(self, lease: Any, lost: Word = Word.LOST_RING_FULL) -> int:
-        """Return a slot under the next lease; 0 if the ring is full or nothing is recorded."""
+        """Return a slot of the next lease; 0 if the ring is full or recording has ended.
+
+        Args:
+            lease: the exhausted lease.
+            lost: the journal's counter of rows that are lost if there is no slot.
+        """
         return 0 if self.recording.is_retired else self._journal.renew(lease, lost)
 
-    # -- half entered, half left -----------------------------------------------------------------
+    # -- recovery of interrupted enters and exits ------------------------------------------------
 
     @at_once
     def rescue_enter(self, section: SectionContext, error: BaseException, above: Any) -> None:
-        """Recover from a failed entering: open the section without a table entry, or not at all."""
+        """Recover from a failed ``__enter__``: open the section without a table entry, or undo it.
+
+        Args:
+            section: the section.
+            error: the exception that interrupted ``__enter__``.
+            above: the context that was current before.
+        """
         try:
-            # pop() of the empty table: all is set but ``at``, ``t0`` and the token.
+            # IndexError of pop(): the open table is full. Only ``at``, ``t0`` and ``token`` are not
+            # set yet.
             is_full = isinstance(error, IndexError) and not self._journal.free
             if is_full and not self.recording.is_retired and not is_foreign(error):
                 self._journal.count(Word.LOST_OPEN)
@@ -237,10 +267,10 @@ class SlowPath:
         internal_error(error)  # raises an exception of the program
 
     def withdraw(self, section: SectionContext, above: Any) -> None:
-        """Undo the entering of a section in which nothing was."""
+        """Undo the ``__enter__`` of a section in which nothing was recorded."""
         switch_off(section)
         if CURRENT.get() is section:
-            CURRENT.set(above)  # not by its token, which may not have been stored yet
+            CURRENT.set(above)  # not by ``section.token``, which may not be set yet
         section.at = getattr(section, "at", 0)  # interrupted before it was set
         self.forget(section)
 
@@ -253,14 +283,14 @@ class SlowPath:
         problem: BaseException,
         error: BaseException | None,
     ) -> None:
-        """Recover from a failed leaving: complete the rest of it, once.
+        """Recover from a failed ``__exit__``: complete its remaining steps, each exactly once.
 
         Args:
-            section: the section that is left.
-            t1: its end; 0: unknown, and unknown whether it is this one.
-            slot: the slot to which its row was being written; 0: none yet.
-            problem: the exception that interrupted leaving.
-            error: the exception that the section is left by.
+            section: the section whose ``__exit__`` was called.
+            t1: its end time; 0: not determined yet, nor which section of a reused handle ends.
+            slot: the slot that was drawn for its row; 0: none.
+            problem: the exception that interrupted ``__exit__``.
+            error: the exception by which the section ends.
         """
         try:
             self._finish_rest(section, t1, slot, error)
@@ -280,26 +310,29 @@ class SlowPath:
             self.finish(chosen, t1 or time.monotonic_ns(), slot, error)
 
     def one_left(self, section: SectionContext) -> SectionContext:
-        """Return the section that ends when ``section`` is left."""
+        """Return the section that ends when ``section`` is exited."""
         return section
 
     def finish(
         self, section: SectionContext, t1: int, slot: int, error: BaseException | None
     ) -> None:
-        """Leave a section as far as it has not been left yet."""
+        """Perform the steps of a section's exit that have not been performed yet."""
         switch_off(section)
         if getattr(section, "at", 0) and not self.recording.is_retired:
-            self.leave(section)  # does nothing where the token has been used
+            self.leave(section)  # does nothing if the token was already used
             self.forget_published(section, slot)
             self.close(section, t1, kind_of(error))
 
     def finish_rest(self, now: int) -> None:
-        """Perform the work that was deferred for want of stack, in its original order.
+        """Perform the deferred work in its original order.
+
+        Args:
+            now: monotonic time, the end of sections whose end time is unknown.
 
         Raises:
-            RecursionError: there is too little stack here, too; the rest stays deferred.
+            RecursionError: the recursion limit is reached again; the remaining work stays deferred.
         """
-        rest: Any = None  # in reverse order, without a call
+        rest: Any = None  # reverses the list without a call
         while self.unfinished is not None:
             finish, arguments, self.unfinished = self.unfinished
             rest = finish, arguments, rest
@@ -317,7 +350,7 @@ class SlowPath:
     def finish_late(
         self, now: int, section: SectionContext, at: int, t1: int, slot: int, kind: Any
     ) -> None:
-        """Leave a section that was not left; if its end is unknown, it ended ``now``."""
+        """Exit a section whose exit was deferred; ``t1`` 0: it ends at ``now``."""
         section.at = at
         if CURRENT.get() is section:
             self.leave(section)
@@ -331,19 +364,19 @@ class SlowPath:
 
 
 def kind_of(error: BaseException | None) -> list[str] | None:
-    """Return the description of an exception where only its type may be recorded."""
+    """Return the description of an exception with its type only; None for None."""
     return None if error is None else [type(error).__name__, "", ""]
 
 
 def has_failed(error: list[str] | None, extra: Extra | None) -> bool:
-    """Return whether a section failed: by the status that was set, else by an exception."""
+    """Return whether a section failed; a status that was set to OK overrides an exception."""
     if extra is not None and extra.status is not None and extra.status[0] == _OK:
         return False
     return error is not None or (extra is not None and extra.status is not None)
 
 
 def switch_off(section: SectionContext) -> None:
-    """Switch off a profiler that is on the section."""
+    """Switch off the section's profiler, if it has one."""
     extra = section.extra
     if extra is not None and extra.profiled is not None:
         extra.profiled.off()
@@ -352,13 +385,13 @@ def switch_off(section: SectionContext) -> None:
 def _add_recorded(content: dict[str, Any], extra: Extra, duration_ns: int) -> None:
     if extra.attributes:
         content["a"] = {**extra.attributes, **content.get("a", {})}
-    if extra.profiled is not None and (told := extra.profiled.attributes()):
-        content["a"] = {**content.get("a", {}), **told}
+    if extra.profiled is not None and (about_profile := extra.profiled.attributes()):
+        content["a"] = {**content.get("a", {}), **about_profile}
     for key, field in _RECORDED:
         if value := getattr(extra, field):
             content[key] = value
     if extra.usage is not None:
-        extra.usage.end()  # for a section that other code ends
+        extra.usage.end()  # not ended before if ``__exit__`` did not run
         extra.usage.limit_cpu(duration_ns)
         if extra.usage.figures:
             content["u"] = extra.usage.figures

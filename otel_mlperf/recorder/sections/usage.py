@@ -1,7 +1,8 @@
-"""Resource usage while a section is open.
+"""Measurement of a section's resource usage.
 
-CPU time, context switches and bytes are those of the section's thread; they are known where the
-thread did nothing else in the meantime. Memory is that of the process, including other activity.
+CPU time, context switches and I/O bytes are those of the section's thread. They are unknown if the
+section ended in another thread, or if other tasks ran in its thread. Memory is that of the process,
+including the activity of other threads.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ _UNKNOWN = (None,) * 5
 
 
 class Usage:
-    """Resource usage from now on until ``end()``."""
+    """Resource usage between the construction of the object and ``end()``."""
 
     __slots__ = ("_before", "_counters", "_ident", "figures", "turn")
 
     def __init__(self, counters: Counters) -> None:
         self.figures: Figures | None = None
-        """Set once it has ended; empty if reading failed."""
+        """Measured values; None before ``end()``, empty if reading the counters failed."""
         self.turn = current_turn()
-        """Turn of the thread's event loop; ``MANY``: the thread is known to do other work."""
+        """Event-loop turn of the start; set to ``MANY`` if other tasks ran in the thread."""
         self._counters, self._ident = counters, get_ident()
-        # Last: the cost of reading is not the section's.
+        # Last: the section's usage must not include the cost of this constructor.
         self._before: UsedSoFar = counters.before()
 
     def end(self) -> None:
@@ -53,10 +54,10 @@ class Usage:
             self.figures = []
 
     def limit_cpu(self, duration_ns: int) -> None:
-        """Limit the CPU time to the section's duration, which is the most that one thread can use.
+        """Limit the CPU time to the section's duration, the maximum that one thread can use.
 
-        The counters are read around the section: without a limit, what reading them and entering
-        the section cost would be in the CPU time of a section of a microsecond.
+        The counters are read outside the section. Without the limit, the CPU time of a section of a
+        microsecond would include the cost of reading them and of opening the section.
         """
         if self.figures and self.figures[0] is not None:
             self.figures[0] = min(self.figures[0], duration_ns)
@@ -67,7 +68,8 @@ def _grown(before: Any, after: Any) -> int | None:
 
 
 def _of_process(before: OfProcess, after: OfProcess) -> Figures:
-    # The kernel keeps the highest value so far: it is the section's if it has risen in it.
+    # The kernel's value is the lifetime peak: it is the section's peak only if it rose during the
+    # section.
     peak = after.peak_bytes if after.peak_bytes > before.peak_bytes else None
     first, last = before.resident_bytes, after.resident_bytes
     return [first, last, _grown(first, last), peak]
@@ -76,7 +78,7 @@ def _of_process(before: OfProcess, after: OfProcess) -> Figures:
 def _of_device(before: OfDevice | None, after: OfDevice | None) -> Figures:
     if after is None:
         return [None, None]
-    # Started before CUDA was initialised: nothing was allocated then.
+    # No earlier reading: the section started before CUDA was initialised, with no memory allocated.
     allocated, highest = (before.allocated_bytes, before.peak_bytes) if before else (0, 0)
     return [
         after.allocated_bytes - allocated,
