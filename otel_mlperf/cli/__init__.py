@@ -1,8 +1,8 @@
-"""The command line's entry point: dispatch of commands, and exit codes for errors.
+"""Entry point of the command line: dispatch of commands, and exit codes for errors.
 
-``main`` is the only place that maps errors to exit codes. Command modules are imported when they
-are called, and import their libraries when they run: ``otel-mlperf run`` becomes the program
-without importing any of them.
+``main`` is the only place that maps errors to exit codes. A command's module is imported when the
+command is called, and imports libraries when the command runs: ``otel-mlperf run``, which replaces
+itself by the program, imports none of them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 _NOT_WRITTEN = 74
 _ACTING = frozenset({"run", "import", "export", "report", "profile", "serve", "--recover"})
-"""Commands, and an option, whose remaining work is not done if their output is no longer read."""
+"""Commands (and an option) with side effects.
+
+They fail if the reader of their output closes the pipe, since their remaining work is then not
+done."""
 
 
 def main() -> NoReturn:
-    """Run the command that ``sys.argv`` names, and exit."""
+    """Run the command in ``sys.argv``, and exit."""
     _replace_closed_streams()
     try:
         _dispatch(sys.argv[1:])
@@ -48,12 +51,12 @@ def main() -> NoReturn:
 
 
 def _replace_closed_streams() -> None:
-    """Open ``/dev/null`` for streams that the shell closed (``>&-``), which are None in Python.
+    """Replace standard streams that the shell closed (``>&-``), which are None, by ``/dev/null``.
 
-    Commands then need no check for None. Otherwise a file opened later would get a standard
-    stream's number, and a library's writes to that number would end up in the file. Python does not
-    pass these streams on to a program that replaces this process, so ``run`` leaves them closed as
-    before.
+    Commands then need no check for None. The replacement also occupies the descriptors: otherwise a
+    file opened later could get the descriptor of a standard stream, and a library's output would be
+    written into this file. Python does not pass the replacements on to a program that replaces this
+    process: for the program started by ``run`` the streams remain closed.
     """
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open
@@ -101,7 +104,7 @@ def _dispatch(arguments: list[str]) -> None:
 
 
 def _make_room() -> None:
-    """Ensure that the libraries of commands may be mapped into memory.
+    """Ensure that the address space limit allows loading the libraries of commands.
 
     Raises:
         NoRoom: the address space limit is too low.

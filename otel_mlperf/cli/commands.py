@@ -24,7 +24,9 @@ _PANELS: Final = {
     "Export": ("export", "import"),
     "Operate": ("doctor", "serve", "reference"),
 }
-"""Commands in the order of ``--help``; each but ``run`` is a module with a function of its name."""
+"""Commands by help panel, in the order of ``--help``.
+
+Each command except ``run`` is a module that contains a function of the same name."""
 _COMMANDS: Final = {name: panel for panel, names in _PANELS.items() for name in names}
 _ELSEWHERE: Final = {
     "agent": "serve agent", "check": "compare --check", "hot": "summary --functions",
@@ -32,7 +34,7 @@ _ELSEWHERE: Final = {
     "periods": "summary --every 1h", "recover": "doctor --recover", "schema": "reference schema",
     "send": "export --otlp",
 }  # fmt: skip
-"""Names that users may try, and the command that does it."""
+"""Names that users may try, each with the command to use instead."""
 
 
 class _Lazy(TyperGroup):
@@ -61,7 +63,7 @@ class _Lazy(TyperGroup):
 
 
 def call(arguments: list[str]) -> None:
-    """Run one command; a wrong command line exits with 2."""
+    """Run one command; an invalid command line exits with code 2."""
     app = typer.Typer(
         cls=_Lazy, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False
     )
@@ -79,7 +81,7 @@ def call(arguments: list[str]) -> None:
 
 def _run() -> None:
     """Run a program as `python` would, and record it."""
-    # Exists only for its line in the help: ``main`` passes the command itself to cli.run.
+    # Only provides the line in the help: the command is dispatched to cli.run before typer.
 
 
 def _show_version(wanted: bool) -> None:
@@ -106,7 +108,7 @@ def _about(
 
 
 def _unwrapped(about: str) -> str:
-    """Return a docstring with one line per paragraph, so that it is wrapped only once."""
+    """Return a docstring with each paragraph in one line, so that only typer wraps the lines."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in about.split("\n\n"))
 
 

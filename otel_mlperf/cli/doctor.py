@@ -1,4 +1,4 @@
-"""``otel-mlperf doctor``: diagnosis, and recovery of what killed processes left."""
+"""``otel-mlperf doctor``: diagnosis, and recovery of data that killed processes left."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def doctor(
 
     With --recover it reads the journals that killed processes left, and delivers buffered data of
     RUN. Without RUN the journals of all runs of this user on this node are read. Nothing is sent to
-    a destination that only the run folder names: a message shows how to
-    send it.
+    a destination that only the run folder names: a message shows how to send it.
     """
     if is_recovery:
         from otel_mlperf.cli.recovery import recover

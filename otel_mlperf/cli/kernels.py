@@ -82,7 +82,7 @@ def kernels(
     print_answer(choose_rows(totals, top), draw, as_json=as_json)
     damaged = [window for window in totals.windows if window.damage]
     if damaged:
-        # Flush first, so that the result precedes the message even if both go into one file.
+        # Flush first, so that the result precedes the error even if both are written to one file.
         sys.stdout.flush()
         raise TraceError(_damage(damaged[0].trace, damaged[0].damage))
 

@@ -1,4 +1,4 @@
-"""Benchmark of a data loader, and its best setting."""
+"""Benchmark of a data loader that determines the best setting."""
 
 from __future__ import annotations
 

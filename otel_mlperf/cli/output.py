@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from typing import Protocol, Self, TextIO
 
     class Render(Protocol):
-        """Draws an answer for people."""
+        """Function that renders an answer as text for a terminal."""
 
         def __call__(self, *, width: int, color: bool, unicode: bool) -> str:
-            """The text, with colours and more than ASCII where the stream takes them."""
+            """Return the text; ``unicode`` allows characters outside ASCII."""
             ...
 
 
 def to_json(answer: Any) -> str:
-    """Return an answer as indented JSON; times remain nanoseconds, as their names declare.
+    """Return an answer as indented JSON; times remain in nanoseconds (``_ns``).
 
-    Names may come from anywhere: characters that control a terminal, or change the text direction,
-    are escaped. Outside of strings JSON contains none of these.
+    Names in the answer may come from untrusted programs: characters that control a terminal or
+    change the text direction are escaped. They can only occur within JSON strings.
     """
     import msgspec
 
@@ -37,14 +37,14 @@ def _escaped(char: re.Match[str]) -> str:
 
 
 def echo(message: str) -> None:
-    """Print what was done, on standard output."""
+    """Print a message about the command's result on standard output."""
     from otel_mlperf.terminal_lines import visible
 
     print(visible(message), flush=True)
 
 
 def print_answer(answer: Any, render: Render, *, as_json: bool) -> None:
-    """Print an answer: as complete JSON for programs, or as rendered by ``render`` for people."""
+    """Print an answer: as JSON, or as the text that ``render`` returns."""
     from otel_mlperf.terminal_lines import shown_in, width_of
 
     if as_json:
@@ -65,11 +65,11 @@ _UNSEEN = re.compile(
     "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
-"""Control characters outside ASCII, and characters that reorder, break or hide text."""
+"""Control characters above ASCII's, and characters that reorder, break or hide text."""
 
 
 class Status:
-    """Status line on a terminal; silent elsewhere."""
+    """Status line on standard error if it is a terminal; prints nothing otherwise."""
 
     def __init__(self) -> None:
         self._status: Any = None
@@ -90,7 +90,7 @@ class Status:
 
 
 class Progress:
-    """Progress bar on a terminal: the part of the files that has been read."""
+    """Progress bar on standard error, for the bytes read of several files; terminals only."""
 
     def __init__(self, traces: list[Path]) -> None:
         self._bar: Any = None
@@ -120,7 +120,7 @@ class Progress:
             self._bar.stop()
 
     def of(self, trace: Path) -> Callable[[int], None] | None:
-        """Return the callback that receives the number of bytes read of ``trace``."""
+        """Return a callback for the number of bytes read of ``trace``; None without a terminal."""
         if self._bar is None:
             return None
         from otel_mlperf.terminal_lines import visible

@@ -120,7 +120,7 @@ def _wait(run: RunFolder, asked: list[AskedRank]) -> None:
             if isinstance(trace, Path):
                 traces[window.rank] = trace
     except KeyboardInterrupt:
-        # A window without a waiting user would slow down the job for no benefit.
+        # Withdraw the requests: windows that nobody waits for would only slow down the job.
         _give_up(run, asked)
         raise
     is_read = has_agent(asked)

@@ -1,4 +1,4 @@
-"""Recovery and delivery of data that killed processes left."""
+"""Implementation of ``doctor --recover``: recovery of journals, and delivery of buffered data."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def recover(run: str | None, endpoint: str | None) -> None:
-    """Read journals that killed processes left, and deliver buffered data; with ``run``, its own.
+    """Read journals that killed processes left, and deliver the buffered data of ``run``.
 
-    Without ``run`` the journals of all runs of this user on this node are read. Nothing is sent to
-    a destination that only the run folder names: a message shows how to send it.
+    Without ``run``, the journals of all runs of this user on this node are read, but nothing is
+    delivered. Nothing is sent to a destination that is configured only in the run folder: a message
+    shows how to send the data.
     """
     from otel_mlperf.agent.lifecycle.run_recovery import (
         deliver_rest,
@@ -62,7 +63,7 @@ def recover(run: str | None, endpoint: str | None) -> None:
 
 
 def _hint(run: RunFolder, environ: Mapping[str, str], what: str) -> str:
-    """Return a sentence about requests for which the caller names no destination."""
+    """Return a sentence about requests whose destination the caller has not configured."""
     from otel_mlperf.settings.run_settings import read_stored
 
     settings, recorded = read_stored(run.path, environ)

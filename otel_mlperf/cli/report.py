@@ -1,4 +1,4 @@
-"""``otel-mlperf report``: HTML page of a run, to be shared as one file."""
+"""``otel-mlperf report``: HTML page of a run in a single file."""
 
 from __future__ import annotations
 

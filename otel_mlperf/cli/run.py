@@ -1,7 +1,7 @@
 """``otel-mlperf run``: recording of an unmodified program.
 
-Only the standard library and what starting the program needs are imported: this process becomes the
-program.
+Imports are limited to the standard library and the modules that start the program, since this
+process becomes the program.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _VALUES: Final = {"--name": "NAME", "--profile": "SCHEDULE", "--level": "LEVEL"}
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Become the program that ``arguments``, the ones after ``run``, name.
+    """Replace this process by the program in ``arguments``, the arguments after ``run``.
 
     Raises:
-        ConfigError: the settings are wrong, which the program could only report too late.
-        NoSuchProgram: no such script, module or command exists.
-        UsageError: the options before the program are wrong, or the program is missing.
+        ConfigError: the settings are invalid; the program could only report this too late.
+        NoSuchProgram: the script, module or command does not exist.
+        UsageError: the options before the program are invalid, or the program is missing.
     """
     if arguments and arguments[0] in {"--help", "-h"}:
         print(USAGE, end="")
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 def parse_arguments(arguments: Sequence[str]) -> ProgramRequest:
-    """Return our options in front of the program, and the program with its arguments."""
+    """Parse the options of ``run``, and the program with its arguments that follows them."""
     rest = list(arguments)
     given: dict[str, str] = {}
     while rest and rest[0].startswith("--") and rest[0] != "--":

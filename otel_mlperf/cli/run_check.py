@@ -14,31 +14,30 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.comparison.comparison_shapes import RunMeasures
 
 NOTHING_COMPARED_CODE = 3
-"""Exit code if nothing was compared: the check does not pass, but nothing was found to be
-slower."""
+"""Exit code if nothing could be compared: the check has neither passed nor found a slowdown."""
 
 
 class CheckOptions(NamedTuple):
-    """What a run is checked against, and where the verdicts are written."""
+    """Options of the check: bounds, tolerance, and the files and formats of the output."""
 
     bounds: list[str]
     """Bounds, such as ``train.step.p95=20ms``."""
     tolerance: float
     """Allowed slowdown relative to the baseline."""
     write_baseline: Path | None
-    """File that receives the run's measures as a baseline."""
+    """Baseline file to write from the run's measures; None: none."""
     junit: Path | None
-    """File that receives a test report for a CI server."""
+    """JUnit test report to write for a CI server; None: none."""
     is_github: bool
-    """Whether annotations for GitHub Actions are printed."""
+    """Whether to print annotations for GitHub Actions."""
 
 
 def check_run(run: str, baseline: str | None, options: CheckOptions, *, as_json: bool) -> None:
-    """Print a line for each breach and one for the step; exit with 1 on a breach.
+    """Check a run, and print a line for each breach and one for the step.
 
-    The exit code is 3 if nothing could be compared: the run and its baseline have no step and no
-    section in common. Only a significant slowdown is a breach; a message reports if there are too
-    few steps to decide.
+    Exits with 1 on a breach, and with 3 if nothing could be compared: the run and its baseline have
+    neither steps nor sections in common. Only a significant slowdown is a breach; a message reports
+    if there are too few steps to decide.
     """
     from functools import partial
 
@@ -69,7 +68,7 @@ def check_run(run: str, baseline: str | None, options: CheckOptions, *, as_json:
     if verdicts or as_json:
         print_answer(answer, partial(render_verdicts, verdicts, context), as_json=as_json)
     if options.is_github:
-        # With --json they go to stderr: GitHub reads both streams, a program only stdout.
+        # With --json, print them on stderr: GitHub reads both streams, but stdout must be JSON.
         print(
             github_annotations(verdicts, context),
             end="",

@@ -82,7 +82,7 @@ def runs(  # noqa: PLR0913, PLR0917 - one for each option
     shown = [overview(run) for run in chosen]
     draw = partial(render_runs, shown, str(folder), len(known) - len(shown), tuple(bad))
     print_answer(RunList(runs=shown), draw, as_json=as_json)
-    for error in bad.values() if as_json else ():  # the table itself lists them
+    for error in bad.values() if as_json else ():  # the text lists unreadable runs itself
         warn(str(error))
 
 

@@ -1,4 +1,4 @@
-"""Delivery of the spans of a run that was recorded without a server."""
+"""Implementation of ``export --otlp``: delivery of a recorded run's spans to a server."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from otel_mlperf.settings.config import ENDPOINT
 
 
 def send(run: str, endpoint: str | None) -> None:
-    """Send the sampled spans of a run to ``endpoint``, or the one that the environment names.
+    """Send the sampled spans of a run to ``endpoint`` (default: the environment's endpoint).
 
-    Sending them repeatedly is harmless: they keep their ids.
+    Sending spans repeatedly is harmless, since their ids do not change.
     """
     from otel_mlperf.otlp.grpc_client import open_client
     from otel_mlperf.replay.span_requests import count_spans, deliver, requests, traces_settings

@@ -47,7 +47,10 @@ def serve(
 
 
 def _serve_runs(run: str | None, *, once: bool) -> None:
-    """Serve ``run``, or every run of this user on this node, until all have ended with ``once``."""
+    """Run an agent for ``run``, or for each run of this user on this node.
+
+    With ``once``, return when all served runs have ended; otherwise never.
+    """
     from otel_mlperf.agent.lifecycle.agent_process import serve
     from otel_mlperf.agent.lifecycle.run_recovery import folders_to_read
     from otel_mlperf.agent.model.agent_options import read_options
@@ -58,7 +61,7 @@ def _serve_runs(run: str | None, *, once: bool) -> None:
     options = replace(read_options(os.environ), prints=True)
     threads: dict[Path, threading.Thread] = {}
     while True:
-        # A run may become active again after its agent has ended: it is served again.
+        # Remove ended threads, since a run that becomes active again must be served again.
         threads = {folder: serving for folder, serving in threads.items() if serving.is_alive()}
         for folder in folders_to_read(None if run is None else find_run(run)):
             if folder not in threads and not is_served(folder):
@@ -72,7 +75,7 @@ def _serve_runs(run: str | None, *, once: bool) -> None:
 
 
 def _serve_assistant() -> None:
-    """Answer an assistant on standard input and output until the input ends."""
+    """Serve an AI assistant over MCP on standard input and output until the input ends."""
     from otel_mlperf.cli.output import warn
     from otel_mlperf.errors import MissingPackage
 

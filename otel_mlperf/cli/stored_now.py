@@ -1,4 +1,4 @@
-"""Waits until the records of a run up to now are stored."""
+"""Wait for the agent to store all current records of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def wait_for_now(folder: RunFolder) -> list[str]:
-    """Wait until all current records are stored; return those that were not stored in time."""
+    """Wait until all current records are stored; return messages about missing records."""
     from otel_mlperf.journal.journal_folder import folders_of_run
     from otel_mlperf.journal.stored_wait import ask_for_tables, find_left, wait_for_tables
     from otel_mlperf.store.table_reader import load_duckdb

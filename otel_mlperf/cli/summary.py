@@ -118,7 +118,7 @@ def _print_breakdown(  # noqa: PLR0913 - one for each option
     from otel_mlperf.terminal_lines import shown_in, width_of
 
     folder = find_run(run)
-    # In a notebook nobody waits for it: in the meantime the cell shows that the run has ended.
+    # A notebook cell is updated later and shows the run's end until then: its timeout is longer.
     patience_s = CELL_PATIENCE_S if cell else PATIENCE_S
     missing = _wait_for_end(wait_stored, patience_s) if wait_stored else wait_for_now(folder)
     answer = replace(judge_run(folder, rank, phase=phase), missing=missing)
@@ -128,7 +128,7 @@ def _print_breakdown(  # noqa: PLR0913 - one for each option
         plain = render_summary(answer)
         print(to_json({"text/plain": plain, "text/html": _html(folder, answer)}))
         return
-    # The closing text belongs to the program's messages, not to its output.
+    # At the end of a program, print to stderr: stdout contains the program's own output.
     stream = sys.stderr if closing else sys.stdout
     if as_json or as_html:
         whole = rank is None and phase is None
@@ -139,7 +139,8 @@ def _print_breakdown(  # noqa: PLR0913 - one for each option
     drawn = render_summary(
         answer, width=width, color=color, unicode=unicode, calls=calls, epochs=epochs
     )
-    # The program terminates this process after its timeout: print all of the text, or none.
+    # The program may terminate this process on a timeout: ignore SIGTERM while printing, so that
+    # the text is printed completely or not at all.
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if closing else None
     print(drawn, end="", file=stream, flush=True)
     if before is not None:
@@ -147,7 +148,7 @@ def _print_breakdown(  # noqa: PLR0913 - one for each option
 
 
 def _html(folder: RunFolder, answer: Summary, *, whole: bool = True) -> str:
-    """Return HTML with the run's charts, unless the answer covers only a part of the run."""
+    """Return the summary as HTML, with the run's charts if the summary covers the whole run."""
     from otel_mlperf.analysis.page.page_contents import read_course
     from otel_mlperf.report.notebook import render_cell, render_html
     from otel_mlperf.store.table_reader import Store
@@ -162,13 +163,16 @@ def _wait_for_end(journals: list[str], patience_s: float) -> list[str]:
     from otel_mlperf.journal.stored_wait import find_losses, wait_until_stored
     from otel_mlperf.store.table_reader import load_duckdb
 
-    load_duckdb()  # concurrent to the agent's writes
+    load_duckdb()  # before the wait: loads while the agent is still writing
     missing = wait_until_stored(journals, patience_s)
     return missing + find_losses(journals) if missing else []
 
 
 def _ended(answer: Summary, journals: list[str]) -> Summary:
-    """Return the summary with the outcome of a run whose tables do not yet contain its end."""
+    """Return the summary with outcome and duration of an ended run.
+
+    They are taken from the journals, since the tables do not contain the end of the run yet.
+    """
     from otel_mlperf.analysis.run.run_processes import ENDED
     from otel_mlperf.journal.stored_wait import find_duration
 

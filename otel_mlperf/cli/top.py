@@ -55,7 +55,7 @@ def top(
     if not (once or as_json) and sys.stdout.isatty() and live.outcome == RUNNING:
         color, unicode = shown_in(sys.stdout)
         live = _watched(look, live, every, color=color, unicode=unicode)
-    # Print it once more at the end: the alternate screen is gone, and this output remains.
+    # Print the last frame again: the alternate screen and its content are removed at the end.
     print_answer(live, partial(render_top, live), as_json=as_json)
 
 
@@ -64,14 +64,14 @@ def _watched(
 ) -> Live:
     """Draw frames on the alternate screen until the run ends or the user quits.
 
-    Afterwards the terminal is restored.
+    Return the last state. The terminal is restored.
     """
     from rich.console import Console
     from rich.live import Live as Screen
 
     console = Console(no_color=not color)
-    for name in ("SIGTERM", "SIGHUP"):  # the terminal is restored in these cases, too
-        if number := getattr(signal, name, None):  # Windows lacks the second
+    for name in ("SIGTERM", "SIGHUP"):  # must restore the terminal as well
+        if number := getattr(signal, name, None):  # SIGHUP does not exist on Windows
             signal.signal(number, signal.default_int_handler)
     try:
         with Screen(
