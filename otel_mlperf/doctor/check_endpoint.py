@@ -36,7 +36,7 @@ _SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics")
 JAEGER_VARIABLE: Final = "OTEL_MLPERF_JAEGER_URL"
 PROMETHEUS_VARIABLE: Final = "OTEL_MLPERF_PROMETHEUS_URL"
 _ACCOUNTS: Final[dict[Signal, str]] = {"traces": "spans", "metrics": "metrics"}
-"""Names of the accounts of a signal's items."""
+"""Names of the signals in a run's accounts."""
 _OTLP: Final = "otlp"
 """Destination name of an OTLP server."""
 _UNSENT: Final = "no endpoint is set: data is in the run folder only"
@@ -56,11 +56,12 @@ _OPENER = build_opener(ProxyHandler({}))
 def check_endpoints(
     environ: Mapping[str, str], accounts: Accounts | None = None
 ) -> tuple[list[Check], dict[str, SignalSettings]]:
-    """Check each signal's path to its server, and return the settings of reachable ones.
+    """Check the connection of each signal, and return the settings of signals that can be sent.
 
     Args:
-        environ: the variables that name the servers.
-        accounts: of the run: if they show that it was sent, only this shell lacks an endpoint.
+        environ: environment variables with the settings of the servers.
+        accounts: accounts of the run. They show whether the run was sent although ``environ``
+            contains no endpoint.
     """
     checks: list[Check] = []
     reached: dict[str, SignalSettings] = {}
@@ -74,7 +75,7 @@ def check_endpoints(
             continue
         url = urlsplit(settings.endpoint)
         server = f"{url.scheme}://{url.netloc}"
-        # Both signals usually go to one server: each stage is checked and reported once.
+        # Both signals are usually sent to one server: check and report each stage only once.
         if server not in tried:
             tried[server] = check_connection(settings)
             checks += tried[server]
@@ -86,7 +87,7 @@ def check_endpoints(
 
 
 def check_connection(settings: SignalSettings) -> list[Check]:
-    """Check DNS, TCP and TLS; stages after a failure are skipped."""
+    """Check DNS, TCP and TLS; a failure skips the later stages."""
     url = urlsplit(settings.endpoint)
     host, secure = url.hostname or "", url.scheme == "https"
     port = url.port or (443 if secure else 80)
@@ -123,8 +124,8 @@ def _check_tls(connection: socket.socket, host: str, settings: SignalSettings) -
 
 
 def check_otlp(settings: SignalSettings) -> Check:
-    """Check the server's answer to an empty request."""
-    # An empty body is a valid request without a span: the check stores nothing anywhere.
+    """Check the server's response to an empty request."""
+    # An empty body is a valid request without items: the server stores nothing.
     client = open_client(settings)
     answer = client.post(b"")
     client.close()
@@ -151,7 +152,12 @@ def _once(checks: list[Check]) -> list[Check]:
 def check_backends(
     environ: Mapping[str, str], reached: Mapping[str, SignalSettings]
 ) -> list[Check]:
-    """Send one span and one metric to the endpoint, and look them up in the backends."""
+    """Send one span and one metric to the endpoints, and query Jaeger and Prometheus for them.
+
+    Args:
+        environ: environment variables with the URLs of Jaeger and Prometheus.
+        reached: settings of the signals that can be sent.
+    """
     checks = []
     jaeger = environ.get(JAEGER_VARIABLE) or _JAEGER
     prometheus = environ.get(PROMETHEUS_VARIABLE) or _PROMETHEUS
@@ -163,7 +169,7 @@ def check_backends(
             _round_trip("jaeger", jaeger, reached["traces"], body, lambda: _has_trace(url))
         )
     if "metrics" in reached:
-        # Unique, and exact as a double: a matching answer can only be this point.
+        # The value is unique, and exact as a double: a match can only be this point.
         value = float(time.time_ns() // 1_000_000)
         query = quote(f"{names.DOCTOR_CHECK.prometheus} == {value:.0f}")
         ask = f"{prometheus}/api/v1/query?query={query}"
@@ -179,7 +185,7 @@ def check_backends(
 def _round_trip(
     what: str, url: str, settings: SignalSettings, body: bytes, arrived: Callable[[], bool]
 ) -> Check:
-    # Query before sending: a guessed address that does not respond must not become a failure.
+    # Query before sending: a default address where no server responds must not be a failure.
     try:
         arrived()
     except (OSError, ValueError, KeyError):
@@ -191,7 +197,7 @@ def _round_trip(
     item = "span" if settings.signal == "traces" else "metric"
     if answer.outcome is not Outcome.DELIVERED or answer.rejected:
         return Check("FAIL", what, f"the {item} was refused: {answer.reason}", "read its log")
-    # Collectors send in batches, and Prometheus only has its last scrape: poll for a while.
+    # Poll: collectors send in batches, and Prometheus scrapes in intervals.
     begun = time.monotonic()
     while time.monotonic() < begun + _ARRIVES_WITHIN_S:
         if _is_there(arrived):
@@ -205,7 +211,7 @@ def _round_trip(
 def _is_there(arrived: Callable[[], bool]) -> bool:
     try:
         return arrived()
-    except (OSError, ValueError, KeyError):  # it responded before: retry
+    except (OSError, ValueError, KeyError):  # the server has responded before: retry
         return False
 
 

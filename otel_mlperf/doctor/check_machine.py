@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ROWS: Final = 131_072
-"""Rows of a journal if there is room: see ``Config.rows``."""
+"""Default number of rows of a journal: see ``Config.rows``."""
 _LEAST_DISK: Final = 1 << 30
 _NO_ROOM: Final = 1 << 20
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 _CLOCK_FROM: Final = 1_704_067_200
-"""The year 2024: an earlier clock was never set."""
+"""Start of 2024 as Unix time: a clock that shows an earlier time was never set."""
 _UNSYNCHRONISED: Final = 5
 """Return value of adjtimex(2) for an unsynchronised clock (TIME_ERROR)."""
 
 
 def check_machine(runs_folder: Path, nodes: int) -> list[Check]:
-    """Check disk, Python, torch, GPU, shared memory and clock; a full disk comes first."""
+    """Check disk, Python, torch, GPU, shared memory and clock; ``nodes`` is that of the run."""
     return [
         check_runs_folder(runs_folder),
         check_python(),
@@ -44,9 +44,9 @@ def check_machine(runs_folder: Path, nodes: int) -> list[Check]:
 
 
 def check_python() -> Check:
-    """Check the interpreter and the system.
+    """Check the operating system, and report the Python interpreter.
 
-    The location of the interpreter shows which packages are visible: a program may use another.
+    The interpreter's path shows which packages were found: the program may use another interpreter.
     """
     found = f"{platform.python_version()} on {sys.platform} {platform.machine()}, {sys.executable}"
     if IS_WINDOWS:
@@ -58,7 +58,7 @@ def check_python() -> Check:
 
 def check_torch() -> Check:
     """Check whether torch is installed, without importing it."""
-    # An import would cost seconds.
+    # Importing torch would take seconds.
     if importlib.util.find_spec("torch") is None:
         return Check(
             "ok", "torch", "not installed; only needed for PyTorch loops under `otel-mlperf run`"
@@ -70,7 +70,7 @@ def check_torch() -> Check:
 
 
 def check_gpu(driver: Path) -> Check:
-    """Check whether the kernel has an NVIDIA driver."""
+    """Report the NVIDIA driver of the kernel, from its version file ``driver``."""
     try:
         words = driver.read_text().partition("\n")[0].split()
     except OSError:
@@ -80,7 +80,7 @@ def check_gpu(driver: Path) -> Check:
 
 
 def check_shared_memory(folder: str) -> Check:
-    """Check whether a journal of full size fits into shared memory."""
+    """Check whether a journal of the default size fits into shared memory."""
     if IS_WINDOWS:
         return Check("ok", "shared memory", "not used on Windows")
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
@@ -101,8 +101,8 @@ def check_shared_memory(folder: str) -> Check:
 
 
 def check_runs_folder(folder: Path) -> Check:
-    """Check whether runs can be stored."""
-    # The first run creates the folder: the check applies to its nearest existing parent.
+    """Check whether the folder of runs is writable, and has enough free space."""
+    # The first run creates the folder: before, its nearest existing parent is checked.
     there = folder.absolute()
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -114,7 +114,7 @@ def check_runs_folder(folder: Path) -> Check:
 
 
 def check_room(folder: Path, free: int) -> Check:
-    """Check whether ``free`` bytes are enough for a run."""
+    """Check whether ``free`` bytes in the folder of runs are enough for a run."""
     if free < _NO_ROOM:
         full = f"{folder} has {_size(free)} free: nothing can be stored"
         return Check("FAIL", "run folder", full, "make room, or set OTEL_MLPERF_DIR elsewhere")
@@ -125,7 +125,10 @@ def check_room(folder: Path, free: int) -> Check:
 
 
 def check_clock(now: Callable[[], float], state: int | None, nodes: int) -> Check:
-    """Check whether times of the nodes are comparable; ``state`` is that of adjtimex(2)."""
+    """Check whether the clock is set and, with several nodes, synchronized.
+
+    ``state`` is the clock state of adjtimex(2); None: unknown.
+    """
     if now() < _CLOCK_FROM:
         return Check(
             "FAIL", "clock", f"it shows {time.strftime('%d %b %Y', time.gmtime(now()))}",
@@ -142,10 +145,10 @@ def check_clock(now: Callable[[], float], state: int | None, nodes: int) -> Chec
 
 
 def clock_state() -> int | None:
-    """Return the clock's state from adjtimex(2), read only; None if it is not available."""
+    """Return the clock state of adjtimex(2), without changing it; None if not available."""
     try:
         return int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512)))
-    except (OSError, AttributeError, TypeError):  # only Linux has the call, Windows no C library
+    except (OSError, AttributeError, TypeError):  # only Linux has adjtimex; Windows has no libc
         return None
 
 

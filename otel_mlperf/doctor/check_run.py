@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _SILENT_S: Final = 5.0
-"""Timeout of the agent: if it has not read a journal for so long, it is gone or hangs."""
+"""Maximum time since the agent's last read of a journal: after it, the agent is dead or hangs."""
 _FAULT: Final = "this is a fault of otel_mlperf: please report it with agent/*/agent.log"
 _CALLBACK: Final = "the program's log contains the errors; training continued"
 _AGAIN: Final = "profile again if needed: figures from these records are incomplete"
@@ -58,7 +58,7 @@ _LOSSES: Final = {
 def check_run(
     run: RunFolder, store: Store, accounts: Accounts, shared_memory: str = SHARED_MEMORY
 ) -> list[Check]:
-    """Check the agent of a run, its journals and its accounts."""
+    """Check a run's agent, journals, profiler windows and accounts."""
     outcome = read_processes(store).outcome
     folders = folders_of_run(run.facts.id, run.path, shared_memory)
     checks = check_journals(map(Path, folders), run.short_id, outcome, time.monotonic_ns())
@@ -85,7 +85,7 @@ def check_run(
 
 
 def check_profiler(left_out: dict[str, int]) -> list[Check]:
-    """Report the profiler windows that were left out, and why."""
+    """Return a warning per reason for which profiler windows were omitted."""
     return [
         Check("warn", "profiler", f"{plural(count, 'window')} left out: {why}", REMEDIES[why])
         for why, count in left_out.items()
@@ -93,7 +93,7 @@ def check_profiler(left_out: dict[str, int]) -> list[Check]:
 
 
 def check_windows(store: Store) -> list[Check]:
-    """Check whether stored profiler windows are complete, and report their losses."""
+    """Check whether the stored profiler windows are complete, and report their losses."""
     rows = WindowTables(windows=store.read(WindowRow), completeness=store.read(CompletenessRow))
     known = [window for window in find_windows(rows) if window.completeness]
     checks = [
@@ -117,7 +117,7 @@ def _remedy(window: WindowFacts) -> str:
 
 
 def check_findings(run: RunFolder, store: Store) -> list[Check]:
-    """Report the run's findings: problems of the program or machine, not of the recording."""
+    """Return a warning per finding of the run (problems of the program or the machine)."""
     summary = judge_run(run, store=store)
     if not summary.findings:
         return [Check("ok", "findings", "nothing found that is worth changing")]
@@ -130,7 +130,10 @@ def check_findings(run: RunFolder, store: Store) -> list[Check]:
 def check_journals(
     folders: Iterable[Path], short_id: str, outcome: str, now_ns: int
 ) -> list[Check]:
-    """Check whether an agent reads the run's journals, and what its processes dropped."""
+    """Check whether an agent reads the run's journals, and report data that processes dropped.
+
+    ``now_ns`` is the monotonic time, as used in journals.
+    """
     checks: list[Check] = []
     paths = journals_in(*folders)
     for path in paths:
@@ -141,7 +144,7 @@ def check_journals(
             continue
         checks += _journal(reader, path, short_id, now_ns)
         reader.close()
-    # No journals are fine only if the run is known to have ended.
+    # Missing journals are correct only if the run has ended.
     if not paths:
         if outcome == RUNNING:
             return [
@@ -166,7 +169,7 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
     if not reader.is_owned:
         found = f"{path.name} belongs to a process that has ended"
         checks.append(Check("warn", what, found, f"otel-mlperf doctor {short_id} --recover"))
-    # A live process without a reader loses its newest records when the ring is full.
+    # Failures: a live process whose journal nobody reads loses new records when the ring is full.
     elif not reader.word(Word.BEAT):
         checks.append(
             Check("FAIL", what, "no agent has read its journal", "otel-mlperf serve agent")
@@ -181,14 +184,14 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
 
 
 def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -> Check:
-    """Check whether every item is accounted for, and none is lost."""
+    """Check whether all items of a signal and destination are accounted for, and none is lost."""
     terms = [f"{account.delivered:,} delivered"]
     terms += [f"{account.rolled_up:,} rolled up"] if account.rolled_up else []
     terms += [f"{account.unselected:,} measured only"] if account.unselected else []
     terms += [f"{account.pending:,} pending"] if account.pending else []
     terms += [f"{count:,} lost ({reason})" for reason, count in account.lost.items() if count]
     sum_of = f"{account.created:,} created = {' + '.join(terms)}"
-    # Must precede the loss checks: if the sum is wrong, none of its numbers can be trusted.
+    # Must precede the checks of losses: if the sum is wrong, its numbers are unreliable.
     if not account.adds_up:
         missing = account.created - account.ended - account.pending
         return Check(

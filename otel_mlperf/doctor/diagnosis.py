@@ -1,4 +1,4 @@
-"""Complete diagnosis: the checks of machine, run and servers together."""
+"""Complete diagnosis: all checks of machine, run and servers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Diagnosis(msgspec.Struct, frozen=True, tag_field="schema", tag="diagnosis/
     """Results of all checks of machine, run, agent and servers, and the accounts of all items."""
 
     checks: list[Check]
-    """Failures first."""
+    """All checks: failures first, then warnings, then passed checks."""
     accounting: Accounts
-    """Accounts of the run; empty without a run."""
+    """Item accounts of the run; empty without a run."""
 
     @property
     def has_failed(self) -> bool:
@@ -40,22 +40,22 @@ class _RunChecks(NamedTuple):
 
 
 def diagnose(run: str, environ: Mapping[str, str]) -> Diagnosis:
-    """Check the machine, a run by its name, and the servers that ``environ`` names.
+    """Check the machine, the named run, and the servers configured in ``environ``.
 
     Raises:
-        NoSuchRun: no such run exists; having no run at all yet is no error.
+        NoSuchRun: no such run exists (no error for ``latest`` if there is no run at all yet).
         StoreError: a file of the run cannot be read.
     """
     of_run = _check_named(run)
     checks = check_machine(runs_dir(), of_run.nodes) + of_run.checks
     endpoints, reached = check_endpoints(environ, of_run.accounts)
-    # Backends are queried for sent items: only if an endpoint accepts data.
+    # Backends are only checked for signals that an endpoint accepts, since they need sent items.
     checks += endpoints + check_backends(environ, reached)
     return Diagnosis(worst_first(checks), of_run.accounts)
 
 
 def _check_named(run: str) -> _RunChecks:
-    """Check the named run, if any run exists yet."""
+    """Check the named run; for ``latest`` without any run, return a passed check instead."""
     if run == LATEST and not list_runs(runs_dir()):
         return _RunChecks([Check("ok", "run", f"none in {runs_dir()} yet")], {}, 1)
     chosen = find_run(run)

@@ -1,1 +1,1 @@
-"""Table of findings: conditions, thresholds and advice, for live and finished runs."""
+"""Table of findings: conditions, thresholds and advice for running and finished runs."""

@@ -1,4 +1,4 @@
-"""Rows of the findings table about how a step computes, and about lines that hold it up."""
+"""Rows of the findings table about the computation in steps, and lines that block the loop."""
 
 from __future__ import annotations
 

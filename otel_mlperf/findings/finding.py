@@ -1,6 +1,6 @@
-"""A finding: what is wrong with a run, how serious it is, the evidence, the gain and the action.
+"""Data types of findings (problem, severity, evidence, gain, action) and of ``doctor``'s checks.
 
-Plain data that ``--json`` prints as it is; so is a check of ``otel-mlperf doctor``.
+``--json`` prints both without conversion.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEVELS: tuple[Level, ...] = ("FAIL", "warn", "ok")
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One check of ``doctor``: a line of its output."""
+    """Result of one check of ``doctor``, which is one line of the command's output."""
 
     level: Level
     what: str
@@ -27,7 +27,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def worst_first(checks: list[Check]) -> list[Check]:
-    """Sort checks by severity: failures, warnings, then passed ones; stable within a level."""
+    """Sort checks by level: failures, warnings, passed checks; stable within a level."""
     return sorted(checks, key=lambda check: LEVELS.index(check.level))
 
 
@@ -37,16 +37,16 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """Location of a finding, as far as known."""
+    """Location of a finding; unknown parts have their default values."""
 
     section: str = ""
-    """Section as a summary shows it; empty: no particular one."""
+    """Name of the section as in a summary; empty: no particular section."""
     steps: tuple[int, int] | None = None
     """First and last step number; None: all steps, or none."""
     rank: int | None = None
-    """None: no single rank."""
+    """Rank with the problem; None: no single rank."""
     device: str = ""
-    """Name such as ``gpu0``, or the mount point of a disk."""
+    """Name of the device, such as ``gpu0``, or the mount point of a disk; empty: no device."""
 
 
 WIDEST: Final = 0.4
@@ -59,39 +59,39 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     high: float
     of: Literal["step", "run", "memory"] = "step"
-    """Reference of the share: the time of a step or of the run, or a process's memory at
-    its end."""
+    """Reference of the share: the time of a step, the time of the run, or a process's memory at the
+    end."""
 
     def narrowed(self) -> Gain:
-        """Return the interval with its lower end raised until it is narrow enough to act on.
+        """Return the interval with its lower end raised to limit its width to ``WIDEST``.
 
-        For findings whose advice saves nearly all of the reported cost: then the gain is near the
-        upper end.
+        For findings whose advice saves nearly all of the reported cost, so that the gain is close
+        to the upper end.
         """
         return msgspec.structs.replace(self, low=max(self.low, self.high - WIDEST))
 
     def centered(self) -> Gain:
-        """Return the interval cut at both ends until it is narrow enough to act on.
+        """Return the interval cut at both ends to limit its width to ``WIDEST``.
 
-        For gains of which neither end is more likely than the other.
+        For gains that are equally likely at both ends.
         """
         low = max(self.low, (self.low + self.high - WIDEST) / 2)
         return msgspec.structs.replace(self, low=low, high=min(self.high, low + WIDEST))
 
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):
-    """A period of a live warning during the run."""
+    """Period during the run in which a live warning was active."""
 
     after_ns: int
     """Time from the start of the run to the start of the condition."""
     held_ns: int
-    """Duration until the condition was last seen to hold."""
+    """Duration from the start of the condition to the last time that it was true."""
     steps: tuple[int, int] | None
-    """First and last step number in that period; None: no step."""
+    """First and last step number in the period; None: no step."""
     rank: int | None
-    """None: the warning is about the node."""
+    """Rank of the warning; None: the warning is about the node."""
     value: float
-    """The worst value."""
+    """Worst value of the condition in the period."""
     threshold: float
 
 
@@ -99,19 +99,19 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One finding: a problem that is worth fixing."""
 
     id: str
-    """Id of its row in the findings table: ``data_loading``."""
+    """Id of the finding's row in the findings table, such as ``data_loading``."""
     severity: Severity
     summary: str
     """The problem in one sentence, without initial capital and final period."""
     action: str
     """Recommended action."""
     evidence: dict[str, float] = {}
-    """Numbers behind the judgement; nanoseconds end in ``_ns``, shares are 0.0 to 1.0."""
+    """Measured values behind the finding; ``_ns`` is nanoseconds, shares are 0.0 to 1.0."""
     where: Where = Where()
     gain: Gain | None = None
-    """None: it cannot be estimated from the recorded data."""
+    """Possible saving; None: it cannot be estimated from the recorded data."""
     command: str = ""
-    """Command that shows more; empty: none."""
+    """Command that shows details; empty: none."""
     warned: list[Warned] = []
     """Periods of live warnings, in order; empty: no warning."""
 
@@ -125,20 +125,22 @@ class FindingList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     findings: list[Finding]
     """Findings, worst first; empty: nothing was found."""
     missing: list[str] = []
-    """Records that existed when the findings were requested and were not evaluated, as text."""
+    """Descriptions of records that existed at the time of the request but were not evaluated."""
 
 
 def worst_findings_first(findings: Iterable[Finding]) -> list[Finding]:
     """Sort findings by severity, then by gain; stable otherwise.
 
-    The cost of other programs on the machine comes after the program's own causes.
+    Within a severity, the cost of other programs on the machine comes after causes in the program.
     """
     return sorted(findings, key=_rank)
 
 
 _OF_OTHERS: Final = frozenset({"noisy_neighbour"})
 _LEAST_OWN: Final = 0.1
-"""Minimum gain of an own cause to come first: its fix also helps while other programs run."""
+"""Minimum gain of a cause in the program to come before the cost of other programs.
+
+Fixing such a cause helps even while other programs run."""
 
 
 def _rank(finding: Finding) -> tuple[int, bool, float]:

@@ -1,7 +1,7 @@
-"""One row of the findings table: a condition, its threshold and who is notified.
+"""Row types of the findings table: a condition, its threshold and who is notified.
 
-A row has up to three parts: a *live warning* (the row is a ``Rule``), a Prometheus *alert*, and the
-judgement of a *finished run*. Its threshold is stored here once, for all of them.
+A row has up to three uses: a *live warning* (the row is a ``Rule``), a Prometheus *alert*, and a
+finding of a *finished run*. They share one threshold.
 """
 
 from __future__ import annotations
@@ -36,43 +36,43 @@ class Alert:
     summary: str
     description: str
     expr: str = ""
-    """PromQL without the final comparison; line feeds are possible line breaks. Empty: derived from
-    the series of the rule."""
+    """PromQL without the final comparison, with line feeds where it may be wrapped. Empty: derived
+    from the series of the rule."""
     labels: tuple[str, ...] = ()
-    """Labels that a derived expression keeps, in addition to those of the run and the rule."""
+    """Labels that a derived expression preserves, in addition to those of the run and the rule."""
     over: str = ""
-    """Time range of a derived expression, if it is not the usual one."""
+    """Time range of a derived expression in Prometheus notation; empty: the default."""
     dashboard: str = ""
-    """Uid of the dashboard that opens on the run; empty: none shows more."""
+    """Uid of the Grafana dashboard to link, which opens on the run; empty: no link."""
     group: Group = "hardware"
     after: str = ""
-    """Minimum duration in Prometheus notation; empty: it fires immediately."""
+    """Minimum duration of the condition in Prometheus notation; empty: fires immediately."""
     because: str = ""
-    """Rationale to know before changing the alert."""
+    """Rationale, written as a comment into the rules file."""
     threshold: float | None = None
-    """Threshold for Prometheus's minutes, if it differs from the row's."""
+    """Threshold of the alert; None: that of the row."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FindingRow:
-    """One condition: a value above or below the threshold."""
+    """Condition of the table: a value above or below the threshold."""
 
     id: str
-    """Id of the findings: ``data_loading``."""
+    """Id of the resulting findings, such as ``data_loading``."""
     name: str
     """Name of the warning and the alert, in CamelCase."""
     severity: Severity
     threshold: float
     comparison: Literal["above", "below"] = "above"
     min_step_share: float = 0.0
-    """Additional minimum share of a mean step for the condition to be reported."""
+    """Additional condition: the minimum share of a mean step that the problem costs."""
     summary: str = ""
-    """The problem, with ``{value}`` and labels such as ``{hw_name}`` to be filled in."""
+    """Template of the problem, with ``{value}`` and labels such as ``{hw_name}`` as fields."""
     action: str = ""
-    """Recommended action, also of the alert."""
+    """Recommended action for findings, warnings and the alert."""
     alert: Alert | None = None
     of_ended: bool = False
-    """Whether it is evaluated on a finished run."""
+    """Whether the row is evaluated on finished runs."""
 
     def holds(self, value: float) -> bool:
         """Return whether ``value`` is beyond the threshold."""
@@ -84,21 +84,21 @@ class FindingRow:
         return self.summary.format(value=value, **values)
 
     def format_value(self, value: float) -> str:
-        """Format a value as in the summary; empty if the summary contains none."""
+        """Format a value as in the summary; empty if the summary contains no value."""
         field = _VALUE.search(self.summary)
         return field[0].format(value=value).replace("%", " %") if field else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule(FindingRow):
-    """A row that is evaluated live, on ``measured``, divided by ``per`` if that is set."""
+    """Row that is evaluated during a run, on ``measured``, divided by ``per`` if that is set."""
 
     measured: MeasuredSeries
     per: MeasuredSeries | None = None
     by: tuple[str, ...] = ()
-    """Labels of which each combination is evaluated separately; series are summed over other
-    labels."""
+    """Labels whose combinations are evaluated separately; series are summed over all other labels.
+    """
     for_s: float = 0.0
-    """Minimum duration of the condition."""
+    """Minimum duration of the condition in seconds."""
     over_s: float = 0.0
-    """If set, the growth over this time is compared instead of the value."""
+    """Time over which the growth is compared instead of the value; 0: the value is compared."""

@@ -1,7 +1,7 @@
-"""The table of findings: each condition, its threshold, and what to do about it.
+"""Table of findings: all conditions, with their thresholds and recommended actions.
 
-The agent evaluates its rules while a run goes on, the alert rules of Prometheus are generated from
-it, and a finished run is judged by it. No threshold is stored anywhere else.
+The agent evaluates the table's rules during a run, Prometheus alert rules are generated from the
+table, and finished runs are evaluated with it. Thresholds are stored nowhere else.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ TABLE: Final[tuple[FindingRow, ...]] = (
     *RECORDING_ROWS,
 )
 
-# In the order of the table: warnings that start at the same time are reported in this order.
+# The order matters: warnings that start at the same time are reported in this order.
 RULES: Final[tuple[Rule, ...]] = tuple(row for row in TABLE if isinstance(row, Rule))
-"""Rows that are evaluated live."""
+"""Rows that are evaluated during a run."""
 
 
 def row_of(id: str) -> FindingRow:
-    """Return the row with that id.
+    """Return the row with the id ``id``.
 
     Raises:
-        KeyError: no row has that id.
+        KeyError: no row has this id.
     """
     return _BY_ID[id]
 

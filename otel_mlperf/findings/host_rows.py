@@ -1,4 +1,4 @@
-"""Rows of the findings table about hosts, a job's share of one, and threads that wait for CPUs."""
+"""Rows of the findings table about hosts, limits of jobs, and threads that wait for CPUs."""
 
 from __future__ import annotations
 

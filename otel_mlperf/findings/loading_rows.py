@@ -1,4 +1,4 @@
-"""Rows of the findings table about data: waits for it, loaders, batches and copies."""
+"""Rows of the findings table about data: waits, loaders, batches and copies to devices."""
 
 from __future__ import annotations
 

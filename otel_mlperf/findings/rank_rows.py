@@ -1,4 +1,4 @@
-"""Rows of the findings table about ranks that step together."""
+"""Rows of the findings table about differences between ranks, and collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the findings table about a run as a whole, its requests, and its recording."""
+"""Rows of the findings table about a whole run, its requests, and its recording."""
 
 from __future__ import annotations
 

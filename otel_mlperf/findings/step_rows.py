@@ -1,4 +1,4 @@
-"""Rows of the findings table about steps: progress, drift, memory, patterns in a finished run."""
+"""Rows of the findings table about steps: progress, drift, patterns, memory growth."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         ),
         of_ended=True,
         alert=Alert(
-            # Compares minutes with hours; a finished run is judged by all of its steps.
+            # Higher than the row's, since the alert only compares minutes with hours.
             threshold=1.3,
             expr=(
                 "(histogram_avg(sum by (job, ml_run_name)\n"
@@ -204,7 +204,7 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         id="unseen_steps",
         name="StepsUnseen",
         severity="warning",
-        # Backward passes of an unfinished run: a first step cannot contain that many.
+        # Number of backward passes of an unfinished run: a first step cannot contain so many.
         threshold=20,
         summary="no step of a PyTorch loop was detected: {seen}",
         action=(
