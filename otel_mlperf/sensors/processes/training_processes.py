@@ -201,7 +201,7 @@ class Family:
         return Measurement(metric.name, {**labels, names.PROCESS_ROLE: role}, value, self._pid)
 
     def leave_out(self, other: Family) -> None:
-        """Exclude an ended process that was counted by its own family, if it was also a child here."""
+        """Exclude an ended training process from the children, since its own family counted it."""
         stat = other.last_stat()
         if stat is not None and stat.parent in (self._pid, *self._children):
             self._ended.leave_out(

@@ -298,7 +298,7 @@ class Xids:
         self._uuid_at: dict[int, str] = {}
 
     def listen(self, nvml: ModuleType, gpus: Iterable[Gpu]) -> None:
-        """Register for errors on all GPUs that support it; to be called after each start of NVML."""
+        """Register for errors on all GPUs that support it; must be called after NVML starts."""
         # The previous event set became invalid when NVML was shut down.
         self._uuid_at = {}
         try:
