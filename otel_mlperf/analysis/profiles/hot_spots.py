@@ -1,8 +1,8 @@
-"""Functions and lines that took the time or memory of profiled sections, and memory growth.
+"""Time and memory of functions and lines in profiled sections, and memory growth.
 
 Profiled calls of all ranks and processes are summed by section. Functions of profiler windows with
 stacks are summed by name, without the time of PyTorch's operators inside them and without this
-package's own functions. Growth is what each process has in addition to an earlier point.
+package's own functions. Growth is the memory of a process in addition to that at an earlier point.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FUNCTIONS: Final = """SELECT name, arg_max(section, section_ns) AS section,
     sum(count)::BIGINT AS calls, sum(self_ns)::BIGINT AS own_ns, sum(total_ns)::BIGINT AS total_ns
 FROM totals WHERE what = 'python' GROUP BY name ORDER BY own_ns DESC, name"""
 _WRITTEN: Final = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<name>.+)")
-"""PyTorch's name of a Python function; the name of a C function is in angle brackets."""
+"""Python function as named by PyTorch; names of C functions are in angle brackets instead."""
 _OURS: Final = re.compile(r"(.*/)?otel_mlperf/(recorder|journal|integrations|pytorch)/")
 
 
@@ -45,7 +45,10 @@ class WindowFunctions(NamedTuple):
 
 
 def read_window_functions(store: Store, section: str | None = None) -> WindowFunctions | None:
-    """Return the functions, or only those mostly in one section; None if there are none."""
+    """Return the functions of windows; None if there are none.
+
+    With ``section``, only functions that spent most of their time in it.
+    """
     ((windows, ranks, duration_ns),) = store.rows(_WINDOWS)
     if not windows:
         return None
@@ -68,7 +71,7 @@ HotKind = Literal[Kind, "window"]
 
 
 class HotSection(msgspec.Struct, frozen=True, kw_only=True):
-    """Profile of one section in one phase; ``window``: of all profiler windows."""
+    """Profile of one section in one phase; kind ``window``: of all profiler windows together."""
 
     section: str
     """Empty: everything in profiler windows with stacks."""
@@ -87,7 +90,7 @@ class HotSection(msgspec.Struct, frozen=True, kw_only=True):
     spots: list[HotPart]
     """Functions or lines, largest first."""
     more: int
-    """Minimum number of further ones that a process left out."""
+    """Minimum number of further functions or lines that a process did not store."""
     left_out: dict[str, int]
     """Calls without a profile, by reason."""
     passed_over: int
@@ -112,7 +115,7 @@ class HotRun(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     sections: list[HotSection]
     """Longest first, windows last; empty: nothing was profiled."""
     growths: list[MemoryGrowth] = []
-    """Memory growth between two points, in the order of the programs' requests."""
+    """Memory growth between two points, sorted by the later point."""
 
 
 def find_hot(run: RunFolder, section: str | None = None, rank: int | None = None) -> HotRun:
@@ -121,7 +124,7 @@ def find_hot(run: RunFolder, section: str | None = None, rank: int | None = None
     for call in read_calls(run.path):
         if section in (None, call.section) and rank in (None, call.rank):
             groups[call.section, call.phase, call.kind].append(call)
-    sections = [_added_up(calls) for calls in groups.values()]
+    sections = [_sum_calls(calls) for calls in groups.values()]
     sections.sort(key=lambda one: (-one.duration_ns, one.section))
     sections += _windows(Store(run.path, rank), section)
     # Memory growth belongs to the process, not to a section.
@@ -134,7 +137,7 @@ def find_hot(run: RunFolder, section: str | None = None, rank: int | None = None
     return HotRun(id=run.facts.id, short_id=run.short_id, sections=sections, growths=growths)
 
 
-def _added_up(calls: Sequence[ProfiledCall]) -> HotSection:
+def _sum_calls(calls: Sequence[ProfiledCall]) -> HotSection:
     seen = [call for call in calls if not call.left_out]
     duration, grown = (
         sum(getattr(call, of) for call in seen) for of in ("duration_ns", "kept_bytes")

@@ -1,4 +1,4 @@
-"""Rows of the kernels table: totals of profiler windows, grouped by kernel, operator or place."""
+"""Rows of the kernels table: totals of profiler windows, by kernel, operator, section and others."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def table(rows: WindowTables, by: By, of: Whole, windows: Sequence[WindowFacts])
     is_device = of.busy_ns is not None
     mine = rows_of(rows, by, is_device=is_device)
     if not any(row.name for row in mine):
-        return []  # only work without any such group is known
+        return []  # no recorded work has such a group
     measured = "total_ns"
     whole = of.window_ns if of.busy_ns is None or by == "annotation" else of.busy_ns
     if by == "operator":
         measured = "device_ns" if is_device else "self_ns"
-        # Threads run concurrently, so operators do not add up to the duration of the window.
+        # Relative to all operators: they do not sum to the window, because threads are concurrent.
         whole = whole if is_device else sum(row.self_ns for row in mine)
     if by == "step":
         # Each window may have a ProfilerStep#5: different steps, which must not be summed.
-        mine = _told_apart(mine, windows)
+        mine = _distinguished(mine, windows)
     kernel_rows = [
         _row(part, measured, whole, f"in no {by}")
         for part in grouped(mine, ("category", "name")).values()
@@ -89,7 +89,11 @@ def _add_up(rows: Sequence[KernelRow], by: str) -> RowsTogether:
 
 
 def rows_of(rows: WindowTables, by: By, *, is_device: bool) -> list[TotalRow]:
-    """Return the totals of that grouping; for places the device's totals, if a device worked."""
+    """Return the totals of one grouping.
+
+    Sections, phases and steps have totals for the host and for devices: with ``is_device``, return
+    those for devices.
+    """
     mine = [row for row in rows.totals if row.what == by]
     if by in _PLACES:
         mine = [row for row in mine if row.category == (ON_DEVICE if is_device else ON_HOST)]
@@ -97,14 +101,14 @@ def rows_of(rows: WindowTables, by: By, *, is_device: bool) -> list[TotalRow]:
 
 
 def count_groups(rows: WindowTables, *, is_device: bool) -> dict[str, int]:
-    """Return the number of rows of each grouping."""
+    """Return the number of named rows of each grouping."""
     return {
         what: len({row.name for row in rows_of(rows, what, is_device=is_device)} - {""})
         for what in BY
     }
 
 
-def _told_apart(steps: list[TotalRow], windows: Sequence[WindowFacts]) -> list[TotalRow]:
+def _distinguished(steps: list[TotalRow], windows: Sequence[WindowFacts]) -> list[TotalRow]:
     """Add rank or trace to the names of equally named steps of several windows."""
     traces = {window.digest: window.trace for window in windows}
     of_name = grouped(steps, ("name",))
@@ -157,10 +161,13 @@ def device_figures(rows: list[StreamRow], keys: tuple[str, ...]) -> list[DeviceF
 
 
 def added(rows: list[StreamRow], only: StreamRow | None) -> DeviceFigures:
-    """Sum figures of several windows, devices or streams; ``only`` if all are of one of these."""
+    """Sum figures of several windows, devices or streams.
+
+    ``only``: a row whose rank, device and stream apply to all rows, if there is one.
+    """
     single = rows[0] if len(rows) == 1 else None
     delays = [row.delay_max_ns for row in rows if row.delay_max_ns is not None]
-    # Windows counted by an earlier version have no overlap figure.
+    # `or 0`: windows evaluated by an earlier version have no overlap figure.
     sums = {name: sum(getattr(row, name) or 0 for row in rows) for name in DeviceFigures.ADDED}
     return DeviceFigures(
         rank=only.rank if only else None,

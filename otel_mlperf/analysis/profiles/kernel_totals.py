@@ -1,11 +1,11 @@
-"""Work of the devices in the profiler windows of a run, in one step of them, or in one trace.
+"""Device work in the profiler windows of a run, in one of their steps, or in one trace.
 
-The rows of the tables ``windows``, ``totals``, ``streams``, ``copies``, ``gaps`` and ``allocator``
-are the input, stored in a run folder or computed just now. Counts and times of several windows are
-summed. Quantiles cannot be summed and exist for a single window only. A step is computed from the
-rows of its single events, which are stored whatever the budget sent: its figures are exact, and a
-part of its window's sums. The memory peak of a window has the operator and the section that started
-last and had not ended.
+The input is rows of the tables ``windows``, ``totals``, ``streams``, ``copies``, ``gaps`` and
+``allocator``, from a run folder or computed from a trace. Counts and times of several windows are
+summed. Quantiles cannot be summed and exist for a single window only. Figures of a step are
+computed from its events, which are stored regardless of the span budget. They are exact, and a part
+of the sums of its window. A memory peak is attributed to the operator and the section that had
+started last and not yet ended.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _Device = tuple[int, int, int]
 
 
 def read_peaks(store: Store) -> dict[_Device, dict[str, str]]:
-    """Return the operator and section of each device's memory peak; empty: in none."""
+    """Return operator and section at the memory peak of each device; an empty name: none."""
     peaks: dict[_Device, dict[str, str]] = {}
     for rank, restart, device_type, device, time_ns in store.rows(_PEAKS):
         peaks[rank, device_type, device] = about = {}
@@ -89,7 +89,7 @@ def read_peaks(store: Store) -> dict[_Device, dict[str, str]]:
     return peaks
 
 
-_GAPS: Final = 20
+_MAX_GAPS: Final = 20
 
 
 def read_rows(run: RunFolder, rank: int | None = None) -> WindowTables:
@@ -140,7 +140,7 @@ def find_kernels(
     world_size: int | None = None,
     peaks: Mapping[_Device, dict[str, str]] = MappingProxyType({}),
 ) -> Kernels:
-    """Return the windows' totals, by kernel, or by operator if no device worked."""
+    """Return the windows' totals, by default by kernel, or by operator if no device worked."""
     windows = find_windows(rows)
     # A row without a stream is the whole device: overlapping streams would sum to more.
     whole = [row for row in rows.streams if row.stream is None]
@@ -226,7 +226,7 @@ def _captured(text: str | None) -> CapturedWork | None:
 
 
 def find_collectives(rows: list[TotalRow]) -> list[CollectiveFigures]:
-    """Return collectives, longest first; their copies on a device's rows are the kernels."""
+    """Return the collectives of host annotations, longest first."""
     mine = [row for row in rows if row.what == "annotation" and row.kind]
     # The device has a copy of each annotation: including both would count everything twice.
     mine = [row for row in mine if not row.category.startswith("gpu_")]
@@ -267,7 +267,7 @@ def _collective_kernels(
 
 
 def find_copies(rows: list[CopyRow]) -> list[CopyFigures]:
-    """Return the copies by direction, name and pageable memory, longest first."""
+    """Return copies summed by direction, name and pageable memory, longest first."""
     copies = []
     for part in grouped(rows, ("direction", "name", "pageable")).values():
         sizes = [row.bytes for row in part if row.bytes is not None]
@@ -288,7 +288,7 @@ def find_copies(rows: list[CopyRow]) -> list[CopyFigures]:
 
 
 def _gaps(rows: list[GapRow]) -> list[GapRow]:
-    return sorted(rows, key=lambda row: (-row.duration_ns, row.start_ns))[:_GAPS]
+    return sorted(rows, key=lambda row: (-row.duration_ns, row.start_ns))[:_MAX_GAPS]
 
 
 def _memory(
@@ -301,15 +301,15 @@ def _memory(
             rank=rank,
             device_type=kind,
             device=device,
-            allocated_bytes=_most(row.peak_bytes for row in parts[rank, kind, device]),
-            reserved_bytes=_most(row.reserved_bytes for row in parts[rank, kind, device]),
+            allocated_bytes=_known_max(row.peak_bytes for row in parts[rank, kind, device]),
+            reserved_bytes=_known_max(row.reserved_bytes for row in parts[rank, kind, device]),
             **{of: peaks.get((rank, kind, device), {}).get(of) for of in ("section", "operator")},
         )
         for rank, kind, device in sorted(parts)
     ]
 
 
-def _most(values: Iterable[int | None]) -> int | None:
+def _known_max(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
@@ -326,12 +326,12 @@ def find_step(
     Args:
         tables: the rows of all windows.
         counted: the step's own rows of the tables, from ``kineto.counting.stored_step``.
-        recorded: its events.
+        recorded: the events of the step.
         source: name of the run or trace.
         by: how rows are grouped.
         world_size: number of ranks of the run.
     """
-    # Concurrent devices count as several busy devices.
+    # Busy times of concurrent devices are summed.
     devices = [row for row in counted.streams if row.stream is None]
     is_device = bool(devices)
     digests = {digest for _, digest in recorded.windows}

@@ -1,7 +1,7 @@
 """Steps that profiler windows recorded, and the events that belong to each step.
 
-A recorded step has its events in its own trace. Where only the profiler's annotation
-``ProfilerStep#5`` shows a step, its events are that annotation and everything below it.
+The events of a recorded step are in the trace of that step. If a step is known only from the
+profiler's annotation ``ProfilerStep#5``, its events are that annotation and its descendants.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ProfiledStep(NamedTuple):
 
     name: str
     phase: str
-    """Empty: only an annotation shows it."""
+    """Empty: the step is known only from an annotation."""
     number: int
     rank: int
     restart: int
@@ -47,13 +47,15 @@ class ProfiledStep(NamedTuple):
 
 
 def find_profiled(windows: Iterable[WindowRow]) -> list[ProfiledStep]:
-    """Return the steps that windows name, by rank in their order."""
+    """Return the steps that windows contain, sorted by rank, restart and time."""
     profiled = []
     for row in sorted(windows, key=lambda row: (row.rank, row.restart, row.start_ns)):
         for name in json.loads(row.steps):
-            if told := _LABEL.fullmatch(name):
+            if match := _LABEL.fullmatch(name):
                 key = (row.rank, row.restart, row.digest)
-                profiled.append(ProfiledStep(name, told["phase"] or "", int(told["number"]), *key))
+                profiled.append(
+                    ProfiledStep(name, match["phase"] or "", int(match["number"]), *key)
+                )
     return profiled
 
 
@@ -62,16 +64,16 @@ def choose_step(
 ) -> list[ProfiledStep]:
     """Return the step of that number on each rank; training takes precedence over other phases.
 
-    If a number was used again, the newest step is meant.
+    If several restarts have that number, only the newest restart is used.
 
     Raises:
-        NoSuchStep: it was not profiled; the message lists profiled steps.
+        NoSuchStep: the step was not profiled; the message lists profiled steps.
     """
     same = [step for step in known if step.number == number and phase in (None, step.phase)]
     if not same:
         raise NoSuchStep(_no_such_step(known, number, phase, looked_at))
     phases = {step.phase for step in same}
-    # Empty sorts first: a recorded step takes precedence over one that only an annotation shows.
+    # Empty sorts first: recorded steps take precedence over steps known only from annotations.
     chosen = names.TRAIN if names.TRAIN in phases else max(phases)
     newest = max(step.restart for step in same if step.phase == chosen)
     return [step for step in same if (step.phase, step.restart) == (chosen, newest)]
@@ -101,10 +103,10 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def read_step_events(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
-    """Return the events of a step and their ancestors.
+    """Return the events of a step on all chosen ranks, and the sections that contain them.
 
     Raises:
-        NoSuchStep: its events were evicted to make room for newer ones.
+        NoSuchStep: the events of the step were evicted to make room for newer ones.
         StoreError: a file of the run cannot be read.
     """
     first = chosen[0]
@@ -127,8 +129,8 @@ def _recorded(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
         f"(SELECT unnest([parent_id, root_id]) FROM spans WHERE {_NEWEST})",
         **values,
     )
-    # A step's own time excludes a validation or checkpoint inside it. If a step was open when its
-    # process died, only its span is known.
+    # The duration in table steps excludes a validation or checkpoint inside the step. A step that
+    # was open when its process died has only a span.
     measured = store.rows(
         "SELECT rank, arg_max(duration_ns, n) FROM steps WHERE phase = $phase "
         "AND number = $number AND restart = $restart GROUP BY rank",
@@ -170,24 +172,24 @@ def _annotated(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
 
 
 def below_annotation(events: _Rows, chosen: Sequence[ProfiledStep]) -> StepEvents:
-    """Return the annotations of the step's name, and everything below them."""
+    """Return the annotations with the step's name, and all their descendants."""
     name = chosen[0].name
     by_id = {row["span_id"]: row for row in events}
     inside: dict[str, bool] = {}
     for row in events:
-        # Cache the answer for all ancestors: windows have a million events, and hundreds of nested
+        # Cache the result for all ancestors: windows have a million events, and hundreds of nested
         # Python frames.
-        way = []
+        path = []
         at: Mapping[str, Any] | None = row
         while at is not None and at["span_id"] not in inside and at["name"] != name:
-            way.append(at["span_id"])
+            path.append(at["span_id"])
             at = by_id.get(at["parent_id"])
         is_inside = at is not None and (at["name"] == name or inside[at["span_id"]])
-        inside |= dict.fromkeys(way, is_inside)
+        inside |= dict.fromkeys(path, is_inside)
         inside.setdefault(row["span_id"], is_inside)
     lengths: dict[int, int] = {}
     for row in events:
-        # The device's copy of the annotation is a descendant of it.
+        # Skip the device's copy of the annotation: it is a descendant of the host's annotation.
         if row["name"] == name and not inside.get(row["parent_id"]):
             length = row["end_ns"] - row["start_ns"]
             lengths[row["rank"]] = max(length, lengths.get(row["rank"], 0))

@@ -1,9 +1,9 @@
 """Profiler windows of a run: stored, pending or left out, and the completeness of the stored ones.
 
-The table ``completeness`` contains what a window lacks by itself. Ranks profile the same steps:
-windows belong together if they have the same number and a step in common. Imported windows have no
-number. Steps that another rank has and this one lacks are a loss of its window: sums over ranks
-lack them.
+The table ``completeness`` contains the losses within each window. In addition, windows of different
+ranks are compared: they belong together if they have the same number and a step in common.
+(Imported windows have no number.) Steps that are only in another rank's window are a loss of the
+rank's own window, because sums over ranks lack them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REMEDIES: Final = {
     "it ended before their first step": "begin earlier: with a smaller wait; count steps, not "
     "epochs, where no step has an epoch",
 }
-"""Remedy for each reason for which windows are left out."""
+"""Remedy for each reason why a window was not recorded."""
 _METRICS: Final = (
     names.SKIPPED_BUSY,
     names.SKIPPED_NO_TORCH,
@@ -49,7 +49,7 @@ _METRICS: Final = (
 
 
 def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[str]:
-    """Return the names of traces that processes have finished and no table contains yet."""
+    """Return the names of finished traces that no table contains yet."""
     # The name of a trace alone is not unique: two ranks may use the same name.
     known = {tuple(row) for row in store.rows("SELECT rank, restart, trace FROM windows")}
     unread = []
@@ -57,7 +57,7 @@ def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[s
         try:
             window = read_window(path)
         except JournalError:
-            continue  # it cannot be read, and the agent's log reports that
+            continue  # unreadable: the agent logs it
         is_known = (window.rank, window.restart, window.trace) in known
         if not is_known and rank in (None, window.rank):
             unread.append(window.trace)
@@ -71,7 +71,7 @@ def read_unknown_rows(store: Store) -> list[UnknownRows]:
 
 
 def read_left_out(store: Store) -> dict[str, int]:
-    """Return the number of windows left out on all ranks, by reason."""
+    """Return the number of windows that were not recorded, summed over ranks, by reason."""
     rows = store.rows(
         "SELECT name, sum(last)::BIGINT FROM (SELECT name, arg_max(value, time_ns) AS last "
         "FROM readings WHERE list_contains($names, name) GROUP BY name, rank, restart, labels) "
@@ -83,7 +83,7 @@ def read_left_out(store: Store) -> dict[str, int]:
 
 
 RANK_STEP: Final = "rank_step"
-_MOST_NAMES: Final = 3
+_MAX_NAMES: Final = 3
 
 
 def read_completeness(rows: Iterable[CompletenessRow]) -> dict[str, WindowCompleteness]:
@@ -105,50 +105,55 @@ def is_complete(windows: Sequence[WindowFacts]) -> bool:
 def beside_other_ranks(
     windows: Sequence[WindowFacts], numbers: Sequence[int | None]
 ) -> list[WindowFacts]:
-    """Add missing steps to the windows' losses; ``numbers`` are theirs, None for imported ones."""
-    told = []
+    """Add steps that only other ranks recorded to the losses of the windows.
+
+    ``numbers`` contains the number of each window; None if the window was imported.
+    """
+    compared = []
     for window, number in zip(windows, numbers, strict=True):
         same = [
             other
-            for other, its in zip(windows, numbers, strict=True)
-            if its == number and other.restart == window.restart
+            for other, other_number in zip(windows, numbers, strict=True)
+            if other_number == number and other.restart == window.restart
         ]
-        told.append(_beside(window, same))
-    return told
+        compared.append(_compared_window(window, same))
+    return compared
 
 
-def _beside(window: WindowFacts, same: Sequence[WindowFacts]) -> WindowFacts:
+def _compared_window(window: WindowFacts, same: Sequence[WindowFacts]) -> WindowFacts:
     own = {step for other in same if other.rank == window.rank for step in other.steps}
     others = [
         other
         for other in same
         if other.rank != window.rank and set(other.steps) & set(window.steps)
     ]
-    lacks = list(dict.fromkeys(step for other in others for step in other.steps if step not in own))
+    missing = list(
+        dict.fromkeys(step for other in others for step in other.steps if step not in own)
+    )
     known = window.completeness
-    if not lacks or known is None:
+    if not missing or known is None:
         return window
-    return replace(window, completeness=_without_steps(window, known, lacks, others))
+    return replace(window, completeness=_without_steps(window, known, missing, others))
 
 
 def _without_steps(
     window: WindowFacts,
     known: WindowCompleteness,
-    lacks: list[str],
+    missing: list[str],
     others: Sequence[WindowFacts],
 ) -> WindowCompleteness:
-    of = len(window.steps) + len(lacks)
-    named = ", ".join(lacks[:_MOST_NAMES]) + (", …" if len(lacks) > _MOST_NAMES else "")
-    rank = min(other.rank for other in others if set(lacks) & set(other.steps))
+    of = len(window.steps) + len(missing)
+    named = ", ".join(missing[:_MAX_NAMES]) + (", …" if len(missing) > _MAX_NAMES else "")
+    rank = min(other.rank for other in others if set(missing) & set(other.steps))
     what = f"{named}, which rank {rank} has"
     loss = Loss(
         kind=RANK_STEP,
-        missing=len(lacks),
+        missing=len(missing),
         of=of,
         start_ns=window.start_ns,
         end_ns=window.start_ns + window.duration_ns,
         what=what,
-        words=f"{len(lacks)} of {of} steps are not in the window of rank {window.rank}: {what}",
+        words=f"{len(missing)} of {of} steps are not in the window of rank {window.rank}: {what}",
     )
-    ratio = min(known.ratio, 1 - len(lacks) / of)
+    ratio = min(known.ratio, 1 - len(missing) / of)
     return replace(known, ratio=ratio, is_complete=False, losses=[*known.losses, loss])

@@ -1,10 +1,10 @@
 """Operators and kernels under each section of a profiled step, rolled up by name.
 
-An operator's time is its own time, as in the totals of a window: without the operators, annotations
-and sections nested in it on the same thread. Therefore the operators on a section's thread are a
-part of the section's own time, and add up with the time outside all operators. Kernels run
-concurrently to the host: their times are device times, and are summed over streams. Python frames
-are skipped, and so are annotations without an enclosing operator: they may contain sections.
+An operator's time is its self time, as in the totals of a window: without operators, annotations
+and sections that are nested in it on the same thread. So the operators on a section's thread and the time
+outside all operators sum to the section's self time. Kernels run concurrently to the host: their
+times are device times, summed over streams. Python frames are skipped. Annotations are skipped
+unless an operator encloses them, because they may contain sections.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Place = Literal["here", "beside", "device"]
 _ANNOTATION: Final = "user_annotation"
-_PASSED_OVER: Final = frozenset({_ANNOTATION, "gpu_user_annotation", "python_function"})
+_SKIPPED: Final = frozenset({_ANNOTATION, "gpu_user_annotation", "python_function"})
 _PLACES: Final[tuple[Place, ...]] = ("here", "beside", "device")
 _Row = dict[str, Any]
 
@@ -37,19 +37,22 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     count: int
     self_ns: int
-    """Time in no other operator or section of the same thread; on a device the whole duration."""
+    """Time without nested operators and sections of the same thread; on a device: whole
+    duration."""
     place: Place
-    """``here``: on the section's thread; ``beside``: on another one; or on a ``device``."""
+    """Location: ``here`` (the section's thread), ``beside`` (another thread) or ``device``."""
 
 
 def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, list[Operator]]:
-    """Return the operators by span id of their section, those of its thread first, then by time.
+    """Return the operators of each section, by the section's span id.
+
+    Operators on the section's thread come first; within a place, the longest first.
 
     Args:
-        store: of the run.
+        store: tables of the run.
         step: trace id, rank and restart.
-        sections: rows of the step's sampled spans that are not events; operators under none of them
-            count to the first.
+        sections: rows of the step's sampled spans that are not events. Operators that no section
+            contains are attributed to the first one.
     """
     events = store.records(
         "SELECT span_id, parent_id, name, category, track, thread_id, start_ns, end_ns, "
@@ -63,12 +66,12 @@ def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, 
 
 
 def roll_up_operators(events: list[_Row], sections: list[_Row]) -> dict[str, list[Operator]]:
-    """Return the operators of rows that were already read, both sorted by start."""
+    """Return the operators of each section, from rows that are sorted by start."""
     return _rolled_up(_Events(events, sections)) if events and sections else {}
 
 
 class _Events:
-    """Events of a step, and the nearest counted ancestor of each."""
+    """Events of a step, with the section and the self time of each counted event."""
 
     def __init__(self, events: list[_Row], sections: list[_Row]) -> None:
         self._by_id = {row["span_id"]: row for row in events}
@@ -79,19 +82,19 @@ class _Events:
         self._is_counted = {row["span_id"] for row in self.counted}
         self.section = {row["span_id"]: self._section(row) for row in self.counted}
         self.own = {row["span_id"]: row["end_ns"] - row["start_ns"] for row in self.counted}
-        self._take_out(sections)
+        self._subtract_nested(sections)
 
     def _counts(self, row: _Row) -> bool:
         """Return whether an event is listed: operators, calls, and annotations inside operators."""
         activity = self._activity[row["span_id"]]
-        if activity not in _PASSED_OVER:
+        if activity not in _SKIPPED:
             return True
         above = self._by_id.get(row["parent_id"]) if activity == _ANNOTATION else None
-        while above is not None and self._activity[above["span_id"]] in _PASSED_OVER:
+        while above is not None and self._activity[above["span_id"]] in _SKIPPED:
             above = self._by_id.get(above["parent_id"])
         return above is not None
 
-    def _above(self, row: _Row) -> _Row | None:
+    def _counted_ancestor(self, row: _Row) -> _Row | None:
         """Return the nearest counted ancestor."""
         above = self._by_id.get(row["parent_id"])
         while above is not None and above["span_id"] not in self._is_counted:
@@ -102,12 +105,12 @@ class _Events:
         span: str = row["parent_id"]
         while span in self._by_id:
             span = self._by_id[span]["parent_id"]
-        # If its section was not sampled, the first one, the step itself, contains it in any case.
+        # If its section was not sampled, use the first one: the step, which contains all events.
         return span if span in self.sections else self._first
 
-    def _take_out(self, sections: list[_Row]) -> None:
+    def _subtract_nested(self, sections: list[_Row]) -> None:
         """Subtract nested events of the same thread from own times."""
-        pieces = [(row, self._above(row)) for row in self.counted]
+        pieces = [(row, self._counted_ancestor(row)) for row in self.counted]
         directly: dict[str, list[_Row]] = defaultdict(list)
         for row in self.counted:
             directly[self.section[row["span_id"]]].append(row)
@@ -136,13 +139,13 @@ class _Events:
 
 
 def _is_within(row: _Row, outer: _Row) -> bool:
-    """Return whether it uses time of the outer event; on another thread it ran concurrently."""
+    """Return whether an event used time of the outer one: both on the same thread of the host."""
     is_on_host = not (_is_device(outer) or _is_device(row))
     return bool(is_on_host and outer["thread_id"] == row["thread_id"])
 
 
 def _around(inner: _Row, operators: list[_Row]) -> _Row | None:
-    """Return the innermost operator around a section, whose recorded parent is a section."""
+    """Return the innermost operator around a section; spans do not record it as the parent."""
     around = [
         row
         for row in operators
@@ -169,7 +172,7 @@ def _rolled_up(events: _Events) -> dict[str, list[Operator]]:
 
 
 def add_up(lists: Iterable[list[Operator]]) -> list[Operator]:
-    """Merge the operators of several sections of one name."""
+    """Merge the operators of several sections that have the same name."""
     grouped: dict[tuple[str, Place], list[Operator]] = defaultdict(list)
     for operator in (operator for of in lists for operator in of):
         grouped[operator.name, operator.place].append(operator)

@@ -38,9 +38,9 @@ class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     completeness: WindowCompleteness | None = None
     """None: an earlier version read the window and did not check it."""
     unknown_rows: list[UnknownRows] = []
-    """Rows that may belong to a device, and are not in any device figure."""
+    """Timeline rows that may belong to a device, but are not included in the device figures."""
     captured: CapturedWork | None = None
-    """None: no trace of a capture was given."""
+    """Operators of replayed CUDA graphs; None: no trace of a graph capture was given."""
 
 
 class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     busy_ns: int
     overlap_ns: int
-    """Excess of durations over busy time, by stream: work concurrent to other work of its
+    """Sum of durations beyond the busy time, by stream: work concurrent to work of the same
     stream."""
     idle_ns: int
     gap_ns: int
@@ -84,7 +84,7 @@ class DeviceFigures(msgspec.Struct, frozen=True, kw_only=True):
     launches: int
     early: int
     delay_p50_ns: int | None
-    """Only for a single window and device, as quantiles cannot be merged."""
+    """Quantiles exist for a single window and device only, because they cannot be merged."""
     delay_p95_ns: int | None
     delay_max_ns: int | None
 
@@ -100,20 +100,20 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     category: str
-    """Category as named in the trace. Among operators ``device`` means device work in no operator,
-    by the call that launched it; ``annotation`` means an annotation inside an operator, whose time
-    is not part of the operator's own. For a section, phase or step it is the kind of work counted:
-    ``device``, else ``host``."""
+    """Category as named in the trace. Among operators, ``device`` is device work outside operators,
+    named after the launching call; ``annotation`` is an annotation inside an operator, whose time
+    is not part of the operator's self time. For a section, phase or step: the work that is counted,
+    ``device`` or ``host``."""
     kind: str
     """Kind of device work: compute, communication or copy; also set for a collective's
     annotation."""
     section: str
-    """Section with most of its time; empty: not known."""
+    """Section with most of the row's time; empty: unknown."""
     calls: int
     total_ns: int
     self_ns: int
     device_ns: int
-    """For an operator: device work launched by itself, not by nested operators."""
+    """For an operator: device work launched by the operator itself, not by nested operators."""
     measured_ns: int
     """Measure by which the rows are sorted."""
     share: float
@@ -143,7 +143,7 @@ class CollectiveFigures(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     calls: int
     total_ns: int
-    """Sum of the durations, even of concurrent ones."""
+    """Sum of the durations, including those of concurrent collectives."""
 
 
 class CollectiveKernels(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +174,7 @@ class CopyFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AllocatorPeak(msgspec.Struct, frozen=True, kw_only=True):
-    """Peak memory that one device's allocator had allocated, and reserved."""
+    """Peaks of allocated and reserved memory of one device's allocator."""
 
     rank: int
     device_type: int
@@ -183,30 +183,30 @@ class AllocatorPeak(msgspec.Struct, frozen=True, kw_only=True):
     allocated_bytes: int | None
     reserved_bytes: int | None
     section: str | None
-    """Section that had started last at the peak; empty: none. Not known for a trace file."""
+    """Innermost section at the peak; empty: none. None (unknown) for a trace file."""
     operator: str | None
-    """Operator that had started last at the peak; empty: none. Not known for a trace file."""
+    """Innermost operator at the peak; empty: none. None (unknown) for a trace file."""
 
 
 class ProfiledStepFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One profiled step on every requested rank; times are sums over ranks and devices.
 
-    Device work counts to the step that launched it, however late it ran. Therefore the device's
-    idle time within the step's own time does not follow from these figures.
+    Device work is attributed to the step that launched it, even if it ran after the step. Therefore
+    the device's idle time during the step cannot be derived from these figures.
     """
 
     name: str
     phase: str
-    """Empty: not known."""
+    """Empty: unknown."""
     number: int
     ranks: list[int]
     events: int
     duration_ns: int
     busy_ns: int | None
-    """Time in which a device worked for it; None: no device did."""
+    """Time in which devices worked for the step; None: no device worked."""
     communication_ns: int | None
     exposed_communication_ns: int | None
-    """Communication time without concurrent computation for it."""
+    """Communication time without concurrent computation for the same step."""
 
 
 class Kernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="kernels/1"):
@@ -235,16 +235,16 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     more: RowsTogether | None = None
     """Sum of the rows beyond the requested number; None: ``rows`` contains all."""
     together: RowsTogether | None = None
-    """Sum of all rows, ``more`` included: the device work, or the self time of operators, of which
-    they are the parts. None: there are no rows."""
+    """Sum of all rows, including ``more``: all device work, or the self time of all operators.
+    None: there are no rows."""
     unread: int = 0
-    """Windows of the run that are still to be read."""
+    """Number of recorded windows that the agent has not read yet."""
     step: ProfiledStepFacts | None = None
     """The requested step, if any: rows, collectives and copies are its own."""
 
     @property
     def has_device_times(self) -> bool:
-        """Return whether device times are complete as far as known: else devices were busier."""
+        """Return whether device times are complete, as far as known; if not, devices were busier."""
         known = (window.completeness for window in self.windows)
         return all(completeness is None or completeness.has_device_times for completeness in known)
 
