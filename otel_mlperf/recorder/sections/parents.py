@@ -297,7 +297,7 @@ class Parents:
         return trace._replace(flags=caller_flags & ~_SAMPLED | sampled)
 
     def _selected_trace(self, section: SectionContext) -> TraceContext:
-        """Return the section's trace context, with a sampled flag by settings like ``trace_first``."""
+        """Return the section's trace context; settings determine whether a step is sampled."""
         root, meta, config = root_of(section), self._recording.meta, self._recording.config
         if root == meta.run_span:
             return TraceContext(ids.run_trace_id(meta.run_id, meta.restart), _SAMPLED)

@@ -81,7 +81,7 @@ class StepsInside(Protocol):
         """End the open steps inside a section that ends."""
 
     def note_crossing(self, section: SectionContext, words: list[str]) -> None:
-        """Record that an exception left a section, as a possible error of the enclosing step."""
+        """Record that an exception leaves a section, by which steps and loops may have failed."""
 
 
 class RecordedSections(SlowPath):
@@ -99,7 +99,7 @@ class RecordedSections(SlowPath):
         self.profiles = ProfiledCalls(recording, parents)
         self._counters = Counters()
         self.at_failure: list[Callable[[SectionContext, BaseException], None]] = []
-        """Functions called with an open section and the exception that leaves it; must not raise."""
+        """Functions called with an open section and an exception that leaves it; must not raise."""
         self._last_error: tuple[int, int, str, str] = (0, 0, "", "")
         self.binding = bind(recording, self, parents, self.enter_slow, self.exit_slow)
         self.new = self.binding.section
@@ -187,8 +187,8 @@ class RecordedSections(SlowPath):
         extra = extra_of(section)
         if extra.attributes and not extra.again:
             extra_of(fresh).attributes = dict(extra.attributes)
-        # Stored before it is entered, so that it is exited after an interrupt, too. Ended copies are
-        # dropped.
+        # Stored before it is entered, so that it is exited after an interrupt, too. Drop ended
+        # copies.
         extra.again = [*(one for one in extra.again or [] if one.at), fresh]
         return fresh
 
@@ -222,7 +222,7 @@ class RecordedSections(SlowPath):
         self.make_current(section)
 
     def one_left(self, section: SectionContext) -> SectionContext:
-        """Return the section that ends now: ``section``, or a copy made by entering it repeatedly."""
+        """Return the section that ends now: ``section``, or a copy made by entering it again."""
         again = section.extra.again if section.extra is not None else None
         current = CURRENT.get()
         if not again or current is section:

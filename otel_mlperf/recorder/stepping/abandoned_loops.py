@@ -1,11 +1,12 @@
 """Abandoned loops: steps and epochs whose iterator was dropped by ``break`` or an exception.
 
-A finalizer cannot see the exception that is propagating: the interpreter hides it. But it sees the
-current instruction of the loop's frame. ``break`` and ``return`` remove the iterator from the stack
-by an instruction of their own; an exception leaves the frame at the instruction that raised.
+The finalizer of a loop's iterator must determine whether an exception ended the loop, but the
+interpreter does not expose the propagating exception. The current instruction of the loop's frame
+shows the cause: ``break`` and ``return`` drop the iterator by an instruction of their own; after an
+exception, the frame is still at the instruction that raised.
 
-A loop that may have failed stays pending until its outcome is known: the exception arrives at an
-enclosing section, or the program continues.
+A loop that may have failed stays pending until its outcome is known: either the exception reaches
+an enclosing section, or the program continues.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.slow_path import SlowPath
 
 End = Callable[[int, "list[str] | None"], None]
-"""Writes a dropped section, given its end and its error, if any."""
-# Instructions that release an iterator in an orderly way: the loop's end, break and return; a
-# variable that referred to it; a generator whose own loop it was.
+"""Function that writes an abandoned section, given its end time and its error, if any."""
+# Instructions at which an iterator is released without an exception: the loop's end, break or
+# return; reassignment of a variable; and those of a generator that contained the loop.
 _CALM = ("POP_TOP", "POP_ITER", "END_FOR", "RETURN", "DELETE", "STORE", "YIELD", "RESUME", "NOP")
 
 
 def is_suspicious(depth: int) -> bool:
-    """Return whether the frame ``depth`` levels up may be left by an exception.
+    """Return whether an exception may be propagating out of the frame ``depth`` levels up.
 
-    Also true where a C function (``zip``) referred to the iterator: then nothing is known.
+    Also True if a C function (``zip``) referred to the iterator, because the cause is then unknown.
     """
     try:
-        # 0 is this, 1 drop(), 2 __del__(): 3 is the frame that released the iterator. A C function
-        # that referred to it has no frame; then this is the frame of its caller.
+        # Frame 0 is this function, 1 drop(), 2 __del__(), 3 the one that released the iterator. If
+        # a C function referred to the iterator, frame 3 is its caller, as it has no frame itself.
         frame = sys._getframe(depth)
-    except ValueError:  # the interpreter ends
+    except ValueError:  # the interpreter is shutting down
         return False
     name = opcode.opname[frame.f_code.co_code[frame.f_lasti]]
     return not name.startswith(_CALM)
@@ -51,7 +52,7 @@ class _Abandoned(NamedTuple):
 
 
 class AbandonedLoops:
-    """Abandoned loops: steps and epochs of one recorder whose outcome is not known yet."""
+    """Pending steps and epochs of one recorder: abandoned, with an unknown outcome."""
 
     def __init__(self, sections: SlowPath) -> None:
         self._sections = sections
@@ -61,12 +62,12 @@ class AbandonedLoops:
         return bool(self._waiting)
 
     def add(self, section: SectionContext, end: End, *, is_suspicious: bool) -> None:
-        """Add a section whose loop's iterator is gone: by ``break``, or perhaps an exception.
+        """End the section of an abandoned loop, or add it to the pending ones.
 
         Args:
             section: the step or epoch of the loop.
             end: writes the section.
-            is_suspicious: whether an exception may be propagating.
+            is_suspicious: whether an exception may be propagating, so that the section is pending.
         """
         now = time.monotonic_ns()
         if is_suspicious:
@@ -76,27 +77,27 @@ class AbandonedLoops:
         self._leave_waiting()
 
     def _leave_waiting(self) -> None:
-        """Make pending sections non-current: their ends are written later, and enclose nothing."""
-        # An exception may keep the inner loop's iterator longer than the outer one's. The outer
-        # section is then current only once the inner one is left.
+        """Make pending sections non-current, because new sections are not inside them."""
+        # An exception's traceback may keep the inner loop's iterator alive longer than the outer
+        # one's. The outer section then becomes current when the inner one is exited: hence a loop.
         waiting = {id(loop.section) for loop in self._waiting}
         while id(current := CURRENT.get()) in waiting:
             waiting.discard(id(current))
             self._sections.leave(current)
 
     def settle(self, error: list[str] | None) -> None:
-        """End all pending sections: failed if an exception came out of their loops."""
-        for loop in list(self._waiting):  # a copy: an end may end other sections that wait here
+        """End all pending sections; they have failed if ``error`` is not None."""
+        for loop in list(self._waiting):  # copied, because ``end`` may end other pending sections
             self._end(loop, error)
 
     def settle_inside(self, section: SectionContext, error: list[str]) -> None:
-        """End the pending sections inside a section that the exception has reached."""
+        """End the pending sections inside a section that ``error`` has reached, as failed."""
         for loop in list(self._waiting):
             if _encloses(section, loop.section):
                 self._end(loop, error)
 
     def settle_one(self, section: SectionContext, error: list[str] | None) -> bool:
-        """End the pending section ``section``; False if it is not pending."""
+        """End ``section`` if it is pending; return whether it was."""
         for loop in list(self._waiting):
             if loop.section is section:
                 self._end(loop, error)
@@ -108,7 +109,7 @@ class AbandonedLoops:
             return
         try:
             loop.end(loop.end_ns, error)
-        finally:  # not before, because of interrupts in between; ending twice does nothing
+        finally:  # removed last, so that an interrupt cannot lose it; ``end`` is idempotent
             with contextlib.suppress(ValueError):  # another thread has removed it
                 self._waiting.remove(loop)
 

@@ -11,14 +11,20 @@ from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.recorder.core.faults import internal_error
 
 _DEPTH = 4
-_MOST_PARTS = 8
-# Made once: a union is rebuilt at each check, which costs 0.2 µs.
+_MAX_PARTS = 8
+# Tuples, because evaluating a union (``int | float``) at each check costs 0.2 µs.
 _CONTAINERS = (list, tuple, Mapping)
 _NUMBERS = (int, float)
 
 
 def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], int]) -> int | None:
-    """Return the samples in the batch; None if unknown without reading its content."""
+    """Return the number of samples in a batch; None if its shape does not determine it.
+
+    Args:
+        batch: the batch.
+        samples: the number, a function that returns it, or ``auto``: the size of the first
+            dimension of the first tensor.
+    """
     if samples == "auto":
         try:
             return _leading(batch, _DEPTH)
@@ -29,9 +35,12 @@ def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], i
 
 
 def count_tokens(batch: Any, amount: Literal["auto"] | int | Callable[[Any], int]) -> int | None:
-    """Return the program's count for the batch; None if it is not a number.
+    """Return the number of tokens in a batch; None if it is unknown.
 
-    ``auto``: the number of elements of its ``input_ids``, if it has such a matrix.
+    Args:
+        batch: the batch.
+        amount: the number, a function that returns it, or ``auto``: the number of elements of the
+            matrix ``input_ids`` in the batch.
     """
     try:
         if amount == "auto":
@@ -44,9 +53,10 @@ def count_tokens(batch: Any, amount: Literal["auto"] | int | Callable[[Any], int
 
 
 def count_elements(batch: Any) -> int | None:
-    """Return the elements of the largest tensor or list of numbers in a batch; None: none.
+    """Return the number of elements of the largest tensor or list of numbers in a batch.
 
-    The largest one, because inputs and labels come in either order; padded places count.
+    The largest one is used because inputs and labels have no fixed order. Padding is included. The
+    result is None if the batch contains neither.
     """
     try:
         return _largest(batch, _DEPTH)
@@ -61,11 +71,11 @@ def _largest(batch: Any, depth: int) -> int | None:
         return int(math.prod(shape))
     if depth == 0 or not isinstance(batch, _CONTAINERS) or not batch:
         return None
-    parts = list(islice(batch.values(), _MOST_PARTS)) if isinstance(batch, Mapping) else batch
+    parts = list(islice(batch.values(), _MAX_PARTS)) if isinstance(batch, Mapping) else batch
     if isinstance(parts[0], _NUMBERS):
         return len(batch)
     largest = None
-    for part in parts[:_MOST_PARTS]:
+    for part in parts[:_MAX_PARTS]:
         size = _largest(part, depth - 1)
         if size is not None and (largest is None or size > largest):
             largest = size
@@ -88,8 +98,8 @@ def _leading(batch: Any, depth: int) -> int | None:
     if isinstance(batch, Mapping):
         sizes = (_leading(value, depth - 1) for value in batch.values())
         return next((size for size in sizes if size is not None), None)
-    # The first tensor's size, as in (inputs, labels). A list of anything else contains the samples
-    # themselves; a tuple may as well contain the parts of one sample.
+    # The size of the first tensor, as in (inputs, labels). Without tensors, a list contains samples.
+    # A tuple is ambiguous, because it may contain the parts of one sample.
     if batch and (size := _leading(batch[0], depth - 1)) is not None:
         return size
     return len(batch) if isinstance(batch, list) else None

@@ -1,7 +1,7 @@
-"""Opening, ending and cancelling of one step, its number and its payload.
+"""Start, end and cancellation of single steps, with their numbers and payloads.
 
-A step is a root: it writes a BEGIN row before anything inside it. ``n`` counts the steps that this
-process started in a phase and determines the trace id; *number* is the user's count.
+A step is the root of a trace: its BEGIN row precedes all rows inside it. ``n`` counts the steps
+that this process started in a phase and determines the trace id; ``number`` is the program's count.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 
 Added = tuple["int | None", "int | None", int, "int | None", "int | None", "int | None"]
-"""Totals of a step: samples, tokens, time left out, epoch, operations, elements."""
+"""Totals of a step: samples, tokens, excluded time in ns, epoch, FLOPs, elements."""
 
 
 class StepPayload:
-    """Payloads of the steps of one journal."""
+    """Encoder of step payloads for one journal, which caches the last payload."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._last: tuple[Added | None, Pieces | None] = (None, None)
-        """Totals of the previous step, and the pieces of its payload."""
+        """Totals of the previous step, and its encoded payload."""
 
     def pieces_of(self, added: Added) -> Pieces | None:
-        """Return the pieces of a step's payload, mostly the previous step's; None: not storable."""
-        # One comparison instead of an encoding (4 µs): batches are mostly of one size.
+        """Return a step's encoded payload, empty without totals; None if it cannot be stored."""
+        # The comparison saves encoding (4 µs), because most batches have the same size.
         if added != self._last[0]:
             content = payload_of(*added)
             pieces = self._journal.pieces(content) if content else ()
@@ -64,7 +64,7 @@ def payload_of(
     flops: int | None,
     elements: int | None,
 ) -> dict[str, Any]:
-    """Return the totals of a step as its payload."""
+    """Return the payload with the totals of a step; missing totals are omitted."""
     counts = {"n": samples, "t": tokens, "x": excluded or None, "m": elements}
     content: dict[str, Any] = {key: value for key, value in counts.items() if value is not None}
     if flops is not None and flops >= 0:
@@ -80,7 +80,7 @@ _PROFILED = int(Flag.PROFILED)
 
 
 class _Count:
-    """Counters of a phase."""
+    """Counters of the steps of a phase: ``n`` and ``number`` of the next step."""
 
     __slots__ = ("entry", "n", "number")
 
@@ -89,11 +89,11 @@ class _Count:
 
 
 class OneStep:
-    """The steps of one recording, one by one."""
+    """Operations on single steps of one recording: start, end and cancellation."""
 
     def __init__(self, recording: Recording, sections: RecordedSections, parents: Parents) -> None:
         self._recording, self._sections, self._parents = recording, sections, parents
-        # Looked up once: a step needs no lookup.
+        # Attributes are looked up here once, not in each step.
         self._registry, self._next_id = recording.registry, recording.next_id
         self._slow, self._watched = recording.registry.slow, sections.watched
         self._new, self._binding, self._latest = sections.new, sections.binding, parents.latest
@@ -101,38 +101,38 @@ class OneStep:
         self.epoch: int | None = None
         self.abandoned = AbandonedLoops(sections)
         self.flags = 0
-        """Flags for the rows of ending steps."""
+        """Flags for the rows of steps that end now."""
         self._profilers: set[int] = set()
         self.before_step: list[Callable[[], None]] = []
-        """Called before a step starts, outside its time."""
+        """Functions called before a step starts, outside its duration."""
         self.after_step: list[Callable[[OpenStep], None]] = []
-        """Called with a step when its row is written, outside its time."""
+        """Functions called with a step after its row is written, outside its duration."""
         self.busy_ns = 0
-        """End of the last such call: an inferred step starts no earlier."""
+        """End of the recorder's last work between steps: no inferred step starts earlier."""
         self.at_first_step: list[Callable[[str, SectionContext], None]] = []
-        """Called with a phase and its first step when that has started."""
+        """Functions called with a phase and its first step, after the step has started."""
         self.now_and_then: list[Callable[[int], None]] = []
-        """Called with the time at the start of a step, at most ten times a second."""
+        """Functions called with the start time of a step, at most ten times a second."""
         self.peaks: list[Callable[[], dict[str, int]]] = []
-        """Each returns peaks of memory so far, as attributes of an epoch that ends."""
+        """Functions that return memory peaks so far, as attributes of an ending epoch."""
         self.due_ns = 0
-        """When those calls are due next."""
+        """Monotonic time from which ``now_and_then`` is called again."""
         self._counts: dict[str, _Count] = {}
         self._link: tuple[SectionContext | None, int] = (None, recording.meta.run_span)
-        """The section around the last step, and the span that the step was linked to."""
+        """The section around the last step, and the span id that the step was linked to."""
         self._pieces_of = StepPayload(recording.journal).pieces_of
 
     # -- numbers --------------------------------------------------------------------------------
 
     epochs_left = 0
-    """Epochs that the program's epoch loop still has, the open one included; 0: unknown."""
+    """Number of remaining epochs of the program, including the open one; 0: unknown."""
 
     def next_number(self, phase: str = names.TRAIN) -> int:
         """Return the number of the next step of ``phase``."""
         return self._count(phase).number
 
     def set_next_number(self, number: int, phase: str = names.TRAIN) -> None:
-        """Count steps of ``phase`` from ``number`` on."""
+        """Set the number of the next step of ``phase``."""
         self._count(phase).number = number
 
     def _count(self, phase: str) -> _Count:
@@ -145,7 +145,7 @@ class OneStep:
         return count
 
     def note_profiler(self, profiler: object, *, is_on: bool) -> None:
-        """Mark steps that end from now on as slowed down by a profiler, or no longer."""
+        """Register that a profiler is on or off: steps that end while one is on are flagged."""
         (self._profilers.add if is_on else self._profilers.discard)(id(profiler))
         self.flags = _PROFILED if self._profilers else 0
 
@@ -168,7 +168,7 @@ class OneStep:
             at_ns = max(at_ns, self.busy_ns)
         count = self._counts.get(phase) or self._count(phase)
         given = None if number is None else int(number)
-        # A loop's steps have the same enclosing section, and so the same link.
+        # Consecutive steps of a loop have the same enclosing section, and therefore the same link.
         known, link = self._link
         if around is not known or outer is not None:
             link = self._find_link(around, outer)
@@ -180,10 +180,11 @@ class OneStep:
         step = OpenStep(section, phase, 0, 0, around, link)
         step.epoch = self.epoch
         try:
-            # Known before it is current: code that finds it as a parent must find its step.
+            # Registered before its section is current: code that gets the section as parent must
+            # find the step.
             self.open[sid] = step
-            # Counted before it is opened, and no call in between: a signal handler that opens a
-            # step gets the next n, so that two steps never share a trace id.
+            # Counted before it is opened, without a call in between: a signal handler that opens a
+            # step must get the next n, so that two steps never share a trace id.
             step.n = n = count.n
             step.number = number = count.number if given is None else given
             count.n, count.number = n + 1, number + 1
@@ -197,32 +198,32 @@ class OneStep:
             if section.t0 >= self.due_ns:
                 self._attend(section.t0)
             if STEP_BEGIN.all or STEP_END.all:
-                self._tell_begun(step)
+                self._notify_start(step)
         except BaseException as problem:
-            if problem.__class__ is RecursionError:  # as in ``sections.section``
+            if problem.__class__ is RecursionError:  # see ``BoundSection.__exit__``
                 sections = self._sections
-                sections.unfinished = self._take_back_late, (step, above), sections.unfinished
-            try_again(self._take_back, step, above)
+                sections.unfinished = self._undo_start_late, (step, above), sections.unfinished
+            try_again(self._undo_start, step, above)
             raise
         return step
 
-    def _take_back_late(self, _: int, step: OpenStep, above: Any) -> None:
-        self._take_back(step, above)
+    def _undo_start_late(self, _: int, step: OpenStep, above: Any) -> None:
+        self._undo_start(step, above)
         self._leave_cancelled(step)
 
-    def _take_back(self, step: OpenStep, above: Any) -> None:
+    def _undo_start(self, step: OpenStep, above: Any) -> None:
         self.cancel(step)
         if CURRENT.get() is step.section:
             CURRENT.set(above)  # interrupted before its token was stored
 
-    def _tell_begun(self, step: OpenStep) -> None:
-        """Notify callbacks; an exception that is no ``Exception`` (Ctrl-C) cancels the step."""
+    def _notify_start(self, step: OpenStep) -> None:
+        """Notify callbacks of the start; a ``BaseException`` (Ctrl-C) in one cancels the step."""
         step.is_told = True
-        extra_of(step.section)  # sends its end to the slow path: the fast path needs no test
+        extra_of(step.section)  # makes its end take the slow path: the fast path needs no test
         STEP_BEGIN.tell(step.phase, step.number)
 
     def _attend(self, now: int) -> None:
-        """Make the periodic calls; a failure prevents no step from starting."""
+        """Make the periodic calls; a failure is only counted, so that the step starts."""
         self.due_ns = now + _ATTEND_NS
         for call in self.now_and_then:
             try:
@@ -232,7 +233,7 @@ class OneStep:
 
     def _find_link(self, around: SectionContext | None, outer: OpenStep | None) -> int:
         if around is not None and around.extra.__class__ is not Extra:
-            extra_of(around)  # its exit then looks for steps inside
+            extra_of(around)  # its exit then takes the slow path, which ends steps inside
         if outer is not None:
             return outer.link
         run = self._recording.meta.run_span
@@ -242,11 +243,17 @@ class OneStep:
 
     @at_once
     def end(self, step: OpenStep, t1: int = 0, error: list[str] | None = None) -> None:
-        """End an open step and write its totals; exactly once, whatever interrupts it."""
+        """End an open step and write its totals, exactly once despite interrupts.
+
+        Args:
+            step: the step.
+            t1: monotonic end time; 0: now.
+            error: the exception by which the step failed, if any.
+        """
         try:
             section = step.section
-            # The first caller to remove it ends it: the loop, enclosing sections and the run may
-            # try.
+            # The loop, enclosing sections and the run may all try to end the step: the caller that
+            # removes it from ``open`` ends it.
             if self.open.pop(section.sid, None) is None:
                 self._sections.leave(section)
                 return
@@ -267,7 +274,7 @@ class OneStep:
             call(step)
 
     def end_rest(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
-        """End a step as far as it has not ended yet, without calling callbacks."""
+        """Perform the remaining steps of an interrupted ``end``, without calling callbacks."""
         section = step.section
         self.open.pop(section.sid, None)
         if section.at:
@@ -282,8 +289,8 @@ class OneStep:
             if extra is not None and (extra.usage is not None or extra.stamp is not None):
                 self._end_watching(step, extra, t1)  # first: callbacks are not part of the step
             if step.is_told:
-                self._tell_ending(step)
-        finally:  # Ctrl-C in a callback belongs to the program; the step ends all the same
+                self._notify_end(step)
+        finally:  # the step ends even if Ctrl-C interrupts a callback
             self._close(step, t1, error)
 
     def _end_watching(self, step: OpenStep, extra: Extra, t1: int) -> None:
@@ -300,15 +307,15 @@ class OneStep:
         content = payload_of(
             step.samples, step.tokens, step.excluded, step.epoch, step.flops, step.elements
         )
-        if step.added_up is not None and (told := step.added_up.told()):
-            content["g"] = told
+        if step.added_up is not None and (shares := step.added_up.told()):
+            content["g"] = shares
         self._sections.leave(section)
         self._sections.close(section, t1, error, more_flags=self.flags, **content)
 
-    def _tell_ending(self, step: OpenStep) -> None:
+    def _notify_end(self, step: OpenStep) -> None:
         step.is_told = False  # a callback may end the run, and with it this step
         sid = step.section.sid
-        self.open[sid] = step  # values that callbacks log belong to it
+        self.open[sid] = step  # values that callbacks log belong to the step
         try:
             STEP_END.tell(step.phase, step.number)
         finally:
@@ -316,13 +323,13 @@ class OneStep:
 
     @at_once
     def cancel(self, step: OpenStep) -> None:
-        """Cancel an open step: its number is reused, its time counts as outside."""
+        """Cancel an open step: its number is reused, its time counts as outside steps."""
         try:
             section = step.section
             if self.open.pop(section.sid, None) is None:
                 return
             count = self._count(step.phase)
-            # Only the latest number can be reused: a later step's number is in its row already.
+            # Only the latest number can be reused: the rows of later steps contain theirs.
             if count.n == step.n + 1:
                 count.n = step.n
             if count.number == step.number + 1:
@@ -340,8 +347,8 @@ class OneStep:
         self.cancel_section(step.section)
 
     def cancel_section(self, section: SectionContext) -> None:
-        """Cancel an open section."""
-        # Its children get another parent: the aggregated section around counts its whole duration.
+        """Cancel an open section, so that its children belong to its parent."""
+        # The duration still counts as covered time of an enclosing aggregated section.
         within = section.extra.within if section.extra is not None else None
         if section.extra is not None:
             self._sections.drop_stamp(section.extra)
@@ -351,7 +358,7 @@ class OneStep:
         self._sections.close(section, time.monotonic_ns(), kind=Kind.CANCEL)
 
     def end_inside(self, section: SectionContext, t1: int, error: list[str] | None) -> None:
-        """End the steps that an ending section encloses."""
+        """End the open steps inside a section that ends at ``t1``, by ``error`` if it failed."""
         for step in [s for s in list(self.open.values()) if s.around is section]:
             if self.abandoned.settle_one(step.section, error):
                 continue
@@ -364,7 +371,7 @@ class OneStep:
 
 
 def _note_aggregate(section: SectionContext, above: Any, track: int) -> None:
-    """Make a section report its duration to the aggregated section of the context ``above``."""
+    """Make a section report its duration to the aggregated section around it, if any."""
     within = aggregate_around(above, track)
     if within is not None:
         extra_of(section).within = within

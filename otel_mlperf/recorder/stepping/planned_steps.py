@@ -1,7 +1,8 @@
-"""The number of planned steps, derived from lengths that are free to query.
+"""Number of planned steps, derived from lengths of iterables.
 
-Lengths are read only from objects that are known to respond without running code of the program:
-builtin sequences, and batch samplers of PyTorch's loaders (a loader may warn after ``len()``).
+Lengths are read only from objects whose ``len()`` is known to be cheap and to run no code of the
+program: builtin sequences, and batch samplers of PyTorch's loaders. ``len()`` of a loader itself is
+avoided, because PyTorch may then warn.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ _LOADERS: Final = "torch.utils.data"
 
 
 def find_left(iterator: Any) -> int | None:
-    """Return the number of items an iterator still has; None if its type is unknown."""
+    """Return the number of remaining items of an iterator; None if its type is unknown."""
     return operator.length_hint(iterator) if type(iterator) in _ITERATORS else None
 
 
 def find_batches(iterable: Any) -> int | None:
-    """Return the number of batches of a pass; None if unknown."""
+    """Return the number of batches in one pass over a loader or sequence; None if unknown."""
     if type(iterable) in _SEQUENCES:
         return len(iterable)
     if any(base.__module__.startswith(_LOADERS) for base in type(iterable).__mro__):

@@ -1,7 +1,7 @@
-"""Recording of the steps that calls and loops start and end, also those that nothing ends.
+"""Recording of reported, marked and inferred steps.
 
-Steps are reported, marked or inferred. A loop that is left by an exception drops its iterator,
-which cannot see the reason: see ``abandoned_loops``.
+The program reports a step by a block, a loop or a decorated function, or marks it by ``mark_step``.
+An inferred step is derived from calls of PyTorch.
 """
 
 from __future__ import annotations
@@ -29,19 +29,24 @@ if TYPE_CHECKING:
 
 
 class Stepping(OneStep):
-    """The steps of one recording, reported, marked or inferred."""
+    """Steps of one recording: reported, marked or inferred."""
 
     def __init__(self, recording: Recording, sections: RecordedSections, parents: Parents) -> None:
         super().__init__(recording, sections, parents)
         self.are_said = False
-        """Whether the program reports its steps, so that none are inferred."""
+        """Whether the program reports its steps itself, so that no steps are inferred."""
         self.end_inferred: Callable[[], None] | None = None
-        """Ends what was inferred and is no step: no reported step is inside it."""
+        """Ends the open inferred section, if it is not a step, before a reported step starts."""
 
     def begin(self, number: int | None = None, at_ns: int = 0) -> OpenStep | None:
-        """Open a step of the current phase at that time, or (0) now, and make it current.
+        """Open a step of the current phase and make it current.
 
-        None inside a step of the same phase, which continues.
+        Args:
+            number: the program's number (default: the next one).
+            at_ns: monotonic start time; 0: now.
+
+        Returns:
+            The step; None inside a step of the same phase, which stays open.
         """
         if self.abandoned:
             self.abandoned.settle(None)
@@ -57,12 +62,18 @@ class Stepping(OneStep):
         return self._open(number, around, step, track, CURRENT.get(), at_ns)
 
     def infer(self, at_ns: int, epoch: int | None = None) -> OpenStep | None:
-        """Open an inferred step as of that time; None where the program reports its steps.
+        """Open an inferred step.
 
-        It gets that ``epoch`` unless the program is in an epoch of its own.
+        Args:
+            at_ns: monotonic start time.
+            epoch: the inferred epoch, used unless the program has reported one.
+
+        Returns:
+            The step; None if the program reports its steps itself.
         """
         own = self.epoch
-        # Listeners to the start read the epoch, such as the schedule of profiler windows.
+        # Set before the start: functions that are called then read the epoch, such as the schedule
+        # of profiler windows.
         self.epoch = epoch if own is None else own
         try:
             step = None if self.are_said else self.begin(None, at_ns)
@@ -71,17 +82,17 @@ class Stepping(OneStep):
         if step is None:
             self.are_said = True
         else:
-            step.is_marked = step.is_inferred = True  # the end of an enclosing section cancels it
+            step.is_marked = step.is_inferred = True  # an enclosing section that ends cancels it
         return step
 
     def end_whole(self) -> None:
-        """End a complete inferred step before a phase starts that would be inside it."""
+        """End a complete inferred step, so that a phase that starts now is not inside it."""
         step = self._parents.step_around(self._parents.surrounding()[0])
         if step is not None and step.is_inferred and step.whole_ns:
             self.end(step, step.whole_ns)
 
     def _surroundings(self) -> tuple[SectionContext | None, int, OpenStep | None]:
-        """Return section, track and step around a reported step; ends inferred steps."""
+        """End inferred steps, and return section, track and step around a reported step."""
         if self.end_inferred is not None:
             self.are_said = True
             self.end_inferred()
@@ -99,21 +110,21 @@ class Stepping(OneStep):
     # -- steps without an explicit end -----------------------------------------------------------
 
     def ending(self, step: OpenStep) -> End:
-        """Return a function that ends a dropped step."""
+        """Return a function that ends an abandoned step at a given time."""
         return lambda t1, error: self.end(step, t1, error or step.crossed)
 
     def note_crossing(self, section: SectionContext, words: list[str]) -> None:
-        """Note that an exception leaves ``section``: it may end loops that cannot see it."""
+        """Record that an exception leaves ``section``, and end pending loops inside as failed."""
         step = self.open.get(root_of(section))
         if step is not None and step.section is not section:
             step.crossed = words
         self.abandoned.settle_inside(section, words)
 
     def end_all(self, t1: int, error: list[str] | None) -> None:
-        """End all steps with the run: marked steps are cancelled."""
+        """End all steps at the end of the run; marked steps are cancelled unless the run failed."""
         self.abandoned.settle(error)
         for step in reversed(list(self.open.values())):
-            extra_of(step.section)  # the slow path: the fast path does not write any more
+            extra_of(step.section)  # makes its end take the slow path: the fast path is retired
             if step.whole_ns:
                 self.end(step, step.whole_ns)
             elif step.is_marked and error is None:
@@ -124,7 +135,7 @@ class Stepping(OneStep):
     # -- mark_step ------------------------------------------------------------------------------
 
     def mark(self, number: int | None) -> bool:
-        """End the step that the last call opened, and open the next; False inside another step."""
+        """End the open marked step and open the next one; return False inside any other step."""
         self.abandoned.settle(None)
         around, track, before = self._surroundings()
         if before is None or before.phase != self._registry.phase:
@@ -137,6 +148,6 @@ class Stepping(OneStep):
         step = self._open(number, before.around, None, track, CURRENT.get())
         step.is_marked, step.latest = True, before.latest or [step]
         step.latest[0] = step
-        # Sections that were open at the call still have the ended step around them.
+        # Sections that are still open inside the ended step find the new step through it.
         extra_of(before.section).latest = step.latest
         return True
