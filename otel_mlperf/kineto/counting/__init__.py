@@ -1,1 +1,1 @@
-"""Exact numbers of a profiler window."""
+"""Exact totals of a profiler window, and its completeness."""

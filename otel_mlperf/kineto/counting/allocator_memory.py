@@ -1,9 +1,9 @@
-"""Timelines of the memory that the allocator of each device allocated during a window.
+"""Timelines of the memory of each device's allocator during a profiler window.
 
 They are derived from the ``[memory]`` instants. *Allocated* and *reserved* are the allocator's own
-totals after each change. Traces of the CPU often lack these totals; then only the change since the
-window started is known: ``change = bytes allocated - bytes freed``. Memory that was allocated
-before the window and freed inside it counts as freed, so a change may be negative.
+totals after each change. Traces of the CPU often lack these totals: then the timeline only contains
+the change since the start of the window, ``change = bytes allocated - bytes freed``. Memory that
+was allocated before the window and freed inside it counts as freed, so a change may be negative.
 """
 
 from __future__ import annotations
@@ -68,11 +68,14 @@ def _follow(
 
 
 def _parts(time_ns: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the first and last change of each part: one change each, or else equal times."""
+    """Return the first and last change of each part of the timeline.
+
+    A part is a single change or, above ``MOST_POINTS`` changes, one of equally long intervals.
+    """
     n = len(time_ns)
     if n <= MOST_POINTS:
         return np.arange(n), np.arange(n)
-    # Each part reports its last value and its peak, so that no peak is lost to the part's length.
+    # Each part reports its last value and its peak, so that merging changes loses no peak.
     span = int(time_ns[-1] - time_ns[0]) + 1
     part = (time_ns - time_ns[0]) // -(-span // MOST_POINTS)
     first = np.flatnonzero(np.diff(part, prepend=-1))

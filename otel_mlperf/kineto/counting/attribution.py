@@ -26,7 +26,10 @@ _STEP: Final = ".step"
 
 
 class Attribution(NamedTuple):
-    """Attribution of each event; NONE: to nothing. The arrays have one item for each event."""
+    """Section, step and phase of each event: indices into the lists of names; NONE: no name.
+
+    Every array has one item for each event.
+    """
 
     section: NDArray[np.int32]
     sections: list[str]
@@ -41,16 +44,16 @@ def find_attribution(
 ) -> Attribution:
     """Return the section, step and phase of each event.
 
-    The section is the innermost recorded one. If there is none, or only a step, it is the
-    innermost annotation, except annotations of steps and single collectives. The phase is that of
-    a recorded step; annotations of steps do not record a phase.
+    The section is the innermost recorded section. If no section or only a step was recorded, it is
+    the innermost annotation; annotations of steps and of single collectives do not count. The phase
+    is that of the recorded step, because annotations of steps do not contain a phase.
     """
     section, names = _sections(trace, links, sections)
-    told = [_step_and_phase(step, sections, window) for step in links.steps]
-    labels = [label for label, _ in told]
-    phases = sorted({phase for _, phase in told if phase})
+    described = [_step_and_phase(step, sections, window) for step in links.steps]
+    labels = [label for label, _ in described]
+    phases = sorted({phase for _, phase in described if phase})
     place = {phase: at for at, phase in enumerate(phases)}
-    of_step = narrowed(np.array([place.get(phase, NONE) for _, phase in told] + [NONE]))
+    of_step = narrowed(np.array([place.get(phase, NONE) for _, phase in described] + [NONE]))
     return Attribution(section, names, links.step, labels, of_step[links.step], phases)
 
 
@@ -65,9 +68,9 @@ def _sections(
     words = sorted(
         {*sections.name, *(trace.names[number] for number in np.unique(name[name != NONE]))}
     )
-    place = {word: at for at, word in enumerate(words)}
-    of_recorded = np.array([place[word] for word in sections.name] + [NONE], np.int32)[of_section]
-    of_name = np.array([place.get(word, NONE) for word in trace.names] + [NONE], np.int32)[name]
+    place = {label: at for at, label in enumerate(words)}
+    of_recorded = np.array([place[label] for label in sections.name] + [NONE], np.int32)[of_section]
+    of_name = np.array([place.get(label, NONE) for label in trace.names] + [NONE], np.int32)[name]
     inner = is_step & (of_name != NONE)
     return np.where(inner, of_name, of_recorded), words
 
@@ -75,21 +78,21 @@ def _sections(
 def _annotations(trace: Trace, links: Links) -> NDArray[np.int32]:
     """Return the row of the innermost annotation that each event counts to.
 
-    Autograd runs the backward pass on threads of its own: an event without an annotation there
-    counts to the one that was open on the thread that waits for it.
+    Autograd runs the backward pass on threads of its own. An event there without an annotation
+    counts to the annotation that was open on the thread that waits for it.
     """
     is_section = _is_section(trace, links)
     forest, events = Forest(links.parent), trace.events
     above = forest.nearest(is_section)
     root = forest.roots()
-    there = np.full(len(events), NONE, np.int32)
+    elsewhere = np.full(len(events), NONE, np.int32)
     waiting = find_waiting(trace, links.around, links.forward)
     for track in np.unique(events.track[is_section]).tolist():
         rows = np.flatnonzero(is_section & (events.track == track))
         cover = Innermost(events.start_ns[rows], events.start_ns[rows] + events.duration_ns[rows])
         mine = np.flatnonzero((waiting == track) & ~links.is_device)
-        there[mine] = np.append(rows, NONE)[cover.at(events.start_ns[mine])]
-    innermost: NDArray[np.int32] = np.where(above == NONE, there[root], above)
+        elsewhere[mine] = np.append(rows, NONE)[cover.at(events.start_ns[mine])]
+    innermost: NDArray[np.int32] = np.where(above == NONE, elsewhere[root], above)
     return innermost
 
 
@@ -100,7 +103,7 @@ def _self_or_above(links: Links, wanted: NDArray[np.bool_]) -> NDArray[np.int32]
 
 
 def _is_section(trace: Trace, links: Links) -> NDArray[np.bool_]:
-    """Return whether each event is an annotation that a person put around a part of the program."""
+    """Return whether each event annotates a program part, not a step or a single collective."""
     single = np.array([is_collective(name) for name in trace.names] or [False])
     is_section: NDArray[np.bool_] = (find_roles(trace) == Role.ANNOTATION) & ~single[
         trace.events.name
@@ -111,7 +114,7 @@ def _is_section(trace: Trace, links: Links) -> NDArray[np.bool_]:
 
 
 def _step_and_phase(step: TraceStep, sections: Sections, window: Window | None) -> tuple[str, str]:
-    """Return the name of a step and its phase, empty if the phase is not known."""
+    """Return the name and the phase of a step; the phase is empty if it is not known."""
     if step.section == NONE:
         return step.name, ""
     span = f"{int(sections.span_id[step.section]):016x}"
@@ -127,16 +130,16 @@ def main_sections(
     group: NDArray[np.integer[Any]],
     section: NDArray[np.int32],
 ) -> dict[int, tuple[int, int]]:
-    """Return for each group the section with most of its time, and how much that is.
+    """Return for each group the section with most of its time, and that time in nanoseconds.
 
-    All three have one item for each event; a ``section`` of NONE means no section.
+    Every argument has one item for each event; a ``section`` of NONE means no section.
     """
     rows, width = np.flatnonzero(section != NONE), int(section.max(initial=0)) + 1
     pairs, of_pair = np.unique(
         group[rows].astype(np.int64) * width + section[rows], return_inverse=True
     )
     spent = sums(duration_ns[rows], of_pair, len(pairs))
-    # The last item of a key takes effect: the longest, and of equal ones the first by name.
+    # ``dict`` keeps the last item of a key: the longest section, among equals the first by name.
     order = np.lexsort((-(pairs % width), spent))
     keys, named, times = pairs[order] // width, pairs[order] % width, spent[order]
     best = zip(named.tolist(), times.tolist(), strict=True)

@@ -1,12 +1,12 @@
 """Captured CUDA graphs: the operators and kernels of each graph, read from a trace of its capture.
 
 Between the calls that start and end a capture, launches run nothing: each launch is recorded as a
-node of the graph, in launch order. A launch that has a record in the trace did run, so it is not a
-node.
+node of the graph, in launch order. A launch that has a device record in the trace did run, so it is
+not a node.
 
-ROCm's calls name the kernel that they launch. CUDA's calls do not: there a node may be any kernel
-that its operator launches elsewhere in the same trace, for example in the warm-up rounds before a
-capture.
+ROCm's calls name the kernel that they launch, CUDA's calls do not. With CUDA, the possible kernels
+of a node are those that its operator launches elsewhere in the same trace, for example in the
+warm-up rounds before the capture.
 """
 
 from __future__ import annotations
@@ -36,19 +36,18 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _KERNEL_NAME = "kernel"
-"""Name of the argument of ROCm's calls."""
+"""Argument of ROCm's calls that contains the kernel's name."""
 
 
 class GraphNode(NamedTuple):
     """One launch of a capture."""
 
     operator: str
-    """The innermost operator around it; empty: no operator."""
+    """Name of the innermost operator around the launch; empty: no operator."""
     is_kernel: bool
-    """Whether it is a kernel; otherwise a copy or memset, whose name is not known before it runs.
-    """
+    """Whether a kernel is launched; otherwise a copy or memset, whose name is not yet known."""
     names: frozenset[str] = frozenset()
-    """Possible names of its kernel; empty: not known."""
+    """Possible names of the kernel; empty: not known."""
 
 
 class CapturedGraphs(NamedTuple):
@@ -60,10 +59,10 @@ class CapturedGraphs(NamedTuple):
 
 
 def read_captures(path: Path) -> CapturedGraphs:
-    """Return the graphs whose capture a trace shows.
+    """Return the graphs that were captured during a trace.
 
     Raises:
-        TraceError: nothing of it can be read.
+        TraceError: no part of the trace can be read.
     """
     trace = read_trace(path)
     links = link(trace)
@@ -76,15 +75,15 @@ def read_captures(path: Path) -> CapturedGraphs:
 
 
 def _find_nodes(trace: Trace, links: Links) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-    """Return the rows of captured launches, by start, and the number of their capture."""
+    """Return the rows of captured launches, by start, and the index of each launch's capture."""
     kind_of = launch_kinds(trace)
     is_launch = (kind_of < len(KINDS)) & (kind_of != KINDS.index(GRAPH))
-    has_run = np.zeros(len(is_launch) + 1, np.bool_)  # the additional item: NONE as an index
+    has_run = np.zeros(len(is_launch) + 1, np.bool_)  # The last item is for NONE.
     has_run[links.launch] = True
     is_inner = (links.around != NONE) & is_launch[links.around]
     rows = np.flatnonzero(is_launch & ~has_run[:-1] & ~is_inner)
     rows = rows[np.argsort(trace.events.start_ns[rows], kind="stable")]
-    # Any thread counts: autograd launches on its own thread what another one captures.
+    # Launches of all threads count: autograd's threads launch work of another thread's capture.
     captures = find_captures(trace)
     capture = Innermost(captures.start_ns, captures.stop_ns).at(trace.events.start_ns[rows])
     return rows[capture != NONE], capture[capture != NONE]
@@ -98,15 +97,19 @@ def _describe(trace: Trace, links: Links, rows: NDArray[np.intp]) -> Iterator[Gr
     seen = _seen_kernels(trace, links, above)
     for row in rows.tolist():
         operator = named[row] if above[row] != NONE else ""
-        told = details[row].get(_KERNEL_NAME)
-        names = frozenset({told}) if isinstance(told, str) else seen.get(operator, frozenset())
+        kernel_name = details[row].get(_KERNEL_NAME)
+        names = (
+            frozenset({kernel_name})
+            if isinstance(kernel_name, str)
+            else seen.get(operator, frozenset())
+        )
         yield GraphNode(operator, bool(kind_of[row] == KINDS.index(KERNEL)), names)
 
 
 def _seen_kernels(
     trace: Trace, links: Links, above: NDArray[np.int32]
 ) -> dict[str, frozenset[str]]:
-    """Return for each operator name the names of the work that it launches in this trace."""
+    """Return the names of the device work that each operator launches in this trace."""
     work = find_work(trace).rows
     owner = above[work]
     pairs = zip(trace.events.name[owner].tolist(), trace.events.name[work].tolist(), strict=True)

@@ -1,8 +1,8 @@
 """Totals and bus bandwidth of collective operations, derived from their kernels.
 
 Bus bandwidth is the bus bytes (``Collective.bus_bytes``) / time, over the kernels whose size the
-trace records. A kernel also waits for the other ranks: the links themselves were no slower than
-that.
+trace records. It is a lower bound of the links' bandwidth, because a kernel also waits for other
+ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Key = tuple[str, int | None]
 
 
 def count_collectives(trace: Trace, known: Mapping[int, Collective]) -> list[CollectiveTotal]:
-    """Add up the kernels of collectives by operation and size of the group, longest first."""
+    """Return the totals of collective kernels by operation and group size, longest first."""
     works = np.flatnonzero(find_roles(trace) == Role.DEVICE)
     groups: dict[_Key, list[tuple[int, Collective]]] = {}
     for row in np.intersect1d(works, np.array(list(known), np.int64)).tolist():

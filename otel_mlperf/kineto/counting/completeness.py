@@ -50,19 +50,19 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
     from otel_mlperf.store.window_facts import WindowCompleteness
 
-_LEAST_PART: Final = 10
-"""Reciprocal share: a part of the window needs at least a tenth of it to be measured."""
+_MIN_PART: Final = 10
+"""Reciprocal of the minimum share of the window that a measured part must have."""
 
 
 def find_completeness(trace: Trace, links: Links) -> WindowCompleteness:
-    """Return the records known to be missing in a window, those of device work first."""
+    """Return the completeness of a window and its losses, those of device work first."""
     work = find_work(trace)
     window = window_of(trace, work)
     launches = find_launches(trace, links, work)
     unanswered = int(launches.is_missing.sum())
     doubtful = find_doubtful(trace, links, work, launches)
     losses: list[Loss] = []
-    # A launch whose record has a wrong number is answered.
+    # Each record with a wrong correlation may be the missing record of one launch.
     is_lost = unanswered > int(doubtful.foreign.sum()) and launches.lack_many
     if is_lost:
         losses += find_unanswered(trace, launches)
@@ -71,7 +71,7 @@ def find_completeness(trace: Trace, links: Links) -> WindowCompleteness:
     losses += clock + find_missing_durations(trace, work) + doubtful.losses(work)
     losses += find_duplicates(trace) + _of_host(trace, window)
     losses += find_end_of_frames(trace, links) + find_lost_steps(trace)
-    # Arrows end where records start: with a wrong clock they miss them.
+    # Arrows are matched with records by start time, which fails if the clock is wrong.
     losses += [] if clock else find_lost_arrows(trace, links, work, launches, doubtful.foreign)
     losses = _of_mixed_ranks(trace, work, losses)
     losses += _of_timeless(trace, work, losses, window)
@@ -89,7 +89,7 @@ def find_completeness(trace: Trace, links: Links) -> WindowCompleteness:
 def _of_timeless(
     trace: Trace, work: Work, losses: list[Loss], window: tuple[int, int]
 ) -> list[Loss]:
-    """Report device records without a usable time, unless a missing launch is reported already."""
+    """Return the loss of device records without a usable time, unless lost work is reported."""
     lost, of = trace.timeless_work, trace.timeless_work + len(work.rows)
     is_reported = any(loss.kind in LOST_WORK for loss in losses)
     return (
@@ -98,22 +98,21 @@ def _of_timeless(
 
 
 def _of_mixed_ranks(trace: Trace, work: Work, losses: list[Loss]) -> list[Loss]:
-    """Report ranks that cannot be distinguished, instead of losses derived from their numbers."""
+    """Replace losses derived from ids by one loss, if ranks in the file are indistinguishable."""
     if not are_mixed(trace, find_roles(trace)):
         return losses
-    others = [loss for loss in losses if loss.kind not in NUMBERED]
-    return device_loss(RANKS, work, np.ones(len(work.rows), np.bool_)) + others
+    unaffected = [loss for loss in losses if loss.kind not in NUMBERED]
+    return device_loss(RANKS, work, np.ones(len(work.rows), np.bool_)) + unaffected
 
 
 def _find_whole(
     trace: Trace, work: Work, launches: Launches, window: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """Return the longest part of the window in which all launched work is recorded.
+    """Return start and end of the longest part of the window without missing device work.
 
-    Return None if it is shorter than a tenth of the window.
-
-    Work may be missing from its launch until the start of the next work that was launched on its
-    stream, or, if the stream is not known, on any stream.
+    Return None if that part is shorter than a tenth of the window. Missing work ran between its
+    launch and the start of the next recorded work that was launched on its stream (on any stream,
+    if its stream is not known).
     """
     missing = launches.is_missing
     start = trace.events.start_ns[launches.rows]
@@ -132,18 +131,17 @@ def _find_whole(
         np.zeros(2 + int(missing.sum()), np.int64),
     )
     whole = gaps(lost)
-    # Before the first launch and after the last one nothing could be missing, which proves
-    # nothing.
+    # Parts without answered launches are excluded: nothing could be missing in them.
     first, last = (np.searchsorted(start[~missing], at) for at in (whole.start_ns, whole.end_ns))
     length = np.where(last > first, whole.length_ns, 0)
-    if length.max(initial=0) * _LEAST_PART < max(window[1] - window[0], 1):
+    if length.max(initial=0) * _MIN_PART < max(window[1] - window[0], 1):
         return None
     longest = int(length.argmax())
     return int(whole.start_ns[longest]), int(whole.end_ns[longest])
 
 
 def _measure(work: Work, begin_ns: int, end_ns: int) -> list[DevicePart]:
-    """Return the figures of each device between two times."""
+    """Return the busy and communication times of each device between two times."""
     start, end = (np.clip(at, begin_ns, end_ns) for at in (work.start_ns, work.end_ns))
     inside, n = work._replace(start_ns=start, end_ns=end), len(work.devices)
     busy = union(start, end, work.device)
@@ -159,7 +157,10 @@ def _measure(work: Work, begin_ns: int, end_ns: int) -> list[DevicePart]:
 
 
 def _of_host(trace: Trace, window: tuple[int, int]) -> list[Loss]:
-    """Return losses by record number; of operators the larger loss of numbers and launches."""
+    """Return the losses of host records.
+
+    Missing operators are found by record number and by External id: the larger loss is reported.
+    """
     lost, named = find_lost_numbers(trace, window), find_lost_operators(trace)
     numbered = [loss for loss in lost if loss.kind in (OPERATOR, HOST)]
     if named and (not numbered or named[0].missing > numbered[0].missing):

@@ -1,13 +1,13 @@
 """Device work: the events that ran on a device, their kind, and the bandwidth of copies.
 
 Kineto names a copy by its direction and by the kinds of memory: ``Memcpy HtoD (Pageable ->
-Device)``. Bandwidth is bytes / time, over the copies whose size the trace records. It is a mean
-over all of them, so that many small copies lower it. A pageable copy is staged through a pinned
-buffer of the driver: it is slower, and the host waits for it.
+Device)``. Bandwidth is total bytes / total time of the copies whose size the trace records, so that
+many small copies lower it. A pageable copy is staged through a pinned buffer of the driver: it is
+slower, and the host waits for it.
 
-Some copies are recognised by their names alone: ROCm moves and sets memory by kernels of its own.
-An MTIA calls each move a request to its DMA engine; the ``args`` of the request contain direction
-and size.
+Some copies are recognised by their names alone: ROCm copies and sets memory by kernels of its own.
+An MTIA records each copy as a request to its DMA engine; the ``args`` of the request contain the
+direction and size.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _COPIES: Final = frozenset({"gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _COPYING: Final = re.compile(
     r"__amd_rocclr_(?:copy|fill)|dma_request|Mem(?:cpy|set)|MEM(?:CPY|SET)_|copy-(?:start|done)\b"
 )
-"""Prefixes of the names of work that copies, in spite of another category."""
+"""Name prefixes of copies and memsets whose category does not identify them."""
 REQUEST: Final = "dma_request"
-_SAYS_DIRECTION: Final = re.compile(r"direction|kind|type", re.IGNORECASE)
-_SAYS_SIZE: Final = re.compile(r"bytes|(?:transfer |dma )?size", re.IGNORECASE)
+_DIRECTION_KEY: Final = re.compile(r"direction|kind|type", re.IGNORECASE)
+_SIZE_KEY: Final = re.compile(r"bytes|(?:transfer |dma )?size", re.IGNORECASE)
 _WAITS: Final = frozenset({"cuda_sync", "cuda_event", "cuda_profiler_range", "collective_comm"})
-"""Categories on a device's rows that are not work: they wait, mark, or repeat kernels."""
+"""Categories on a device's rows that are not work: waits, marks and repeated kernels."""
 _COMMUNICATION = re.compile(
     r"nccl|rccl|msccl|oneccl|nvshmem|deep_ep|cross_device_reduce|multimem_"
     r"|(?:one|two)_shot_all_reduce|all_?reduce_fusion|hccl|hcom_"
@@ -68,11 +68,11 @@ class WorkKind(IntEnum):
     COMPUTE = 0
     COMMUNICATION = 1
     COPY = 2
-    """Copies and memsets: they move bytes and compute nothing."""
+    """Copies and memsets, which move bytes and compute nothing."""
 
 
 class Work(NamedTuple):
-    """The device events of a trace; every array has one item for each."""
+    """Device events of a trace as columns; every array has one item for each event."""
 
     rows: NDArray[np.intp]
     start_ns: NDArray[np.int64]
@@ -84,7 +84,7 @@ class Work(NamedTuple):
     """Index into ``streams``."""
     devices: list[int]
     streams: list[tuple[int, int]]
-    """Device and stream, as the trace numbers them."""
+    """Device and stream number, as in the trace."""
 
     def of(self, kind: WorkKind, group: NDArray[np.int64]) -> Intervals:
         """Return the intervals in which work of one kind ran, by device or by stream."""
@@ -95,8 +95,8 @@ class Work(NamedTuple):
 def find_work(trace: Trace) -> Work:
     """Return the device events of a trace: kernels, copies and memsets.
 
-    Device and stream are those of their ``args``; if these lack them, they are derived from the
-    numbers of their track.
+    Device and stream are read from an event's ``args`` or, if missing there, derived from its
+    track.
     """
     rows = np.flatnonzero((find_roles(trace) == Role.DEVICE) & ~is_of(trace, _WAITS))
     device, stream = find_device_numbers(trace, rows)
@@ -110,7 +110,7 @@ def numbered_work(
     device: NDArray[np.signedinteger[Any]],
     stream: NDArray[np.signedinteger[Any]],
 ) -> Work:
-    """Return the work of these rows, whose kinds, devices and streams are given."""
+    """Return the device work in these rows; the other arrays have one item for each row."""
     devices, of_device = np.unique(device, return_inverse=True)
     numbers, number = np.unique(stream, return_inverse=True)
     pairs, of_stream = np.unique(of_device * len(numbers) + number, return_inverse=True)
@@ -131,34 +131,34 @@ def numbered_work(
 
 
 def is_of(trace: Trace, categories: frozenset[str]) -> NDArray[np.bool_]:
-    """Return whether each event is of one of these categories."""
+    """Return whether each event has one of these categories."""
     wanted = np.array([category in categories for category in trace.categories] or [False])
     return wanted[trace.events.category]
 
 
 def is_communication(name: str) -> bool:
-    """Return whether a kernel moves data between ranks, by the name of its function.
+    """Return whether a kernel of this name moves data between ranks.
 
-    The known libraries are NCCL, RCCL, MSCCL, oneCCL, HCCL, NVSHMEM, DeepEP and XLA's collectives.
-    Known in PyTorch's symmetric memory, vLLM and TensorRT-LLM are the reductions in one and two
-    shots, those fused with them, and all that uses multimem (``multimem_all_reduce``). Other
-    communication counts as compute.
+    Recognised libraries are NCCL, RCCL, MSCCL, oneCCL, HCCL, NVSHMEM, DeepEP and XLA's collectives.
+    Recognised kernels of PyTorch's symmetric memory, vLLM and TensorRT-LLM are one-shot and
+    two-shot reductions, kernels fused with a reduction, and kernels that use multimem
+    (``multimem_all_reduce``). Other communication counts as compute.
     """
-    # The bracket of an anonymous namespace does not start the arguments.
+    # Removed first, because its bracket does not start the arguments.
     function = _ARGUMENTS.split(name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
     return _COMMUNICATION.search(function) is not None
 
 
 def _kinds(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.uint8]:
     copies = is_of(trace, _COPIES)[rows]
-    # Names are classified and not events: thousands of kernels share a few dozen names.
+    # Each name is classified once: thousands of kernels share a few dozen names.
     names, inverse = np.unique(trace.events.name[rows], return_inverse=True)
     kinds = np.array([_kind(trace.names[name]) for name in names], np.uint8)
     return np.where(copies, WorkKind.COPY, kinds[inverse.reshape(-1)]).astype(np.uint8)
 
 
 def _kind(name: str) -> WorkKind:
-    """Return the kind of work with that name, if its category does not mark it as a copy."""
+    """Return the kind of work by its name; the caller recognises copies by category."""
     if _COPYING.match(name):
         return WorkKind.COPY
     return WorkKind.COMMUNICATION if is_communication(name) else WorkKind.COMPUTE
@@ -182,17 +182,18 @@ def add_up_copies(
     way: NDArray[np.int64],
     size: NDArray[np.signedinteger[Any]],
 ) -> list[CopyRow]:
-    """Return the totals of ``mine`` among the work, by device, name and direction, longest first.
+    """Return the totals of copies by device, name and direction, longest first.
 
-    ``way`` is the direction of each, as an index into ``WAYS``, and ``size`` its bytes.
+    ``mine`` contains the copies' indices into ``work``. ``way`` is the direction of each copy, as
+    an index into ``WAYS``, and ``size`` its bytes.
     """
     name = trace.events.name[work.rows[mine]]
     length = (work.end_ns - work.start_ns)[mine]
     copies = []
     for key in np.unique(np.stack([work.device[mine], name, way]), axis=1).T.tolist():
         same = (work.device[mine] == key[0]) & (name == key[1]) & (way == key[2])
-        device, word = work.devices[key[0]], WAYS[key[2]]
-        copies.append(_copies(device, word, trace.names[key[1]], length[same], size[same]))
+        device, label = work.devices[key[0]], WAYS[key[2]]
+        copies.append(_copies(device, label, trace.names[key[1]], length[same], size[same]))
     return sorted(copies, key=lambda of_name: (of_name.device, -of_name.total_ns, of_name.name))
 
 
@@ -206,38 +207,38 @@ def _describe(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], 
     at = np.flatnonzero(is_request)
     told = read_details(trace, rows[at].tolist()) if len(at) else {}
     for place in at.tolist():
-        word, its_bytes = describe_request(told[int(rows[place])])
-        way[place] = WAYS.index(word)
+        label, its_bytes = describe_request(told[int(rows[place])])
+        way[place] = WAYS.index(label)
         size[place] = size[place] if its_bytes is None else its_bytes
     return way, size
 
 
 def describe_request(args: Mapping[str, Any]) -> tuple[str, int | None]:
-    """Return direction and bytes of a request to a DMA engine, by its ``args``; None: unknown."""
-    told = (str(value) for key, value in args.items() if _SAYS_DIRECTION.search(key))
-    word = next((way for value in told if (way := direction(value)) != OTHER), OTHER)
-    sizes = (value for key, value in args.items() if _SAYS_SIZE.fullmatch(key))
-    return word, next((size for size in sizes if type(size) is int and size >= 0), None)
+    """Return direction and bytes (None: unknown) of a request to a DMA engine from its ``args``."""
+    told = (str(value) for key, value in args.items() if _DIRECTION_KEY.search(key))
+    label = next((way for value in told if (way := direction(value)) != OTHER), OTHER)
+    sizes = (value for key, value in args.items() if _SIZE_KEY.fullmatch(key))
+    return label, next((size for size in sizes if type(size) is int and size >= 0), None)
 
 
-WAYS: Final = (*(word for word, _ in _DIRECTIONS), OTHER)
+WAYS: Final = (*(label for label, _ in _DIRECTIONS), OTHER)
 
 
 def direction(name: str) -> str:
-    """Return the direction of a copy, by its name as CUDA, ROCm, XPU and MTIA write it."""
-    for word, pattern in _DIRECTIONS:
+    """Return the direction of a copy from its name in traces of CUDA, ROCm, XPU or MTIA."""
+    for label, pattern in _DIRECTIONS:
         if re.search(pattern, name, re.IGNORECASE):
-            return word
+            return label
     return OTHER
 
 
 def _copies(
-    device: int, word: str, name: str, length: NDArray[np.int64], size: NDArray[np.int64]
+    device: int, label: str, name: str, length: NDArray[np.int64], size: NDArray[np.int64]
 ) -> CopyRow:
     sized = size != NONE
     return CopyRow(
         device=device,
-        direction=word,
+        direction=label,
         name=name,
         pageable="pageable" in name.lower(),
         count=len(length),

@@ -1,15 +1,17 @@
 """Doubtful records: wrong correlations, duplicates, lost arrows and impossible times.
 
-- Device work has its launch, unless it was launched before the window. In that case its
+A record is doubtful if it breaks one of these rules:
+
+- Device work has a launch in the trace, unless it was launched before the window: then its
   correlation is lower than that of any call in the window, and no operator in the window requested
   it.
-- A launch of CUDA is answered by exactly one record of its own kind, unless it launches a graph. A
-  second record, while other launches have none, has a wrong correlation. So does work at which the
-  arrow of another call ends, and work without a launch while a launch has no work.
+- A CUDA launch is answered by exactly one record of its own kind, unless it launches a graph. A
+  correlation is wrong if a second record has it while other launches have no record, if the arrow
+  of another call ends at its record, or if its record has no launch while a launch has no record.
 - Kineto draws an arrow from each launch to each of its records.
-- No work starts before it was launched, and none ends after a call that waited for it has returned.
-  Otherwise the clock of the device is wrong, and so are gaps, delays and the window itself. If work
-  even changes places with work that was launched earlier, the ids are wrong and not the clock.
+- Work starts after its launch, and ends before a call that waits for it returns. Otherwise the
+  device's clock is wrong, and so are gaps, delays and the window itself. If the work of a stream
+  runs in another order than it was launched, the ids are wrong and not the clock.
 """
 
 from __future__ import annotations
@@ -55,28 +57,28 @@ _CATEGORIES: Final = {
     MEMSET: frozenset({"gpu_memset", "memset"}),
     KERNEL: frozenset({"kernel", "concurrent_kernel"}),
 }
-"""Newer and older categories of the records that answer each kind of launch."""
+"""Newer and older categories of the records that belong to each kind of launch."""
 _CORRELATED: Final = frozenset().union(*_CATEGORIES.values())
-"""Categories with the correlation of their call; other vendors' records use other numbers."""
+"""Categories whose records have the correlation of their call; other vendors use other ids."""
 _LAUNCHES, _BACKWARD = "ac2g", "fwdbwd"
 _ODD: Final = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
 
 
 class Doubtful(NamedTuple):
-    """Device work with doubtful ids; one item for each record of the work."""
+    """Device work with doubtful ids; every array has one item for each record."""
 
     foreign: NDArray[np.bool_]
-    """Whether the record has the correlation of something else."""
+    """Whether the record has the correlation of another call."""
     strays: NDArray[np.bool_]
-    """Whether the record has no launch, though it was launched in the window."""
+    """Whether the record has no launch although it was launched in the window."""
 
     def losses(self, work: Work) -> list[Loss]:
-        """Return the losses to report for these records."""
+        """Return the losses to report for the doubtful records among ``work``."""
         return device_loss(CORRELATION, work, self.foreign) + device_loss(LAUNCH, work, self.strays)
 
 
 def find_doubtful(trace: Trace, links: Links, work: Work, launches: Launches) -> Doubtful:
-    """Return the records that have a wrong correlation, or no launch."""
+    """Return which device records have a wrong correlation or lack their launch."""
     call = links.launch[work.rows]
     kind = launches.kind_of_calls(call)
     foreign = _ends_of_others(trace, work) | _of_another_kind(trace, work, call, kind)
@@ -90,20 +92,20 @@ def find_doubtful(trace: Trace, links: Links, work: Work, launches: Launches) ->
 
 
 def _strays(trace: Trace, links: Links, work: Work, call: NDArray[np.int32]) -> NDArray[np.bool_]:
-    events, is_asked = trace.events, links.place[work.rows] == Place.ASKED
+    events, is_requested = trace.events, links.place[work.rows] == Place.ASKED
     numbers = events.correlation[find_roles(trace) == Role.CALL]
     numbers = numbers[numbers > 0]
     own = events.correlation[work.rows]
-    # Correlations only increase: a lower one was launched before the window started.
-    is_inside = own > numbers.min() if len(numbers) else np.zeros_like(is_asked)
-    strays: NDArray[np.bool_] = (call == NONE) & (is_inside | is_asked)
+    # Correlations only increase: work with a lower one was launched before the window.
+    is_inside = own > numbers.min() if len(numbers) else np.zeros_like(is_requested)
+    strays: NDArray[np.bool_] = (call == NONE) & (is_inside | is_requested)
     return strays
 
 
 def _of_another_kind(
     trace: Trace, work: Work, call: NDArray[np.int32], kind: NDArray[np.uint8]
 ) -> NDArray[np.bool_]:
-    # Applies to CUDA only: ROCm copies with kernels.
+    # Checked for CUDA only: ROCm copies memory with kernels.
     is_cuda = np.array([name.startswith("cu") for name in trace.names] or [False])
     known = (call != NONE) & is_cuda[np.append(trace.events.name, 0)[call]]
     other = np.zeros(len(call), np.bool_)
@@ -114,7 +116,7 @@ def _of_another_kind(
 
 
 def _is_second(work: Work, call: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return whether another record of the same launch started earlier."""
+    """Return for each record whether another record of its launch started earlier."""
     order = np.lexsort((work.start_ns, call))
     second = np.zeros(len(order), np.bool_)
     second[order[1:]] = (np.diff(call[order]) == 0) & (call[order[1:]] != NONE)
@@ -122,7 +124,7 @@ def _is_second(work: Work, call: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 def _ends_of_others(trace: Trace, work: Work) -> NDArray[np.bool_]:
-    """Return whether arrows end where a record starts, and none of them has its number."""
+    """Return whether arrows end where a record starts, but none has the record's correlation."""
     events, flows, ends = trace.events, trace.flows, _ends_at_work(trace, work)
     ends = ends[flows.id[ends] >= 0]  # Text ids are not correlations.
     places = events.track[work.rows], events.start_ns[work.rows]
@@ -139,7 +141,7 @@ def _arrows(trace: Trace, kind: str, *, starts: bool) -> NDArray[np.intp]:
 
 
 def _ends_at_work(trace: Trace, work: Work) -> NDArray[np.intp]:
-    """Return the ends of launches' arrows on tracks of devices: as many again end at calls."""
+    """Return the ends of launch arrows on tracks of devices, without those at calls."""
     has_work = np.zeros(max(len(trace.tracks), 1), np.bool_)
     has_work[trace.events.track[work.rows]] = True
     ends = _arrows(trace, _LAUNCHES, starts=False)
@@ -150,10 +152,10 @@ def _ends_at_work(trace: Trace, work: Work) -> NDArray[np.intp]:
 def find_lost_arrows(
     trace: Trace, links: Links, work: Work, launches: Launches, foreign: NDArray[np.bool_]
 ) -> list[Loss]:
-    """Return records without an arrow from their launch, and arrows of autograd without an end.
+    """Return records without an arrow from their launch, and autograd's arrows with one end.
 
-    Nothing is reported for a trace that the profiler did not write itself: other tools draw no
-    arrows. ``foreign`` records are skipped too: their numbers match no arrow.
+    Nothing is reported for a trace with neither arrows nor the profiler's window, because other
+    tools write no arrows. ``foreign`` records are skipped: their correlations match no arrow.
     """
     roles, events, flows = find_roles(trace), trace.events, trace.flows
     if not (len(flows) or (roles == Role.WINDOW).any()):
@@ -167,7 +169,7 @@ def find_lost_arrows(
     ends, tails = _ends_at_work(trace, work), _arrows(trace, _LAUNCHES, starts=True)
     there = marks(flows.track[ends], flows.time_ns[ends])
     at = marks(events.track[work.rows[due]], events.start_ns[work.rows[due]])
-    # Kineto for ROCm also lets the arrow of a memset end at its call, and start nowhere.
+    # Only arrows of kernels need a start: Kineto for ROCm writes none for memsets.
     begins = np.isin(own, flows.id[tails]) | (kind[due] != KINDS.index(KERNEL))
     begins |= bool((flows.id[tails] <= FIRST_TEXT_ID).any())
     has_arrow = np.isin(at, there) & begins
@@ -191,13 +193,13 @@ def _halves(trace: Trace) -> list[Loss]:
 
 
 def find_duplicates(trace: Trace) -> list[Loss]:
-    """Return records of devices, calls and operators that occur more than once in the file."""
+    """Return the loss of records (device, call, operator) that occur more than once."""
     events, roles = trace.events, find_roles(trace)
     number = np.where(roles == Role.OPERATOR, events.external, events.correlation)
     rows = np.flatnonzero((number > 0) & np.isin(roles, (Role.DEVICE, Role.CALL, Role.OPERATOR)))
     mark = marks(events.track, events.start_ns, events.duration_ns, events.name, number)[rows]
-    # Sorting the values alone is faster, and needs less memory, than sorting their places;
-    # duplicates are few.
+    # Sorting the values is faster and needs less memory than sorting their indices, which are only
+    # computed for the few duplicates.
     ordered = np.sort(mark)
     is_alike = np.isin(mark, ordered[1:][ordered[1:] == ordered[:-1]])
     _, first = np.unique(mark[is_alike], return_index=True)
@@ -209,7 +211,7 @@ def find_duplicates(trace: Trace) -> list[Loss]:
 
 
 def marks(*columns: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return a hash of the values of each row; rows with different values have different hashes."""
+    """Return a 64-bit hash of the values of each row, over all columns."""
     mark = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         mark ^= column.astype(np.uint64)
@@ -220,19 +222,22 @@ def marks(*columns: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 _CLOCK_NS: Final = 10_000
-"""Maximum difference between the clocks of host and device: Kineto aligns them to microseconds."""
+"""Tolerated difference between the clocks of host and device, which Kineto aligns to µs."""
 _CLOCK_SHARE: Final = 0.01
 _ZERO_SHARE: Final = 0.05
 _COARSE_NS: Final = 1_000
 _COARSE_SHARES: Final = {DEVICE_DURATION: 0.5, HOST_DURATION: 0.99}
-"""If times are whole microseconds, shorter records have no duration: most calls have none."""
+"""Tolerated share of records with duration 0, if times are whole microseconds."""
 _WAITS: Final = re.compile(r"DeviceSynchronize|CtxSynchronize")
 
 
 def find_clock_losses(
     trace: Trace, links: Links, work: Work, foreign: NDArray[np.bool_]
 ) -> list[Loss]:
-    """Return work at impossible times; ``foreign`` work has a wrong correlation and is skipped."""
+    """Return the losses of work at impossible times.
+
+    ``foreign`` work is skipped, because its correlation is that of another call.
+    """
     known = np.flatnonzero((links.launch[work.rows] != NONE) & ~foreign)
     call, events = links.launch[work.rows[known]], trace.events
     ahead = np.zeros(len(work.rows), np.int64)
@@ -251,7 +256,7 @@ def _by_up_to(ns: NDArray[np.int64]) -> str:
 def _is_disordered(
     trace: Trace, work: Work, known: NDArray[np.intp], call: NDArray[np.int32]
 ) -> bool:
-    """Return whether work of a stream runs in another order than it was launched in."""
+    """Return whether over 1 % of the work ran in another order on its stream than launched."""
     order = np.lexsort((work.start_ns[known], work.stream[known]))
     stream, launched = work.stream[known][order], trace.events.start_ns[call[order]]
     is_next = stream[1:] == stream[:-1]
@@ -262,15 +267,15 @@ def _is_disordered(
 def _overdue(
     trace: Trace, work: Work, known: NDArray[np.intp], call: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return how long work ran past the end of a wait for it; 0: no call waited for it."""
+    """Return by how many ns work ended after a call that waited for it returned; 0: not at all."""
     events = trace.events
     over = np.zeros(len(known), np.int64)
     returned = events.start_ns[call] + events.duration_ns[call]
-    # With several devices it is not known which one was waited for.
+    # With several devices it is not known for which device a call waited.
     if len(work.devices) == 1:
         waits = np.flatnonzero(_named(trace, _WAITS) & (find_roles(trace) == Role.CALL))
         waits = waits[np.argsort(events.start_ns[waits], kind="stable")]
-        # The first wait that started after the launch had returned: the work has ended by its end.
+        # The work must end before the end of the first wait that started after its launch.
         at = np.searchsorted(events.start_ns[waits], returned)
         ends = events.start_ns[waits] + events.duration_ns[waits]
         latest = np.append(ends, np.iinfo(np.int64).max)[at]
@@ -287,11 +292,11 @@ def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
 
 
 def find_missing_durations(trace: Trace, work: Work) -> list[Loss]:
-    """Return kinds of records of which many have no duration at all."""
+    """Return a loss for each kind of record that often has a duration of 0."""
     roles, is_copy = find_roles(trace), work.kind == WorkKind.COPY
     losses = _zeros(trace, DEVICE_DURATION, work.rows[is_copy])
     losses += _zeros(trace, DEVICE_DURATION, work.rows[~is_copy])
-    # Plugins write their counters as calls, which have no correlation and no duration.
+    # Calls without correlation are excluded: plugins write counters as such, without duration.
     calls = (roles == Role.CALL) & (trace.events.correlation > 0)
     for of_host in (calls, roles == Role.OPERATOR):
         losses += _zeros(trace, HOST_DURATION, np.flatnonzero(of_host))

@@ -1,10 +1,10 @@
 """Longest gaps in the work of each device, and what the host was doing during each of them.
 
 The operator of a gap is the innermost event of the host (operator, call, annotation, Python
-function) that covers at least half of the gap. It is looked up on the thread that launched the
-next work; after the last work, on the thread that launched that last work. Annotations of whole
-steps do not count. A thread without such an event was in Python, or waited for something that the
-trace does not show.
+function) that covers at least half of the gap. It is looked up on the thread that launched the next
+work; after the last work, on the thread that launched that last work. Annotations of whole steps do
+not count. If no such event exists, the thread ran Python code, or waited for something that the
+trace does not contain.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ def find_gaps(trace: Trace, work: Work, links: Links) -> list[GapRow]:
     """Return the longest gaps of each device, longest first."""
     gaps = _between(trace, work, links.launch)
     shown = ~(links.is_device | _outlives_caller(trace, links))
-    # A whole step is around every gap and explains nothing.
+    # Steps are excluded: the step around a gap does not explain it.
     shown[[step.row for step in links.steps if step.row != NONE]] = False
-    told = []
+    rows = []
     for i, device in enumerate(work.devices):
         gaps[i] += _around(trace, work, i)
         gaps[i].sort(key=lambda gap: (gap.start_ns - gap.end_ns, gap.start_ns))
         for gap in gaps[i][:MOST]:
             track = _thread(trace, work, links.launch, i, gap.row)
-            told.append(_told(trace, gap, device, track, shown))
-    return told
+            rows.append(_gap_row(trace, gap, device, track, shown))
+    return rows
 
 
 def _outlives_caller(trace: Trace, links: Links) -> NDArray[np.bool_]:
-    """Return frames with a missed end: they seem to go on while the host is elsewhere."""
+    """Return whether each event ends after the event around it: its end was not recorded."""
     events, around = trace.events, links.around
     end_ns = events.start_ns + events.duration_ns
     outlives: NDArray[np.bool_] = (around != NONE) & (end_ns > end_ns[around])
@@ -82,7 +82,7 @@ def _between(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[list[_
 
 
 def _around(trace: Trace, work: Work, device: int) -> list[_Found]:
-    """Return the window's time before the first work of a device and after the last one."""
+    """Return the gap before the first work of a device, and the gap after its last work."""
     begin, end = window_of(trace, work)
     mine = np.flatnonzero(work.device == device)
     first = mine[work.start_ns[mine].argmin()]
@@ -95,7 +95,7 @@ def _around(trace: Trace, work: Work, device: int) -> list[_Found]:
 
 
 def _thread(trace: Trace, work: Work, launch: NDArray[np.int32], device: int, row: int) -> int:
-    """Return the track of the thread to look at; NONE if no launch is known."""
+    """Return the track on which the gap's operator is looked up; NONE if no launch is known."""
     if row != NONE and launch[row] != NONE:
         return int(trace.events.track[launch[row]])
     mine = np.flatnonzero(work.device == device)
@@ -106,7 +106,9 @@ def _thread(trace: Trace, work: Work, launch: NDArray[np.int32], device: int, ro
     return int(trace.events.track[launch[work.rows[last]]])
 
 
-def _told(trace: Trace, gap: _Found, device: int, track: int, shown: NDArray[np.bool_]) -> GapRow:
+def _gap_row(
+    trace: Trace, gap: _Found, device: int, track: int, shown: NDArray[np.bool_]
+) -> GapRow:
     row = _innermost(trace, gap, track, shown) if track != NONE else NONE
     names, events = trace.names, trace.events
     thread = trace.tracks[track] if track != NONE else None
@@ -126,11 +128,10 @@ def _innermost(trace: Trace, gap: _Found, track: int, shown: NDArray[np.bool_]) 
     rows = np.flatnonzero((events.track == track) & shown)
     start, duration = events.start_ns[rows], events.duration_ns[rows]
     inside = np.minimum(start + duration, gap.end_ns) - np.maximum(start, gap.start_ns)
-    # At least half of the gap: a shorter event does not explain it, and the outermost event always
-    # would.
+    # The operator must cover at least half of the gap: a shorter one does not explain the gap.
     rows = rows[inside * 2 >= gap.end_ns - gap.start_ns]
     if not len(rows):
         return NONE
-    # Of events that start together, the shorter one is the inner one.
+    # Among events with equal start, the shorter event is the inner one.
     order = np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))
     return int(rows[order[-1]])

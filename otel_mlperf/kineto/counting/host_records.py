@@ -1,10 +1,10 @@
 """Missing host records: operators, allocations, Python frames and steps that the file lacks.
 
-The profiler's own numbers show how many records are missing, of whatever kind
-(``record_numbers``). They do not show what is missing after the last number. Missing operators are
-recognised there by the External ids of the work that they launched, and missing frames by the
-operators that run without any new frame. The header shows whether frames and allocations were
-requested, even if the file contains none. Steps are numbered in their names.
+The profiler numbers its records of all kinds (``record_numbers``): gaps in the numbers are missing
+records. Records that are missing after the last number leave no gap. Missing operators are then
+recognised by the External ids of the calls that they made, and missing frames by operators that run
+without any new frame. The header of the file records whether frames and allocations were requested.
+Missing steps are recognised by the numbers in their names.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import NumberedRecords, Trace
 
 _KINDS: Final = {"memory": ALLOCATION, "python_function": FRAME}
-_ASKED_FOR: Final = {"with_stack": FRAME, "profile_memory": ALLOCATION}
-_LEAST_THERE: Final = 0.1
-"""A file with a smaller share of its records was cut to size by hand, which is not a loss."""
-_MOST_LATE: Final = 0.25
+_REQUESTED: Final = {"with_stack": FRAME, "profile_memory": ALLOCATION}
+_MIN_PRESENT: Final = 0.1
+"""Minimum share of records in the file; with fewer, the file was shortened on purpose."""
+_MAX_LATE: Final = 0.25
 """Maximum share of operators that may start after the last Python frame, as in compiled code."""
 _STEP: Final = re.compile(r"ProfilerStep#(\d{1,9})")
-_MOST_STEPS: Final = 5
+_MAX_STEPS: Final = 5
 
 
 class _Part(NamedTuple):
@@ -65,15 +65,15 @@ class _Gap(NamedTuple):
 
 
 def find_lost_numbers(trace: Trace, window: tuple[int, int]) -> list[Loss]:
-    """Return records whose numbers are not in the file, by kind; and kinds without any record."""
+    """Return losses by kind: missing record numbers, and requested kinds without any record."""
     parts = _merged(trace.numbered)
-    there = sum(part.records for part in parts)
-    if not parts or there < (parts[-1].last + 1) * _LEAST_THERE:
+    present = sum(part.records for part in parts)
+    if not parts or present < (parts[-1].last + 1) * _MIN_PRESENT:
         return []
     known = frozenset().union(*(part.kinds for part in parts))
     losses = [
         Loss(kind, 1, 1, *window, what="none is there")
-        for field, kind in _ASKED_FOR.items()
+        for field, kind in _REQUESTED.items()
         if kind not in known and trace.header.get(field) == 1
     ]
     by_kind: dict[frozenset[str], list[_Gap]] = {}
@@ -94,7 +94,7 @@ def _lost(kinds: frozenset[str], gaps: list[_Gap], have: int) -> Iterator[Loss]:
 
 
 def _merged(numbered: Sequence[NumberedRecords]) -> list[_Part]:
-    """Return the parts by number; overlapping ones, as of annotations and operators, are merged."""
+    """Return the parts by number; overlapping parts (annotations and operators) are merged."""
     merged: list[_Part] = []
     for record in sorted(numbered, key=lambda record: record.first):
         part = _Part(frozenset({_KINDS.get(record.category, OPERATOR)}), *record[1:])
@@ -124,7 +124,7 @@ def _gaps(parts: list[_Part], window: tuple[int, int]) -> Iterator[_Gap]:
 
 
 def _between(before: _Part, after: _Part, count: int, window: tuple[int, int]) -> _Gap:
-    """Attribute numbers between two kinds to the kind that lacks more of the window."""
+    """Attribute the numbers between two parts to the kind that covers less of the window."""
     if before.kinds & after.kinds:
         return _Gap(before.kinds | after.kinds, count, before.end_ns, after.start_ns)
     if window[1] - before.end_ns > after.start_ns - window[0]:
@@ -133,17 +133,19 @@ def _between(before: _Part, after: _Part, count: int, window: tuple[int, int]) -
 
 
 def find_lost_operators(trace: Trace) -> list[Loss]:
-    """Return operators that calls refer to but that have no record."""
+    """Return the loss of operators that calls refer to by External id but that have no record."""
     events, roles = trace.events, find_roles(trace)
     is_owner = np.isin(roles, (Role.OPERATOR, Role.ANNOTATION, Role.HOST))
     owners = np.unique(events.external[is_owner & (events.external > 0)])
-    told = (roles == Role.CALL) & (events.external > 0) & (events.external != events.correlation)
-    ids, first = np.unique(events.external[told], return_index=True)
+    referring = (
+        (roles == Role.CALL) & (events.external > 0) & (events.external != events.correlation)
+    )
+    ids, first = np.unique(events.external[referring], return_index=True)
     lost = ~np.isin(ids, owners)
     # Without any operator in the file, operators were not recorded at all.
     if not len(owners) or lost.sum() <= LEAST_SHARE * len(ids):
         return []
-    start = events.start_ns[np.flatnonzero(told)[first[lost]]]
+    start = events.start_ns[np.flatnonzero(referring)[first[lost]]]
     what = "of those that called the device"
     return [
         Loss(OPERATOR, int(lost.sum()), len(ids), int(start.min()), int(start.max()), what=what)
@@ -151,9 +153,10 @@ def find_lost_operators(trace: Trace) -> list[Loss]:
 
 
 def find_end_of_frames(trace: Trace, links: Links) -> list[Loss]:
-    """Return operators that Python called after its last frame, whose numbers cannot be missed.
+    """Return the loss of frames after the last frame, as the operators that ran afterwards.
 
-    Operators on threads that run backward operators do not count: autograd calls them itself.
+    Frames missing at the end leave no gap in the numbers. Operators on threads with backward
+    operators do not count, because autograd calls them and not Python.
     """
     start, roles = trace.events.start_ns, find_roles(trace)
     frames = start[roles == Role.PYTHON]
@@ -162,14 +165,14 @@ def find_end_of_frames(trace: Trace, links: Links) -> list[Loss]:
     backward = np.unique(trace.events.track[links.forward != NONE])
     called = (roles == Role.OPERATOR) & ~np.isin(trace.events.track, backward)
     late = start[called & (start > frames.max())]
-    if len(late) <= _MOST_LATE * called.sum():
+    if len(late) <= _MAX_LATE * called.sum():
         return []
     times = int(frames.max()), int(late.max())
     return [Loss(FRAMES_END, len(late), int(called.sum()), *times)]
 
 
 def find_lost_steps(trace: Trace) -> list[Loss]:
-    """Return steps without an annotation on the host, by the numbers of those that have one."""
+    """Return the loss of steps without an annotation on the host, by their numbers."""
     roles, events = find_roles(trace), trace.events
     steps = {
         at: int(found[1]) for at, name in enumerate(trace.names) if (found := _STEP.fullmatch(name))
@@ -186,6 +189,6 @@ def find_lost_steps(trace: Trace) -> list[Loss]:
         return []
     rows = np.flatnonzero(is_step)
     begin, end = events.start_ns[rows], events.start_ns[rows] + events.duration_ns[rows]
-    what = ", ".join(f"ProfilerStep#{number}" for number in lost[:_MOST_STEPS])
+    what = ", ".join(f"ProfilerStep#{number}" for number in lost[:_MAX_STEPS])
     of = len(lost) + len(on_host)
     return [Loss(STEP, len(lost), of, int(begin.min()), int(end.max()), what=what)]

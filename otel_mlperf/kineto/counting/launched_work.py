@@ -1,8 +1,9 @@
 """Launched work: each kernel's operator, section, input shapes and launch dimensions.
 
-Two windows are compared by these rows: kernels of one name do other work in another place. Shapes
-are those of the operator's inputs, where the profiler recorded them. They also include what the
-launch itself records.
+Two windows are compared by these rows, because kernels of the same name do different work in
+different operators and sections. Shapes are those of the operator's inputs, if the profiler
+recorded them. Launch dimensions, or the bytes of a copy or collective, are those of the device
+event itself.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 MOST_WORK: Final = 200_000
-"""Maximum number of device events whose details are read again: each costs about 10 µs."""
+"""Above this number of device events, no ``args`` are read: each event costs about 10 µs."""
 _LONGEST: Final = 400
 
 
@@ -45,7 +46,7 @@ def find_launches(
     sections: Sections | None = None,
     replayed: ReplayedGraphs | None = None,
 ) -> list[LaunchRow]:
-    """Return all work of devices in a window, grouped by its distinguishing values.
+    """Return all device work of a window, grouped by all columns but count and time.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -56,16 +57,16 @@ def find_launches(
     launched_by = Forest(links.parent).nearest(find_roles(trace) == Role.OPERATOR)[work.rows]
     operators = list(trace.names)
     operator = np.where(launched_by == NONE, NONE, trace.events.name[launched_by])
-    if replayed is not None:  # operators above its launch are around the whole graph
+    if replayed is not None:  # Operators around the launch contain the whole graph.
         captured = replayed.operator[work.rows]
         operator = np.where(captured == NONE, operator, captured + len(operators))
         launched_by = np.where(captured == NONE, launched_by, NONE)
         operators += replayed.operators
     where = find_attribution(trace, links, sections or no_sections())
-    told = _read(trace, links, work, launched_by) if len(work.rows) <= MOST_WORK else {}
-    texts = sorted(set(told.values()))
+    text_by_row = _read(trace, links, work, launched_by) if len(work.rows) <= MOST_WORK else {}
+    texts = sorted(set(text_by_row.values()))
     place = {text: at for at, text in enumerate(texts)}
-    text_of = {row: place[text] for row, text in told.items()}
+    text_of = {row: place[text] for row, text in text_by_row.items()}
     parts: list[NDArray[Any]] = [
         trace.events.name[work.rows].astype(np.int64),
         where.section[work.rows],
@@ -77,11 +78,11 @@ def find_launches(
         np.stack(parts, axis=1), axis=0, return_inverse=True, return_counts=True
     )
     total = sums(work.end_ns - work.start_ns, group.reshape(-1), len(keys))
-    words = (trace.names, where.sections, operators, texts, texts)
+    labels = (trace.names, where.sections, operators, texts, texts)
     found = []
     for key, calls, spent in zip(keys.tolist(), count.tolist(), total.tolist(), strict=True):
-        said = ("" if at == NONE else known[at] for at, known in zip(key, words, strict=True))
-        name, section, by, given, launch = said
+        values = ("" if at == NONE else known[at] for at, known in zip(key, labels, strict=True))
+        name, section, by, given, launch = values
         found.append(
             LaunchRow(
                 name=name,
@@ -97,19 +98,19 @@ def find_launches(
 
 
 def _read(trace: Trace, links: Links, work: Work, launched_by: NDArray[np.int32]) -> dict[int, str]:
-    """Return the text of each device event and of each operator that launched one, by row."""
-    told = {row: f"{size} bytes" for row, size in _sizes(trace, links, work).items()}
+    """Return by row the size or dimensions of device events and the inputs of their operators."""
+    text_by_row = {row: f"{size} bytes" for row, size in _sizes(trace, links, work).items()}
     operators = set(launched_by.tolist()) - {NONE}
-    # The grid of a copy or collective is the same, however much it moves.
-    kernels = set(work.rows.tolist()) - told.keys()
+    # The grid is not read for copies and collectives: it does not depend on the size.
+    kernels = set(work.rows.tolist()) - text_by_row.keys()
     for row, args in each_detail(trace, [*operators, *kernels]):
         if text := _inputs(args) if row in operators else _launch(args):
-            told[row] = text
-    return told
+            text_by_row[row] = text
+    return text_by_row
 
 
 def _sizes(trace: Trace, links: Links, work: Work) -> dict[int, int]:
-    """Return the bytes that copies and collectives move, as far as the trace records them."""
+    """Return by row the bytes of copies and collectives whose size the trace records."""
     size = trace.events.bytes[work.rows]
     known = np.flatnonzero(size != NONE)
     sizes = dict(zip(work.rows[known].tolist(), size[known].tolist(), strict=True))
@@ -122,7 +123,7 @@ def _sizes(trace: Trace, links: Links, work: Work) -> dict[int, int]:
 
 
 def _inputs(args: Mapping[str, Any]) -> str:
-    """Return shapes and types as text: ``[[64, 128], [128]] ["float", "float"]``."""
+    """Return shapes and types as text, e.g. ``[[64, 128], [128]] ["float", "float"]``."""
     shapes, types = args.get("Input Dims"), args.get("Input type")
     if not (isinstance(shapes, list) and any(shapes)):
         return ""

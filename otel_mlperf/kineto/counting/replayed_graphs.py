@@ -1,10 +1,10 @@
 """Operators of replayed CUDA graphs, matched with a trace of the graphs' capture.
 
-A replay shows the work of one launch of the graph without the operators that requested it. A
-replay matches a capture if their pieces agree one by one: the same count, copies where there are
-copies, and kernels of the same names. Pieces are ordered by the number of their node, where the
-trace records it (CUDA 12 and newer), else by their start. If the matching captures name different
-operators, or no capture matches, no operator is reported: a guess would look like knowledge.
+The records of a replay (one launch of a graph) do not contain the operators that requested the
+work. A replay matches a capture if their pieces of work agree one by one: the same count, copies in
+the same places, and kernels with the same names. Pieces are ordered by the number of their node if
+the trace records it (CUDA 12 and newer), otherwise by start. If no capture matches, or matching
+captures name different operators, no operator is reported: a guess would look like a recorded fact.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ CONTRADICTED: Final = "of a graph like several captured, whose operators differ"
 NO_OPERATOR: Final = "captured in no operator"
 _NODE: Final = "graph node id"
 _Pieces = tuple[tuple[bool, str], ...]
-"""For each piece of a replay: whether it is a copy, and its name."""
+"""For each piece of work of a replay: whether it is a copy, and its name."""
 
 
 class ReplayedGraphs(NamedTuple):
     """Operators from a capture for the graphs that a trace replays."""
 
     facts: CapturedWork | None
-    """None: only the operators are known, as stored with the events."""
+    """Counts of matched work; None: ``operator`` was read from stored events."""
     operator: NDArray[np.int32]
-    """For each event of the trace: index into ``operators``; NONE: not known, or not of a graph."""
+    """Index into ``operators`` for each event of the trace; NONE: not known or not of a graph."""
     operators: list[str]
 
 
 def match_replays(trace: Trace, links: Links, captured: CapturedGraphs) -> ReplayedGraphs:
-    """Find the operators of the work that graphs ran.
+    """Return the operators of the work that replayed graphs ran.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -63,14 +63,14 @@ def match_replays(trace: Trace, links: Links, captured: CapturedGraphs) -> Repla
     mine = mine[_in_order(trace, work, mine)]
     operator = np.full(len(trace.events), NONE, np.int32)
     number: dict[str, int] = {}
-    told: dict[_Pieces, list[str] | str] = {}
+    matches: dict[_Pieces, list[str] | str] = {}
     unmatched: Counter[str] = Counter()
     for pieces in rows_by(call, mine).values():
         names = (trace.names[at] for at in trace.events.name[work.rows[pieces]].tolist())
         key = tuple(zip((work.kind[pieces] == WorkKind.COPY).tolist(), names, strict=True))
-        if key not in told:
-            told[key] = _operators_of(key, captured.graphs)
-        found = told[key]
+        if key not in matches:
+            matches[key] = _operators_of(key, captured.graphs)
+        found = matches[key]
         if isinstance(found, str):
             unmatched[found] += len(pieces)
             continue
@@ -89,18 +89,18 @@ def match_replays(trace: Trace, links: Links, captured: CapturedGraphs) -> Repla
 
 
 def _in_order(trace: Trace, work: Work, mine: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the order of the pieces: by node if all have one, else by start."""
+    """Return the order of the pieces: by node if all have a node number, else by start."""
     rows = work.rows[mine]
     details = read_details(trace, rows.tolist()) if len(rows) else {}
     nodes = [details[row].get(_NODE) for row in rows.tolist()]
-    # Work outside of graphs has 0, and so have records of a profiler that does not know the node.
+    # 0 means that the work is outside of graphs, or that the profiler records no node numbers.
     if all(type(node) is int and node > 0 for node in nodes):
         return np.argsort(np.array(nodes, np.uint64), kind="stable")
     return np.argsort(work.start_ns[mine], kind="stable")
 
 
 def _operators_of(pieces: _Pieces, graphs: Sequence[tuple[GraphNode, ...]]) -> list[str] | str:
-    """Return the operator of each piece, or else the reason why it is not known."""
+    """Return the operator of each piece, or the reason why the operators are not known."""
     fitting = {
         tuple(node.operator for node in graph)
         for graph in graphs

@@ -1,8 +1,9 @@
 """Totals of one profiled step, counted from the stored rows of its events.
 
-The rows become the columns of a trace, and the functions that count a window count them. So the
-figures of all steps, and of the events in no step, add up to those of the window. Parents are the
-stored ones; nesting on a thread is derived again, from the events of the step alone.
+The rows are converted to the columns of a trace and counted by the same functions as a window.
+Therefore the totals of all steps and of the events outside of steps sum to the totals of the
+window. Parents are read from the rows; nesting on a thread is derived again, from the step's events
+alone.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ _DEPTHS: Final = np.full(len(Role), 2, np.int64)
 """Nesting order of equal intervals by role: the lower one is outer."""
 _DEPTHS[[Role.ANNOTATION, Role.OPERATOR]] = [0, 1]
 _NOT_NESTED: Final = (*IS_DEVICE, Role.PYTHON)
-"""Device work runs elsewhere; an event in a frame of Python counts to the operator around it."""
+"""Roles that are excluded from nesting on a thread.
+
+Device work runs elsewhere. Without frames, an event in a frame is inside the operator around it.
+"""
 _NUMBERS: Final = {
     "correlation": names.CORRELATION_ID,
     "device": names.DEVICE_INDEX,
@@ -68,17 +72,17 @@ class _Known(NamedTuple):
     """Facts that only the tables of whole windows contain."""
 
     whats: Mapping[tuple[str, str], tuple[str, str]]
-    """What an event is, and its kind, by category and name."""
+    """``what`` and ``kind`` of table ``totals``, by category and name of an event."""
     directions: Mapping[str, str]
-    """Direction of copies by name."""
+    """Direction of copies, by name."""
 
 
 def count_step(tables: WindowTables, step: StepEvents) -> WindowTables:
     """Return the rows of a step for the tables ``totals``, ``streams`` and ``copies``.
 
     Args:
-        tables: the rows of whole windows, which identify each name.
-        step: the stored events. Its own duration is the window of its streams.
+        tables: the rows of whole windows, with the kind of each name.
+        step: the stored events of the step. Its duration is the window of its streams.
     """
     known = _Known(
         {(row.category, row.name): (row.what, row.kind) for row in tables.totals},
@@ -103,7 +107,7 @@ def count_step(tables: WindowTables, step: StepEvents) -> WindowTables:
 
 
 def _directions(copies: Sequence[CopyRow]) -> dict[str, str]:
-    """Return the direction of each name; if it occurs in several, a single event's is unknown."""
+    """Return the direction of each copy name; OTHER if the name occurs with several directions."""
     known: dict[str, set[str]] = {}
     for row in copies:
         known.setdefault(row.name, set()).add(row.direction)
@@ -130,7 +134,7 @@ class _Stored(NamedTuple):
     rows: Sequence[_Event]
     attributes: list[dict[str, Any]]
     kinds: list[str]
-    """As in table ``totals``."""
+    """Kind of each event, as in table ``totals``."""
     trace: Trace
 
 
@@ -155,7 +159,7 @@ def _trace(
     keys: Sequence[tuple[str, str]],
     roles: Sequence[Role],
 ) -> Trace:
-    """Return the events as a trace; ``keys`` are their categories and names."""
+    """Return the events as a trace; ``keys`` contains the category and name of each event."""
     categories, category = _indexed([category for category, _ in keys])
     of_names, name = _indexed([name for _, name in keys])
     start = np.array([row["start_ns"] for row in rows], np.int64)
@@ -200,7 +204,7 @@ def _indexed(values: Sequence[Any]) -> tuple[list[Any], NDArray[np.int32]]:
 
 
 def _columns(kind: type[_Kind], columns: Mapping[str, NDArray[Any]], length: int) -> _Kind:
-    """Return columns of that kind; those that are not stored contain NONE."""
+    """Return an instance of ``kind``; columns that are not given contain NONE."""
     missing = np.full(length, NONE, np.int64)
     return kind(**{field.name: columns.get(field.name, missing) for field in fields(kind)})
 
@@ -228,7 +232,7 @@ def _nest(trace: Trace, parent: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the event that contains each event of the host on its thread."""
     events, roles = trace.events, find_roles(trace)
     rows = np.flatnonzero(~np.isin(roles, _NOT_NESTED))
-    # Traces in whole microseconds contain many equal intervals, whose parents determine the order.
+    # In traces with whole microseconds many intervals are equal: their depth decides the order.
     rank = _DEPTHS[roles[rows]] << 32 | Forest(parent).depth()[rows]
     parents = find_parents(
         events.track[rows], events.start_ns[rows], events.duration_ns[rows], rank
@@ -239,7 +243,7 @@ def _nest(trace: Trace, parent: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def _launches(stored: _Stored) -> NDArray[np.int32]:
-    """Return the call that launched each event of a device, by its id or else its number."""
+    """Return the call that launched each device event, by span id or else by correlation."""
     calls: dict[int | str, int] = {}
     for at, (row, attributes) in enumerate(zip(stored.rows, stored.attributes, strict=True)):
         if not attributes.get(names.ASYNCHRONOUS):
@@ -259,12 +263,12 @@ def _work(stored: _Stored) -> Work:
     rows = np.flatnonzero(find_roles(trace) == Role.DEVICE)
     kind = np.array([WorkKind[stored.kinds[row].upper()] for row in rows.tolist()], np.uint8)
     device, stream = trace.events.device[rows], trace.events.stream[rows]
-    # Without a device number it is not known which stream it is.
+    # Without a device number, the stream number is ambiguous.
     return numbered_work(trace, rows, kind, device, np.where(device == NONE, NONE, stream))
 
 
 def _attribution(stored: _Stored, links: Links, step: StepEvents) -> Attribution:
-    """Return the section of each event, by its parents: all are of one step and phase."""
+    """Return the attribution of events: sections by their parents, one step and phase for all."""
     trace, forest = stored.trace, Forest(links.parent)
     is_single = np.array([bool(kind) for kind in stored.kinds], np.bool_)
     is_step = np.array([row["name"] == step.name for row in stored.rows], np.bool_)
@@ -289,7 +293,7 @@ def _attribution(stored: _Stored, links: Links, step: StepEvents) -> Attribution
 
 
 def _captured(stored: _Stored) -> ReplayedGraphs:
-    """Return the operators of graphs, as known from a trace of their capture."""
+    """Return the operators of replayed graphs, as stored with the events."""
     operators = [of_event.get(names.CAPTURED_OPERATOR, "") for of_event in stored.attributes]
     known, index = _indexed(["", *operators])
     return ReplayedGraphs(None, index[1:] - 1, known[1:])

@@ -3,18 +3,20 @@ r"""Utilisation of each device and its streams: busy, idle, overlap, gaps and la
 Formulas, all in whole nanoseconds, for a device over the work of all its streams and for each
 stream over its own:
 
-- ``window``: from the start of the first event to the end of the last, host included, without
-  Python functions, which are as old as the program. Events outside the profiler's own span do not
-  widen it, unless a device was at work there.
+- ``window``: from the start of the first event to the end of the last event, of host and devices.
+  Python functions do not count, because they may start with the program. Outside the profiler's own
+  span, only device work widens the window.
 - ``busy = |union of kernels, copies and memsets|``; ``idle = window - busy``.
 - ``overlap = sum of durations - busy``, for each stream separately: only graphs and dependent
-  launches run several pieces of work of one stream at once.
-- ``gap = (last end - first start) - busy``: idle time between work, not before it and after it.
-- ``compute``, ``communication``, ``copy``: the union of the work of that kind; for two of them:
-  the time in which both were running.
+  launches run several pieces of work of one stream concurrently.
+- ``gap = (last end - first start) - busy``: idle time between work, without the idle time before
+  the first and after the last work.
+- ``compute``, ``communication``, ``copy``: the union of the work of that kind; for two kinds: the
+  time in which work of both kinds was running.
 - ``exposed communication = |communication \ compute|``, ``exposed copy = |copy \ compute|``.
-- host wait: the gaps before work whose launching call started after the gap did; device wait: the
-  gaps before work that had been requested by then; unknown: the call is not in the trace.
+- host wait: the gaps before work whose launching call started after the start of the gap; device
+  wait: the gaps before work whose call started earlier; unknown wait: the gaps before work whose
+  call is not in the trace.
 - launch delay: start of the work - end of the call that launched it; 0 where the work was *early*,
   that is, started before the call returned.
 
@@ -45,7 +47,7 @@ _COMPUTE, _TALK, _COPY = (1 << kind for kind in WorkKind)
 
 
 def window_of(trace: Trace, work: Work) -> tuple[int, int]:
-    """Return the start and end of a window; both 0 for a trace without events."""
+    """Return the start and end of the window; both 0 for a trace without events."""
     events = trace.events
     roles = find_roles(trace)
     rows = np.flatnonzero((roles != Role.PYTHON) & (roles != Role.WINDOW))
@@ -67,22 +69,22 @@ def _extent(events: Events, rows: NDArray[np.intp]) -> tuple[int, int] | None:
 
 
 def measure_devices(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[StreamRow]:
-    """Return the figures of each device."""
+    """Return the utilisation figures of each device, over all its streams."""
     keys: list[tuple[int, int | None]] = [(device, None) for device in work.devices]
     return _measure(trace, work, launch, work.device, keys)
 
 
 def measure_streams(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[StreamRow]:
-    """Return the figures of each stream."""
+    """Return the utilisation figures of each stream."""
     return _measure(trace, work, launch, work.stream, list(work.streams))
 
 
 class Waits(NamedTuple):
-    """The gaps of each group, and their causes."""
+    """Gaps of each device or stream, and their causes."""
 
     gap: Intervals
     row: NDArray[np.intp]
-    """Row in the trace of the work at the end of the gap."""
+    """Row in the trace of the work that ends the gap."""
     host: NDArray[np.bool_]
     device: NDArray[np.bool_]
 
@@ -90,12 +92,12 @@ class Waits(NamedTuple):
 def find_waits(
     trace: Trace, work: Work, launch: NDArray[np.int32], group: NDArray[np.int64]
 ) -> Waits:
-    """Return the gaps by device or by stream."""
+    """Return the gaps of each ``group``: devices or streams."""
     gap = gaps(union(work.start_ns, work.end_ns, group))
     row = work.rows[gap.first]
     call = launch[row]
-    # Requested only after the device was idle: the host was late. Requested before: the device
-    # waited for itself, an event or another stream.
+    # If the work was requested only after the gap started, the host was late. Otherwise the device
+    # waited for its own previous work, an event or another stream.
     late = trace.events.start_ns[np.maximum(call, 0)] > gap.start_ns
     return Waits(gap, row, (call != NONE) & late, (call != NONE) & ~late)
 
@@ -182,15 +184,15 @@ def _time(on: NDArray[np.int64], kinds: int, without: int = 0) -> int:
 
 
 def _delays(trace: Trace, rows: NDArray[np.intp], launch: NDArray[np.int32]) -> dict[str, Any]:
-    """Return how long work waited after the call that launched it had returned."""
+    """Return quantiles of the time between the end of the launching call and the work."""
     rows = rows[launch[rows] != NONE]
     call, events = launch[rows], trace.events
-    # Delays count from the end of the call: before that, the work was not requested. Work of a
-    # long call may start earlier; it is counted, and its delay is 0.
+    # Delays count from the end of the call: the call requests the work before it returns. Work may
+    # start before the end of a long call: it counts as early, with a delay of 0.
     delay = events.start_ns[rows] - events.start_ns[call] - events.duration_ns[call]
     early = int((delay < 0).sum())
     delay = np.sort(np.maximum(delay, 0))
-    p50, p95, most = (
+    p50, p95, maximum = (
         (int(delay[nearest_rank(len(delay), part)]) for part in (50, 95, 100))
         if len(delay)
         else (None, None, None)
@@ -200,5 +202,5 @@ def _delays(trace: Trace, rows: NDArray[np.intp], launch: NDArray[np.int32]) -> 
         "early": early,
         "delay_p50_ns": p50,
         "delay_p95_ns": p95,
-        "delay_max_ns": most,
+        "delay_max_ns": maximum,
     }

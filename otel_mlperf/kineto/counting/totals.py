@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 def totals(
     group: Integers, duration_ns: Integers, self_ns: Integers
 ) -> Iterator[tuple[int, dict[str, int]]]:
-    """Yield the number and the figures of each group, by the columns of table ``totals``.
+    """Yield the number of each group, in ascending order, with its columns of table ``totals``.
 
-    All three have one item for each event; groups come in the order of their numbers.
+    Every argument has one item for each event.
     """
-    # Sorted by duration within each group, minimum, maximum and quantiles are positions in it.
+    # Sorted by duration in each group: minimum, maximum and quantiles are single positions.
     order = np.lexsort((duration_ns, group))
     inside, duration = group[order], duration_ns[order].astype(np.int64, copy=False)
     begins = np.ones(len(order), np.bool_)
@@ -57,12 +57,12 @@ def totals(
 def self_times(trace: Trace, around: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return each event's duration without the time of the events inside it on the same track.
 
-    ``self = duration - |union of the children's intervals, cut to the parent's|``; ``around`` is
-    the row of the event that contains each. Work of a device runs elsewhere than the operator that
-    launched it, and takes nothing from its time. Nor does a frame of Python: an event directly
-    inside a frame counts as directly inside the operator around it. So an operator has the same
-    self time whether stacks were recorded or not. A frame's own time excludes everything inside
-    it.
+    ``self = duration - |union of the children's intervals, cut to the parent's|``; ``around``
+    contains the row of the event around each event. Device work is not subtracted, because it runs
+    elsewhere than the operator that launched it. Python frames are not subtracted either: an event
+    directly inside a frame counts as directly inside the operator around the frame, so that an
+    operator has the same self time with and without recorded stacks. The self time of a frame
+    excludes everything inside the frame.
     """
     is_frame = find_roles(trace) == Role.PYTHON
     if not is_frame.any():

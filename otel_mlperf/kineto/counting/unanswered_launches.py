@@ -1,21 +1,21 @@
-"""Unanswered launches: calls that put work on a device without a record of that work.
+"""Unanswered launches: calls that launch device work of which the trace has no record.
 
-A call of runtime or driver that launches, copies or sets memory is answered by the device record
-with its correlation. No answer is expected for a call
+A runtime or driver call that launches a kernel, or copies or sets memory, is answered by the device
+record with the same correlation. No answer is expected for a call
 
 - within the capture of a graph, which runs nothing;
-- while CUPTI measures ranges of kernels, which it then does not record one by one;
-- around or inside another launch that is answered: a driver's call inside a runtime's;
-- for no bytes: a copy or memset that returned in less than half of the shortest time of any
+- in a trace in which CUPTI measured ranges of kernels, because it then records no single kernels;
+- inside another launch, or around an answered launch: a driver call inside a runtime call;
+- of zero bytes: a copy or memset that returned in less than half of the shortest time of any
   answered launch (cuDNN sets empty workspaces like that).
 
-Each launch of a graph runs the same kernels: if some launches show fewer kernels than others,
-these kernels are missing.
+Each launch of a graph runs the same kernels: if a launch has fewer records of kernels than other
+launches of the graph, these records are missing.
 
-The stream of an answered launch is that of its record. For an unanswered launch the first of these
-sources that is known decides:
+The stream of an answered launch is that of its record. The stream of an unanswered launch is
+determined by the first of these sources that is known:
 
-- the stream where its arrow ends: the arrow often outlives the record;
+- the stream where its arrow ends: the arrow is often present although the record is missing;
 - the stream of more than half of the answered launches of the same kind and operator;
 - the only stream that has a name and no record, if there is exactly one;
 - the stream of more than half of the launches of that operator, else of that thread.
@@ -53,39 +53,42 @@ if TYPE_CHECKING:
 KINDS: Final = (GRAPH, COPY, MEMSET, KERNEL)
 _PATTERNS: Final = (r"GraphLaunch", r"[Mm]emcpy", r"[Mm]emset", r"Launch(?!Host)")
 _KNOWN: Final = re.compile(r"cu|hip|ur[A-Z]|ze[A-Z]|sycl")
-"""Prefixes of the names of calls of CUDA, ROCm and XPU; calls of other runtimes are not known."""
+"""Name prefixes of calls of CUDA, ROCm and XPU; other runtimes are not recognised."""
 _NO_LAUNCH: Final = re.compile(r"Node|Attribute|GetInfo|Symbol(?:Address|Size)|PrefetchBatch")
 _CAPTURE_BEGINS, _CAPTURE_ENDS = re.compile(r"BeginCapture"), re.compile(r"EndCapture")
 _RANGES: Final = "cuda_profiler_range"
-_LEAST_CALL_NS: Final = 1_000
-"""Minimum duration of a launch; used if no launch was answered."""
+_MIN_CALL_NS: Final = 1_000
+"""Minimum duration of a copy or memset with bytes, if no launch was answered."""
 
 
 class Launches(NamedTuple):
-    """The calls for which an answer is expected, by start; every array has one item for each."""
+    """Calls for which an answer is expected, by start.
+
+    Every array except ``kind_of`` has one item for each call.
+    """
 
     rows: NDArray[np.intp]
     kind: NDArray[np.uint8]
     """Index into ``KINDS``."""
     answer: NDArray[np.int32]
-    """Index into the device work: its first record; NONE: unanswered."""
+    """Index into the device work of the call's first record; NONE: unanswered."""
     stream: NDArray[np.int64]
-    """Index into ``streams``: the stream where it ran, or would have; NONE: not known."""
+    """Index into ``streams`` of the known or guessed stream of the work; NONE: not known."""
     streams: list[tuple[int, int]]
-    """Device and stream: those of the work, then those without any recorded work."""
+    """Device and stream numbers: streams with recorded work, then streams without."""
     kind_of: NDArray[np.uint8]
-    """For each event the kind of launch that it is; the number of kinds if it is not a launch."""
+    """Index into ``KINDS`` for each event of the trace; ``len(KINDS)`` if it is not a launch."""
 
     @property
     def lack_many(self) -> bool:
-        """Return whether more answers are missing than in an intact window, or all of one kind."""
+        """Return whether over 0.1 % of all launches, or all launches of a kind, lack an answer."""
         missing = np.bincount(self.kind[self.is_missing], minlength=len(KINDS))
         of = np.bincount(self.kind, minlength=len(KINDS))
         is_none_left = bool(((missing == of) & (of > 0)).any())
         return is_none_left or bool(missing.sum() > LEAST_SHARE * of.sum())
 
     def kind_of_calls(self, call: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """Return the launch kinds of the events in these rows; NONE: not a launch."""
+        """Return the launch kinds of the events in these rows; a row of NONE is not a launch."""
         return np.append(self.kind_of, np.uint8(len(KINDS)))[call]
 
     @property
@@ -96,7 +99,7 @@ class Launches(NamedTuple):
 
 
 def launch_kinds(trace: Trace) -> NDArray[np.uint8]:
-    """Return the launch kind of each event as index into ``KINDS``; not a launch: their number."""
+    """Return the index into ``KINDS`` of each event; ``len(KINDS)`` if it is not a launch."""
     of_name = [_kind(name) for name in trace.names] or [len(KINDS)]
     kind: NDArray[np.uint8] = np.array(of_name, np.uint8)[trace.events.name]
     kind[find_roles(trace) != Role.CALL] = len(KINDS)
@@ -111,7 +114,7 @@ def _kind(name: str) -> int:
 
 
 def find_launches(trace: Trace, links: Links, work: Work) -> Launches:
-    """Return the launches of a window, with the records that answered them."""
+    """Return the launches of a window with their records and streams."""
     kind_of = launch_kinds(trace)
     answer_of = _answers(links, work)
     rows = np.flatnonzero(kind_of < len(KINDS))
@@ -126,12 +129,12 @@ def find_launches(trace: Trace, links: Links, work: Work) -> Launches:
 
 
 def _answers(links: Links, work: Work) -> NDArray[np.int32]:
-    """Return for each event, as a call, the first device record that it launched."""
+    """Return for each event the first device record that it launched; NONE if there is none."""
     answer = np.full(len(links.launch), NONE, np.int32)
     call = links.launch[work.rows]
     order = np.argsort(-work.start_ns, kind="stable")
     order = order[call[order] != NONE]
-    answer[call[order]] = order  # Reverse order: the first to start is written last and remains.
+    answer[call[order]] = order  # In reverse order, so that the first to start is written last.
     return answer
 
 
@@ -150,19 +153,19 @@ def _is_due(
     is_inner = (above != NONE) & (np.append(kind_of, len(KINDS))[above] < len(KINDS))
     is_outer = np.isin(rows, above[is_inner & is_answered])
     took = events.duration_ns[rows]
-    shortest = took[is_answered].min() // 2 if is_answered.any() else _LEAST_CALL_NS
+    shortest = took[is_answered].min() // 2 if is_answered.any() else _MIN_CALL_NS
     is_empty = (took < shortest) & np.isin(kind_of[rows], (KINDS.index(COPY), KINDS.index(MEMSET)))
     is_idle: NDArray[np.bool_] = is_inner | is_outer | is_empty | _is_captured(trace, rows)
     return is_answered | ~is_idle
 
 
 class Captures(NamedTuple):
-    """The captures of graphs; every array has one item for each."""
+    """Captures of graphs; every array has one item for each capture."""
 
     track: NDArray[np.signedinteger[Any]]
     start_ns: NDArray[np.int64]
     stop_ns: NDArray[np.int64]
-    """The largest number if the capture did not end in the window."""
+    """The maximum of int64 if the capture did not end in the window."""
 
 
 def find_captures(trace: Trace) -> Captures:
@@ -179,7 +182,7 @@ def find_captures(trace: Trace) -> Captures:
 
 
 def _is_captured(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Return which launches were only captured into a graph, by the calls around them."""
+    """Return which launches were captured into a graph on their own thread, and did not run."""
     events, captured = trace.events, np.zeros(len(rows), np.bool_)
     captures = find_captures(trace)
     for track in np.unique(captures.track).tolist():
@@ -221,7 +224,7 @@ def find_unanswered(trace: Trace, launches: Launches) -> list[Loss]:
 
 
 def find_lost_nodes(trace: Trace, links: Links, work: Work, launches: Launches) -> list[Loss]:
-    """Return kernels that some launches of a graph lack, as other launches of it show."""
+    """Return the loss of kernels that some launches of a graph lack, compared with others."""
     call = links.launch[work.rows]
     mine = np.flatnonzero(launches.kind_of_calls(call) == KINDS.index(GRAPH))
     nodes: dict[int, Counter[int]] = {}
@@ -238,10 +241,11 @@ def find_lost_nodes(trace: Trace, links: Links, work: Work, launches: Launches) 
 def count_lost_nodes(nodes: dict[int, Counter[int]]) -> dict[int, int]:
     """Return the number of missing nodes of each incomplete launch, by its row.
 
-    The trace does not record which launches are of one graph. A launch that occurs once counts as
-    an incomplete launch of a repeated graph if it has at least half of that graph's nodes and no
-    others. This applies only if no launch at all occurs once without matching such a graph: a
-    graph in pieces may have a last piece that is a part of the others.
+    ``nodes`` contains, for each launch, the number of its nodes by kernel name. The trace does not
+    record which launches are of the same graph. A launch with unique nodes counts as an incomplete
+    launch of a repeated graph, if its nodes are a proper part and at least half of that graph's. If
+    any launch with unique nodes fits no repeated graph, nothing is reported: the launches may be
+    pieces of a split graph, of which the last one is shorter.
     """
     groups: dict[frozenset[tuple[int, int]], list[int]] = {}
     for row, kinds in nodes.items():
@@ -268,7 +272,7 @@ _WIDTH: Final = 1 << 8
 
 
 def find_streams(trace: Trace, work: Work) -> list[tuple[int, int]]:
-    """Return device and stream: those of the work, then those with a name and no work."""
+    """Return device and stream numbers: streams with work, then named streams without work."""
     named = {
         (int(track.pid), int(track.tid))
         for track in (*trace.tracks, *trace.silent_tracks)
@@ -285,11 +289,11 @@ def guess_streams(
     stream: NDArray[np.int64],
     streams: list[tuple[int, int]],
 ) -> NDArray[np.int64]:
-    """Return the streams of launches; NONE where no source is known.
+    """Return the known or guessed stream of each launch; NONE if no source is known.
 
     Args:
-        trace: what was read.
-        links: the result of ``link`` for it.
+        trace: the trace.
+        links: the result of ``link`` for the trace.
         rows: rows of the launches, by start.
         kind: kind of each launch.
         stream: stream of each launch, NONE if it was not answered.
@@ -310,7 +314,7 @@ def guess_streams(
 def _by_arrow(
     trace: Trace, rows: NDArray[np.intp], streams: list[tuple[int, int]]
 ) -> NDArray[np.int64]:
-    """Return the stream where the arrow of each launch ends."""
+    """Return the stream where the arrow of each launch ends; NONE without such an arrow."""
     flows = trace.flows
     number = {(str(device), str(stream)): at for at, (device, stream) in enumerate(streams)}
     of_track = [number.get((track.pid, track.tid), NONE) for track in trace.tracks]
@@ -325,7 +329,7 @@ def _by_arrow(
 
 
 def _usual(group: NDArray[np.int64], stream: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the stream of more than half of the launches of the same group, NONE without one."""
+    """Return for each launch the stream of more than half of its group's launches, else NONE."""
     known, width = stream != NONE, int(stream.max(initial=0)) + 1
     groups, place = np.unique(group, return_inverse=True)
     pairs, uses = np.unique(place[known] * width + stream[known], return_counts=True)

@@ -1,7 +1,7 @@
 """Losses of a profiler window: missing or contradictory records, and the text that reports them.
 
-A loss contains the kind of record, how many of how many are affected, the stream and the time
-range. The verdict on the window follows from all losses together.
+A loss contains the kind of record, the number of affected records and of all records, the stream
+and the time range. The verdict on the window is derived from all its losses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.window_facts import WholePart
 
 LEAST_SHARE: Final = 0.001
-"""Maximum share of a kind of record that may be missing in a window without real losses."""
+"""Share of a kind of record that may be missing in an intact window: not reported as a loss."""
 
 KERNEL: Final = "kernel"
 COPY: Final = "copy"
@@ -45,12 +45,12 @@ RANKS: Final = "ranks"
 TIMELESS: Final = "timeless"
 
 LOST_WORK: Final = frozenset({KERNEL, COPY, MEMSET, GRAPH, GRAPH_NODE})
-"""Kinds for launched device work that has no record."""
+"""Kinds of loss: launched device work without a record."""
 TOUCHES_DEVICE: Final = LOST_WORK | {EARLY, LATE, DEVICE_DURATION, TIMELESS}
-"""Kinds that make the times of devices wrong: how busy they were, and all derived figures."""
+"""Kinds of loss that make busy times of devices wrong, and all figures derived from them."""
 NUMBERED: Final = frozenset({CORRELATION, DUPLICATE, EARLY, LATE, ARROW, LAUNCH})
-"""Kinds derived from numbers that must be unique across ranks."""
-_WORDS: Final = {
+"""Kinds of loss derived from ids that must be unique across ranks."""
+_TEXTS: Final = {
     KERNEL: "launched kernels have no record",
     COPY: "launched copies have no record",
     MEMSET: "launched memsets have no record",
@@ -76,7 +76,7 @@ _WORDS: Final = {
 
 
 def loss_words(loss: Loss, begin_ns: int) -> str:
-    """Return a loss as half a sentence; its times count from ``begin_ns``."""
+    """Return a loss as a phrase; its times are milliseconds since ``begin_ns``."""
     more = f": {loss.what}" if loss.what else ""
     begin, end = (f"{(at - begin_ns) / 1e6:,.1f}" for at in (loss.start_ns, loss.end_ns))
     when = f"between {begin} and {end} ms" if begin != end else f"at {begin} ms"
@@ -84,7 +84,7 @@ def loss_words(loss: Loss, begin_ns: int) -> str:
         is_all = loss.missing >= loss.of_part
         when = f"{'all' if is_all else f'{loss.missing / loss.of_part:.0%} of those'} {when}"
     where = "" if loss.stream is None else f"stream {loss.stream} of device {loss.device}, "
-    return f"{loss.missing:,} of {loss.of:,} {_WORDS[loss.kind]}{more} ({where}{when})"
+    return f"{loss.missing:,} of {loss.of:,} {_TEXTS[loss.kind]}{more} ({where}{when})"
 
 
 def device_loss(
@@ -94,7 +94,7 @@ def device_loss(
     share: float = LEAST_SHARE,
     what: str = "",
 ) -> list[Loss]:
-    """Return the loss of these device records, if they are more than ``share`` of all."""
+    """Return the loss of the ``lost`` records of ``work``; empty up to a ``share`` of all."""
     count, start = int(lost.sum()), work.start_ns
     if count <= share * len(lost):
         return []
@@ -108,8 +108,8 @@ def device_loss(
 def judge_window(
     launches: int, answered: int, losses: list[Loss], begin_ns: int, whole: WholePart | None
 ) -> WindowCompleteness:
-    """Return the completeness of a window that begins at ``begin_ns``, from all its losses."""
-    # Arrows are not records: no number depends on them. Mixed ranks lack no records.
+    """Return the completeness of a window that starts at ``begin_ns``, from all its losses."""
+    # Arrows do not affect the ratio, because no total depends on them. Mixed ranks lack no records.
     counted = [loss for loss in losses if loss.kind not in (ARROW, RANKS)]
     shares = [1 - loss.missing / loss.of for loss in counted if loss.of]
     shares += [answered / launches] if launches else []

@@ -1,14 +1,14 @@
-"""Exact numbers of a profiler window, and the figures of it that are plotted.
+"""Exact totals of a profiler window, and the points of its metrics.
 
-Numbers are whole nanoseconds and bytes from the events themselves, before any budget decides which
-events become spans. For each name, stream, section, step and phase: ``count``, ``total`` (sum of
-durations), ``self`` (see ``totals.self_times``), ``min``, ``max`` and the quantiles of ``totals``.
+Totals are whole nanoseconds and bytes of all events, independent of the span budget. For each name,
+stream, section, step and phase they contain ``count``, ``total`` (sum of durations), ``self`` (see
+``totals.self_times``), ``min``, ``max`` and the quantiles of ``totals``.
 
-Plotted from window to window are shares of the window's time, for each device as ``streams``
-measures it. If no device was at work in a window, the same shares are plotted for the host: its
-operators, on any thread, and its collectives. An operator that only requests a collective is not
-concurrent work. If a window lacks device records, the figures cover its longest part without
-missing records. If there is no such part, no figures of devices are plotted.
+The metrics are shares of the window's time, for each device as measured by ``streams``. For a
+window without device work, the same shares are computed for the host: operators on any thread, and
+collectives. An operator that only requests a collective does not count as concurrent work. If a
+window lacks device records, the shares cover its longest part without missing records. Without such
+a part, the metrics of devices have no points.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WindowNumbers:
-    """All counted numbers of one window."""
+    """All totals of one window."""
 
     start_ns: int
     end_ns: int
@@ -76,13 +76,13 @@ class WindowNumbers:
     memory: list[AllocatorRow]
     steps: list[str]
     completeness: WindowCompleteness
-    """Completeness of the records from which all of this was counted."""
+    """Completeness of the records that were counted."""
     collectives: list[CollectiveTotal]
-    """Totals of the kernels of collective operations, and the bytes that they moved."""
+    """Totals of the kernels of collective operations: time and bytes."""
     unknown_rows: list[UnknownRows]
-    """Rows that may be a device's, and are not included in any number of devices."""
+    """Rows of the timeline that may belong to a device, but are not counted as device work."""
     replayed: ReplayedGraphs | None = None
-    """Operators of graphs from a trace of their capture; None: no such trace was given."""
+    """Operators of replayed graphs, from a trace of their capture; None: no such trace."""
 
 
 def count(
@@ -94,10 +94,11 @@ def count(
     replayed: ReplayedGraphs | None = None,
     of_collectives: list[CollectiveTotal] | None = None,
 ) -> WindowNumbers:
-    """Count a window; with its run's sections and its description, by their names.
+    """Return all totals of a window.
 
-    ``completeness`` and ``of_collectives`` are computed here if they are not given; ``replayed``
-    contains the operators of graphs from a trace of the capture.
+    ``sections`` and ``window`` supply the recorded sections, steps and phases of a run.
+    ``completeness`` and ``of_collectives`` are computed if they are None. ``replayed`` contains the
+    operators of replayed graphs.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -138,7 +139,7 @@ def _categories(trace: Trace) -> dict[str, tuple[int, int]]:
     }
 
 
-_ASKING: Final = ("c10d::", "_c10d_functional::", "record_param_comms")
+_COLLECTIVE_REQUESTS: Final = ("c10d::", "_c10d_functional::", "record_param_comms")
 _OPERATOR, _COLLECTIVE = 1, 2
 
 
@@ -147,7 +148,7 @@ Figure = tuple[str, dict[str, str], float]
 
 
 def find_figures(trace: Trace, numbers: WindowNumbers) -> list[Figure]:
-    """Return the points of a window; empty if nothing is known."""
+    """Return the metric points of a window: at least its number of events."""
     events = sum(count for count, _ in numbers.categories.values())
     completeness = numbers.completeness
     figures = [_figure(names.WINDOW_EVENTS, events)]
@@ -163,7 +164,7 @@ def find_figures(trace: Trace, numbers: WindowNumbers) -> list[Figure]:
 
 
 def _of_part(whole: WholePart) -> list[Figure]:
-    """Return figures for the longest part without missing device work."""
+    """Return the points of devices for the longest part without missing device work."""
     return [figure for device in whole.devices for figure in _of_device(device, whole.length_ns)]
 
 
@@ -183,7 +184,7 @@ def _of_device(device: StreamRow | DevicePart, length_ns: int) -> list[Figure]:
 
 
 def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:
-    """Return the share of the time with an operator, and with a collective if there was one."""
+    """Return the time shares of operators and, if there are any, of collectives."""
     roles, kind = find_roles(trace), _kinds(trace)
     is_operator = roles == Role.OPERATOR
     is_talk = (roles == Role.ANNOTATION) & (kind == _COLLECTIVE)
@@ -207,9 +208,13 @@ def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:
 
 
 def _kinds(trace: Trace) -> NDArray[np.uint8]:
-    """Return the kind of each event by its name: a collective, a request for one (0), or other."""
+    """Return the kind of each event by name: collective, operator, or 0 for a request."""
     kinds = [
-        _COLLECTIVE if is_collective(name) else 0 if name.startswith(_ASKING) else _OPERATOR
+        _COLLECTIVE
+        if is_collective(name)
+        else 0
+        if name.startswith(_COLLECTIVE_REQUESTS)
+        else _OPERATOR
         for name in trace.names
     ]
     of_events: NDArray[np.uint8] = np.array(kinds or [0], np.uint8)[trace.events.name]
@@ -217,21 +222,21 @@ def _kinds(trace: Trace) -> NDArray[np.uint8]:
 
 
 def _covered(trace: Trace, which: NDArray[np.bool_], start_ns: int, length: int) -> Intervals:
-    """Return when at least one of these events was running, within the window."""
+    """Return the intervals of the window in which at least one of these events was running."""
     start = trace.events.start_ns[which]
     end = start + np.maximum(trace.events.duration_ns[which], 0)
     limits = (start_ns, start_ns + length)
     return union(np.clip(start, *limits), np.clip(end, *limits), np.zeros(len(start), np.int64))
 
 
-_MOST_PROCESSES: Final = 8
+_MAX_PROCESSES: Final = 8
 
 
 def find_unknown_rows(trace: Trace) -> list[UnknownRows]:
-    """Count the events on unknown rows, by process, most first.
+    """Return the number of events on unknown rows by process, largest first.
 
-    These are rows of a device in an unknown form, and all rows of a file without any known
-    feature: no category, no row of a device, no list of operators.
+    Unknown are rows of a device in an unknown format, and all rows of a file without any known
+    category, device row or list of operators.
     """
     roles, tracks = find_roles(trace), find_device_tracks(trace.tracks)
     kinds = np.array([track.kind for track in tracks] or [TrackKind.HOST], np.uint8)
@@ -239,7 +244,7 @@ def find_unknown_rows(trace: Trace) -> list[UnknownRows]:
     is_guessed = ~is_category_known(trace)
     unknown = is_guessed & (roles == Role.HOST) & (kind == TrackKind.UNKNOWN)
     if not unknown.any() and not (roles == Role.DEVICE).any():
-        # The list of autograd draws arrows to kernels that it places under operators.
+        # In autograd's list, arrows point to kernels that are located on the rows of operators.
         is_mixed = bool(len(trace.flows)) and any(map(is_of_list, trace.tracks))
         is_foreign = bool((is_guessed & (roles == Role.HOST)).all())
         return _count(trace, np.full(len(roles), is_mixed or is_foreign), is_device=is_mixed)
@@ -251,5 +256,5 @@ def _count(trace: Trace, wanted: NDArray[np.bool_], *, is_device: bool) -> list[
     events: Counter[str] = Counter()
     for track, count in zip(trace.tracks, of_tracks, strict=True):
         events[track.process or track.labels or track.pid] += count
-    most = events.most_common(_MOST_PROCESSES)
-    return [UnknownRows(process=name, events=n, is_device=is_device) for name, n in most if n]
+    largest = events.most_common(_MAX_PROCESSES)
+    return [UnknownRows(process=name, events=n, is_device=is_device) for name, n in largest if n]

@@ -1,7 +1,7 @@
 """Rows of a counted window for the tables of its run folder.
 
-Every row contains the digest of the trace. Parts named by this digest replace each other, so that
-a window that is imported twice is stored once.
+Every row contains the digest of the trace. The digest is also part of the file names, so that a
+repeated import of a window replaces the earlier rows.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def rows_of(
 ) -> WindowTables:
     """Return the rows of a window.
 
-    Rank and restart are those of the ``window``; for a trace without one, ``rank`` or else the
-    trace's own or else 0.
+    Rank and restart are those of ``window``. Without a window, the rank is ``rank`` or, if that is
+    None, the rank in the trace (0 if missing), and restart is 0.
     """
     of_trace = trace.rank or 0 if rank is None else rank
     keys: dict[str, Any] = {
@@ -106,6 +106,6 @@ def _json(facts: object) -> str:
 
 
 def _steps_with_events(numbers: WindowNumbers) -> list[str]:
-    """Return the steps that contain events: a profiler may start at the end of a step."""
+    """Return the steps that contain events; a step may end just after the profiler starts."""
     known = {total.name for total in numbers.totals if total.what == STEP}
     return [name for name in numbers.steps if name in known]

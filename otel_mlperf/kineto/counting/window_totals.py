@@ -1,13 +1,13 @@
 """Totals of all events of one name, stream, section, step or phase of a window.
 
-The rows of one kind sum to the whole: events outside sections, steps or phases have a row without
-a name. The operators also include
+The rows of sections, of steps and of phases each sum to the whole window: events outside of them
+are a row with an empty name. The rows of operators also include
 
-- work of a graph whose operator is known from a trace of the capture, of category *captured*: it
-  took no time of the host, so that the work itself is counted;
-- other device work that no operator launched, by the call that launched it, of category *device*;
-  without a name where the call is unknown;
-- annotations inside operators, of category *annotation*: their time is no operator's own.
+- work of a graph whose operator is known from a trace of the capture, with category *captured*: the
+  operator used no host time during the replay, so that the device work itself is counted;
+- other device work that no operator launched, by launching call, with category *device*; the name
+  is empty if the call is unknown;
+- annotations inside operators, with category *annotation*: their time is no operator's self time.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def window_totals(
     of_capture = np.full(len(work.rows), NONE, np.int32)
     if replayed is not None:
         of_capture = replayed.operator[work.rows]
-        launched_by[of_capture != NONE] = NONE  # it is around the whole graph's launch
+        launched_by[of_capture != NONE] = NONE  # It contains the launch of the whole graph.
     alone = np.flatnonzero((launched_by == NONE) & (of_capture == NONE))
     return [
         *_by_name(trace, work, launched_by, where, own),
@@ -124,7 +124,7 @@ def _captured(
     operators: list[str],
     where: Attribution,
 ) -> list[TotalRow]:
-    """Return the work of graphs by the operator that launched it in their capture."""
+    """Return the work of replayed graphs by the operator that launched it during the capture."""
     known = np.flatnonzero(of_capture != NONE)
     group, rows, length_ns = of_capture[known], work.rows[known], _length_ns(work)[known]
     of_names = totals(group, length_ns, np.zeros_like(length_ns))
@@ -140,7 +140,7 @@ def _in_no_operator(
     where: Attribution,
     own: NDArray[np.int64],
 ) -> list[TotalRow]:
-    """Return device work without an operator, by its call; if unknown, the work itself."""
+    """Return device work without an operator by its call; without a call, the work's own time."""
     rows, length_ns = work.rows[alone], _length_ns(work)[alone]
     call = links.launch[rows]
     name = np.where(call == NONE, NONE, trace.events.name[call])
@@ -172,7 +172,7 @@ def _operators(
     main: dict[int, tuple[int, int]],
     launched: dict[int, int],
 ) -> list[TotalRow]:
-    """Return rows among the operators for names that are not operators."""
+    """Return rows of kind operator for names that are not operators."""
     return [
         _total(
             what=OPERATOR,
@@ -209,7 +209,7 @@ def _kind(of_work: int | None, what: str, name: str) -> str:
 def _one_each(
     group: NDArray[np.signedinteger[Any]], values: NDArray[np.uint8]
 ) -> Iterator[tuple[int, int]]:
-    """Return each group with the value of its first event."""
+    """Yield each group with the value of its first event."""
     groups, first = np.unique(group, return_index=True)
     return zip(groups.tolist(), values[first].tolist(), strict=True)
 
@@ -248,7 +248,7 @@ def _by_place(
     where: Attribution,
     own: NDArray[np.int64],
 ) -> list[TotalRow]:
-    """Return totals of device work and of the outermost operators, which include inner ones."""
+    """Return device work and outermost operators (inner ones included) by section, step, phase."""
     duration = trace.events.duration_ns
     of_places: list[TotalRow] = []
     for what, place, names in (
