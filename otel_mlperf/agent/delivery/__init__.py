@@ -1,1 +1,1 @@
-"""Delivery to destinations: requests to servers, parts of tables, and the accounts of both."""
+"""Delivery to destinations: requests to servers, parts of tables, and their accounts."""

@@ -1,9 +1,9 @@
-"""Accounts of delivery: the fate of every item, by signal and destination.
+"""Delivery accounts: the outcome of every item, by signal and destination.
 
-The identity ``created = delivered + rolled_up + unselected + lost{reason} + pending`` always holds.
-Span items are published section rows, drops of the full ring, sections open at a death, and events
-of profiler windows. Metric items are the points collected. ``pending`` counts the items that are
-known to wait; it is not the difference of the other terms.
+The identity ``created = delivered + rolled_up + unselected + lost{reason} + pending`` is always
+true. Span items are published section rows, sections dropped by a full ring, sections open when
+their process died, and events of profiler windows. Metric items are the collected points.
+``pending`` is counted from items that wait; it is not computed as a difference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Accounts:
-    """The accounts of this node's run: one for each signal of each destination."""
+    """Accounts of a run on this node: one for each signal of each destination."""
 
     def __init__(self, state: AgentState, destinations: Sequence[Destination]) -> None:
         self._state, self._destinations = state, destinations
@@ -47,7 +47,7 @@ class Accounts:
         return [self._state.accounts[account_of(signal, taker.name)] for taker in takers]
 
     def measured(self, counts: SpanCounts, dropped: int) -> None:
-        """Count the items of one mark of one journal; ``dropped`` were dropped by its full ring."""
+        """Count span items of a journal at one mark; its full ring has dropped ``dropped`` more."""
         for account in self._of("spans"):
             account.created += counts.created + dropped
             account.unselected += counts.unselected
@@ -57,7 +57,7 @@ class Accounts:
             _lose(account, "damaged", counts.damaged)
 
     def converted(self, event: WindowConverted) -> None:
-        """Count the events of a profiler window: stored, or lost for a reason."""
+        """Count the events of a converted profiler window, or of a window that was lost."""
         outcome = {names.OUTCOME: "lost" if event.lost else "delivered"}
         self._meter.add(names.CONVERSIONS, outcome, 1)
         for taker, account in zip(self.takers("spans"), self._of("spans"), strict=True):
@@ -65,15 +65,17 @@ class Accounts:
             if event.lost:
                 _lose(account, event.lost, event.events)
             elif taker.buffered_in_wal:
-                # The process that converted the window has written the events itself.
+                # The process that converted the window has already written the events to the
+                # tables.
                 account.delivered += event.events
             elif taker.form == "otlp":
                 account.rolled_up += event.rolled_up
-                # Spans of traces that the sampler did not select are in no request.
+                # Requests do not contain spans of traces that the sampler did not select.
                 sent = sum(items for items, _ in event.requests)
                 account.unselected += event.events - event.rolled_up - sent
             else:
-                # Only encoded requests of these events exist; this destination cannot use them.
+                # The events exist only as encoded OTLP requests, which this destination cannot
+                # read.
                 account.unselected += event.events
 
     def lost(self, account: str, reason: str, count: int) -> None:
@@ -83,7 +85,7 @@ class Accounts:
     def unselected(self, account: str, count: int, rolled_up: int) -> None:
         """Count items as unselected, because the sampler did not select their trace.
 
-        Items in roll-ups of that trace were counted as rolled up before.
+        ``rolled_up`` of them were counted as rolled up before.
         """
         of = self._state.accounts[account]
         of.unselected += count + rolled_up
@@ -94,12 +96,12 @@ class Accounts:
         self._state.accounts[account].delivered += count
 
     def removed(self, account: str, spans: int) -> None:
-        """Count delivered spans as lost that were removed to make room for newer ones."""
+        """Count delivered spans as lost that were removed to make room for newer spans."""
         self.delivered(account, -spans)
         self.lost(account, "store_full", spans)
 
     def collected(self, signal: Signal, items: int) -> None:
-        """Count created scalars, or the page of the run, for each destination of the signal."""
+        """Count created scalars or reports for each destination of the signal."""
         for account in self._of(signal):
             account.created += items
 
@@ -117,9 +119,9 @@ class Accounts:
             _lose(account, reason, count)
 
     def report(self, waiting: dict[str, int]) -> dict[str, dict[str, Any]]:
-        """Return the identity's terms by signal and destination.
+        """Return the terms of the identity by signal and destination.
 
-        ``waiting`` is items by account.
+        ``waiting`` is the number of waiting items by account.
         """
         pending = self._pending(waiting)
         report: dict[str, dict[str, Any]] = {}
@@ -136,17 +138,17 @@ class Accounts:
         return report
 
     def _pending(self, waiting: dict[str, int]) -> dict[str, int]:
-        """Return pending items by account: waiting items, and rows whose step has not ended."""
-        # Held rows count as created, since they were published. Their fate is open until their step
+        """Return the number of pending items by account, including rows that are not derived."""
+        # Waiting rows are already counted as created, but their outcome is unknown until their step
         # ends.
-        held = sum(j.waiting_rows for j in self._state.journals.values())
+        waiting_rows = sum(j.waiting_rows for j in self._state.journals.values())
         return {
-            name: waiting.get(name, 0) + (held if name.startswith("spans/") else 0)
+            name: waiting.get(name, 0) + (waiting_rows if name.startswith("spans/") else 0)
             for name in self._state.accounts
         }
 
     def publish(self, waiting: dict[str, int]) -> None:
-        """Set the accounts' series to their current values; ``waiting`` is items by account."""
+        """Update the metric series of the accounts; ``waiting`` is as in ``report``."""
         pending = self._pending(waiting)
         for name, account in self._state.accounts.items():
             signal, destination = name.split("/")
@@ -154,8 +156,8 @@ class Accounts:
             self._meter.set(names.ITEMS_CREATED.name, labels, account.created)
             self._meter.set(names.ITEMS_PENDING.name, labels, pending[name])
             for outcome in ("delivered", "rolled_up", "unselected"):
-                known = labels | {names.OUTCOME: outcome}
-                self._meter.set(names.ITEMS.name, known, getattr(account, outcome))
+                counted = labels | {names.OUTCOME: outcome}
+                self._meter.set(names.ITEMS.name, counted, getattr(account, outcome))
             for reason, count in account.lost.items():
                 lost = labels | {names.OUTCOME: "lost", names.ERROR_TYPE: reason}
                 self._meter.set(names.ITEMS.name, lost, count)

@@ -1,7 +1,7 @@
-"""Append to a file such that a kill or a full disk leaves no partial record behind.
+"""Appending to a file so that a kill or a full disk leaves no partial record.
 
-The writer notes the size of the complete part after each write. Anything behind that size is
-truncated by the next write.
+The caller stores the size of the complete part after each write. The next write truncates anything
+after that size.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def write_at(path: Path, size: int, body: bytes) -> int:
-    """Write ``body`` behind the first ``size`` bytes of a file; return the new size.
+    """Truncate the file to ``size`` bytes and append ``body``; return the new size.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the file cannot be written.
     """
     make_folder(path.parent)
     with ExitStack() as closing:
         file = closing.enter_context(open(path, "ab", buffering=0, opener=open_private))
-        # The file may have been removed or truncated since: what is there is kept.
+        # The file may have been removed or truncated in the meantime: append to its current end.
         size = min(size, file.seek(0, os.SEEK_END))
         file.truncate(size)
         rest = memoryview(body)

@@ -1,4 +1,4 @@
-"""Conversion of spans and points to items of destinations, and the encoding of stored batches."""
+"""Conversion of spans and points to destination items, and encoding of stored batches."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.kept_span import SampledSpan
     from otel_mlperf.otlp.metric_encoding import ExponentialPoint, HistogramPoint, MetricData
 
-_INT64_MOST: Final = (1 << 63) - 1
+_MAX_INT64: Final = (1 << 63) - 1
 _BODY: Final = tuple[dict[str, Any], list[SpanItem], list[PointItem]]
 _SCALARS: Final = tuple[dict[str, Any], list[ScalarItem]]
 _ENCODE: Final = msgspec.msgpack.Encoder(enc_hook=str).encode
-"""An attribute value of a program that no format supports is sent as its text."""
+"""Encoder of batches; attribute values of unsupported types are encoded as text."""
 
 
 def span_items(spans: Iterable[SampledSpan]) -> list[SpanItem]:
-    """Convert spans to the items of destinations."""
+    """Convert sampled spans to destination items."""
     return [_span_item(kept) for kept in spans]
 
 
@@ -36,7 +36,7 @@ def _span_item(kept: SampledSpan) -> SpanItem:
     meta, (name, category, phase, constant) = kept.journal.meta, kept.entry
     attributes = constant | kept.attributes()
     attributes |= dict(zip(names.EXCEPTION, kept.error_words, strict=False))
-    others = {
+    optional = {
         names.STATUS_DESCRIPTION: kept.stored_description,
         names.DROPPED_EVENTS: kept.dropped_events,
         names.DROPPED_LINKS: kept.dropped_links,
@@ -44,7 +44,7 @@ def _span_item(kept: SampledSpan) -> SpanItem:
         names.TRACE_STATE: kept.trace_state,
         names.UNSAMPLED: kept.is_unsampled,
     }
-    attributes |= {key: value for key, value in others.items() if value}
+    attributes |= {key: value for key, value in optional.items() if value}
     return SpanItem(
         rank=meta.rank,
         restart=meta.restart,
@@ -55,7 +55,7 @@ def _span_item(kept: SampledSpan) -> SpanItem:
         category=category,
         phase=phase,
         # Tracks are unsigned 64-bit numbers; the tables have signed ones.
-        track=kept.track & _INT64_MOST,
+        track=kept.track & _MAX_INT64,
         thread=kept.thread[1],
         thread_id=kept.thread[0] if kept.thread[0] >= 0 else None,
         start_ns=kept.unix(kept.start),
@@ -77,12 +77,12 @@ def _span_item(kept: SampledSpan) -> SpanItem:
 
 
 def _link_item(trace: bytes, span: int, *more: Any) -> tuple[Any, ...]:
-    """Convert a link; attributes and flags are omitted if it has none and is of this process."""
+    """Convert a link; omit attributes and flags if it has no attributes and is local."""
     return (trace.hex(), _hex(span), *(more if more != ({}, wire.LOCAL) else ()))
 
 
 def _hex(span: int) -> str:
-    """Return a span id as the servers show it; empty for no span."""
+    """Return a span id as 16 hexadecimal digits; empty for 0 (no span)."""
     return f"{span:016x}" if span else ""
 
 
@@ -92,7 +92,7 @@ def count_items(spans: Iterable[SampledSpan | SpanItem]) -> int:
 
 
 def point_items(metrics: Iterable[MetricData]) -> list[PointItem]:
-    """Convert metric points to the items of destinations; histograms lose their buckets."""
+    """Convert metric points to destination items; histograms are reduced to count and extremes."""
     return [_point_item(metric, point) for metric in metrics for point in metric.data.points]
 
 
@@ -125,7 +125,7 @@ def encode_batch(
     spans: Sequence[SpanItem] = (),
     points: Sequence[PointItem] = (),
 ) -> bytes:
-    """Encode the body that is stored in the outbox; its file's name contains everything else."""
+    """Encode a batch body for the outbox; the file name contains all other fields of the batch."""
     return _ENCODE([resource, spans, points])
 
 
@@ -135,7 +135,7 @@ def encode_scalars(resource: Mapping[str, object], scalars: Sequence[ScalarItem]
 
 
 def decode_batch(form: Form, signal: Signal, request: WaitingRequest, body: bytes) -> Batch:
-    """Decode a stored batch to the form that its destination requires."""
+    """Decode a stored batch into the form that its destination requires."""
     number, items = request.number, request.items
     if form == "otlp":
         return Batch(number=number, signal=signal, items=items, otlp=body)
@@ -144,7 +144,7 @@ def decode_batch(form: Form, signal: Signal, request: WaitingRequest, body: byte
     if signal == "scalars":
         resource, scalars = msgspec.msgpack.decode(body, type=_SCALARS)
         return Batch(number=number, signal=signal, items=items, resource=resource, scalars=scalars)
-    # An earlier version may have written it: fields that it lacked get their defaults.
+    # An earlier version may have written the batch: missing fields get their defaults.
     resource, spans, points = msgspec.msgpack.decode(body, type=_BODY)
     return Batch(
         number=number, signal=signal, items=items, resource=resource, spans=spans, points=points

@@ -1,13 +1,13 @@
 """Interface of destinations: the batches that they receive and the verdicts that they return.
 
-A destination accepts spans and metric points: a server, the run folder, a tracker of experiments.
-A *factory* makes it from a ``DestinationContext``, and returns None if it is not configured.
-Factories are listed in ``destination_list.BUILT_IN``, or are entry points of the group
-``otel_mlperf.destinations``.
+A destination receives spans, metric points or scalars: a server, the run folder, an experiment
+tracker. A *factory* creates it from a ``DestinationContext``, or returns None if the destination is
+not configured. Factories are listed in ``destination_list.BUILT_IN``, or are entry points of the
+group ``otel_mlperf.destinations``.
 
-The agent accounts for each destination by its name: ``created = delivered + rolled_up + unselected
-+ lost{reason} + pending``. A destination contributes to that only by its verdict on each batch. A
-batch that was not accepted is stored on disk, is offered again, and survives the agent.
+The agent keeps an account for each destination: ``created = delivered + rolled_up + unselected +
+lost{reason} + pending``. A destination influences it only by its verdict on each batch. A batch
+that was not accepted stays on disk and is offered again, if necessary by the next agent.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 Signal = Literal["spans", "metrics", "scalars", "reports"]
-"""Scalars are points of curves by step, for trackers of experiments. A report is the page of the
-run, made when the run has ended."""
+"""Scalars are points of curves by step, for experiment trackers. A report is the page of the run,
+created after the run has ended."""
 Form = Literal["items", "otlp"]
 NOT_LOADED: Final = "not_loaded"
-"""Reason for which the items of a destination that cannot be used are lost."""
+"""Loss reason for the items of a destination that cannot be loaded."""
 FORMS: Final[dict[Signal, Form]] = {"spans": "items", "metrics": "otlp"}
 """Form of the batches for exporters of the OpenTelemetry SDK."""
 CONSOLE_FILE: Final = "console-{}.txt"
@@ -41,12 +41,12 @@ Instrument = Literal["gauge", "sum", "histogram"]
 
 
 class SpanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One finished span: a section, a roll-up of sections, or a segment of one still open."""
+    """Finished span: a section, a roll-up of sections, or a segment of an open section."""
 
     rank: int
     restart: int
     trace_id: str
-    """32 hexadecimal digits; all ranks of a step have the same."""
+    """32 hexadecimal digits; identical on all ranks of a step."""
     span_id: str
     parent_id: str = ""
     """Empty for the root of a trace."""
@@ -54,11 +54,11 @@ class SpanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     category: str
     phase: str = ""
     track: int = 0
-    """Sections of one track nest. A track is a thread or a task."""
+    """Thread or asyncio task: sections on one track are properly nested."""
     thread: str = ""
     thread_id: int | None = None
     start_ns: int
-    """Unix time."""
+    """Unix time in ns."""
     end_ns: int
     status: str = "unset"
     """One of ``unset``, ``ok`` and ``error``."""
@@ -66,28 +66,28 @@ class SpanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether its process died during the span."""
     root_id: str = ""
     n: int | None = None
-    """For a step: number of steps of its phase that this process started before it."""
+    """For a step: its index in its phase, from 0, counted by this process."""
     number: int | None = None
     """For a step: its number as reported by the program."""
     epoch: int | None = None
     kept: str = ""
-    """Reason for which it is sampled as a span."""
+    """Reason why it was sampled as a span."""
     attributes: dict[str, Any] = {}
     links: list[tuple[Any, ...]] = []
-    """Trace and span id of each link. Attributes and flags follow if it has attributes or leads to
-    another process."""
+    """Trace id and span id of each link; followed by attributes and flags if there are attributes
+    or the target may be in another process."""
     events: list[tuple[int, str, dict[str, Any]]] = []
-    """Unix time, name and attributes of each event. An exception that left the span is in
-    attributes."""
+    """Unix time, name and attributes of each event. An exception that left the span is not an event
+    here, but in ``attributes``."""
     kind: SpanKind = "section"
-    """Only sections are items of the accounts."""
+    """Only spans of kind ``section`` count as items of the accounts."""
     marks: list[tuple[int, str, str, int]] = []
-    """For a run: marks of the program, each with Unix time, name, phase and step."""
+    """For the run's span: marks of the program, each with Unix time, name, phase and step."""
     marks_left_out: int = 0
 
 
 class PointItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One value of one metric series; totals are cumulative since ``start_ns``."""
+    """Point of a metric series; totals are cumulative since ``start_ns``."""
 
     name: str
     unit: str
@@ -95,107 +95,106 @@ class PointItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: dict[str, Any] = {}
     time_ns: int
     start_ns: int = 0
-    """0 for a gauge."""
+    """Unix time in ns; 0 for a gauge."""
     value: float | None
-    """For a histogram its sum; None ends the series."""
+    """Value, or the sum of a histogram; None: the series has ended."""
     count: int = 0
-    """Number of values of a histogram."""
+    """Number of values, for a histogram."""
     min: float | None = None
     max: float | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A batch that is offered to a destination.
+    """Batch that is offered to a destination.
 
-    It contains spans or metric points of one rank, or of the node's agent; or scalars of all ranks
-    together.
+    It contains spans or metric points of one rank or of the node's agent, or scalars of all ranks
+    of the node, or a report.
     """
 
     number: int
-    """Number of the batch; the same when the batch is offered again, perhaps by another agent."""
+    """Unique number, unchanged when the batch is offered again, even by another agent."""
     signal: Signal
     items: int
-    """Number of items that the accounts count."""
+    """Number of items counted in the accounts."""
     resource: dict[str, Any] = {}
-    """Resource attributes of OpenTelemetry that identify the sender: service, run, rank."""
+    """OpenTelemetry resource attributes of the sender: service, run, rank."""
     spans: list[SpanItem] = []
     points: list[PointItem] = []
     scalars: list[ScalarItem] = []
     report: bytes = b""
     """Content of an HTML file."""
     otlp: bytes = b""
-    """The encoded export request, in place of the lists, for a destination of form ``otlp``."""
+    """Encoded export request, for a destination of form ``otlp``; the lists are then empty."""
 
 
 UNSELECTED: Final = "unselected"
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """Verdict: the batch was accepted for good."""
+    """Verdict: the batch was accepted."""
 
     lost: dict[str, int] = {}
-    """Items of the batch that were not accepted, by reason; those under ``UNSELECTED`` were not
-    wanted."""
+    """Number of items in the batch that were not accepted, by reason. ``UNSELECTED`` items count as
+    unselected, not as lost."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Verdict: the batch will never be accepted. Its items are lost for this reason."""
+    """Verdict: the batch will never be accepted. Its items are counted as lost."""
 
     reason: str
-    """An identifier in lower case. It becomes a label, so there must be few of them."""
+    """Lower-case identifier. It becomes a metric label: use few distinct values."""
 
 
 class TryLater(msgspec.Struct, frozen=True):
-    """Verdict: the batch could not be accepted now. It waits, and is offered again."""
+    """Verdict: the batch could not be accepted now. It stays queued and is offered again."""
 
     reason: str
-    """Text for people: what was tried, what was found."""
+    """Message for the log: what was tried and what was found."""
     after_s: float | None = None
-    """The minimum wait before the next try; None: the waits grow by themselves."""
+    """Minimum wait before the next try; None: exponential backoff alone."""
 
 
 Verdict = Delivered | Refused | TryLater
 
 
 class DestinationContext(msgspec.Struct, frozen=True):
-    """Context from which a factory makes its destination."""
+    """Context from which a factory creates its destination."""
 
     run_folder: Path
     host: str
     options: Options
-    """Options, including ``environ``, the variables that the agent was started with."""
+    """Options of the agent, including its environment variables (``environ``)."""
     rows: TableRows
-    """Waiting rows of the run folder's tables, for the run folder's destination alone."""
+    """Rows to be stored in the run folder's tables; only for the run folder's destination."""
     ranks: Callable[[], dict[int, bool]]
-    """Returns the ranks of this host seen so far, and whether each still runs."""
+    """Returns the ranks of this host seen so far, each with whether it still runs."""
 
 
 class Destination(Protocol):
     """Interface of a destination: subclasses define ``name``, ``signals`` and ``accept``.
 
-    ``accept`` is called by one thread for each signal, never concurrently for one signal, in the
-    order in which batches were made. It may block: nothing else waits for it, and later batches are
-    on disk. A batch may be offered twice, if an agent died between the delivery and the record of
-    it. ``number`` identifies such a batch. An exception costs the batch (lost as ``internal``,
-    logged), never the agent.
+    Each signal has one thread, which calls ``accept`` in the order in which batches were created.
+    ``accept`` may block: later batches wait on disk, and no other destination is delayed. A batch
+    may be offered again after it was accepted, if the agent died before it recorded the outcome;
+    the batch then has the same ``number``. If ``accept`` raises an exception, the exception is
+    logged and the batch is lost as ``internal``.
     """
 
     name: str
-    """Name in the accounts and in the metrics of our own health: lower case, digits, underscores.
-"""
+    """Name in accounts and in the agent's health metrics: lower-case letters, digits, "_"."""
     signals: tuple[Signal, ...]
     form: Form = "items"
-    """Whether batches contain lists or an encoded request."""
+    """Form of its batches: lists (``items``) or an encoded request (``otlp``)."""
     buffered_in_wal: bool = False
-    """True for the run folder alone. It is offered everything since the last flush, in the agent's
-    own loop. What it has not accepted waits in the log of events instead of in the outbox."""
+    """True for the run folder only. The agent's loop offers it everything since the last flush.
+    Data that it has not accepted waits in the event log (WAL) instead of the outbox."""
 
     def accept(self, batch: Batch) -> Verdict:
-        """Accept a batch, or return the reason why not."""
+        """Deliver a batch and return the verdict. May block."""
         ...
 
     def close(self, signal: Signal) -> None:
-        """Close the signal: no batch of it follows.
+        """Release the resources of a signal, for which no more batches follow.
 
         Called by the thread that offered the batches.
         """
@@ -203,10 +202,10 @@ class Destination(Protocol):
 
 
 def report_unusable(destination: str, reason: object) -> None:
-    """Log that a destination cannot be used, and what that costs."""
+    """Log that a destination cannot be used, and that its data will be dropped."""
     _log.error("%s cannot be used; its data will be dropped: %s", destination, reason)
 
 
 def account_of(signal: Signal, destination: str) -> str:
-    """Return the name of an account in the agent's state."""
+    """Return the name of a destination's account for a signal."""
     return f"{signal}/{destination}"

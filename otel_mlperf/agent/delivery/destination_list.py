@@ -45,17 +45,17 @@ TRACKERS: Final = {
     WANDB: wandb_destination.make,
     TRACKIO: trackio_destination.make,
 }
-"""Factories of the trackers in ``tracker_list``; called where the tracker is configured."""
+"""Factories of the trackers in ``tracker_list``, called for each configured tracker."""
 GROUP: Final = "otel_mlperf.destinations"
-"""Entry points that name a factory like those of ``BUILT_IN``."""
+"""Group of entry points; each names a factory, as in ``BUILT_IN``."""
 _NAME: Final = re.compile("[a-z][a-z0-9_]*")
 
 
 class NotLoaded(Destination):
-    """Substitute of a destination that could not be made: all of its items are lost.
+    """Substitute for a destination that could not be created: all of its items are lost.
 
-    The signals of the missing destination are unknown. The substitute counts all signals, so that
-    the accounts show the loss.
+    If the signals of the missing destination are unknown, the substitute accepts all signals. The
+    accounts then show the loss.
     """
 
     def __init__(self, name: str, signals: tuple[Signal, ...] = get_args(Signal)) -> None:
@@ -67,23 +67,24 @@ class NotLoaded(Destination):
 
 
 class Withheld(Destination):
-    """Placeholder of a destination that only the run folder names.
+    """Placeholder for a destination that only the run folder names.
 
-    Its batches are made and counted, and stay in the outbox until the caller names a destination.
+    Its batches are created and counted. They stay in the outbox until the caller names the
+    destination.
     """
 
     def __init__(self, name: str, signals: tuple[Signal, ...], form: Form) -> None:
         self.name, self.signals, self.form = name, signals, form
 
     def accept(self, batch: Batch) -> TryLater:
-        """Keep the batch."""
+        """Return ``TryLater``, so that the batch stays in the outbox."""
         return TryLater(
             f"the caller names no destination for {account_of(batch.signal, self.name)}"
         )
 
 
 def make_destinations(site: DestinationContext) -> list[Destination]:
-    """Make the configured destinations: ours, then those of entry points, sorted by name."""
+    """Create the configured destinations: built-in ones, then entry points sorted by name."""
     made: list[Destination] = [new for make in BUILT_IN if (new := make(site)) is not None]
     made += [
         Withheld("otlp", (signal,), "otlp")
@@ -100,7 +101,7 @@ def make_destinations(site: DestinationContext) -> list[Destination]:
         for signal, names in site.options.exporters.items()
         for name in names
     ]
-    # Sorted, independent of the order of installation: a replay numbers its batches by it.
+    # Sorted, because batches are numbered in this order: a replay must get the same numbers.
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         destination = _load(point, site, {known.name for known in made})
         if destination is not None:
@@ -127,7 +128,7 @@ def _exporter(name: str, signal: Signal, site: DestinationContext) -> Destinatio
     if account_of(signal, name) in site.options.withheld:
         return Withheld(account, (signal,), FORMS[signal])
     try:
-        # Imported only here, because it loads the OpenTelemetry SDK.
+        # Imported here, because it loads the OpenTelemetry SDK.
         from otel_mlperf.agent.delivery.sdk_destination import find_exporter
 
         return find_exporter(site, signal, name, account)
@@ -137,7 +138,7 @@ def _exporter(name: str, signal: Signal, site: DestinationContext) -> Destinatio
 
 
 def _account_name(name: str) -> str:
-    """Convert the name of an entry point to an account name that no destination of ours has."""
+    """Convert the name of an entry point to an account name that no built-in destination has."""
     account = re.sub("[^a-z0-9_]", "_", safe_name(name).lower())
     return f"sdk_{account}" if account in (STORE, *TRACKERS) else account
 

@@ -1,4 +1,4 @@
-"""Emission of batches: the batches of each mark for each destination, and the metric interval."""
+"""Emission of batches: batches of each mark for each destination, and the metric interval."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from otel_mlperf.names import Metric
     from otel_mlperf.otlp.metric_encoding import Exemplar
 
-_MOST_SPANS: Final = 2000
-"""Maximum number of spans of a batch with lists: some megabytes in memory, twice."""
+_MAX_SPANS: Final = 2000
+"""Maximum number of spans in a batch of form ``items``: it needs some megabytes, twice."""
 _OFTEN_NS: Final = 120 * 10**9
-"""Time at the start during which metrics are exported more often."""
+"""Time after the start during which metrics are exported more often."""
 
 
 class Emitter:
-    """Emitter of numbered batches, in a fixed order so that a replay makes the same."""
+    """Emitter of numbered batches, in a fixed order so that a replay creates the same batches."""
 
     def __init__(
         self, state: AgentState, options: Options, outbox: Outbox, accounts: Accounts
@@ -48,8 +48,7 @@ class Emitter:
         self._state, self._options = state, options
         self._outbox, self._accounts = outbox, accounts
         self.held: dict[str, list[SpanItem]] = {}
-        """Spans since the last flush, by account, for destinations whose batches wait in the log.
-"""
+        """Spans since the last flush, by account, for destinations with ``buffered_in_wal``."""
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -64,8 +63,7 @@ class Emitter:
         resource, sent = rank.resource, self._sampled(spans)
         unselected = count_items(spans) - count_items(sent)
         rolled_up = sum(span.rolled_up for span in spans) - sum(span.rolled_up for span in sent)
-        # The order of destinations is fixed, and so are the numbers: a replay must give the same
-        # numbers.
+        # In the fixed order of destinations, because a replay must assign the same numbers.
         for taker in self._accounts.takers("spans"):
             account = account_of("spans", taker.name)
             if taker.buffered_in_wal:
@@ -76,13 +74,13 @@ class Emitter:
                 for items, body in span_requests(resource, sent):
                     self._queue(account, items, body)
             else:
-                for at in range(0, len(sent), _MOST_SPANS):
-                    part = sent[at : at + _MOST_SPANS]
+                for at in range(0, len(sent), _MAX_SPANS):
+                    part = sent[at : at + _MAX_SPANS]
                     body = encode_batch(resource, spans=span_items(part))
                     self._queue(account, count_items(part), body)
 
     def _sampled(self, spans: list[SampledSpan]) -> list[SampledSpan]:
-        """Return the spans of traces that the sampler selects."""
+        """Return the spans whose traces the OpenTelemetry sampler selects."""
         sampler = self._options.sampler
         if sampler is None:
             return spans
@@ -97,8 +95,8 @@ class Emitter:
         self._accounts.collected("scalars", len(scalars))
         for taker in self._accounts.takers("scalars"):
             account = account_of("scalars", taker.name)
-            for at in range(0, len(scalars), _MOST_SPANS):
-                part = scalars[at : at + _MOST_SPANS]
+            for at in range(0, len(scalars), _MAX_SPANS):
+                part = scalars[at : at + _MAX_SPANS]
                 self._queue(account, len(part), encode_scalars(self._state.resource, part))
 
     def keep_report(self, page: bytes) -> None:
@@ -108,10 +106,10 @@ class Emitter:
             self._queue(account_of("reports", taker.name), 1, page)
 
     def flush(self, part: int) -> None:
-        """Offer the spans that wait in the log of events; ``part`` is the number of the batch.
+        """Deliver the spans since the last flush to the run folder, as batch number ``part``.
 
         Raises:
-            StoreError: they were not accepted. They still wait, and the log must be kept.
+            StoreError: the spans were not accepted. They still wait, so keep the event log.
         """
         for taker in self._accounts.takers("spans"):
             if not taker.buffered_in_wal:
@@ -127,7 +125,7 @@ class Emitter:
             self._accounts.delivered(account, items)
 
     def convert(self, event: WindowConverted, requests: Iterable[tuple[int, bytes | None]]) -> None:
-        """Queue the requests of a converted profiler window with their items; None: a lost one."""
+        """Queue the requests of a converted profiler window; a body of None counts as lost."""
         self._accounts.converted(event)
         self._measure(event)
         servers = [taker for taker in self._accounts.takers("spans") if taker.form == "otlp"]
@@ -140,7 +138,7 @@ class Emitter:
                     self._queue(account, items, body)
 
     def _measure(self, event: WindowConverted) -> None:
-        """Export the window's readings immediately, because the run may have made its last mark."""
+        """Export the window's readings immediately, because no mark may follow."""
         if not event.readings:
             return
         rank = self._state.ranks[event.instance]
@@ -159,10 +157,10 @@ class Emitter:
         if not self._accounts.takers("metrics"):
             return
         for rank in state.ranks.values():
-            told = rank.user.items()
-            user = {name: user_metric(name, unit, kind) for name, (unit, kind, *_) in told}
+            user_metrics = rank.user.items()
+            user = {name: user_metric(name, unit, kind) for name, (unit, kind, *_) in user_metrics}
             user |= state.metrics
-            scopes = {name: Scope(*scope) for name, (_, _, *scope) in told if scope}
+            scopes = {name: Scope(*scope) for name, (_, _, *scope) in user_metrics if scope}
             series = rank.series.values()
             self._export(rank.resource, rank.meta.unix_ns, mark.unix_ns, series, user, scopes)
             rank.series = {k: s for k, s in rank.series.items() if rank.live and not s.gone}
@@ -184,11 +182,10 @@ class Emitter:
 
     def _is_due(self, mark: Mark) -> bool:
         state, options = self._state, self._options
-        young = mark.unix_ns - state.began_ns < _OFTEN_NS
-        interval = options.metrics_often_ns if young else options.metrics_ns
+        is_young = mark.unix_ns - state.began_ns < _OFTEN_NS
+        interval = options.metrics_often_ns if is_young else options.metrics_ns
         ended = any(not rank.live and rank.series for rank in state.ranks.values())
-        # A second export at the same moment would give two points of one time; servers refuse the
-        # second.
+        # Never twice at the same time: servers refuse a second point with the same time.
         return mark.unix_ns > state.exported_ns and (
             mark.last or ended or mark.unix_ns - state.exported_ns >= interval
         )
@@ -205,8 +202,7 @@ class Emitter:
         takers = self._accounts.takers("metrics")
         if not takers:
             return
-        # Once for all destinations, because collecting marks series as started and removes their
-        # exemplars.
+        # Collect once for all destinations: collecting marks series as sent and removes exemplars.
         options = self._options
         export = Export(start_ns, now_ns, self._is_sent, options.temporality)
         metrics = export.collect(series, user)
@@ -225,10 +221,7 @@ class Emitter:
                 self._queue(account, points, body)
 
     def _is_sent(self, exemplar: Exemplar) -> bool:
-        """Return whether an exemplar is wanted and its trace is sent.
-
-        Unsampled callers' traces are not sent.
-        """
+        """Return whether to export an exemplar: exemplars are on, and its trace is sent."""
         sampler, trace_id = self._options.sampler, int.from_bytes(exemplar.trace_id, "big")
         return self._options.exemplars and (sampler is None or sampler.samples(trace_id))
 
@@ -236,5 +229,5 @@ class Emitter:
         number, self._state.request = self._state.request, self._state.request + 1
         settled = self._outbox.add(number, account, items, body)
         if settled:
-            # Only in a replay: the previous agent has sent the request, and knew its outcome.
+            # Only in a replay: the previous agent has sent the request and recorded its outcome.
             self._accounts.settled(settled)

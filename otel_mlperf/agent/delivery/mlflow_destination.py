@@ -1,10 +1,10 @@
-"""MLflow as a destination: each point once, and the page of the run as an artifact.
+"""MLflow destination: points as metrics, and the page of the run as an artifact.
 
-MLflow deduplicates points that are equal in key, value, step and time. A point that is not known to
-have arrived is therefore sent again. If MLflow refuses a batch, the batch is halved until only the
-refused points are left out. The page is uploaded where the server stores artifacts itself. Any
-other store (a shared folder, a bucket) is written by MLflow's library, which the agent does not
-load.
+MLflow deduplicates points with equal key, value, step and time. A point without confirmed delivery
+is therefore simply sent again. If MLflow refuses a batch, the batch is halved recursively until
+only the invalid points are refused. The page is uploaded only if the MLflow server stores artifacts
+itself. Other artifact stores (a shared folder, a bucket) require MLflow's library, which the agent
+does not load.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _PROXIED: Final = "mlflow-artifacts"
 
 
 class MlflowReport:
-    """Upload of one run's page, for a thread of its own, with a client and a run of its own."""
+    """Upload of one run's page. Has its own client, because it runs in a separate thread."""
 
     def __init__(self, client: MlflowClient, run: MlflowRun, settings: MlflowSettings) -> None:
         self._client, self._run = client, run
         self._server = urlsplit(settings.server.endpoint).netloc
 
     def accept(self, page: bytes) -> Verdict:
-        """Upload the page to the run's artifacts, replacing an earlier one."""
+        """Upload the page to the run's artifacts; replaces an earlier page."""
         try:
             root = self._run.artifacts()
             if not root:
@@ -71,7 +71,7 @@ class MlflowReport:
         self._client.close()
 
     def _folder(self, root: str) -> str | None:
-        """Return the folder of a URI in the server's own store; None: it is in another store."""
+        """Return the path of a URI in the server's own store; None if it is in another store."""
         uri = urlsplit(root)
         if uri.scheme != _PROXIED or uri.netloc not in ("", self._server):
             return None
@@ -79,17 +79,17 @@ class MlflowReport:
 
 
 def _shown(root: str) -> str:
-    """Return the URI without a login or a key."""
+    """Return the URI without credentials, for the log."""
     uri = urlsplit(root)
     return uri._replace(netloc=uri.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-_MOST_METRICS: Final = 1000
-"""Maximum number of metrics in one call."""
+_MAX_METRICS: Final = 1000
+"""Maximum number of metrics in one API call."""
 
 
 class MlflowDestination(Destination):
-    """Destination for one run at a tracking server."""
+    """Destination for one run at an MLflow tracking server."""
 
     name = MLFLOW
 
@@ -98,7 +98,7 @@ class MlflowDestination(Destination):
         self.signals = ("scalars", "reports") if report else ("scalars",)
 
     def accept(self, batch: Batch) -> Verdict:
-        """Log the batch's points, then tags and status of the run; or upload its page."""
+        """Log the batch's points, then tags and status of the run; or upload the page."""
         if self._report and batch.signal == "reports":
             return self._report.accept(batch.report)
         try:
@@ -124,15 +124,15 @@ class MlflowDestination(Destination):
 
     def _log_points(self, run_id: str, points: list[dict[str, Any]]) -> dict[str, int]:
         refused: list[str] = []
-        for at in range(0, len(points), _MOST_METRICS):
-            refused += self._log(run_id, points[at : at + _MOST_METRICS])
+        for at in range(0, len(points), _MAX_METRICS):
+            refused += self._log(run_id, points[at : at + _MAX_METRICS])
         if not refused:
             return {}
         _log.warning("mlflow: %d points were refused, one of them: %s", len(refused), refused[0])
         return {REFUSED: len(refused)}
 
     def _log(self, run_id: str, points: list[dict[str, Any]]) -> list[str]:
-        """Return the server's message for each point that it refused."""
+        """Log points; return the server's message for each point that it refused."""
         try:
             self._client.post("runs/log-batch", run_id=run_id, metrics=points)
         except Rejected as error:
@@ -160,17 +160,17 @@ class MlflowDestination(Destination):
 
 
 class _RunDeleted(Exception):
-    """The run was deleted at the server: no point of it is accepted any more."""
+    """The run was deleted at the server, which therefore refuses its points."""
 
 
 def make(site: DestinationContext) -> MlflowDestination:
-    """Make the destination for the server that the agent's environment names."""
+    """Create the destination for the server named in the agent's environment."""
     settings = read_mlflow_settings(site.options.environ)
     if settings.is_login_readable:
-        where = settings.server.endpoint
-        _log.warning("mlflow: the login goes over plain http to %s: use https", where)
+        endpoint = settings.server.endpoint
+        _log.warning("mlflow: the login goes over plain http to %s: use https", endpoint)
     client, report = MlflowClient(settings.server), None
     if site.options.tracker_report:
-        own = MlflowClient(settings.server)
-        report = MlflowReport(own, MlflowRun(own, site, settings), settings)
+        report_client = MlflowClient(settings.server)
+        report = MlflowReport(report_client, MlflowRun(report_client, site, settings), settings)
     return MlflowDestination(client, MlflowRun(client, site, settings), report)

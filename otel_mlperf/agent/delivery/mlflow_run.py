@@ -1,12 +1,12 @@
-"""The MLflow run of a run: its creation, its parameters and tags, and its status.
+"""The MLflow run of a training run: creation, parameters, tags and status.
 
-All agents of a run report to one MLflow run. MLflow cannot create a run only if it is missing.
-Therefore the agent with rank 0 creates the run, and the other agents wait for it. A tag that is set
-after the creation identifies the run. If two were created, because the first answer was late, all
-agents still report to the tagged one, and the other one is deleted at the end.
+All agents of a run report to one MLflow run. MLflow has no atomic "create if missing", so the agent
+with rank 0 creates the MLflow run, and the agents of other hosts wait for it. A tag that is set
+after creation identifies it. If two were created because the first response was late, all agents
+report to the tagged one, and the duplicate is deleted at the end.
 
 MLflow accepts letters, digits, ``_``, ``-``, ``.``, ``:``, spaces and slashes in a key, at most 250
-of them. It refuses a key that would change when normalized as a path.
+characters. It refuses a key that would change when normalized as a path.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ MADE_TAG: Final = "otel_mlperf.made_for"
 OUTCOME_TAG: Final = "otel_mlperf.outcome."
 _STATUS: Final = {"running": "RUNNING", "finished": "FINISHED", "failed": "FAILED",
                   "killed": "KILLED", "interrupted": "KILLED"}  # fmt: skip
-_ASK_AGAIN_S: Final = 30.0
-_MOST_ENTRIES: Final = 100
+_RETRY_S: Final = 30.0
+_MAX_ENTRIES: Final = 100
 """Maximum number of parameters, or tags, in one call."""
-_KEY_MOST: Final = 250
-_PARAM_MOST: Final = 6000
-_TAG_MOST: Final = 5000
+_MAX_KEY_CHARS: Final = 250
+_MAX_PARAM_CHARS: Final = 6000
+_MAX_TAG_CHARS: Final = 5000
 _FOREIGN: Final = re.compile(r"[^/\w.\- :]")
 _NEVER_A_PART: Final = ("", ".", "..")
 
 
 class MlflowRun:
-    """MLflow run that corresponds to one run of ours; every call raises what the client's do."""
+    """MLflow run of one training run. Methods raise ``Unavailable`` or ``Rejected``."""
 
     def __init__(
         self, client: MlflowClient, site: DestinationContext, settings: MlflowSettings
@@ -65,40 +65,40 @@ class MlflowRun:
         return read_run_file(self._folder)
 
     def ready(self) -> str:
-        """Return the id of the run, which then exists, is open, and is described."""
+        """Return the id of the run, after creating, reopening and describing it as needed."""
         if not self._id:
             try:
                 self._id = self._settings.run_id or self._find_or_create()
-            # The user has to change a name, or restore what was deleted. Points wait for that.
+            # The user must change a name or restore a deleted experiment; points wait until then.
             except Rejected as error:
-                raise Unavailable(error.message, _ASK_AGAIN_S) from error
+                raise Unavailable(error.message, _RETRY_S) from error
         if self._creates_run:
             try:
                 self._describe()
                 self._reopen()
-            except Rejected as error:  # points are sent all the same
+            except Rejected as error:  # points can be sent in any case
                 _log.warning("mlflow: the description of the run was refused: %s", error.message)
         return self._id
 
     def artifacts(self) -> str:
-        """Return the URI of the run's artifacts; empty: the run is deleted. This creates no run."""
+        """Return the URI of the run's artifacts, "" if the run is deleted; never create a run."""
         try:
             self._id = self._id or self._settings.run_id or self._found(self._experiment(), "ALL")
         except Rejected as error:
-            raise Unavailable(error.message, _ASK_AGAIN_S) from error
+            raise Unavailable(error.message, _RETRY_S) from error
         if not self._id:
             raise Unavailable(f"the run is not at {self._settings.server.endpoint} yet")
         return "" if self.is_gone() else str(self._get()["info"]["artifact_uri"])
 
     def is_gone(self) -> bool:
-        """Return whether the run was deleted."""
+        """Return whether the run was deleted at the server."""
         try:
             return bool(self._get()["info"].get("lifecycle_stage") == "deleted")
         except Rejected as error:
             return error.code == "RESOURCE_DOES_NOT_EXIST"
 
     def tag(self, tags: dict[str, str]) -> None:
-        """Set tags."""
+        """Set tags of the run."""
         self._log_entries("tags", tags)
 
     @property
@@ -109,27 +109,27 @@ class MlflowRun:
 
     def _find_or_create(self) -> str:
         experiment, run_id = self._experiment(), self.facts().id
-        if meant := self._found(experiment):
-            return meant
+        if found := self._found(experiment):
+            return found
         if not self._creates_run:
             raise Unavailable(
                 f"the run is not at {self._settings.server.endpoint} yet: the agent of rank 0 "
                 "creates it"
             )
-        # Reuse a run that an agent created before it was killed, or before the answer came.
+        # Reuse a run that an agent created before it was killed or before the response arrived.
         made = self._search(experiment, MADE_TAG, run_id)
         chosen = str((made[0] if made else self._make(experiment))["info"]["run_id"])
         self._client.post("runs/set-tag", run_id=chosen, key=RUN_TAG, value=run_id)
         return chosen
 
     def _found(self, experiment: str, view: str = "ACTIVE_ONLY") -> str:
-        """Return the id of the tagged run; empty: it has not been created yet.
+        """Return the id of the tagged run; empty if it has not been created yet.
 
-        With ``view`` ``ALL`` it may be a deleted run.
+        With ``view="ALL"``, the run may be deleted.
         """
-        for meant in self._search(experiment, RUN_TAG, self.facts().id, view)[:1]:
-            self._has_ended = meant["info"]["status"] != _STATUS["running"]
-            return str(meant["info"]["run_id"])
+        for found in self._search(experiment, RUN_TAG, self.facts().id, view)[:1]:
+            self._has_ended = found["info"]["status"] != _STATUS["running"]
+            return str(found["info"]["run_id"])
         return ""
 
     def _experiment(self) -> str:
@@ -138,11 +138,11 @@ class MlflowRun:
             self._client.get("experiments/get", experiment_id=known)  # refused if it does not exist
             return known
         found = self._experiment_of(name)
-        if known and known != found:  # MLflow itself refuses to start a run then
+        if known and known != found:  # MLflow's own client refuses this as well
             raise Unavailable(
                 f"MLFLOW_EXPERIMENT_ID is {known}, but experiment {name!r} of "
                 f"MLFLOW_EXPERIMENT_NAME has the id {found}",
-                _ASK_AGAIN_S,
+                _RETRY_S,
             )
         return found
 
@@ -159,7 +159,7 @@ class MlflowRun:
             except Rejected as error:  # another agent was first
                 if error.code != "RESOURCE_ALREADY_EXISTS":
                     raise
-        raise Unavailable(f"experiment {name!r} can be neither found nor created", _ASK_AGAIN_S)
+        raise Unavailable(f"experiment {name!r} can be neither found nor created", _RETRY_S)
 
     def _search(
         self, experiment: str, tag: str, run_id: str, view: str = "ACTIVE_ONLY"
@@ -189,17 +189,17 @@ class MlflowRun:
     # -- parameters and tags -----------------------------------------------------------------------
 
     def _describe(self) -> None:
-        """Log parameters and tags whenever the file that contains them has changed."""
+        """Log parameters and tags if ``run.json`` has changed since the last call."""
         about = (self._folder / RUN_FILE).stat()
         if self._described == (about.st_mtime_ns, about.st_size):
             return
         facts, known = self.facts(), self._get().get("data", {}).get("params", [])
-        there = {param["key"]: param.get("value", "") for param in known}
+        current = {param["key"]: param.get("value", "") for param in known}
         params = params_of(facts.params)
-        for key in params.keys() & there.keys():
-            if params[key] != there[key]:
+        for key in params.keys() & current.keys():
+            if params[key] != current[key]:
                 _log.warning("mlflow: parameter %s stays what it was at the server", key)
-        new = {key: text for key, text in params.items() if key not in there}
+        new = {key: text for key, text in params.items() if key not in current}
         try:
             self._log_entries("params", new)
             self._log_entries("tags", tags_of(facts.tags))
@@ -208,26 +208,26 @@ class MlflowRun:
 
     def _log_entries(self, kind: str, entries: dict[str, str]) -> None:
         listed = [{"key": key, "value": value} for key, value in entries.items()]
-        for at in range(0, len(listed), _MOST_ENTRIES):
-            part = {kind: listed[at : at + _MOST_ENTRIES]}
+        for at in range(0, len(listed), _MAX_ENTRIES):
+            part = {kind: listed[at : at + _MAX_ENTRIES]}
             self._client.post("runs/log-batch", run_id=self._id, **part)
 
     # -- end of the run ----------------------------------------------------------------------------
 
     def end(self, ended: Sequence[ScalarItem]) -> None:
-        """Report that processes of this host have ended, and the end of the run once all have.
+        """Report ended processes of this host, and the end of the run once all have ended.
 
-        Each host has a tag of its own. Any host that changes the status reads all tags again
-        afterwards. The last host therefore sets the worst status of all.
+        Each host stores its outcome in its own tag. A host that changes the run's status reads all
+        tags again afterwards. The last host therefore sets the worst status of all hosts.
         """
-        if self._settings.run_id:  # its creator ends it
+        if self._settings.run_id:  # the user who created the run ends it
             return
         run = self._get()
-        here = [(item.restart, OUTCOMES.index(item.text)) for item in ended]
-        here += _outcomes(run, self._outcome)
-        restart, worst = max(here)
+        outcomes = [(item.restart, OUTCOMES.index(item.text)) for item in ended]
+        outcomes += _outcomes(run, self._outcome)
+        restart, worst = max(outcomes)
         self.tag({self._outcome: f"{OUTCOMES[worst]} (restart {restart})"})
-        # A host without rank 0 changes the status only if something failed there.
+        # A host without rank 0 changes the status only if one of its processes failed.
         is_good = OUTCOMES[worst] == "finished" and not self._creates_run
         if is_good or any(self._ranks().values()):
             return
@@ -250,7 +250,7 @@ class MlflowRun:
         self._client.post("runs/update", run_id=self._id, status=_STATUS["running"])
         self._has_ended = False
 
-    def _drop_others(self, experiment: str) -> None:
+    def _delete_duplicates(self, experiment: str) -> None:
         for run in self._search(experiment, MADE_TAG, self.facts().id):
             if run["info"]["run_id"] != self._id:
                 self._client.post("runs/delete", run_id=run["info"]["run_id"])
@@ -260,15 +260,15 @@ class MlflowRun:
 
 
 def _outcomes(run: dict[str, Any], tag: str) -> Iterable[tuple[int, int]]:
-    """Yield restart and outcome index of the tags whose key starts with ``tag``."""
+    """Yield restart and outcome index from the tags whose key starts with ``tag``."""
     for entry in run.get("data", {}).get("tags", []):
-        word, _, restart = entry.get("value", "").rstrip(")").partition(" (restart ")
-        if entry["key"].startswith(tag) and word in OUTCOMES and restart.isdecimal():
-            yield int(restart), OUTCOMES.index(word)
+        outcome, _, restart = entry.get("value", "").rstrip(")").partition(" (restart ")
+        if entry["key"].startswith(tag) and outcome in OUTCOMES and restart.isdecimal():
+            yield int(restart), OUTCOMES.index(outcome)
 
 
 def metric_of(key: str, scalar: ScalarItem) -> dict[str, Any]:
-    """Return a metric of ``runs/log-batch``."""
+    """Return a point as a metric of ``runs/log-batch``."""
     return {
         "key": key,
         "value": json_safe_number(scalar.value),
@@ -283,29 +283,29 @@ def key_of(scalar: ScalarItem, batch: Batch, *, is_alone: bool) -> str:
 
 
 def safe_key(key: str) -> str:
-    """Return a key that MLflow accepts: unchanged where possible; distinct keys stay distinct."""
+    """Return a key that MLflow accepts: unchanged if possible; distinct keys stay distinct."""
     parts = [part for part in _FOREIGN.sub("_", key).split("/") if part not in _NEVER_A_PART]
     safe = "/".join(parts) or "_"
-    if len(safe) <= _KEY_MOST and not _FOREIGN.search(key):
+    if len(safe) <= _MAX_KEY_CHARS and not _FOREIGN.search(key):
         return safe
     mark = blake2b(key.encode("utf-8", "replace"), digest_size=3).hexdigest()
-    return f"{safe[: _KEY_MOST - len(mark) - 1]}-{mark}"
+    return f"{safe[: _MAX_KEY_CHARS - len(mark) - 1]}-{mark}"
 
 
 def params_of(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return parameters by key as text; nested ones get the key ``outer.inner``."""
-    return {safe_key(key): text[:_PARAM_MOST] for key, text in _flat(params, "")}
+    """Return parameters as text by key; nested parameters have the key ``outer.inner``."""
+    return {safe_key(key): text[:_MAX_PARAM_CHARS] for key, text in _flat(params, "")}
 
 
 def tags_of(tags: list[str]) -> dict[str, str]:
-    """Return tags by key: ``name=value``, or a name alone."""
+    """Return MLflow tags from texts ``name=value``; a name without value gets "true"."""
     parts = [tag.partition("=") for tag in tags]
     return {safe_key(key): tag_text(value if sign else "true") for key, sign, value in parts}
 
 
 def tag_text(text: str) -> str:
-    """Truncate a text to the length limit of a tag."""
-    return text[:_TAG_MOST]
+    """Truncate a text to the maximum length of a tag."""
+    return text[:_MAX_TAG_CHARS]
 
 
 def _flat(params: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""MLflow's server: its settings from MLflow's own variables, and a client of its REST API.
+"""MLflow server: settings from MLflow's environment variables, and a REST API client.
 
-The client distinguishes failures that may pass from permanent refusals.
+The client distinguishes temporary failures from permanent refusals.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ _RUN: Final = "MLFLOW_RUN_ID"
 _INSECURE: Final = "MLFLOW_TRACKING_INSECURE_TLS"
 _CERTIFICATE: Final = "MLFLOW_TRACKING_SERVER_CERT_PATH"
 _CLIENT_CERTIFICATE: Final = "MLFLOW_TRACKING_CLIENT_CERT_PATH"
-"""One file with the certificate and its key."""
+"""Path of one file with the client certificate and its key."""
 _TIMEOUT_S: Final = 60.0
-"""A thousand points in a file-based database take seconds on a busy machine."""
+"""Storing a thousand points in a file-based database can last seconds on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class MlflowSettings:
-    """Settings of the server, and of the experiment and run at it."""
+    """Settings of the MLflow server, the experiment and the run."""
 
     server: ServerSettings
     experiment: str
-    """Name of the experiment; empty: identified by its id alone."""
+    """Name of the experiment; empty if only ``experiment_id`` identifies it."""
     experiment_id: str
     run_id: str
-    """Id of a run that the user has created; empty: a run is found or created."""
+    """Id of a run that the user has created; empty if a run should be found or created."""
     is_login_readable: bool
     """Whether a login is sent over plain http to another machine, as MLflow permits."""
 
 
 def read_mlflow_settings(environ: Mapping[str, str]) -> MlflowSettings:
-    """Read the settings from the variables, as MLflow documents them."""
+    """Read the settings from the environment variables that MLflow documents."""
     given = {name: value.strip() for name, value in environ.items() if name.startswith("MLFLOW_")}
     url = urlsplit(given[MLFLOW_URI])
     server = ServerSettings(
@@ -88,12 +88,12 @@ def _login(given: Mapping[str, str], url: SplitResult) -> dict[str, str]:
 
 _API: Final = "/api/2.0/mlflow/"
 _ARTIFACTS: Final = "/api/2.0/mlflow-artifacts/artifacts/"
-_ANSWER_MOST: Final = 32 << 20
-"""Maximum size of an answer, in bytes: a run's answer has the last value of each of its metrics."""
+_MAX_RESPONSE_BYTES: Final = 32 << 20
+"""Maximum size of a response, in bytes. That for a run contains the last value of each metric."""
 _LOCKED_OUT_S: Final = 30.0
-"""Wait after an answer that requires a change by the user: it will not pass by itself."""
+"""Minimum wait after an error that only the user can fix, such as a wrong login."""
 _OF_CONTENT: Final = (400, 409, 413, 422)
-"""Statuses that are about this very request, whoever answers."""
+"""Statuses that reject the content of the request, even without an MLflow error code."""
 _FOR_NOW: Final = (408, 425, 429)
 _ADVICE: Final = {
     401: "check MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
@@ -104,10 +104,10 @@ _ADVICE: Final = {
 
 
 class Unavailable(Exception):
-    """The call had no conclusive answer and may be retried."""
+    """The call failed temporarily and may be retried."""
 
     def __init__(self, reason: str, after_s: float | None = None) -> None:
-        """``reason`` is for people, ``after_s`` the minimum wait before the next try."""
+        """``reason`` is a log message, ``after_s`` the minimum wait before the next try."""
         super().__init__(reason)
         self.reason, self.after_s = reason, after_s
 
@@ -116,35 +116,35 @@ class Rejected(Exception):
     """The server refuses the call permanently."""
 
     def __init__(self, code: str, message: str) -> None:
-        """``code`` is MLflow's own error code, empty if it was not MLflow that answered."""
+        """``code`` is MLflow's error code; empty if the response has none."""
         super().__init__(message)
         self.code, self.message = code, message
 
 
 class MlflowClient:
-    """Client of one server, for one thread. Each call raises ``Unavailable`` or ``Rejected``."""
+    """Client of an MLflow server, for one thread. Calls raise ``Unavailable`` or ``Rejected``."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._endpoint = settings.endpoint
         self._path = urlsplit(settings.endpoint).path
-        self._transport = Transport(settings, _ANSWER_MOST)
+        self._transport = Transport(settings, _MAX_RESPONSE_BYTES)
         self._headers = settings.headers | {"user-agent": f"{names.SCOPE}/{names.VERSION}"}
         self._errors = ErrorDescriber(settings)
 
     def get(self, call: str, **params: str) -> dict[str, Any]:
-        """Return the answer to a GET call."""
+        """Send a GET request; return the decoded response."""
         return self._call("GET", f"{_API}{call}?{urlencode(params)}", b"")
 
     def post(self, call: str, **content: object) -> dict[str, Any]:
-        """Return the answer to a POST call, which changes something or queries by a body."""
+        """Send a POST request, which changes data or searches; return the decoded response."""
         return self._call("POST", _API + call, msgspec.json.encode(content))
 
     def put(self, artifact: str, content: bytes, kind: str) -> dict[str, Any]:
-        """Upload a file of MIME type ``kind`` to the server's own artifact store."""
+        """Upload a file of MIME type ``kind`` to the server's artifact store."""
         return self._call("PUT", _ARTIFACTS + quote(artifact), content, kind)
 
     def close(self) -> None:
-        """Close the connection; the next call opens another."""
+        """Close the connection; the next call opens a new one."""
         self._transport.close()
 
     def _call(
@@ -180,9 +180,9 @@ class MlflowClient:
 
 
 def _content(reply: Reply) -> dict[str, Any] | None:
-    """Return the JSON object of an answer; None if it is not one."""
+    """Return the JSON object in a response; None if it contains anything else."""
     try:
         content = msgspec.json.decode(reply.body) if reply.complete else None
-    except ValueError:  # msgspec's errors are
+    except ValueError:  # base class of msgspec's errors
         return None
     return content if isinstance(content, dict) else None

@@ -1,7 +1,7 @@
-"""Destination that sends spans and metrics to an OTLP server.
+"""Destination that sends spans and metrics to OTLP servers.
 
-A request that the server cannot read is halved until a single span, or metric, is isolated. That
-item is counted as lost, and all other items arrive.
+A request that the server cannot read is halved recursively until the invalid span or metric is
+isolated. That item is counted as lost, and all other items are delivered.
 """
 
 from __future__ import annotations
@@ -46,35 +46,35 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.metric_encoding import MetricData
 
 _log = logging.getLogger("otel_mlperf.agent")
-_MOST_BYTES: Final = 2 << 20
-"""Maximum size of a request's spans, in bytes: below the 4 MiB that gRPC servers accept."""
+_MAX_BYTES: Final = 2 << 20
+"""Maximum size of the spans in a request, in bytes; gRPC servers accept 4 MiB."""
 _LOG_EVERY_S: Final = 60.0
 _LOCKED_OUT_S: Final = 30.0
-"""Wait after an answer that requires other headers: it will not pass by itself."""
+"""Minimum wait after a rejected login, which only the user can fix."""
 
 
 class OtlpDestination(Destination):
-    """Destination with one server for each signal that has an endpoint."""
+    """Destination for the OTLP server of each signal that has an endpoint."""
 
     name = "otlp"
     form = "otlp"
 
     def __init__(self, settings: Mapping[Signal, SignalSettings]) -> None:
         self.signals = tuple(settings)
-        # A client is for one thread, and each signal has its own.
+        # One client per signal: clients are not thread-safe, and each signal has its own thread.
         self._clients = {signal: open_client(of_signal) for signal, of_signal in settings.items()}
         self._logged_s = -_LOG_EVERY_S
 
     def accept(self, batch: Batch) -> Verdict:
-        """Post the batch; halve what the server cannot read or finds too large."""
+        """Post the batch; halve requests that the server cannot read or finds too large."""
         lost: dict[str, int] = {}
-        # Counts use the names that the wire has for signals.
+        # OTLP's names of the signals.
         kind = "traces" if batch.signal == "spans" else "metrics"
         answer = post_in_parts(partial(self._post, batch.signal), batch.otlp, kind, lost)
         if answer.outcome is Outcome.DELIVERED:
             return Delivered(lost)
-        # Parts that were accepted before this are sent again. Their losses are not counted now: the
-        # next try meets the same refusals.
+        # The whole batch is sent again, including accepted parts. Losses are not counted now: the
+        # next try will be refused the same items.
         after_s = answer.after_s
         if answer.outcome is Outcome.UNAUTHORIZED:
             after_s = max(after_s or 0.0, _LOCKED_OUT_S)
@@ -83,10 +83,10 @@ class OtlpDestination(Destination):
     def _post(self, signal: Signal, body: bytes) -> ServerAnswer:
         answer = self._clients[signal].post(body)
         if answer.rejected:
-            self._say(signal, answer)
+            self._warn(signal, answer)
         return answer
 
-    def _say(self, signal: Signal, answer: ServerAnswer) -> None:
+    def _warn(self, signal: Signal, answer: ServerAnswer) -> None:
         now = time.monotonic()
         if now - self._logged_s >= _LOG_EVERY_S:
             self._logged_s = now
@@ -96,12 +96,12 @@ class OtlpDestination(Destination):
             )  # fmt: skip
 
     def close(self, signal: Signal) -> None:
-        """Close the connection of the signal."""
+        """Close the connection for the signal."""
         self._clients[signal].close()
 
 
 def make(site: DestinationContext) -> OtlpDestination | None:
-    """Make the destination for the servers in the options; None without any."""
+    """Create the destination for the servers in the options; None if there are none."""
     given: dict[Signal, SignalSettings | None] = {
         "spans": site.options.traces,
         "metrics": site.options.metrics,
@@ -113,12 +113,12 @@ def make(site: DestinationContext) -> OtlpDestination | None:
 def span_requests(
     resource: Mapping[str, object], spans: Sequence[SampledSpan]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield requests with all spans of one rank, and the number of items in each."""
+    """Yield requests for all spans of one rank, each with its number of items."""
     encoded = wire.encode_resource(resource)
     for scope, of_scope in _by_scope(spans).items():
         about = scope.encode()
         at = 0
-        for columns in cut(span_columns(of_scope), _MOST_BYTES):
+        for columns in cut(span_columns(of_scope), _MAX_BYTES):
             items = count_items(of_scope[at : at + len(columns)])
             at += len(columns)
             body = encode_spans(encoded, about, columns, names.SCHEMA_URL, scope.schema_url)
@@ -126,7 +126,7 @@ def span_requests(
 
 
 def _by_scope(spans: Sequence[SampledSpan]) -> dict[Scope, list[SampledSpan]]:
-    """Group the spans by the library that made them."""
+    """Group the spans by instrumentation scope."""
     known: dict[tuple[int, int], Scope] = {}
     groups: dict[Scope, list[SampledSpan]] = {}
     for kept in spans:
@@ -140,12 +140,12 @@ def _by_scope(spans: Sequence[SampledSpan]) -> dict[Scope, list[SampledSpan]]:
 def metric_requests(
     resource: Mapping[str, object], metrics: Sequence[MetricData], scopes: Mapping[str, Scope]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield requests with all metrics of a rank, or of the node, and the number of points in each.
+    """Yield requests for all metrics of a rank or the node, each with its number of points.
 
     Args:
-        resource: attributes of the rank or the node.
+        resource: resource attributes of the rank or the node.
         metrics: the metrics to send.
-        scopes: the library that made the instrument, by the name of its metric.
+        scopes: instrumentation scope by metric name (default: this package).
     """
     encoded = wire.encode_resource(resource)
     groups: dict[Scope, list[MetricData]] = {}
@@ -157,7 +157,7 @@ def metric_requests(
 
 
 def span_columns(spans: Sequence[SampledSpan]) -> SpanColumns:
-    """Convert spans of one rank to columns for the encoder."""
+    """Convert spans of one rank to columns for the OTLP encoder."""
     tails: dict[tuple[int, int, int], int] = {}
     encoded: list[bytes] = []
     tail = []
@@ -195,8 +195,8 @@ def _tail(kept: SampledSpan) -> bytes:
 
 
 def _extra(kept: SampledSpan) -> bytes:
-    words = dict(zip(names.EXCEPTION, kept.error_words, strict=False))
-    events = exception_events(kept.unix(kept.end), words)
+    exception = dict(zip(names.EXCEPTION, kept.error_words, strict=False))
+    events = exception_events(kept.unix(kept.end), exception)
     events += [SpanEvent(*event) for event in kept.events]
     events += [mark_event(*mark) for mark in kept.marks]
     return span_extra(

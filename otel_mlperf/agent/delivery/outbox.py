@@ -1,9 +1,9 @@
-"""Outbox of requests: persistent queue on disk, with the outcome of each request.
+"""Outbox: persistent queue of requests on disk, with the outcome of each request.
 
-Each request is one file in ``requests/``, numbered in the order of creation. Neither a crash nor a
-server that is away loses a request. ``outcomes.log`` records the outcome of each request; a
-replayed request whose outcome is known is not sent again. The total size of the files is bounded.
-Above the limit the oldest requests are dropped and counted as lost.
+Each request is one file in ``requests/``, numbered in the order of creation. Requests survive
+crashes and server outages. ``outcomes.log`` records the outcome of each request: a replayed request
+with a known outcome is not sent again. The total size of the files is limited. Above the limit, the
+oldest requests of the destination with the most bytes are dropped and counted as lost.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _LOG: Final = "outcomes.log"
-_MOST_LOG_BYTES: Final = 256 << 20
+_MAX_LOG_BYTES: Final = 256 << 20
 
 
 class Outbox:
-    """Persistent queue between the agent's loop, which adds, and senders' threads, which remove."""
+    """Persistent queue: the agent's loop adds requests, sender threads remove them."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
@@ -45,20 +45,22 @@ class Outbox:
         self._settled: dict[int, SettledRequest] = {}
         self._news: list[SettledRequest] = []
         self._made: dict[int, WaitingRequest] = {}
-        """Requests that a previous agent had made after its last state, and perhaps sent."""
+        """Requests that a previous agent created after its last state, and may have sent."""
         make_folder(folder)
 
     def load(self, next_number: int, pending: list[int]) -> None:
-        """Load the requests that another agent left.
+        """Load the requests of a previous agent.
 
-        ``pending`` are the requests that waited when its last state was written. The replay asks
-        again for requests that it made after that, from ``next_number`` upward.
+        Args:
+            next_number: first number that the previous agent's last state had not used. The replay
+                adds requests from this number upward again.
+            pending: numbers of the requests without an outcome in that state.
         """
-        # Outcomes first: a crash between a line of the log and the removal of its file leaves both.
-        # The line is then correct.
+        # Outcomes first: a crash after writing an outcome, but before removing the request's file,
+        # leaves both. The outcome is then correct.
         self._settled = {outcome.number: outcome for outcome in self._read_log()}
-        # Requests that the last state called pending are in no account yet; all others in the log
-        # are.
+        # Outcomes of requests that were pending in the last state are not in its accounts; all
+        # other outcomes in the log are.
         self._news = [o for o in self._settled.values() if o.number in pending]
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             request = request_in(path)
@@ -69,19 +71,20 @@ class Outbox:
             if known and known.check == request.check:
                 _remove(path)
                 continue
-            # A request made after the last state is held back until the replay asks for it. If it
-            # were sent immediately, the replay would queue the same number a second time.
+            # A request created after the last state waits until the replay adds it again. If it
+            # were sent immediately, the replay would queue the same number twice.
             where = self._waiting if request.number < next_number else self._made
             where[request.number] = request
 
     def add(self, number: int, account: str, items: int, body: bytes) -> SettledRequest | None:
-        """Queue a request; return its outcome if a previous agent has sent the same.
+        """Queue a request, or return its outcome if a previous agent has sent it.
 
-        A request that a previous agent had made is sent unchanged. Metrics of its own health may
-        have other values now. Servers refuse two values of one time, with everything next to them.
+        If a previous agent created the request, its stored file is sent unchanged. The values of
+        the agent's health metrics may differ in a replay, and servers refuse requests with two
+        values for one time.
         """
         check = zlib.crc32(body)
-        # Only a replay finds either, because numbers are used once.
+        # Only a replay finds a known outcome or file, because numbers are used once.
         known, made = self._settled.get(number), self._made.pop(number, None)
         request = WaitingRequest(number, account, items, check, len(body))
         is_known = known and (known.check == check or _is_same(known, account, items))
@@ -99,7 +102,8 @@ class Outbox:
                 self._settle(SettledRequest(number, account, check, 0, {"outbox_full": items}))
                 return None
             try:
-                # The log of events is removed with the next state. This file is then the only copy.
+                # Durable: once the next state is written, the event log is removed and this is the
+                # only copy.
                 write_whole(self._path(request), body, is_durable=True)
             except OSError:
                 self._settle(SettledRequest(number, account, check, 0, {"outbox_io": items}))
@@ -109,7 +113,7 @@ class Outbox:
         return None
 
     def body(self, request: WaitingRequest) -> bytes | None:
-        """Return the bytes to send; None if they are missing or differ from what was written."""
+        """Return the stored body; None if the file is missing or damaged."""
         try:
             body = read_regular(self._path(request))
         except OSError:
@@ -117,7 +121,7 @@ class Outbox:
         return body if zlib.crc32(body) == request.check else None
 
     def next(self, account: str) -> WaitingRequest | None:
-        """Return the oldest request of an account."""
+        """Return the oldest waiting request of an account; None if there is none."""
         with self._lock:
             return next((r for r in self._waiting.values() if r.account == account), None)
 
@@ -133,8 +137,8 @@ class Outbox:
     def settle(self, request: WaitingRequest, delivered: int, lost: dict[str, int]) -> None:
         """Record the outcome of a request and remove its file."""
         with self.changed:
-            # It was dropped for lack of room while its thread was sending it. It is counted
-            # already, and one item has one outcome.
+            # Dropped for lack of room while it was being sent: its loss is already counted, and
+            # each item has only one outcome.
             if self._waiting.pop(request.number, None) is None:
                 return
             number, account, _, check, _ = request
@@ -157,25 +161,24 @@ class Outbox:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Return the items, by account, whose outcome ``news`` has not returned yet.
+        """Return the number of items, by account, whose outcome ``news`` has not returned yet.
 
-        Items that were settled since the last call are included, because the accounts do not have
-        them.
+        This includes settled items that ``news`` has not returned: the accounts lack their outcome.
         """
         with self._lock:
             items: dict[str, int] = {}
             for request in self._waiting.values():
                 items[request.account] = items.get(request.account, 0) + request.items
-            for told in self._news:
-                settled = told.delivered + sum(told.lost.values())
-                items[told.account] = items.get(told.account, 0) + settled
+            for outcome in self._news:
+                settled = outcome.delivered + sum(outcome.lost.values())
+                items[outcome.account] = items.get(outcome.account, 0) + settled
             return items
 
     def forget(self) -> None:
-        """Shorten the log: the state contains every outcome that ``news`` has returned."""
+        """Remove the outcomes that ``news`` has returned, once a written state contains them."""
         with self._lock:
-            # No replay asked for them: other options or another version derive other requests from
-            # the log.
+            # Requests that the replay has not added: with other options or another version, other
+            # requests are derived from the event log.
             while self._made:
                 _remove(self._path(self._made.popitem()[1]))
             self._settled = {outcome.number: outcome for outcome in self._news}
@@ -185,14 +188,14 @@ class Outbox:
     def _settle(self, outcome: SettledRequest) -> None:
         self._settled[outcome.number] = outcome
         self._news.append(outcome)
-        # Without its line the request is at worst sent twice, by an agent after a crash.
+        # If the line cannot be written, the request is at worst sent twice, after a crash.
         with suppress(OSError), open(self._folder / _LOG, "a", opener=open_private) as log:
             log.write(outcome_line(outcome))
 
     def _make_room(self, size: int) -> bool:
         """Drop the oldest requests until ``size`` bytes fit; return False if they never do."""
-        # Requests for which no replay has asked yet occupy room too. They may have been sent
-        # before.
+        # Requests that the replay has not added yet occupy room too, but must not be dropped: they
+        # may have been sent.
         room = self._limit - size - sum(request.size for request in self._made.values())
         if room < 0:
             return False
@@ -206,12 +209,12 @@ class Outbox:
     def _oldest_of_largest(self) -> int:
         """Return the oldest request of the destination with the most bytes.
 
-        A destination that is always away thus costs no other destination its room.
+        A destination that is always unavailable thus takes no room from other destinations.
         """
-        held: dict[str, int] = {}
+        size_of: dict[str, int] = {}
         for request in self._waiting.values():
-            held[request.destination] = held.get(request.destination, 0) + request.size
-        largest = max(held, key=held.__getitem__)
+            size_of[request.destination] = size_of.get(request.destination, 0) + request.size
+        largest = max(size_of, key=size_of.__getitem__)
         return next(r.number for r in self._waiting.values() if r.destination == largest)
 
     def _path(self, request: WaitingRequest) -> Path:
@@ -220,21 +223,21 @@ class Outbox:
     def _read_log(self) -> list[SettledRequest]:
         path = self._folder / _LOG
         try:
-            lines = read_regular(path, _MOST_LOG_BYTES).decode(errors="replace").splitlines()
+            lines = read_regular(path, _MAX_LOG_BYTES).decode(errors="replace").splitlines()
         except FileNotFoundError:
             return []
-        except OSError as error:  # not written by the agent
+        except OSError as error:  # not a regular file of the agent
             _log.warning("%s: %s; it is left out", path, error)
             return []
         parsed = [parse_outcome(line) for line in lines if line]
-        # The requests of such lines are sent again, if their files still exist.
+        # Requests whose outcome cannot be read are sent again, if their files still exist.
         if damaged := parsed.count(None):
             _log.warning("%s: %d lines cannot be read; they are left out", path, damaged)
         return [outcome for outcome in parsed if outcome]
 
 
 def _is_same(known: SettledRequest, account: str, items: int) -> bool:
-    """Return whether metric points that were settled are requested again, whatever their values."""
+    """Return whether a settled request had the same metric points, possibly with other values."""
     settled = known.delivered + sum(known.lost.values())
     return account == known.account and account.startswith("metrics/") and settled == items
 

@@ -1,7 +1,8 @@
-"""Destination of spans that is the program's own tracer provider (``provider="join"``).
+"""Destination for the program's own tracer provider (``provider="join"``).
 
-Each batch goes to the process of its rank. That process passes the spans to its span processors and
-answers. Spans that a process has not accepted when it ends are lost as ``process_ended``.
+Each batch of spans is sent to the process of its rank. That process passes the spans to its span
+processors and replies. Spans that a process has not accepted when it ends are lost as
+``process_ended``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class ProviderDestination(Destination):
         self._connections: dict[str, Connection] = {}
 
     def accept(self, batch: Batch) -> Verdict:
-        """Send it to the process of its rank and wait for the answer."""
+        """Send the batch to the process of its rank and wait for the reply."""
         instance = str(batch.resource[names.SERVICE_INSTANCE_ID])
         connection = self._connections.get(instance) or self._connect(batch, instance)
         if connection is None:
@@ -71,7 +72,7 @@ class ProviderDestination(Destination):
                 with socket_path(folder, instance) as path, socket.socket(socket.AF_UNIX) as made:
                     made.connect(path)
                     return Connection(made.detach())
-            except OSError:  # in the other folder, or the process has ended
+            except OSError:  # the socket is in another folder, or the process has ended
                 continue
         return None
 
@@ -83,14 +84,14 @@ class ProviderDestination(Destination):
 
 
 def make(site: DestinationContext) -> ProviderDestination | None:
-    """Make the destination for this node's processes; None if no provider is joined."""
+    """Create the destination for this node's processes; None if no provider is joined."""
     return ProviderDestination(site.run_folder) if site.options.joins_provider else None
 
 
 @contextlib.contextmanager
 def socket_path(folder: str, instance: str) -> Iterator[str]:
-    """Yield a path of a rank's socket, next to the journals, short enough for an address."""
-    if IS_PORTABLE:  # an address that is too long is an OSError there
+    """Yield a path of a rank's socket next to the journals that is short enough for AF_UNIX."""
+    if IS_PORTABLE:  # no /proc: a path that is too long raises OSError
         yield os.path.join(folder, instance + _SUFFIX)
         return
     place = os.open(folder, os.O_PATH | os.O_DIRECTORY)

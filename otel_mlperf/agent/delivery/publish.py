@@ -1,8 +1,7 @@
-"""Publication to the training processes: readings, active warnings and section sums.
+"""Publication of readings, active warnings and section sums to the training processes.
 
-The file of readings and warnings is stored next to the journals. It is written each time a source
-was read, and at least every five seconds. It is no part of what a new agent replays, because it
-describes the present only.
+The file of readings and warnings is stored next to the journals. It is written after each read of a
+source, and at least every five seconds. It contains only current values, so that replays ignore it.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from otel_mlperf.findings.finding_row import Rule
 
 _log = logging.getLogger("otel_mlperf.agent")
-_LEAST_S: Final = 5.0
+_MAX_INTERVAL_S: Final = 5.0
 _REPORTED_AS_RATES: Final = {m.name for m in (names.DISK_IO, names.DISK_IO_TIME, names.NETWORK_IO)}
 """Totals that ``om.readings()`` reports as rates."""
 _OWN_SOURCES: Final = ("", JOURNAL)
-"""Sources of series that no sensor reads."""
+"""Sources of series that the agent derives or reads from journals, without a sensor."""
 
 
 class Publisher:
@@ -52,21 +51,21 @@ class Publisher:
         self._written_s: float | None = None
 
     def publish(self, reads: Sequence[Read], state: AgentState) -> list[WarningHeld]:
-        """Update the readings; write them, with the resulting warnings, if it is time to.
+        """Update the readings; write them with the resulting warnings if due.
 
-        Return the warnings that hold at this moment, which are recorded.
+        Return the warnings whose condition is true now, to be logged as events; [] if not due.
         """
         now_s = self._clock()
         for read in reads:
             self._groups[read.source] = self._group(read, int(now_s * 1e9))
-        # Also without new readings: a condition that lasts becomes a warning by time alone.
-        due = self._written_s is None or now_s - self._written_s >= _LEAST_S
+        # Evaluate also without new readings: a lasting condition becomes a warning after a time.
+        due = self._written_s is None or now_s - self._written_s >= _MAX_INTERVAL_S
         if not (reads or due) or not state.journals:
             return []
         self._written_s = now_s
         read_now = [reading for group in self._groups.values() for reading in group.readings]
-        known = [*read_now, *derived_readings(state, self._wanted)]
-        warnings = self._evaluator.look(known, now_s, time.time_ns())
+        readings = [*read_now, *derived_readings(state, self._wanted)]
+        warnings = self._evaluator.look(readings, now_s, time.time_ns())
         try:
             write_readings(self._folder, self._groups, warnings)
         except OSError as error:
@@ -74,7 +73,7 @@ class Publisher:
         return self._evaluator.held
 
     def _group(self, read: Read, now_ns: int) -> Group:
-        """Return a source's readings, with its previous totals: programs ask for rates."""
+        """Return a source's readings, with previous totals from which programs compute rates."""
         readings = [Reading(r.journal, r.name, r.labels, r.value) for r in read.readings]
         last = self._groups.get(read.source)
         if last is None:
@@ -83,12 +82,12 @@ class Publisher:
         return Group(now_ns, readings, last.monotonic_ns, before)
 
     def close(self) -> None:
-        """Remove the file."""
+        """Remove the readings file."""
         drop_readings(self._folder)
 
 
 def derived_readings(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
-    """Yield the agent's own values of the metrics ``wanted``, as totals: of a histogram its sum."""
+    """Yield the agent's own totals of the metrics ``wanted``; a histogram's total is its sum."""
     for name, journal in state.journals.items():
         meta = journal.meta
         rank = state.ranks.get(journal.instance)
@@ -103,10 +102,10 @@ def derived_readings(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
 
 
 class SumsPublisher:
-    """Publisher of section sums, as far as the agent has added them up.
+    """Publisher of the section sums that the agent has computed so far.
 
-    They are written after each look into files next to the journals of one folder. Processes find
-    later rows in their own rings, as long as the rings still contain them.
+    After each poll, they are written to files next to the journals of one folder. Processes add
+    later rows from their own rings, as long as the rings still contain them.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,6 +1,6 @@
-"""File names of waiting requests, and the log lines of their outcomes.
+"""File names of waiting requests, and log lines of their outcomes.
 
-A file's name contains everything about a request but its body. A line of the log is one outcome.
+A file name contains all data of a request except its body. A log line is one outcome.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _LINE: Final = re.compile(
 
 
 class WaitingRequest(NamedTuple):
-    """A request that waits on disk."""
+    """Request that waits on disk."""
 
     number: int
     account: str
-    """As "signal/destination"."""
+    """Account name: "signal/destination"."""
     items: int
     check: int
     """CRC-32 of the body."""
@@ -53,7 +53,7 @@ def file_name(request: WaitingRequest) -> str:
 
 
 def request_in(path: Path) -> WaitingRequest | None:
-    """Parse a request from a file name of the outbox; None for a foreign file."""
+    """Parse the file name of a request in the outbox; return None if it is another file."""
     match = _NAME.fullmatch(path.name)
     if match is None:
         return None
@@ -63,14 +63,14 @@ def request_in(path: Path) -> WaitingRequest | None:
 
 
 def outcome_line(outcome: SettledRequest) -> str:
-    """Format an outcome as a line of its own, behind a line that may be truncated."""
+    """Format an outcome as a log line; a newline first, as the previous line may be truncated."""
     lost = ",".join(f"{reason}={count}" for reason, count in outcome.lost.items())
     number, account, check, delivered, _ = outcome
     return f"\n{number} {account} {check} {delivered} {lost or '-'} ."
 
 
 def parse_outcome(line: str) -> SettledRequest | None:
-    """Parse one line; return None for one that is truncated or was changed."""
+    """Parse one log line; return None if it is truncated or damaged."""
     match = _LINE.fullmatch(line)
     if match is None:
         return None

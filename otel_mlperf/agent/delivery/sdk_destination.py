@@ -1,8 +1,8 @@
-"""Destinations that are exporters of the OpenTelemetry SDK, named by the standard variables.
+"""Destinations for exporters of the OpenTelemetry SDK, named by the standard variables.
 
-An exporter reports success or failure, without a reason. A failure is treated as an outage, during
-which the batch waits. After several failures a single item of the batch is tried. If the exporter
-accepts that item, the exporter works. Items that it still refuses alone are then lost as
+An exporter reports success or failure, without a reason. A failure is treated as an outage: the
+batch is retried. After several failures, single items of the batch are tried. If the exporter
+accepts one of them, the exporter works, and items that it refuses individually are lost as
 ``exporter_failed``.
 """
 
@@ -44,14 +44,15 @@ EXPORTER_FAILED: Final = "exporter_failed"
 _DEADLINE_S: Final = 30.0
 _FAILURES_BEFORE_PROBE: Final = 3
 _FAILURES_OF_ONE_ITEM: Final = 60
-"""After this many, about five minutes, a batch of one item is lost if others were accepted."""
-_MOST_BYTES: Final = 64 << 20
+"""After this many failures (about five minutes), a batch of a single item is lost, provided that
+the exporter has accepted other batches."""
+_MAX_BYTES: Final = 64 << 20
 """Maximum size of a file of the console exporter, in bytes; one older file is kept."""
 _SUCCESS: Final = (SpanExportResult.SUCCESS, MetricExportResult.SUCCESS)
 
 
 class _Part(NamedTuple):
-    """The smallest unit that can be exported alone: a span, or the points of a metric."""
+    """Smallest unit that can be exported separately: a span, or the points of one metric."""
 
     content: Any
     items: int
@@ -76,7 +77,7 @@ class _Call(threading.Thread):
 class SdkDestination(Destination):
     """Destination for one exporter of spans or metrics.
 
-    Its own thread makes it at the first batch.
+    The exporter is created at the first batch, in the thread that exports it.
     """
 
     def __init__(
@@ -95,8 +96,8 @@ class SdkDestination(Destination):
     def accept(self, batch: Batch) -> Verdict:
         """Export the batch; wait for the exporter until the deadline.
 
-        A call that hangs goes on. The next offer of its batch waits for it again, so that the batch
-        is exported once.
+        A call that exceeds the deadline continues. When the batch is offered again, ``accept``
+        waits for the same call, so that the batch is exported only once.
         """
         if self._call is None:
             self._call = _Call(batch, self._export)
@@ -112,16 +113,16 @@ class SdkDestination(Destination):
 
     def close(self, signal: Signal) -> None:
         """Shut the exporter down."""
-        del signal  # it has one
+        del signal  # a destination has a single signal
         if self._exporter is not None:
             self._exporter.shutdown()
 
     def _export(self, batch: Batch) -> Verdict:
-        # The program in which the agent may run must not trace the exporter's own requests.
+        # The agent may run in a thread of the program: do not trace the exporter's own requests.
         attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
         if not self._is_ready():
             return Refused(NOT_LOADED)
-        # Made once for all tries, because deltas are computed from what was made before.
+        # Convert once for all tries: deltas depend on the previous conversion.
         if self._planned is None or self._planned[0] != batch.number:
             self._planned = (batch.number, *self._plan(batch))
         verdict = self._deliver(*self._planned[1:])
@@ -130,7 +131,7 @@ class SdkDestination(Destination):
         return verdict
 
     def _is_ready(self) -> bool:
-        """Make the exporter, once; return whether it exists."""
+        """Create the exporter at the first call; return whether it can be used."""
         if self._exporter is None and not self._is_broken:
             try:
                 self._exporter = self._make()
@@ -139,12 +140,12 @@ class SdkDestination(Destination):
                     self._scraped = ScrapedMetrics(self._exporter)
             except Exception as error:  # noqa: BLE001 - somebody else's code
                 self._is_broken = True
-                what = f"exporter {self.name} of {self.signals[0]}"
-                report_unusable(what, f"{type(error).__name__}: {error}")
+                destination = f"exporter {self.name} of {self.signals[0]}"
+                report_unusable(destination, f"{type(error).__name__}: {error}")
         return not self._is_broken
 
     def _plan(self, batch: Batch) -> tuple[list[_Part], Callable[[Any], Any]]:
-        """Convert the batch; return its parts, and a function that exports some of them."""
+        """Convert the batch; return its parts, and a function that exports contents of parts."""
         if batch.signal == "spans":
             resource = to_resource(batch.resource)
             spans = [
@@ -184,7 +185,7 @@ class SdkDestination(Destination):
 
 
 def _attempt(parts: Sequence[_Part], export: Callable[[Any], Any]) -> str:
-    """Export the parts; return the reason of a failure, empty for a success."""
+    """Export the parts; return the reason of a failure, or "" on success."""
     if not parts:
         return ""
     try:
@@ -195,7 +196,7 @@ def _attempt(parts: Sequence[_Part], export: Callable[[Any], Any]) -> str:
 
 
 def _divide(parts: Sequence[_Part], export: Callable[[Any], Any]) -> int:
-    """Export the parts, halved where they fail; return how many items failed alone."""
+    """Export the parts, halving them on failure; return the number of items that failed."""
     if not _attempt(parts, export):
         return 0
     if len(parts) == 1:
@@ -205,26 +206,26 @@ def _divide(parts: Sequence[_Part], export: Callable[[Any], Any]) -> int:
 
 
 class _ConsoleFile:
-    """Stream into a file, to which each export appends its output."""
+    """Text stream for the console exporter that appends to a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._printed: list[str] = []
 
     def write(self, text: str) -> None:
-        """Keep ``text`` until ``flush``."""
+        """Buffer ``text`` until ``flush``."""
         self._printed.append(text)
 
     def flush(self) -> None:
-        """Append the printed text to the file.
+        """Append the buffered text to the file.
 
         Raises:
-            OSError: the disk refuses. The export has then failed, and is retried.
+            OSError: the file cannot be written. The export then fails and is retried.
         """
         text, self._printed = "".join(self._printed), []
         make_folder(self._path.parent)
         with suppress(FileNotFoundError):
-            if self._path.stat().st_size > _MOST_BYTES:
+            if self._path.stat().st_size > _MAX_BYTES:
                 self._path.replace(self._path.with_suffix(".old"))
         with open(self._path, "a", opener=open_private) as file:
             file.write(text)
@@ -233,10 +234,10 @@ class _ConsoleFile:
 def find_exporter(
     site: DestinationContext, signal: Signal, name: str, account: str
 ) -> SdkDestination:
-    """Return the exporter that an installed package offers by ``name``; none of its code runs yet.
+    """Return a destination for the exporter with entry point ``name``, without loading its code.
 
     Raises:
-        ConfigError: no package does.
+        ConfigError: no installed package has an exporter of that name.
     """
     group = EXPORTER_GROUPS["traces" if signal == "spans" else "metrics"]
     found = [*entry_points(group=group, name=name)]
@@ -245,7 +246,7 @@ def find_exporter(
 
     def make() -> Any:
         exporter = found[0].load()()
-        # The console exporter prints, and an agent in the background has no terminal.
+        # The console exporter prints to the standard output, but the agent has no terminal.
         printed = getattr(exporter, "out", None) in (sys.stdout, sys.__stdout__)
         if printed and not site.options.prints:
             folder = site.run_folder / "agent" / site.host

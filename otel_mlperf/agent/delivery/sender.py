@@ -1,8 +1,8 @@
-"""Sender threads: offer the batches of the outbox to their destinations, with retries.
+"""Sender threads, which offer batches of the outbox to destinations, with retries.
 
-Each signal of each destination has its own thread. Spans do not wait behind metrics, and no server
-waits behind another. A batch is offered until it is accepted or refused, for as long as the outbox
-has room. The wait before a retry happens in this thread.
+Each signal of each destination has its own thread. A slow server therefore delays neither another
+server nor another signal. A batch is offered until it is accepted or refused, as long as the outbox
+has room. The sender thread sleeps between retries.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _LOG_EVERY_S: Final = 60.0
-_WORD: Final = re.compile("[a-z][a-z0-9_]{0,39}")
+_LABEL: Final = re.compile("[a-z][a-z0-9_]{0,39}")
 
 
 class Sender:
-    """Sender of batches: one thread for each signal of each destination."""
+    """Set of sender threads: one for each signal of each destination."""
 
     def __init__(self, outbox: Outbox, destinations: Sequence[Destination]) -> None:
         self._outbox = outbox
@@ -43,7 +43,7 @@ class Sender:
 
     @property
     def accounts(self) -> list[str]:
-        """Return the accounts whose batches are offered to a destination."""
+        """Return the accounts for which there is a sender thread."""
         return [channel.account for channel in self._channels]
 
     def start(self) -> None:
@@ -52,18 +52,18 @@ class Sender:
             channel.start()
 
     def drain(self, most_s: float) -> bool:
-        """Wait until nothing is left to send, at most ``most_s``; return whether it was."""
+        """Wait until all batches are settled, at most ``most_s``; return whether they are."""
         until = time.monotonic() + most_s
         with self._outbox.changed:
             while any(map(self._outbox.has, self.accounts)):
-                left = until - time.monotonic()
-                if left <= 0:
+                remaining_s = until - time.monotonic()
+                if remaining_s <= 0:
                     return False
-                self._outbox.changed.wait(left)
+                self._outbox.changed.wait(remaining_s)
         return True
 
     def stop(self) -> None:
-        """End the threads; a batch that is being sent is abandoned and stays in the outbox."""
+        """Signal the threads to end, without waiting. A batch being sent stays in the outbox."""
         for channel in self._channels:
             channel.stopping.set()
         with self._outbox.changed:
@@ -110,22 +110,23 @@ class _Channel(threading.Thread):
         if body is None:
             self._outbox.settle(request, 0, {"outbox_io": request.items})
             return
-        # Read anew for each try: otherwise a batch that waits for hours would be in memory as long.
+        # Decode for each try: otherwise a batch that waits for hours would stay in memory.
         batch = decode_batch(self._destination.form, self._signal, request, body)
         match self._destination.accept(batch):
             case Delivered(lost):
-                # A destination cannot lose more than its batch had: the account would not add up.
+                # Limit losses to the items of the batch: otherwise the accounting identity would
+                # break.
                 missing = min(request.items, sum(lost.values()))
                 self._outbox.settle(request, request.items - missing, _bounded(lost, missing))
                 self._recovered()
             case Refused(reason):
-                self._say("%s: a batch was refused: %s", reason)
-                self._outbox.settle(request, 0, {_word(reason): request.items})
+                self._warn("%s: a batch was refused: %s", reason)
+                self._outbox.settle(request, 0, {_label(reason): request.items})
             case TryLater(reason, after_s):
                 self._failures += 1
-                self._say(f"%s: %s; kept, tried again ({self._failures} times so far)", reason)
-                # The batch stays the oldest of its account, so that order is kept. Servers refuse
-                # metrics of earlier times after later ones.
+                self._warn(f"%s: %s; kept, tried again ({self._failures} times so far)", reason)
+                # Retry the same batch first: servers refuse metrics that are older than the last
+                # accepted ones.
                 self.stopping.wait(self._backoff.failed(after_s))
             case other:
                 raise TypeError(f"{other!r} is none of Delivered, Refused and TryLater")
@@ -136,7 +137,7 @@ class _Channel(threading.Thread):
             _log.info("%s: delivered again after %d failures", self.account, self._failures)
             self._failures = 0
 
-    def _say(self, message: str, reason: str) -> None:
+    def _warn(self, message: str, reason: str) -> None:
         now = time.monotonic()
         if now - self._logged_s >= _LOG_EVERY_S:
             self._logged_s = now
@@ -144,15 +145,15 @@ class _Channel(threading.Thread):
 
 
 def _bounded(lost: dict[str, int], most: int) -> dict[str, int]:
-    """Limit losses to ``most`` items in all, by reasons that the log of outcomes can store."""
+    """Limit losses to ``most`` items in total, with reasons that are valid labels."""
     bounded: dict[str, int] = {}
     for reason, count in lost.items():
         count = min(count, most - sum(bounded.values()))  # noqa: PLW2901 - what is left of it
         if count > 0:
-            bounded[_word(reason)] = bounded.get(_word(reason), 0) + count
+            bounded[_label(reason)] = bounded.get(_label(reason), 0) + count
     return bounded
 
 
-def _word(reason: str) -> str:
-    """Return a reason as a label: an identifier. The full text is in the log."""
-    return reason if _WORD.fullmatch(reason) else "refused"
+def _label(reason: str) -> str:
+    """Return ``reason`` if it is a valid label, else "refused"; the log contains the full text."""
+    return reason if _LABEL.fullmatch(reason) else "refused"

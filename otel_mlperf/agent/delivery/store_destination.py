@@ -1,4 +1,4 @@
-"""Destination that writes spans and rows into the tables of the run folder, below a size limit."""
+"""Destination that writes spans and rows to the tables of the run folder, up to a size limit."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.table_rows import Columns, TableRows
 
 STORE: Final = "store"
-_MOST_SPANS: Final = 2_000
-"""Maximum number of spans in a piece that is written in one go."""
+_SPANS_PER_PIECE: Final = 2_000
+"""Maximum number of spans that are converted to columns and written at a time."""
 
 
 class StoreDestination(Destination):
     """Destination for the tables of one host in a run folder.
 
-    The spans of a batch are written with the waiting rows.
+    Each batch of spans is written together with the rows that are not stored yet.
     """
 
     name = STORE
@@ -37,13 +37,13 @@ class StoreDestination(Destination):
         self._folder, self._host, self._rows = folder, host, rows
 
     def accept(self, batch: Batch) -> Verdict:
-        """Write everything that waits as part number ``batch.number`` of its table.
+        """Write spans and waiting rows as part ``batch.number`` of each table.
 
-        A part that a replay writes again has the same rows and replaces the first. Rows that the
-        disk refuses still wait, and the next part contains them.
+        A part that a replay writes again has the same rows and replaces the first. If writing
+        fails, the rows stay in memory for the next part.
         """
-        # No row is removed before all are written: writing a half-written part again under its
-        # number completes it.
+        # Rows are removed only after all tables are written: retrying with the same number then
+        # completes a partially written part.
         try:
             for table, columns in self._rows.columns().items():
                 write_part(self._folder, table, self._host, batch.number, columns)
@@ -52,45 +52,45 @@ class StoreDestination(Destination):
                 write_pieces(self._folder, "spans", self._host, batch.number, pieces)
         except (OSError, StoreError) as error:
             return TryLater(str(error))
-        # Must run last: half of the tables may have been written, and that part is then written
-        # again as a whole.
+        # Must run last: if one table fails, all of them are written again.
         self._rows.clear()
         return Delivered()
 
     def compact(self) -> None:
-        """Merge small parts.
+        """Merge small parts. Must run after the state is written.
 
-        A part must be in the state first, because a replay writes it again.
+        Otherwise a replay would write a part again that was already merged.
         """
         for table in TABLES:
             compact(self._folder, table, self._host)
 
     def merge_all(self) -> None:
-        """Merge the parts that ``compact`` would leave separate, now that no more follow."""
+        """Merge all parts at the end of a run, including those that ``compact`` skips."""
         for table in TABLES:
             merge_all(self._folder, table, self._host)
 
     def trim(self, most_bytes: int, windows: Sequence[str] = ()) -> int:
-        """Remove the oldest rows over the limit; return the number of removed spans.
+        """Remove the oldest rows above the size limit; return the number of removed spans.
 
-        ``windows`` stand for the host in parts of profiler windows, the oldest first.
+        ``windows`` are the names used in place of the host in parts of profiler windows, the oldest
+        first.
         """
         return trim(self._folder, self._host, most_bytes, windows)
 
 
 def _pieces_of(spans: Sequence[SpanItem]) -> Iterator[Columns]:
-    # As columns, and in Parquet's form, spans need as much memory again.
-    for at in range(0, len(spans), _MOST_SPANS):
-        yield span_columns_of(spans[at : at + _MOST_SPANS])
+    # In pieces: columns and their Parquet form each need as much memory as the spans.
+    for at in range(0, len(spans), _SPANS_PER_PIECE):
+        yield span_columns_of(spans[at : at + _SPANS_PER_PIECE])
 
 
 def make(site: DestinationContext) -> StoreDestination:
-    """Make the destination for the run's own folder, which always exists."""
+    """Create the destination for the run folder, which is always configured."""
     return StoreDestination(site.run_folder, site.host, site.rows)
 
 
 def span_columns_of(spans: Sequence[SpanItem]) -> Columns:
-    """Return the columns of table ``spans``, which are the fields of a span."""
+    """Return the spans as columns of table ``spans``."""
     return {name: [_cell(span, name) for span in spans] for name in SpanRow.__struct_fields__}
 
 

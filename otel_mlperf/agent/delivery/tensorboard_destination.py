@@ -1,8 +1,8 @@
-"""Destination that writes points into event files of TensorBoard, each point once.
+"""Destination that writes points to TensorBoard event files, each point once.
 
 Each rank has its own folder, so that TensorBoard draws the ranks as lines of one chart. The size of
-the complete part of each file is noted after each batch. Anything behind it, left by a killed agent
-or a full disk, is truncated before the batch is written again.
+the complete part of each file is stored after each batch. A partial batch after it, from a killed
+agent or a full disk, is truncated before the batch is written again.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _VERSION: Final = "brain.Event:2"
 
 
 class Written(msgspec.Struct):
-    """Record of what is in the event files for good."""
+    """State of the event files: last batch and size of the complete parts."""
 
     batch: int = 0
     files: dict[str, int] = {}
-    """Size by path below the folder."""
+    """Size in bytes by path relative to the folder."""
 
 
 class TensorBoardDestination(Destination):
@@ -44,12 +44,12 @@ class TensorBoardDestination(Destination):
     signals = ("scalars",)
 
     def __init__(self, folder: Path, host: str, noted: Path) -> None:
-        """``noted`` is the file that records what is written."""
+        """``noted`` is the path of the file that contains ``Written``."""
         self._folder, self._host, self._noted = folder, host, noted
         self._encode = _encoder()
 
     def accept(self, batch: Batch) -> Verdict:
-        """Append the batch's points to the files of their ranks."""
+        """Append the batch's points to the event files of their ranks."""
         try:
             written = self._load()
             if batch.number > written.batch:
@@ -72,12 +72,12 @@ class TensorBoardDestination(Destination):
             body = b"".join(map(self._encode, scalars))
             start = b"" if size else self._encode(None)
             written.files[path] = write_at(self._folder / path, size, start + body)
-        # After the files: until then their new ends do not count.
+        # After the files: a crash in between leaves the old sizes, and the batch is appended again.
         written.batch = batch.number
         write_whole(self._noted, msgspec.json.encode(written), is_durable=True)
 
     def _file_name(self, first: ScalarItem) -> str:
-        # TensorBoard reads the files of a folder in the order of their names, and never goes back.
+        # The name starts with the time: TensorBoard reads files in name order and never goes back.
         return f"events.out.tfevents.{first.time_ns // 10**9:010d}.{self._host}"
 
 
@@ -89,7 +89,7 @@ def _by_rank(batch: Batch) -> dict[str, list[ScalarItem]]:
 
 
 def _encoder() -> Callable[[ScalarItem | None], bytes]:
-    """Return a function that encodes a point as a record; for None, the first record of a file.
+    """Return a function that encodes a point as a record, or None as the first record of a file.
 
     Raises:
         ImportError: TensorBoard is not installed.
@@ -122,6 +122,6 @@ def _encoder() -> Callable[[ScalarItem | None], bytes]:
 
 
 def make(site: DestinationContext) -> TensorBoardDestination:
-    """Make the destination for the event files in the run folder."""
+    """Create the destination for the event files in the run folder."""
     noted = site.run_folder / "agent" / site.host / f"{TENSORBOARD}.json"
     return TensorBoardDestination(site.run_folder / TENSORBOARD, site.host, noted)

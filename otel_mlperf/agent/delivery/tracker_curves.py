@@ -1,4 +1,4 @@
-"""Curves of trackers: their names, rows of points with one step and time, JSON-safe values."""
+"""Tracker curves: names, points grouped by step and time, and JSON-safe values."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ _GROUPS: Final = {
     "outcome": "run",
 }
 Row = tuple[int, int, dict[str, float]]
-"""A step's number, a time, and the values at that time by curve."""
+"""Step number, Unix time in ns, and the values at that time by curve."""
 Named = tuple[str, "ScalarItem"]
 """The name of a point's curve, and the point."""
 
 
 def tag_of(scalar: ScalarItem) -> str:
-    """Return the name of a point's curve; trackers group by the part before the first slash."""
+    """Return the name of a point's curve. Trackers group curves by the part before the "/"."""
     group = _GROUPS.get(scalar.kind) or scalar.phase or "values"
     return "/".join((group, scalar.name, *map(str, scalar.labels.values())))
 
 
 def rank_of(scalar: ScalarItem, batch: Batch) -> str:
-    """Return ``rank0`` and so on; for a point of the node its host name."""
+    """Return the rank as ``rank<number>``; for a point of the node its host name."""
     if scalar.rank is None:
         return str(batch.resource.get(names.HOST_NAME, "node"))
     return f"rank{scalar.rank}"
 
 
 def curve_of(scalar: ScalarItem, batch: Batch, *, is_alone: bool) -> str:
-    """Return the curve's name in a run that contains all ranks.
+    """Return the curve's name in a tracker run that contains all ranks.
 
-    It includes the rank, unless the run has a single rank.
+    It ends with the rank, unless the run has a single rank (``is_alone``).
     """
     tag = tag_of(scalar)
     return tag if is_alone else f"{tag}/{rank_of(scalar, batch)}"
 
 
 def rows_of(named: Iterable[Named]) -> list[Row]:
-    """Group points of one step and one moment as rows; a curve has one value in each row."""
+    """Group points with the same step and time into rows with at most one value per curve."""
     rows: list[Row] = []
     newest: dict[tuple[int, int], dict[str, float]] = {}
     for name, scalar in named:
@@ -62,7 +62,7 @@ def rows_of(named: Iterable[Named]) -> list[Row]:
 
 
 def json_safe_number(value: float) -> float | str:
-    """Return the value, or its name in Protobuf's JSON, which MLflow and trackio read."""
+    """Return ``value``; if not finite, its name in Protobuf JSON, which MLflow and trackio read."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

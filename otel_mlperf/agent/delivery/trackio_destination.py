@@ -1,12 +1,11 @@
-"""Destination that writes points into trackio's inbox, each point once, without its library.
+"""Destination that writes points to trackio's inbox, each point once, without trackio's library.
 
 The inbox is a folder of files. trackio's dashboard imports the files into its database and removes
-them. Each batch is one file. Its name and the ids of its records are derived from the batch. If an
-agent was killed before it had noted a file, the next agent replaces the same file, and trackio
-skips records that it already has. The page of the run is put among the files of its project, where
-``trackio.save`` puts them.
+them. Each batch is one file. The file name and the record ids are derived from the batch, so that
+an agent that repeats a batch replaces the file, and trackio skips records that it already has. The
+page of the run is stored among the files of its project, like files from ``trackio.save``.
 
-Format: ``fragments.py`` of trackio, ``FRAGMENT_VERSION`` 1, since 0.28; ``project_media_dir``.
+Format: trackio's ``fragments.py``, ``FRAGMENT_VERSION`` 1 (since 0.28), and ``project_media_dir``.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _TRIES: Final = 3
 
 
 class TrackioDestination(Destination):
-    """Destination for one host's files in the inbox of one run."""
+    """Destination for the files of one host and run in trackio's folder."""
 
     name = TRACKIO
 
@@ -51,7 +50,7 @@ class TrackioDestination(Destination):
         self._project = site.options.environ.get("TRACKIO_PROJECT", "").strip()
 
     def accept(self, batch: Batch) -> Verdict:
-        """Write the file of the batch's points, or the page."""
+        """Write the batch's points as a file, or write the page."""
         try:
             facts = read_run_file(self._run_folder)
             if batch.signal == "reports":
@@ -70,10 +69,7 @@ class TrackioDestination(Destination):
         return self._folder / "inbox" / writer / f"{batch.number:010d}.jsonl"
 
     def _page(self, facts: RunFile) -> Path:
-        """Return the page's path among the files of the project.
-
-        Each run has a folder of its own.
-        """
+        """Return the path of the page among the project's files, in a folder for this run."""
         named = self._project or facts.name
         project = "".join(c for c in named if c.isalnum() or c in "-_") or "default"
         return self._folder / "media" / project / "files" / self._run_folder.name / "report.html"
@@ -84,16 +80,16 @@ class TrackioDestination(Destination):
             for scalar in batch.scalars
         ]
         readings = [pair for pair in named if pair[1].kind == "reading"]
-        others = [pair for pair in named if pair[1].kind != "reading"]
+        remaining = [pair for pair in named if pair[1].kind != "reading"]
         run = {
             "v": _VERSION,
             "project": self._project or facts.name,
             "run": facts.name,
             "run_id": facts.id,
         }
-        # A run of the same id in a new folder counts its batches from the start.
+        # Includes the start time: another run with the same id also numbers its batches from 1.
         place = f"{facts.id}/{facts.started_ns}/{self._host}/{batch.number}"
-        yield from _metrics(run, place, others, _config(facts))
+        yield from _metrics(run, place, remaining, _config(facts))
         yield from _system_metrics(run, place, readings)
         yield from _alerts(run, place, batch)
 
@@ -104,29 +100,29 @@ def _metrics(
     for n, (number, time_ns, values) in enumerate(rows_of(named)):
         yield {
             **run, "kind": "metric", "step": number, "timestamp": _time(time_ns),
-            "metrics": _spoken(values), "config": None if n else config, "log_id": f"{place}/m{n}",
+            "metrics": _finite(values), "config": None if n else config, "log_id": f"{place}/m{n}",
         }  # fmt: skip
 
 
 def _system_metrics(
     run: Mapping[str, Any], place: str, named: list[Named]
 ) -> Iterator[dict[str, Any]]:
-    """Yield readings, which trackio draws by time, on a page of their own."""
+    """Yield records of readings, which trackio draws by time, on a separate page."""
     for n, (_, time_ns, values) in enumerate(rows_of(named)):
         yield {
             **run, "kind": "system_metric", "timestamp": _time(time_ns),
-            "metrics": _spoken(values), "log_id": f"{place}/s{n}",
+            "metrics": _finite(values), "log_id": f"{place}/s{n}",
         }  # fmt: skip
 
 
 def _alerts(run: Mapping[str, Any], place: str, batch: Batch) -> Iterator[dict[str, Any]]:
-    """Yield findings, and processes that did not finish."""
+    """Yield alerts for findings and for processes that did not finish."""
     for n, scalar in enumerate(batch.scalars):
         level = _level_of(scalar)
         if level:
             is_end = scalar.kind == "outcome"
-            whose = rank_of(scalar, batch)
-            title = f"{whose} {scalar.text}" if is_end else f"{scalar.name} ({whose})"
+            owner = rank_of(scalar, batch)
+            title = f"{owner} {scalar.text}" if is_end else f"{scalar.name} ({owner})"
             yield {
                 **run, "kind": "alert", "title": title, "text": None if is_end else scalar.text,
                 "level": level, "step": scalar.number, "timestamp": _time(scalar.time_ns),
@@ -135,20 +131,20 @@ def _alerts(run: Mapping[str, Any], place: str, batch: Batch) -> Iterator[dict[s
 
 
 def _level_of(scalar: ScalarItem) -> str:
-    """Return the severity in trackio's terms; empty: no alert."""
+    """Return trackio's alert level for a point; empty if it is not an alert."""
     if scalar.kind == "finding":
         return _OF_FINDINGS[scalar.name]
     return _OF_ENDS.get(scalar.text, "") if scalar.kind == "outcome" else ""
 
 
 def _config(facts: RunFile) -> dict[str, Any]:
-    """Return parameters (none starts with ``_`` in trackio), with tags and creation time."""
+    """Return parameters, tags and creation time; trackio reserves names that start with "_"."""
     params = {f"params.{k}" if k.startswith("_") else k: v for k, v in facts.params.items()}
     tags = {"tags": facts.tags} if facts.tags else {}
     return {**tags, **params, "_Created": _time(facts.started_ns)}
 
 
-def _spoken(values: Mapping[str, float]) -> dict[str, float | str]:
+def _finite(values: Mapping[str, float]) -> dict[str, float | str]:
     return {name: json_safe_number(value) for name, value in values.items()}
 
 
@@ -157,16 +153,16 @@ def _time(unix_ns: int) -> str:
 
 
 def _put(path: Path, content: bytes) -> None:
-    for left in reversed(range(_TRIES)):
+    for retries in reversed(range(_TRIES)):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             return write_whole(path, content, is_durable=True)
-        except FileNotFoundError:  # trackio removes an empty folder after the import
-            if not left:
+        except FileNotFoundError:  # trackio has removed the empty folder after an import
+            if not retries:
                 raise
     return None
 
 
 def make(site: DestinationContext) -> TrackioDestination:
-    """Make the destination for trackio's folder, which its own variables name."""
+    """Create the destination for the folder named in trackio's environment variables."""
     return TrackioDestination(site, Path(trackio_folder(site.options.environ)))

@@ -1,10 +1,9 @@
-"""Destination that writes points into a file of Weights & Biases, each point once.
+"""Destination that writes points to a Weights & Biases file, each point once.
 
-Each host has one file, independent of how many agents and processes there were. ``wandb sync``
-therefore uploads the same content each time. The size of the complete part is noted after each
-batch. The end record is stored behind that part and is truncated when the run goes on. W&B reads
-nothing behind an end record. Therefore the end waits for the page of the run, a separate file, if
-the agent has one made.
+Each host has one file, whatever the number of agents and processes, so ``wandb sync`` can upload it
+repeatedly. The size of the complete part is stored after each batch. The end record follows the
+complete part, and is truncated if the run continues. W&B reads nothing after an end record. If the
+agent creates a page of the run (a separate file), the end record is therefore written after it.
 """
 
 from __future__ import annotations
@@ -39,34 +38,34 @@ if TYPE_CHECKING:
     from otel_mlperf.run_files.run_file import RunFile
 
 _EXIT_CODES: Final = {"finished": 0, "failed": 1, "interrupted": 130, "killed": 137}
-"""Exit codes as a shell has them; W&B distinguishes only 0 from all others."""
+"""Exit codes as in a shell; W&B only distinguishes 0 from other codes."""
 PAGE: Final = "files", "report.html"
-"""Path next to the file, where W&B's client looks for a run's files."""
+"""Path relative to the W&B file's folder, where W&B's client expects files of a run."""
 _SYNCED: Final = ".synced"
-"""Suffix of the marker file of an uploaded file; ``wandb sync`` then skips the file."""
+"""Suffix of the marker file next to an uploaded file, which makes ``wandb sync`` skip it."""
 STEP: Final = "step"
-"""The axis of all curves: W&B's own axis counts rows and may only grow."""
+"""Metric used as x-axis of all curves, because W&B's own axis counts rows and only grows."""
 _FILE_HEADER: Final = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
 _BLOCK: Final = 1 << 15
 _PIECE: Final = struct.Struct("<IHB")
-"""Header of each piece: the checksum of its kind and content, its length, its kind."""
+"""Header of each piece: checksum of kind and content, length, kind."""
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 class Written(msgspec.Struct):
-    """Record of what is in the file for good."""
+    """State of the W&B file: size and content of its complete part."""
 
     batch: int = 0
     size: int = 0
     rows: int = 0
     about: int = 0
-    """Checksum of the run's facts that the file contains."""
+    """Checksum of the run's facts (``run.json``) in the file."""
     ended: dict[int, tuple[int, int]] = {}
-    """Restart and outcome index of each ended rank."""
+    """Restart and outcome index of each ended rank, by rank."""
 
 
 class WandbDestination(Destination):
-    """Destination for the file of one host in a run folder."""
+    """Destination for the W&B file of one host in a run folder."""
 
     name = WANDB
 
@@ -77,16 +76,16 @@ class WandbDestination(Destination):
         self._records = WandbRecords()
         self._upload = self._uploaded()
         self._curves: set[str] = set()
-        """Curves whose axis is declared in the file."""
+        """Curves whose x-axis is declared in the file."""
         self._has_page = False
-        """Whether the page was written for the run as it has ended now."""
-        self._at_it = threading.Lock()
-        """Two threads deliver points and the page."""
+        """Whether the page was written since the last process of the run ended."""
+        self._file_lock = threading.Lock()
+        """Held while the file is written: points and page are delivered by different threads."""
 
     def accept(self, batch: Batch) -> Verdict:
-        """Append the batch's points, and the end if no rank runs any more; or write the page."""
+        """Append points, and the end record if all ranks have ended; or write the page."""
         try:
-            with self._at_it:
+            with self._file_lock:
                 facts = read_run_file(self._site.run_folder)
                 if batch.signal == "reports":
                     self._keep_page(batch.report, facts)
@@ -99,10 +98,10 @@ class WandbDestination(Destination):
         return Delivered()
 
     def close(self, signal: Signal) -> None:
-        """End the file if its page has not come so far, and let the upload end."""
+        """Write the end record if it still waits for the page, and let the upload finish."""
         if signal == "reports":
             return
-        with self._at_it:
+        with self._file_lock:
             written = self._load()
             facts = read_run_file(self._site.run_folder)
             if written.size and self._awaits_page() and _size(self._place(facts)) == written.size:
@@ -146,7 +145,7 @@ class WandbDestination(Destination):
         end = framed(written.size + len(body), ending)
         before, written.size = written.size, written.size + len(body)
         write_at(path, before, body + end)
-        # After the file: until then its new end does not count.
+        # After the file: a crash in between leaves the old size, and the batch is appended again.
         written.batch = batch.number
         write_whole(self._noted, msgspec.json.encode(written), is_durable=True)
         self._curves.update(new)
@@ -161,7 +160,7 @@ class WandbDestination(Destination):
         self._finish(self._load(), facts)
 
     def _finish(self, written: Written, facts: RunFile) -> None:
-        """Append the end to the file, in place of an earlier one."""
+        """Append the end record to the file; replace an earlier one."""
         path = self._place(facts)
         ending = self._end(path, written)
         if ending and written.size:
@@ -176,20 +175,20 @@ class WandbDestination(Destination):
             self._upload.go_on(path, has_ended=has_ended, is_anew=is_anew)
 
     def _awaits_page(self) -> bool:
-        """Return whether the agent will have the page of the run made once its ranks have ended."""
+        """Return whether a page of the run is still to be written once its ranks have ended."""
         ranks = self._site.ranks()
         if any(ranks.values()):
             self._has_page = False
         return "reports" in self.signals and 0 in ranks and not self._has_page
 
     def _about(self, run_id: str, written: Written, facts: RunFile) -> list[bytes]:
-        """Return records of the run's facts, if the file lacks them or has others."""
+        """Return records of the run's facts, or [] if the file contains the current facts."""
         about = crc32(msgspec.json.encode(facts))
         if written.size and written.about == about:
             return []
         written.about = about
         environ = self._site.options.environ
-        # Each host is a W&B run of its own, because W&B accepts all of a run from one place only.
+        # One W&B run per host: W&B accepts the data of a run from a single writer only.
         group = environ.get("WANDB_RUN_GROUP") or (facts.id if facts.world_size > 1 else "")
         where = {
             "entity": environ.get("WANDB_ENTITY", ""),
@@ -212,7 +211,7 @@ class WandbDestination(Destination):
         return [self._records.file(PAGE[-1]), end] if has_page else [end]
 
     def _run_id(self, facts: RunFile) -> str:
-        """Return the run's own id; with the host appended on hosts other than the first."""
+        """Return the W&B run id: the run's id, with the host appended except on the first host."""
         is_first = self._site.host == safe_name(facts.host)
         return safe_name(facts.id if is_first else f"{facts.id}-{self._site.host}", limit=128)
 
@@ -224,7 +223,7 @@ class WandbDestination(Destination):
 
 
 class WandbRecords:
-    """Encoder of records; each result is the bytes of one record.
+    """Encoder of W&B records; most methods return the bytes of one record.
 
     Raises:
         ImportError: W&B is not installed.
@@ -236,9 +235,9 @@ class WandbRecords:
         self._record = Record
 
     def about(self, run_id: str, where: Mapping[str, str], facts: RunFile) -> list[bytes]:
-        """Encode the run's facts: first in a file, and again when the facts have changed.
+        """Encode the run's facts, at the start of a file and after each change.
 
-        ``where`` has entity, project and group, as far as they are known.
+        ``where`` contains entity, project and group; each may be empty.
         """
         run = {
             "run_id": run_id,
@@ -256,7 +255,7 @@ class WandbRecords:
         ]
 
     def points(self, named: Sequence[Named], facts: RunFile, rows: int) -> tuple[list[bytes], int]:
-        """Encode a batch's points; return them and the new row count, given the old ``rows``."""
+        """Encode points; return the records and the new row count. ``rows`` is the current one."""
         found: list[bytes] = []
         for number, time_ns, values in rows_of(named):
             of_row = {
@@ -277,18 +276,18 @@ class WandbRecords:
         return found, rows
 
     def curve(self, name: str) -> bytes:
-        """Encode the axis of a curve."""
-        # A dot would address a nested value.
+        """Encode the declaration of a curve's x-axis."""
+        # Escape dots: they would address a nested value.
         escaped = name.replace(".", "\\.")
         options = {"step_sync": True, "defined": True}
         return self._encoded(metric={"name": escaped, "step_metric": STEP, "options": options})
 
     def file(self, name: str) -> bytes:
-        """Encode that a file of the run is to be uploaded in its current state."""
+        """Encode the request to upload a file of the run in its current state."""
         return self._encoded(files={"files": [{"path": name, "policy": "NOW"}]})
 
     def end(self, exit_code: int) -> bytes:
-        """Encode that all processes have ended. Readers ignore everything behind this record."""
+        """Encode the end record. Readers ignore everything after it."""
         return self._encoded(exit={"exit_code": exit_code})
 
     def _encoded(self, **content: Any) -> bytes:
@@ -296,18 +295,18 @@ class WandbRecords:
 
 
 def _items(values: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Encode values as W&B's JSON, which has ``NaN`` and ``Infinity`` as Python's has."""
+    """Encode values as JSON items for W&B, which accepts Python's ``NaN`` and ``Infinity``."""
     return [{"key": key, "value_json": json.dumps(value)} for key, value in values.items()]
 
 
 def framed(at: int, records: Iterable[bytes]) -> bytes:
-    """Return the bytes to write at ``at``: the end of a record, or 0, where the file starts."""
+    """Frame records for the file offset ``at``: the end of a record, or 0 for a new file."""
     body = bytearray(b"" if at else _FILE_HEADER)
     for record in records:
         done, started = 0, False
         while not started or done < len(record):
             room = _BLOCK - (at + len(body)) % _BLOCK - _PIECE.size
-            if room < 0:  # the block's last bytes, too few
+            if room < 0:  # too little room for a header: pad the block
                 body += bytes(room + _PIECE.size)
                 continue
             piece = record[done : done + room]
@@ -327,5 +326,5 @@ def _size(path: Path) -> int:
 
 
 def make(site: DestinationContext) -> WandbDestination:
-    """Make the destination for the file in the run folder."""
+    """Create the destination for the W&B file in the run folder."""
     return WandbDestination(site)

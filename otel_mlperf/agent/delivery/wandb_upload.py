@@ -1,9 +1,9 @@
-"""Upload of a growing file of Weights & Biases to their server.
+"""Upload of a growing Weights & Biases file to the W&B server.
 
-W&B's own command reads and uploads the file, in a separate process. That process ends by itself at
-the end of the run. It detects itself when the agent has gone. If the run has ended, it then has a
-limited time for the rest. If the agent was killed, it ends immediately, because the next agent
-starts it again.
+W&B's own command reads and uploads the file in a separate process, which ends by itself after the
+end record. The process detects the end of the agent. If the run had ended, it then has a limited
+time to finish the upload. If the agent was killed, the process ends immediately, because the next
+agent starts a new one.
 """
 
 from __future__ import annotations
@@ -25,41 +25,45 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _REST_S: Final = 60.0
-"""Wait between two starts if one fails; also the minimum time for the rest after the agent."""
+"""Wait before a failed upload is started again; also the minimum time to finish after the agent."""
 _NICE: Final = 10
 
 
 class Upload:
-    """Process that uploads one file."""
+    """Upload process of one file."""
 
     def __init__(self, environ: Mapping[str, str], log: Path, rest_s: float) -> None:
-        """``log`` is the file for the command's output.
+        """Initialize without starting a process.
 
-        ``rest_s`` its time after the agent's end.
+        ``log`` is the file for the command's output. ``rest_s`` is the time that the process has
+        after the agent's end.
         """
-        self._last_word = b"%d\n" % max(rest_s, _REST_S)
-        own = {
+        self._grace_message = b"%d\n" % max(rest_s, _REST_S)
+        settings = {
             "WANDB_DIR": str(log.parent),
             "WANDB_ERROR_REPORTING": "false",
             "WANDB_SHOW_INFO": "false",
         }
-        self._environ, self._log_file = {**environ, **own}, log
+        self._environ, self._log_file = {**environ, **settings}, log
         self._child: subprocess.Popen[bytes] | None = None
         self._again_s = 0.0
 
     def go_on(self, path: Path, *, has_ended: bool, is_anew: bool) -> None:
-        """Continue after the file has grown by the run's end, or past an old end (``is_anew``)."""
-        if is_anew:  # the process reads nothing behind an end
+        """Start or continue the upload of the file, which has grown.
+
+        ``has_ended``: it now has an end record. ``is_anew``: an earlier end record was replaced.
+        """
+        if is_anew:  # the process reads nothing after the earlier end record
             self._stop()
         if not self._is_running():
             self._start(path)
         if has_ended and self._child is not None and self._child.stdin is not None:
             with suppress(OSError):
-                self._child.stdin.write(self._last_word)
+                self._child.stdin.write(self._grace_message)
                 self._child.stdin.flush()
 
     def leave(self) -> None:
-        """Report that the file is complete: the process has a limited time for the rest."""
+        """Close the pipe to the process, which then has a limited time to finish."""
         if self._child is not None and self._child.stdin is not None:
             with suppress(OSError):
                 self._child.stdin.close()
@@ -81,7 +85,7 @@ class Upload:
             return
         try:
             make_folder(self._log_file.with_name("wandb"))
-            # A file in place of the folder into which it would write a line each second, for days.
+            # Block the log folder by a file: the command would write a line each second, for days.
             logs = self._log_file.with_name("wandb") / "logs"
             os.close(open_private(str(logs), os.O_WRONLY | os.O_CREAT))
             with open(self._log_file, "ab", opener=open_private) as log:
@@ -106,20 +110,20 @@ class Upload:
 
 
 def main(argv: list[str]) -> int:
-    """Upload the file ``argv[0]`` until the end of its run, or of its agent."""
+    """Upload the file ``argv[0]`` until its run or its agent ends; return the exit code."""
     os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
     threading.Thread(target=_end_with_the_agent, daemon=True).start()
     from wandb.cli.cli import cli
 
-    # Another process may mark the file as uploaded at this moment, up to an outdated end.
-    asked = ["beta", "sync", "--live", "--no-skip-synced", argv[0]]
-    return int(cli(asked, standalone_mode=False) or 0)
+    # Do not skip synced files: another process may have marked an outdated state as uploaded.
+    arguments = ["beta", "sync", "--live", "--no-skip-synced", argv[0]]
+    return int(cli(arguments, standalone_mode=False) or 0)
 
 
 def _end_with_the_agent() -> None:
-    said = b""
-    while word := os.read(0, 1 << 10):  # until the agent has closed the pipe or ended
-        said += word
-    if said:
-        time.sleep(int(said.split()[-1]))
+    received = b""
+    while chunk := os.read(0, 1 << 10):  # until the agent has closed the pipe or ended
+        received += chunk
+    if received:
+        time.sleep(int(received.split()[-1]))
     os._exit(1)
