@@ -1,4 +1,4 @@
-"""Rows of the kernels table: totals of profiler windows, by kernel, operator, section and others."""
+"""Rows of the kernels table: totals of profiler windows, by kernel, operator, section and so on."""
 
 from __future__ import annotations
 

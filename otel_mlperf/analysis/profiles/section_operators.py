@@ -1,10 +1,10 @@
 """Operators and kernels under each section of a profiled step, rolled up by name.
 
 An operator's time is its self time, as in the totals of a window: without operators, annotations
-and sections that are nested in it on the same thread. So the operators on a section's thread and the time
-outside all operators sum to the section's self time. Kernels run concurrently to the host: their
-times are device times, summed over streams. Python frames are skipped. Annotations are skipped
-unless an operator encloses them, because they may contain sections.
+and sections that are nested in it on the same thread. So the operators on a section's thread and
+the time outside all operators sum to the section's self time. Kernels run concurrently to the host:
+their times are device times, summed over streams. Python frames are skipped. Annotations are
+skipped unless an operator encloses them, because they may contain sections.
 """
 
 from __future__ import annotations

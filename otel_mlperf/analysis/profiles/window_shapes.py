@@ -244,7 +244,7 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
 
     @property
     def has_device_times(self) -> bool:
-        """Return whether device times are complete, as far as known; if not, devices were busier."""
+        """Return whether device times are complete as far as known; if not, devices were busier."""
         known = (window.completeness for window in self.windows)
         return all(completeness is None or completeness.has_device_times for completeness in known)
 

@@ -6,14 +6,14 @@ import msgspec
 
 
 class CallFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations of all finished calls of one section at one place, on all ranks."""
+    """Durations of all finished calls of one section in one place (phase or path), on all ranks."""
 
     name: str
     category: str
     phase: str
     """Phase of the steps, for calls in steps."""
     path: str
-    """For calls outside steps: section names from below the run."""
+    """For calls outside steps: section names from the outermost section to this one."""
     in_step: bool
     beside: bool
     """For calls in steps: whether on another thread or task than the step."""
@@ -32,14 +32,14 @@ class CallFigures(msgspec.Struct, frozen=True, kw_only=True):
     error_ratio: float
     """Maximum relative error of a quantile; all other figures are exact."""
     bound_s: float | None
-    """Maximum duration that the program declares for a call; None: it declares none."""
+    """Maximum duration that the program declares for a call; None: not declared."""
     within: int | None
-    """Calls that kept to the bound and did not fail."""
+    """Number of calls that did not exceed the bound and did not fail."""
     within_share: float | None
 
 
 class UseFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Statistics of one measure over all calls of a section with a known value, exact."""
+    """Exact statistics of one measure, over all calls of a section with a known value."""
 
     count: int
     total: int
@@ -51,16 +51,16 @@ class UseFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SectionUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Resource use of one section's calls at one place, on all ranks, with nested sections."""
+    """Resource use of one section's calls in one place, on all ranks, including nested sections."""
 
     name: str
     category: str
     phase: str
     path: str
-    """For calls outside steps: section names from below the run."""
+    """For calls outside steps: section names from the outermost section to this one."""
     in_step: bool
     beside: bool
-    """Whether on another thread or task than its surroundings."""
+    """Whether on another thread or task than the enclosing section."""
     calls: int
     """Number of measured calls."""
     figures: dict[str, UseFigures]

@@ -26,7 +26,7 @@ _TIMED_PLACE: Final = (*_PLACE, "bound_s")
 
 
 def read_calls(store: Store) -> list[CallFigures]:
-    """Return the figures of each section and place: requests first, then by total time."""
+    """Return the figures of each section and place, requests first, then most time first."""
     return _sorted(_rows_by_place(store, "category <> $category", names.RUN).get(0, {}))
 
 
@@ -38,10 +38,10 @@ def read_call_buckets(store: Store) -> list[tuple[CallFigures, ExponentialBucket
 
 
 def read_calls_by_name(store: Store, left_out: Sequence[str]) -> dict[str, CallFigures]:
-    """Return the calls outside steps, merged over all places and bounds of a name.
+    """Return the calls outside steps by section name, merged over places and bounds.
 
     Args:
-        store: of the run.
+        store: tables of the run.
         left_out: excluded categories.
     """
     where = "WHERE NOT in_step AND NOT list_contains($left_out, category)"
@@ -59,9 +59,10 @@ def read_calls_by_name(store: Store, left_out: Sequence[str]) -> dict[str, CallF
 def read_requests_by_period(
     store: Store, origin_ns: int, every_ns: int
 ) -> dict[int | None, list[CallFigures]]:
-    """Return the figures of requests by the period, from ``origin_ns``, in which they ended.
+    """Return the figures of requests by the number of the period in which they ended.
 
-    The key None contains parts written by an earlier version. Periods are whole minutes.
+    Period 0 starts at ``origin_ns``; ``every_ns`` is a multiple of a minute. The key None contains
+    requests without a time, from parts written by an earlier version.
     """
 
     def period(row: DurationRow) -> int | None:
@@ -81,7 +82,7 @@ def _rows_by_place(
     for row in store.read(DurationRow, f"WHERE {where}", category=category):
         place = {name: getattr(row, name) for name in _TIMED_PLACE}
         if row.category == names.REQUEST and not row.in_step:
-            place["path"] = ""  # requests of one name are merged, whatever encloses them
+            place["path"] = ""  # merges requests of one name over enclosing sections
         place["beside"] &= row.in_step  # outside steps threads are not distinguished
         of_place = found.setdefault(period(row), {})
         of_place.setdefault(tuple(place.values()), []).append(row)
@@ -98,7 +99,7 @@ def _figures_at(place: tuple[Any, ...], rows: list[DurationRow]) -> CallFigures:
 
 
 def _figures(place: dict[str, Any], rows: list[DurationRow]) -> CallFigures:
-    sums = _add_up(
+    sums = _merge(
         ValueSums(row.count, row.sum_ns, row.min_ns, row.max_ns, row.spread) for row in rows
     )
     buckets = merged(map(_buckets, rows))
@@ -122,7 +123,7 @@ def _figures(place: dict[str, Any], rows: list[DurationRow]) -> CallFigures:
     )
 
 
-def _add_up(sums: Iterable[ValueSums]) -> ValueSums:
+def _merge(sums: Iterable[ValueSums]) -> ValueSums:
     return reduce(ValueSums.merged, sums)
 
 
@@ -145,7 +146,7 @@ def _quantile_ns(buckets: ExponentialBuckets, share: float) -> float:
 
 
 def read_section_uses(store: Store) -> list[SectionUse]:
-    """Return the use of each measured section and place; most CPU time first."""
+    """Return the resource use of each measured section and place, most CPU time first."""
     found: dict[tuple[Any, ...], dict[str, list[ValueSums]]] = {}
     for row in store.read(ResourceRow):
         of_place = found.setdefault(tuple(getattr(row, name) for name in _PLACE), {})
@@ -162,7 +163,7 @@ def _cpu_ns(use: SectionUse) -> int:
 
 def _use(place: dict[str, Any], parts: dict[str, list[ValueSums]]) -> SectionUse:
     figures = {
-        measure.key: _use_figures(_add_up(parts[measure.key]))
+        measure.key: _use_figures(_merge(parts[measure.key]))
         for measure in (*names.MEASURES, names.GPU_NS)
         if measure.key in parts
     }

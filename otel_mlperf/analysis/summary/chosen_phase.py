@@ -24,8 +24,8 @@ def chosen_phase(run: RunFolder, store: Store, asked: str) -> str | None:
     )
     if phase == names.REQUEST and has_requests:
         return None
-    there = [row[0] for row in store.rows("SELECT DISTINCT phase FROM steps ORDER BY phase")]
-    if phase in there:
+    phases = [row[0] for row in store.rows("SELECT DISTINCT phase FROM steps ORDER BY phase")]
+    if phase in phases:
         return phase
-    known = ", ".join([*there, *[names.REQUEST] * has_requests]) or "none yet"
+    known = ", ".join([*phases, *[names.REQUEST] * has_requests]) or "none yet"
     raise NoSuchPhase(f"looking for phase {asked!r} in run {run.short_id}: it has {known}")

@@ -1,7 +1,8 @@
-"""Time of each epoch, and the peaks of memory up to its end.
+"""Step times of each epoch, and memory peaks up to its end.
 
-An epoch's span contains the peaks that its process read at the epoch's end. Without such a span the
-peaks are known only if no later reading, which includes the next epoch, is higher.
+An epoch's span contains the peaks that its process read at the epoch's end. Without such a span a
+peak is known only if readings shortly after the epoch's end, which may include a part of the next
+epoch, are not higher.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ class EpochFigures(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     """Steps of one rank."""
     steps_ns: float
-    """Time of its steps, mean over the ranks."""
+    """Sum of the step durations, mean over the ranks."""
     total_ns: int
-    """Time from the start of its first step to the end of its last one, over all ranks."""
+    """Time from the start of the first step to the end of the last one, over all ranks."""
     mean_ns: float
-    """Mean of a step."""
+    """Mean duration of a step."""
     min_ns: int
     max_ns: int
     deviation_ns: float
-    """Standard deviation of its steps."""
+    """Standard deviation of the step durations."""
     memory_peak_bytes: float | None
     """Peak resident memory of one process up to the epoch's end, as far as read by then."""
     cuda_peak_bytes: float | None
     """Peak memory that PyTorch's allocator had allocated on one device."""
     cuda_reserved_bytes: float | None
-    """Peak memory that it had reserved there, in use or not."""
+    """Peak memory that PyTorch's allocator had reserved on one device, in use or not."""
 
 
 def _peak(name: str, attribute: str, state: str = "") -> str:
@@ -76,7 +77,7 @@ SELECT epoch, steps, spent, total, mean, least, most, deviation,
     {_peak("cuda", "of_reserved", "reserved")}
 FROM found ORDER BY epoch"""
 _LATE_NS: Final = 5 * 10**9
-"""Interval at which peaks are stored."""
+"""Interval at which peaks are stored: the peak of an epoch may be stored that late."""
 
 
 def read_epochs(store: Store, phase: str | None) -> list[EpochFigures]:

@@ -1,4 +1,4 @@
-"""Goodput of a run: its wall time by kind and rank, from the life of each of its processes."""
+"""Goodput of a run: its wall time by kind and rank, from the lifetimes of its processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Key = tuple[int, int]
 
 
 class LikeSteps(NamedTuple):
-    """Sums over the steps of one process in one phase with the same fate (lost or not)."""
+    """Sums over the steps of one process in one phase that are lost, or that are not."""
 
     phase: str
     is_lost: bool
@@ -54,7 +54,7 @@ class Life:
 
     key: Key
     begin_ns: int
-    """Start including the time before the run's start."""
+    """Start including the time between process start and run start (imports)."""
     start_ns: int
     end_ns: int
     steps: list[LikeSteps] = field(default_factory=list)
@@ -65,10 +65,10 @@ class Life:
 
 
 def read_lives(store: Store, processes: Processes) -> dict[int, list[Life]]:
-    """Return the processes of each rank in sequence: none starts before the previous one ended.
+    """Return the lifetimes of each rank's processes in sequence, without overlaps.
 
-    A program that starts its ranks itself has the number of the first rank, whose process exists
-    within the program's life: both count as one.
+    A program that starts its ranks itself has the same rank number as its first rank, whose process
+    runs within the program's lifetime: both are merged into one lifetime.
     """
     imports = _imports(store)
     lives: dict[int, list[Life]] = {}
@@ -80,11 +80,11 @@ def read_lives(store: Store, processes: Processes) -> dict[int, list[Life]]:
             of_rank[-1].end_ns = max(processes.end_of(process), least)
             continue
         start, end = max(process.start_ns, least), max(processes.end_of(process), least)
-        before = imports.pop(key, 0)  # counts for the first one only, if there are two
+        before = imports.pop(key, 0)  # only for the first of two processes
         begin = max(process.start_ns - before, least)
         of_rank.append(Life(key, begin, start, max(end, start)))
     by_key = {life.key: life for of_rank in lives.values() for life in of_rank}
-    _add_steps(store, by_key, _again_from(store, lives.values()))
+    _add_steps(store, by_key, _repeated_from(store, lives.values()))
     _add_outside(store, by_key)
     return lives
 
@@ -98,8 +98,8 @@ def _imports(store: Store) -> dict[Key, int]:
     return {(rank, restart): round(seconds * 1e9) for rank, restart, seconds in rows}
 
 
-def _again_from(store: Store, lives: Iterable[list[Life]]) -> dict[Key, int]:
-    """Return the number from which a process's training steps were repeated by a later one."""
+def _repeated_from(store: Store, lives: Iterable[list[Life]]) -> dict[Key, int]:
+    """Return the step number from which a later process repeated training steps, by process."""
     first = {
         (rank, restart): number
         for rank, restart, number in store.rows(
@@ -114,21 +114,21 @@ def _again_from(store: Store, lives: Iterable[list[Life]]) -> dict[Key, int]:
             loads=list(_LOADS),
         )
     }
-    # A process that loaded a checkpoint and still counts from zero restarted the numbering.
+    # Excludes processes that loaded a checkpoint and count from zero: they restarted the numbering.
     known = {key: number for key, number in first.items() if number or key not in loaded}
-    again: dict[Key, int] = {}
+    repeated: dict[Key, int] = {}
     for of_rank in lives:
         for at, life in enumerate(of_rank):
             later = [known[one.key] for one in of_rank[at + 1 :] if one.key in known]
             if later:
-                again[life.key] = min(later)
-    return again
+                repeated[life.key] = min(later)
+    return repeated
 
 
-def _add_steps(store: Store, lives: dict[Key, Life], again: dict[Key, int]) -> None:
+def _add_steps(store: Store, lives: dict[Key, Life], repeated: dict[Key, int]) -> None:
     alike: dict[tuple[Key, str, bool], list[int]] = {}
     for low, high in step_ranges(store):
-        for rank, restart, phase, is_lost, start, *sums in _some_steps(store, again, low, high):
+        for rank, restart, phase, is_lost, start, *sums in _some_steps(store, repeated, low, high):
             if life := lives.get((rank, restart)):
                 known = alike.setdefault(((rank, restart), phase, is_lost), [0] * len(sums))
                 known[:] = map(add, known, sums)
@@ -146,9 +146,12 @@ def _add_steps(store: Store, lives: dict[Key, Life], again: dict[Key, int]) -> N
 
 
 def _some_steps(
-    store: Store, again: dict[Key, int], low: int, high: int
+    store: Store, repeated: dict[Key, int], low: int, high: int
 ) -> list[tuple[int, int, str, bool, int, int, int, int, int]]:
-    """Return the first start, the number and the sums of steps by fate, within a range."""
+    """Return the first start, the number and the sums of steps in a range of ``n``.
+
+    Steps are grouped by process, phase and whether they are lost.
+    """
     return store.rows(
         "WITH again AS (SELECT unnest($ranks) AS rank, unnest($restarts) AS restart, "
         "unnest($numbers) AS first), "
@@ -163,9 +166,9 @@ def _some_steps(
         "coalesce(sum(compiled), 0)::BIGINT FROM steps "
         "LEFT JOIN again USING (rank, restart) LEFT JOIN waits USING (rank, restart, phase, n) "
         "WHERE n >= $low AND n < $high GROUP BY ALL",
-        ranks=[rank for rank, _ in again],
-        restarts=[restart for _, restart in again],
-        numbers=list(again.values()),
+        ranks=[rank for rank, _ in repeated],
+        restarts=[restart for _, restart in repeated],
+        numbers=list(repeated.values()),
         data=names.DATA_LOADING,
         compile=names.COMPILE,
         train=names.TRAIN,
@@ -196,7 +199,7 @@ _CONTAINERS: Final = (names.EPOCH, names.PHASE)
 
 
 def read_ledger(store: Store, processes: Processes) -> Ledger | None:
-    """Return the ledger of a run, or None before any process of it is known."""
+    """Return the ledger of a run, or None if none of its processes is known yet."""
     lives = read_lives(store, processes)
     if not lives:
         return None
@@ -257,32 +260,32 @@ def _of_life(life: Life) -> Counter[str]:
         if life.first_step_ns is not None and section.start_ns < life.first_step_ns:
             before += 0 if section.category in _CONTAINERS else section.own_ns
     rest = life.end_ns - life.begin_ns - spent.total()
-    for kind, most in (
+    for kind, limit_ns in (
         (kinds.SET_UP, (life.first_step_ns or life.start_ns) - life.start_ns - before),
         (kinds.LOST_WORK, life.unfinished_ns),
     ):
-        part = max(0, min(rest, most))
+        part = max(0, min(rest, limit_ns))
         spent[kind] += part
         rest -= part
     spent[kinds.OTHER] += rest
-    return _without_debt(spent)
+    return _without_excess(spent)
 
 
-def _without_debt(spent: Counter[str]) -> Counter[str]:
-    """Reduce the vaguest kinds where clocks or overlaps make the sum exceed the elapsed time."""
-    debt = 0
+def _without_excess(spent: Counter[str]) -> Counter[str]:
+    """Reduce the least certain kinds if the sum exceeds the elapsed time (clocks, overlaps)."""
+    excess = 0
     for kind in reversed(KINDS):
-        left = spent[kind] - debt
-        spent[kind], debt = max(0, left), max(0, -left)
+        reduced = spent[kind] - excess
+        spent[kind], excess = max(0, reduced), max(0, -reduced)
     return spent
 
 
 def _kind_of(section: OutsideSection, by_path: dict[str, OutsideSection], first: int | None) -> str:
-    """Return the kind of the innermost section, itself or around it, with a known purpose."""
+    """Return the kind of a section, or of the innermost enclosing one that has a known kind."""
     path = section.path
     while path:
         around = by_path.get(path)
-        kind = _said(around) if around else None
+        kind = _own_kind(around) if around else None
         if kind:
             return kind
         path = path.rpartition("/")[0].rstrip("/")
@@ -290,7 +293,7 @@ def _kind_of(section: OutsideSection, by_path: dict[str, OutsideSection], first:
     return kinds.SET_UP if is_before and section.category not in _CONTAINERS else kinds.OTHER
 
 
-def _said(section: OutsideSection) -> str | None:
+def _own_kind(section: OutsideSection) -> str | None:
     if section.category == names.CHECKPOINT:
         return kinds.CHECKPOINT
     if section.category == names.COMPILE:

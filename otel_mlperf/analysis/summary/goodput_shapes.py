@@ -36,7 +36,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """Ledger of the run's wall time over all ranks."""
 
     wall_ns: int
-    """Time from the start of the first process to the last end of one."""
+    """Time from the start of the first process to the end of the last one."""
     spent_ns: dict[str, int]
     """Time by kind over all ranks: sums to the wall time x the number of ranks."""
     goodput: float

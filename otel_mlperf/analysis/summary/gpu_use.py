@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _ENOUGH = 0.5
-"""Minimum share of the time with a known pacing by one side."""
+"""Share of the GPU time above which one side is reported as setting the pace."""
 
 
 class StepsOnGpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,11 +21,13 @@ class StepsOnGpu(msgspec.Struct, frozen=True, kw_only=True):
     gpu_ns: float
     """Time from start to end of a step on the device."""
     idle_ns: float | None
-    """Part of it in no section that gives the device work; None: no section does."""
+    """Part of ``gpu_ns`` outside sections that launch device work; None: no section launches
+    any."""
     host_share: float
-    """Share of that time in which the host set the pace: the device had nothing else to do."""
+    """Share of ``gpu_ns`` in which the host set the pace: the device had no other work."""
     device_share: float
-    """Share in which the device set the pace: it was still busy. The remainder is not known."""
+    """Share of ``gpu_ns`` in which the device set the pace: it was still busy. For the remaining
+    time the pacing side is unknown."""
 
     @property
     def idle_share(self) -> float | None:
@@ -34,14 +36,14 @@ class StepsOnGpu(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def paced_by(self) -> str:
-        """Return ``host`` or ``device``, if it set most of the pace; else an empty text."""
+        """Return the side that set the pace most of the time: ``host``, ``device`` or empty."""
         if self.host_share > _ENOUGH:
             return "host"
         return "device" if self.device_share > _ENOUGH else ""
 
 
 def read_steps_on_gpu(store: Store, phase: str, warm_up: WarmUp | None) -> StepsOnGpu | None:
-    """Return the GPU times, or None if no step's are known."""
+    """Return the GPU times of the phase's steps, or None if they are unknown for all steps."""
     ((count, gpu, idle, of_idle, host, device),) = store.rows(
         "SELECT count(*), sum(gpu_ns), sum(idle_ns), count(idle_ns), sum(host_paced_ns), "
         "sum(device_paced_ns) FROM gpu_steps WHERE phase = $phase AND n >= $first",

@@ -6,7 +6,7 @@ import msgspec
 
 
 class WorkerUse(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker of a loader, by its number, over all passes."""
+    """Use of one worker number of a loader, over all passes."""
 
     rank: int
     worker: str
@@ -17,12 +17,12 @@ class WorkerUse(msgspec.Struct, frozen=True, kw_only=True):
     collate_ns: float
     """Mean time per batch in ``collate_fn``."""
     cpu_ns: float | None = None
-    """Part of ``items_ns``: CPU time of its thread; None: not measured."""
+    """Part of ``items_ns``: CPU time of the worker's thread; None: not measured."""
     delay_ns: float | None = None
-    """Part of ``items_ns`` in which it was ready to run without a CPU; None: the kernel does not
-    report it."""
+    """Part of ``items_ns`` in which the worker was ready to run without a CPU; None: the kernel
+    does not report this."""
     is_slow: bool = False
-    """Whether its batches take far longer than those of the other workers."""
+    """Whether the worker's batches take far longer than those of the other workers."""
 
     @property
     def fetch_ns(self) -> float:
@@ -46,7 +46,7 @@ class FirstBatches(msgspec.Struct, frozen=True, kw_only=True):
     passes: int
     mean_ns: float
     end_ns: float = 0.0
-    """Mean time from a pass's last batch to its end: workers that are not persistent are
+    """Mean time from the last batch of a pass to its end, in which non-persistent workers are
     stopped."""
 
 
@@ -54,15 +54,15 @@ class LoaderUse(msgspec.Struct, frozen=True, kw_only=True):
     """Use of a DataLoader over the whole run, all ranks together."""
 
     dataset: str
-    """Class of its dataset; a second concurrent loader of that class has a number appended."""
+    """Class of the dataset; a second concurrent loader of that class has a number appended."""
     batches: int
     """Batches delivered to the program."""
     wait_ns: float
-    """Total time that the program waited for them."""
+    """Total time that the program waited for batches."""
     ready: float | None
-    """Mean number of queued batches at a request; None: there are no workers."""
+    """Mean number of queued batches when the program requests one; None: no workers."""
     none_ready_share: float | None
-    """Share of requests at which the queue was empty."""
+    """Share of the program's requests for a batch at which the queue was empty."""
     fetch_ns: float | None
     """Mean fetch time of a worker per batch; None: workers are not observed (``spawn``)."""
     items_ns: float | None
@@ -70,5 +70,5 @@ class LoaderUse(msgspec.Struct, frozen=True, kw_only=True):
     workers: list[WorkerUse]
     first_batches: list[FirstBatches]
     elements: float | None = None
-    """Mean elements of a batch, from its samples' largest tensors before padding; None:
-    not known."""
+    """Mean elements of a batch, counted in the largest tensor of each sample before padding; None:
+    unknown."""

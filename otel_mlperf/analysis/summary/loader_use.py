@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 _SLOW: Final = 1.5
 """Minimum batch time of a slow worker, in multiples of the other workers' median."""
-_FEWEST: Final = 5
+_MIN_BATCHES: Final = 5
 """Minimum number of batches of a worker for a meaningful mean."""
-# Totals only increase: the largest value of a rank's start is its last.
+# Totals only increase: the maximum of each restart of a rank is its last value.
 _TOTALS = """SELECT name, rank, labels, sum(total) FROM (
     SELECT name, rank, restart, labels, max(value) AS total FROM readings
     WHERE starts_with(name, 'ml.dataloader.') AND rank IS NOT NULL
@@ -50,7 +50,7 @@ class _Totals(list[_Total]):
 
 
 def read_loaders(store: Store) -> list[LoaderUse]:
-    """Return each DataLoader, sorted by the program's total wait."""
+    """Return the use of each DataLoader, longest total wait first."""
     loaders: dict[str, _Totals] = {}
     for name, rank, labels, value in store.rows(_TOTALS):
         total = _Total(name, rank, json.loads(labels), value)
@@ -61,7 +61,7 @@ def read_loaders(store: Store) -> list[LoaderUse]:
 
 
 def _use(dataset: str, totals: _Totals) -> LoaderUse:
-    asked = totals.sum(f"{names.LOADER_READY.name}.count")
+    requests = totals.sum(f"{names.LOADER_READY.name}.count")
     none_ready = totals.sum(names.LOADER_NONE_READY.name)
     workers = mark_slow(list(_workers(totals)))
     sized = totals.sum(names.LOADER_SIZED.name)
@@ -70,8 +70,8 @@ def _use(dataset: str, totals: _Totals) -> LoaderUse:
         dataset=dataset,
         batches=int(totals.sum(names.LOADER_BATCHES.name)),
         wait_ns=totals.sum(names.LOADER_WAIT.name) * 1e9,
-        ready=totals.sum(f"{names.LOADER_READY.name}.sum") / asked if asked else None,
-        none_ready_share=none_ready / asked if asked else None,
+        ready=totals.sum(f"{names.LOADER_READY.name}.sum") / requests if requests else None,
+        none_ready_share=none_ready / requests if requests else None,
         fetch_ns=_mean(workers, "fetch_ns"),
         items_ns=_mean(workers, "items_ns"),
         collate_ns=_mean(workers, "collate_ns"),
@@ -102,7 +102,7 @@ def _workers(totals: _Totals) -> Iterator[WorkerUse]:
 
 
 def _per_batch(totals: _Totals, metric: names.Metric, fetched: _Total) -> float | None:
-    """Return nanoseconds per batch of the same worker; None if not measured."""
+    """Return a time metric per batch of the worker of ``fetched``, in ns; None if not measured."""
     worker = {names.LOADER_WORKER: fetched.labels[names.LOADER_WORKER]}
     of_worker = totals.of(metric.name, **worker)
     spent = [total.value for total in of_worker if total.rank == fetched.rank]
@@ -116,10 +116,12 @@ _ITSELF: Final = "main"
 def mark_slow(workers: list[WorkerUse]) -> list[WorkerUse]:
     """Return the workers by rank and number, with slow ones marked.
 
-    A process that fetches its batches itself is no worker.
+    A training process that fetches its batches itself is never marked.
     """
     workers = sorted(workers, key=lambda use: (use.rank, len(use.worker), use.worker))
-    known = [worker for worker in workers if worker.batches >= _FEWEST and worker.worker != _ITSELF]
+    known = [
+        worker for worker in workers if worker.batches >= _MIN_BATCHES and worker.worker != _ITSELF
+    ]
     slow = [
         worker
         for worker in known
@@ -145,7 +147,7 @@ def _first_batches(totals: _Totals) -> Iterator[FirstBatches]:
 
 
 def _by_workers(totals: _Totals, metric: names.Metric) -> dict[str, tuple[float, float]]:
-    """Return count and sum of a histogram by the state of the workers."""
+    """Return count and sum of a histogram, by the state of the workers (``started``, …)."""
     found: dict[str, tuple[float, float]] = {}
     for at, part in enumerate(("count", "sum")):
         for total in totals.of(f"{metric.name}.{part}"):

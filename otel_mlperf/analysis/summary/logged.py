@@ -20,7 +20,7 @@ HISTOGRAM: Final = "histogram"
 _UNKNOWN: Final = (COUNTER, "")
 _PACKAGE: Final = {metric.name for metric in names.METRICS}
 _Kinds = dict[str, tuple[str, str]]
-# Totals only increase: the largest is the last, even if rows of one moment contain parts of it.
+# Totals only increase: the maximum is the last value, even if rows of one time have partial totals.
 _LAST = """SELECT name, labels, sum(most), sum(newest), first(newest ORDER BY read_ns DESC, rank)
 FROM (
     SELECT name, labels, rank, max(value) AS most, arg_max(value, time_ns) AS newest,
@@ -32,7 +32,7 @@ FROM (
 
 
 def read_last(store: Store) -> dict[str, float]:
-    """Return the last value given to ``log()`` by name, in the order of first use of the names."""
+    """Return the last value passed to ``log()`` by name, ordered by first use of the names."""
     rows = store.rows(
         "SELECT name, arg_max(value, time_ns) FROM values GROUP BY name ORDER BY min(time_ns), name"
     )
@@ -42,22 +42,22 @@ def read_last(store: Store) -> dict[str, float]:
 def read_series(store: Store) -> list[ProgramSeries]:
     """Return the program's own counters, gauges and histograms, one series per label set.
 
-    Counters are summed over ranks and restarts; an up-down counter is the sum of each rank's last
-    value. A gauge is its last value on the rank that set it last. OpenTelemetry instruments have
-    the name that they were given, this package's instruments theirs without ``ml.user.``.
+    Counters are summed over ranks and restarts. The value of an up-down counter is the sum of the
+    last values of all processes, and that of a gauge is the last value on any rank. OpenTelemetry
+    instruments keep their name; instruments of this package have it without ``ml.user.``.
     """
     before, series = names.user_metric(""), dict[tuple[str, str], ProgramSeries]()
     kinds: _Kinds = {
         name: (kind, unit)
         for name, kind, unit in store.rows("SELECT DISTINCT name, kind, unit FROM instruments")
     }
-    theirs = [
+    otel_names = [
         f"{name}{part}"
         for name, (kind, _) in kinds.items()
         if name not in _PACKAGE
         for part in (("", ".count", ".sum") if kind == HISTOGRAM else ("",))
     ]
-    for stored, labels, *values in store.rows(_LAST, before=before, names=theirs):
+    for stored, labels, *values in store.rows(_LAST, before=before, names=otel_names):
         name, part = _parted(stored, kinds)
         kind, unit = kinds.get(name, _UNKNOWN)
         known = series.get((name, labels)) or ProgramSeries(
@@ -72,7 +72,7 @@ def read_series(store: Store) -> list[ProgramSeries]:
 
 def _parted(stored: str, kinds: _Kinds) -> tuple[str, bool]:
     """Return the instrument's name for a reading, and whether it is a histogram's count."""
-    # A counter's name may end in .count, too: only a name created as a histogram is one.
+    # Only names of known histograms are split: the name of a counter may also end in .count.
     name, _, part = stored.rpartition(".")
     if part in ("count", "sum") and kinds.get(name, _UNKNOWN)[0] == HISTOGRAM:
         return name, part == "count"

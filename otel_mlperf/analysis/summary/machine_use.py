@@ -1,4 +1,4 @@
-"""Utilization of a run's machines and by its processes: CPUs, memory and GPUs; lost devices."""
+"""Utilization of CPUs, memory and GPUs by a run's machines and processes, and lost devices."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _IDLE = ("idle", "iowait")
-_FEWEST = 2
+_MIN_READINGS = 2
 """Minimum number of readings for a representative share."""
-# A reading is weighted with the time since the previous one: the first seconds are read more often.
+# Readings are weighted with the time since the previous one: the first seconds have more of them.
 _READ = """WITH read AS (
     SELECT name, labels, rank, time_ns, value, greatest(1, coalesce(
         time_ns - lag(time_ns) OVER series, lead(time_ns) OVER series - time_ns, 1)) AS held_ns
@@ -42,12 +42,13 @@ _Found = dict[str, list[_Read]]
 
 
 def read_machine(store: Store) -> MachineUse | None:
-    """Return the use of the machines, or None if too little was read.
+    """Return the use of the machines, or None without readings of CPUs and GPUs.
 
-    CPU is the mean over time of 1 - idle - iowait, from at least two readings. If the processes may
-    use only some of the CPUs (a container), it is the rank's use of those. It is absent with
-    several ranks, which may or may not share the CPUs. Memory is the peak in use, total -
-    available; with a limit below the total, the largest working set.
+    - CPU: the mean over time of 1 - idle - iowait, from at least two readings. In a container that
+      may use only some of the CPUs: the rank's use of those CPUs, and None for several ranks, which
+      may or may not share the CPUs.
+    - Memory: the peak of total - available. In a container with a lower limit: the largest working
+      set.
     """
     readings = _read(store)
     gpus = _gpus(readings)
@@ -55,7 +56,7 @@ def read_machine(store: Store) -> MachineUse | None:
     used, total = _memory(readings)
     if share is None and not gpus:
         return None
-    # A single CPU reading, such as one during set-up, is not representative: it is left out.
+    # A single CPU reading, such as one during set-up, is not representative: it is ignored.
     _, share = _cpu(_repeated(readings))
     return MachineUse(
         cpus=cpus, cpu_share=share, memory_bytes=used, memory_limit_bytes=total, gpus=gpus
@@ -91,8 +92,8 @@ def _one(readings: _Found, metric: names.Metric) -> _Read | None:
 
 def _cpu(readings: _Found) -> tuple[float | None, float | None]:
     count, limit = _one(readings, names.SYSTEM_CPU_COUNT), _one(readings, names.CGROUP_CPU_LIMIT)
-    # The host's share would include its neighbours: a container is judged by its own limit.
-    # At the start the process may be pinned to one CPU temporarily: the highest limit counts.
+    # A container is judged by its own limit: the host's share would include other containers. The
+    # highest limit counts: at the start the process may be pinned to one CPU temporarily.
     if limit and (count is None or limit.most < count.most):
         of_processes = readings.get(names.PROCESS_CPU_UTILIZATION.name)
         is_known = of_processes and limit.ranks == 1
@@ -111,7 +112,7 @@ def _repeated(readings: _Found) -> _Found:
     return {
         name: of
         for name, of in readings.items()
-        if name not in shares or max(one.times for one in of) >= _FEWEST
+        if name not in shares or max(one.times for one in of) >= _MIN_READINGS
     }
 
 
@@ -128,7 +129,7 @@ def _memory(readings: _Found) -> tuple[float | None, float | None]:
 
 
 def _gpus(readings: _Found) -> list[GpuUse]:
-    """Return the GPUs sorted by name; MIG instances count with their GPU."""
+    """Return the GPUs sorted by name; MIG instances are not listed separately."""
     busy = _by_gpu(readings, names.GPU_UTILIZATION)
     memory = _by_gpu(readings, names.GPU_MEMORY_USAGE)
     heat = _by_gpu(readings, names.HW_TEMPERATURE)
@@ -145,7 +146,7 @@ def _gpus(readings: _Found) -> list[GpuUse]:
 
 
 def _by_gpu(readings: _Found, metric: names.Metric) -> dict[tuple[int, str, str], _Read]:
-    """Return readings by length of the name, name and id."""
+    """Return readings of GPUs by length of the name, name and id."""
     return {
         # The length of the name sorts gpu2 before gpu10.
         (len(name), name, reading.labels[names.HW_ID]): reading
@@ -158,7 +159,7 @@ def _by_gpu(readings: _Found, metric: names.Metric) -> dict[tuple[int, str, str]
 
 
 def read_process_use(store: Store, processes: Processes) -> ProcessUse | None:
-    """Return the resource use reported by the training processes; None if none has reported."""
+    """Return the resource use reported by the training processes; None without any report."""
     rows = store.rows(
         "SELECT name, rank, restart, max(value) FROM readings "
         "WHERE name IN ($cpu, $peak) OR (name = $cuda AND contains(labels, $allocated)) "
@@ -175,7 +176,7 @@ def read_process_use(store: Store, processes: Processes) -> ProcessUse | None:
     peaks = [value for name, _, _, value in rows if name == names.RUN_MEMORY_PEAK.name]
     cuda = [value for name, _, _, value in rows if name == names.CUDA_MEMORY_MOST.name]
     workers = [value for name, _, _, value in rows if name == names.PROCESS_MEMORY.name]
-    # Only processes that reported: the use of the other ones is not known.
+    # Only processes that reported their CPU time: the use of other processes is unknown.
     lives = (
         processes.end_of(process) - process.start_ns
         for process in processes.all

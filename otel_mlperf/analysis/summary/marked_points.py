@@ -25,7 +25,7 @@ MOST: Final = 1000
 
 
 def read_marks(store: Store, started_ns: int) -> list[MarkedPoint]:
-    """Return the first marks, in time order."""
+    """Return the first ``MOST`` marks, in time order."""
     return [
         MarkedPoint(**asdict(mark), after_ns=mark.time_ns - started_ns)
         for mark in store.read(MarkRow, "ORDER BY time_ns, rank LIMIT $most", most=MOST)
@@ -33,6 +33,6 @@ def read_marks(store: Store, started_ns: int) -> list[MarkedPoint]:
 
 
 def of_first_rank(marks: Sequence[MarkedPoint]) -> list[MarkedPoint]:
-    """Return the marks of the first rank that set any: other ranks set them at about that time."""
+    """Return the marks of the first rank with marks: other ranks set theirs at about that time."""
     first = min((mark.rank for mark in marks), default=0)
     return [mark for mark in marks if mark.rank == first]

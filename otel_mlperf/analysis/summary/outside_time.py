@@ -27,7 +27,7 @@ _CONTAINERS = (names.EPOCH, names.RUN)
 
 @dataclass(slots=True)
 class Node:
-    """A section outside steps, by its path; sums of all its calls on all ranks."""
+    """A section outside steps at one path, with sums over all of its calls on all ranks."""
 
     path: str
     name: str
@@ -42,14 +42,14 @@ class Node:
     steps_ns: Counter[str] = field(default_factory=Counter)
     """Time of the steps inside, by phase."""
     is_open: bool = False
-    """Whether one of its calls has not ended, as far as visible."""
+    """Whether a call of the section has probably not ended yet."""
 
     @property
     def total_ns(self) -> int:
-        """Return its time so far; for an open section, the time of those inside it.
+        """Return the section's time so far; for an open section, the time of sections inside it.
 
-        For an aggregated section, the time excludes inner sections that are not aggregated. Those
-        appear next to it in the tree, because an aggregated section is never a parent.
+        The time of an aggregated section excludes inner sections that are not aggregated. Such
+        inner sections are its siblings in the tree: an aggregated section is never their parent.
         """
         if not self.aggregate and (self.count or not self.inside):
             return self.sum_ns
@@ -59,7 +59,7 @@ class Node:
     def holds_steps(self, phase: str) -> bool:
         """Return whether steps of ``phase`` ran inside, so that its time is not outside time.
 
-        For a section with an open call this is unknown: it counts as if they did.
+        True for a section with an open call, for which this is unknown.
         """
         if self.aggregate:
             return False
@@ -68,10 +68,10 @@ class Node:
         return is_around or self.is_open or self.steps_ns[phase] > 0
 
     def find_steps(self, phase: str = names.TRAIN) -> None:
-        """Determine the time of the steps inside: time that is neither its own nor a section's.
+        """Compute ``steps_ns``: the section's time that is neither self time nor in a section.
 
         Args:
-            phase: phase of the steps around it.
+            phase: phase of the steps inside, unless a section declares another one.
         """
         if self.category == names.PHASE and self.name in names.PHASES:
             phase = self.name
@@ -79,23 +79,24 @@ class Node:
         for node in mine:
             node.find_steps(phase)
         known = self.self_ns + sum(node.total_ns for node in mine)
-        left = 0 if self.aggregate else self.sum_ns - known
-        # A pause may follow an end that was detected only later, such as that of a validation.
+        remainder = 0 if self.aggregate else self.sum_ns - known
+        # Tolerated: a section whose end is detected late, such as a validation, does not include
+        # garbage collections after its end.
         pauses = sum(node.sum_ns for node in mine if node.category == names.GARBAGE_COLLECTION)
-        left = left if left >= 0 else min(0, left + pauses)
-        self.is_open = left < 0 or not self.count or any(node.is_open for node in mine)
-        self.steps_ns = sum((node.steps_ns for node in mine), +Counter({phase: left}))
+        remainder = remainder if remainder >= 0 else min(0, remainder + pauses)
+        self.is_open = remainder < 0 or not self.count or any(node.is_open for node in mine)
+        self.steps_ns = sum((node.steps_ns for node in mine), +Counter({phase: remainder}))
 
 
 _ByPath = dict[tuple[str, bool], Node]
 
 
 def read_nodes(store: Store) -> list[Node]:
-    """Return the outermost sections outside steps, with nested ones, in order of their start."""
+    """Return the outermost sections outside steps, with nested sections, sorted by start."""
     rows = store.rows(
         "SELECT path, name, min(category), beside, aggregate, sum(count), sum(sum_ns), "
         "sum(self_ns), min(start_ns) AS start FROM sections "
-        # An empty path belongs to a step that never ended.
+        # Excludes aggregates without a path: they belong to a step that never ended.
         "WHERE n IS NULL AND category <> $run AND (NOT aggregate OR path <> '') "
         "GROUP BY path, name, beside, aggregate ORDER BY length(path), beside, start",
         run=names.RUN,
@@ -119,14 +120,14 @@ def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> 
     while around and not (known := _find(around, node.beside, by_path)):
         # A name may contain a slash: splitting it only adds a line to the tree.
         above, _, name = around.rpartition("/")
-        made_up = Node(around, name, inside=[node], start_ns=node.start_ns)
-        by_path[around, False] = made_up
-        node, around = made_up, above
+        synthesized = Node(around, name, inside=[node], start_ns=node.start_ns)
+        by_path[around, False] = synthesized
+        node, around = synthesized, above
     (known.inside if around and known else outermost).append(node)
 
 
 def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
-    """Return the section around a path: a forked child may use the main process's paths."""
+    """Return the section at a path; for a forked child, that of its parent process if need be."""
     return by_path.get((path, beside)) or by_path.get((path, False))
 
 
@@ -135,12 +136,12 @@ def _in_order(nodes: list[Node]) -> None:
     while pending:
         level = pending.pop()
         level.sort(key=lambda node: (node.beside, node.start_ns))
-        # Uses a list instead of recursion: programs may nest sections without limit.
+        # A list, not recursion: programs may nest sections without limit.
         pending += [node.inside for node in level]
 
 
 def entries(nodes: list[Node], phase: str) -> Iterator[Node]:
-    """Yield the outermost sections that contain no steps themselves."""
+    """Yield the outermost sections that contain no steps of ``phase``."""
     pending = list(nodes)
     while pending:
         node = pending.pop(0)
@@ -158,7 +159,7 @@ def outside_steps(
     """Return the breakdown of ``total_ns`` outside the steps of ``phase``, longest first.
 
     Times are means per rank. Set-up is the untracked time before the first step; other untracked
-    time comes last. Steps of other phases outside a section of their own are listed by phase.
+    time is the last entry. Steps of other phases that no section contains are listed by phase.
     """
     named = list(entries(nodes, phase))
     ranks = processes.ranks
@@ -184,7 +185,7 @@ def outside_steps(
 
 
 def outside_ns(store: Store, phase: str, processes: Processes) -> float:
-    """Return the lifetime of a rank without its steps of ``phase``, mean over the ranks."""
+    """Return the lifetime of a rank without its steps of ``phase``, in ns; mean over the ranks."""
     (steps,), *_ = store.rows(
         "SELECT sum(duration_ns) FROM steps WHERE phase = $phase", phase=phase
     )
@@ -194,16 +195,16 @@ def outside_ns(store: Store, phase: str, processes: Processes) -> float:
 def _other_steps(store: Store, named: list[Node], phase: str) -> dict[str, tuple[int, int]]:
     """Return time and number of the steps of each other phase that no named section contains.
 
-    A section named like the phase contains them even if undeclared: runs of earlier versions do not
-    declare it.
+    A section with the name of the phase counts as containing them, declared or not: earlier
+    versions did not declare phases.
     """
-    held = sum((node.steps_ns for node in named), Counter({node.name: 1 for node in named}))
+    contained = sum((node.steps_ns for node in named), Counter({node.name: 1 for node in named}))
     rows = store.rows(
         "SELECT phase, sum(duration_ns)::BIGINT, count(*) FROM steps WHERE phase <> $phase "
         "GROUP BY phase ORDER BY phase",
         phase=phase,
     )
-    return {other: (spent, count) for other, spent, count in rows if not held[other]}
+    return {other: (spent, count) for other, spent, count in rows if not contained[other]}
 
 
 def _set_up_ns(
@@ -225,7 +226,7 @@ def _set_up_ns(
             "USING (rank, restart) WHERE s.n IS NULL AND NOT s.beside AND s.start_ns < first "
             "AND list_contains($paths, s.path) GROUP BY ALL",
             phase=phase,
-            paths=[path for node in named for path in _added_up(node)],
+            paths=[path for node in named for path in _summed_paths(node)],
         )
     }
     steps_before = {
@@ -248,12 +249,12 @@ def _set_up_ns(
     return total / processes.ranks
 
 
-def _added_up(node: Node) -> Iterator[str]:
-    """Yield the path of a section, and of the parts of an aggregated one."""
+def _summed_paths(node: Node) -> Iterator[str]:
+    """Yield the path of a section; for an aggregated section, also the paths of its parts."""
     yield node.path
     if node.aggregate:
         for inner in node.inside:
-            yield from _added_up(inner)
+            yield from _summed_paths(inner)
 
 
 def read_left_open(store: Store) -> list[str]:
@@ -270,10 +271,10 @@ def read_left_open(store: Store) -> list[str]:
 
 
 def read_aggregates(store: Store) -> list[AggregateTotal]:
-    """Return totals of the aggregated sections, longest first."""
+    """Return the totals of aggregated sections, longest first."""
     rows = store.records(
         "SELECT name, min(category) AS category, parent AS enclosing, phase, "
-        "(beside AND (n IS NULL OR path = '')) AS beside, "  # parts of a wait are included in it
+        "(beside AND (n IS NULL OR path = '')) AS beside, "  # with a path: part of a data wait
         "sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS sum_ns, "
         "sum(self_ns)::BIGINT AS self_ns, min(min_ns) AS min_ns, "
         "max(max_ns) AS max_ns FROM sections WHERE aggregate "
@@ -283,7 +284,7 @@ def read_aggregates(store: Store) -> list[AggregateTotal]:
 
 
 def read_tree(nodes: list[Node], processes: Processes) -> list[Branch]:
-    """Return the sections of a run without steps, and last the untracked time."""
+    """Return the sections of a run without steps as a tree, and the untracked time last."""
     life, ranks = processes.busy_ns, processes.ranks
     branches = []
     pending = [(node, 0) for node in reversed(nodes)]
@@ -292,8 +293,8 @@ def read_tree(nodes: list[Node], processes: Processes) -> list[Branch]:
         pending += [(below, depth + 1) for below in reversed(node.inside)]
         branches.append(_branch(node, depth, node.self_ns, life, ranks))
     rest = max(0, life - sum(node.total_ns for node in nodes if not node.beside))
-    left = Node("", UNTRACKED, count=0, sum_ns=rest, self_ns=rest)
-    return [*branches, _branch(left, 0, rest, life, ranks)]
+    remainder = Node("", UNTRACKED, count=0, sum_ns=rest, self_ns=rest)
+    return [*branches, _branch(remainder, 0, rest, life, ranks)]
 
 
 def _branch(node: Node, depth: int, own: int, life: int, ranks: int) -> Branch:
@@ -309,9 +310,9 @@ def _branch(node: Node, depth: int, own: int, life: int, ranks: int) -> Branch:
 
 
 def beside_steps(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
-    """Return sections on other threads and tasks, in no step; means per rank, longest first.
+    """Return sections on other threads and tasks outside steps; means per rank, longest first.
 
-    They are concurrent: their time may exceed all time outside steps.
+    These sections are concurrent: their time may exceed all time outside steps.
     """
     sums: dict[str, list[int]] = {}
     pending = list(nodes)
@@ -334,8 +335,8 @@ def beside_steps(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
 def with_rows_beside(store: Store, steps: StepFigures, nodes: list[Node]) -> StepFigures:
     """Add a row to the step figures for each concurrent section that is in no step.
 
-    A DataLoader worker is in no step: the mean is its sections' own time in the whole run over all
-    steps of the phase. Figures of single steps are not known.
+    For example, sections of DataLoader workers are in no step. The mean of such a row is the self
+    time in the whole run divided by all steps of the phase. Quantiles are unknown.
     """
     ((ran,),) = store.rows("SELECT count(*) FROM steps WHERE phase = $phase", phase=steps.phase)
     rows = [
@@ -356,14 +357,14 @@ def with_rows_beside(store: Store, steps: StepFigures, nodes: list[Node]) -> Ste
 
 @dataclass(slots=True)
 class _Own:
-    """Own time of all sections of one name."""
+    """Self time of all sections of one name."""
 
     category: str
     spent_ns: int = 0
 
 
 def _own_times(nodes: list[Node]) -> dict[tuple[str, bool], _Own]:
-    """Return own times by name, and by whether the section is aggregated."""
+    """Return self times of concurrent sections, by name and whether aggregated."""
     own: dict[tuple[str, bool], _Own] = {}
     for node in _beside(nodes):
         key = (shown(node.name), node.aggregate)

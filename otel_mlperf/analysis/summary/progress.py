@@ -12,8 +12,8 @@ from otel_mlperf.analysis.steps.step_shares import last_step
 if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
-_LATELY: Final = 100
-"""Number of recent steps per rank from which the pace is computed, as paces change."""
+_RECENT_STEPS: Final = 100
+"""Number of recent steps per rank from which the pace is computed, because it may change."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,14 +22,15 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     """Number of the step that ended last, starting at 0."""
     expected: int
-    """Number of steps that the run plans."""
+    """Number of steps that the program declared."""
     share: float
     left_ns: int | None
-    """Remaining steps x time between steps, validations and the like included."""
+    """Remaining steps x recent time per step, including validations and other gaps between
+    steps."""
 
 
 def read_progress(store: Store) -> Progress | None:
-    """Return the progress of the training, or None if the number of steps was not declared."""
+    """Return the progress of the training; None without a declared number or a finished step."""
     ((expected,),) = store.rows(
         "SELECT arg_max(value, time_ns) FROM readings WHERE name = $name",
         name=names.STEPS_EXPECTED.name,
@@ -42,12 +43,12 @@ def read_progress(store: Store) -> Progress | None:
         "(SELECT * FROM steps WHERE phase = $train QUALIFY row_number() OVER "
         "(PARTITION BY rank ORDER BY restart DESC, n DESC) <= $lately) GROUP BY rank, restart)",
         train=names.TRAIN,
-        lately=_LATELY,
+        lately=_RECENT_STEPS,
     )
-    left = max(0, int(expected) - step - 1)
+    remaining = max(0, int(expected) - step - 1)
     return Progress(
         step=step,
         expected=int(expected),
         share=min(1.0, (step + 1) / expected),
-        left_ns=None if pace is None else round(left * pace),
+        left_ns=None if pace is None else round(remaining * pace),
     )

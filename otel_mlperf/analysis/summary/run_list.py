@@ -28,7 +28,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     ranks: int
     steps: int
-    """Steps behind its summary: training steps of one rank; without any, of its first phase."""
+    """Number of training steps of one rank; without training, of steps of the first phase."""
     duration_ns: int
     tags: list[str]
 
@@ -40,13 +40,13 @@ class RunList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
 
 
 def overview(run: RunFolder) -> RunLine:
-    """Return the line of one run; an unreadable run is marked as such and hides no other."""
+    """Return the line of one run; the outcome of an unreadable run is ``unreadable``."""
     outcome, ranks, steps, duration = UNREADABLE, 0, 0, 0
     try:
         store = Store(run.path)
         processes = read_processes(store)
         outcome, ranks, duration = processes.outcome, processes.ranks, processes.duration_ns
-        # Read last, so that the other facts are shown if the table of steps cannot be read.
+        # Must be read last: otherwise an unreadable table of steps would hide the other facts.
         steps = count_steps(store, main_phase(store))
     except StoreError:  # `summary` of that run reports the error
         pass

@@ -1,4 +1,4 @@
-"""The summary of a run, exact for the whole of it."""
+"""Summary of a run, exact for the whole run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 
-# Totals only increase: the largest value of a process is its last.
+# Totals only increase: the maximum of each process is its last value.
 _TOTALS: Final = """SELECT labels ->> $direction AS direction,
     sum(most) FILTER (name = $bytes)::BIGINT, sum(most) FILTER (name = $time)
 FROM (
@@ -72,12 +72,12 @@ FROM (
 
 
 def read_checkpoints(store: Store) -> list[CheckpointTotal]:
-    """Return checkpoint writes of all ranks, then reads, for calls of known size; exact."""
+    """Return totals of checkpoint writes, then reads, on all ranks, for calls of known size."""
     return _read(store, names.CHECKPOINT_DIRECTION, names.CHECKPOINT_IO, names.CHECKPOINT_IO_TIME)
 
 
 def read_files(store: Store) -> list[CheckpointTotal]:
-    """Return writes and reads of files that were opened while files were watched."""
+    """Return totals of writes and reads of files that were opened while files were watched."""
     return _read(store, names.DISK_DIRECTION, names.FILE_IO, names.FILE_IO_TIME)
 
 
@@ -120,13 +120,13 @@ def summarize(
     is_main = phase is None
     phase = main_phase(store) if phase is None else chosen_phase(run, store, phase)
     only_requests = phase is None and not is_main
-    used = read_section_uses(store)
+    uses = read_section_uses(store)
     if only_requests:
         calls = [call for call in calls if call.category == names.REQUEST]
-        used = [use for use in used if not use.in_step]
+        uses = [use for use in uses if not use.in_step]
     elif not is_main:
         calls = [call for call in calls if call.in_step and call.phase == phase]
-        used = [use for use in used if use.in_step and use.phase == phase]
+        uses = [use for use in uses if use.in_step and use.phase == phase]
         aggregates = [added for added in aggregates if added.phase == phase]
     steps = warm_up = slowest = None
     outside, beside, beyond = [], [], 0.0
@@ -172,7 +172,7 @@ def summarize(
         slowest=slowest,
         machine=read_machine(store),
         process=read_process_use(store, processes),
-        used=used,
+        used=uses,
         gpu=read_steps_on_gpu(store, phase, warm_up) if phase else None,
         loaders=read_loaders(store),
         ledger=read_ledger(store, processes),
@@ -196,7 +196,10 @@ def summarize(
 
 
 def _as_of(run: RunFolder, store: Store, processes: Processes, phase: str | None) -> AsOf | None:
-    """Return up to when figures are complete on hosts with running processes, else the end."""
+    """Return the time up to which figures are complete; None if unknown.
+
+    If processes are running, their hosts determine that time; otherwise it is the end of the run.
+    """
     hosts = {process.host for process in processes.last_of_rank if process.outcome == RUNNING}
     times = [read_as_of(run.path, host) for host in hosts] or [processes.end_ns]
     known = [time_ns for time_ns in times if time_ns is not None]
@@ -206,14 +209,14 @@ def _as_of(run: RunFolder, store: Store, processes: Processes, phase: str | None
 
 
 def _steps_of(store: Store, phase: str) -> tuple[StepFigures, WarmUp | None]:
-    """Return the figures of a phase's steps, also by rank, and the excluded warm-up."""
+    """Return the figures of a phase's steps, with outlier ranks, and the excluded warm-up."""
     warm_up = read_warm_up(store, phase)
     steps = read_steps(store, phase, warm_up)
     return replace(steps, stand_outs=stand_outs(steps.ranks, steps.mean_ns)), warm_up
 
 
 def _count_windows(run: RunFolder, store: Store, rank: int | None) -> int:
-    """Return the number of stored windows, imported ones too, and of pending ones."""
+    """Return the number of windows: recorded or imported, and stored or pending."""
     ((read,),) = store.rows("SELECT count(*) FROM windows")
     return int(read) + len(find_unread(run, store, rank))
 
@@ -241,7 +244,7 @@ def _next(
     short_id = run.short_id
     if outcome == IMPORTED:
         return f"otel-mlperf kernels {short_id}"
-    # Must come first: figures of the remaining data after a loss may mislead.
+    # Must be checked first: otherwise figures of incomplete data could mislead.
     if telemetry.lost:
         return f"otel-mlperf doctor {short_id}"
     if failure is not None and failure.step is not None:

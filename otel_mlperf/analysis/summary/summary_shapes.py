@@ -49,7 +49,7 @@ class CheckpointTotal(msgspec.Struct, frozen=True, kw_only=True):
     """``write`` or ``read``."""
     bytes: int
     time_ns: float
-    """Sum of the calls' durations, also over ranks."""
+    """Sum of the durations of all calls on all ranks."""
     bytes_per_s: float
     """Bytes ÷ time: the throughput of one rank."""
 
@@ -63,15 +63,15 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     sum_ns: float
     self_ns: float
     share: float
-    """Its own time as a share of the run's."""
+    """Self time as a share of the run's time."""
     beside: bool = False
 
 
 class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Use of a GPU over the run; None: the GPU does not report it."""
+    """Use of a GPU during the run; a figure is None if the GPU does not report it."""
 
     id: str
-    """Its UUID."""
+    """UUID of the GPU."""
     name: str
     busy_share: float | None
     """Mean share of the time in which a kernel ran."""
@@ -82,7 +82,7 @@ class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Use of the run's machines over its time; several nodes together."""
+    """Use of the run's machines during the run; several nodes together."""
 
     cpus: float | None
     """CPUs that the processes may use."""
@@ -93,10 +93,10 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Resource use of the training processes; their workers only where a field mentions them."""
+    """Resource use of the training processes, without their workers unless a field names them."""
 
     cpus: float
-    """CPU time of all threads divided by time; mean over the processes."""
+    """CPU time of all threads divided by elapsed time; mean over the processes."""
     memory_peak_bytes: int
     """Peak resident memory of the largest process."""
     workers_peak_bytes: int | None
@@ -112,7 +112,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name such as ``gpu0``."""
     rank: int
-    """Rank that uses it; if none does, the first rank on its node."""
+    """Rank that uses the device; if no rank does, the first rank on its node."""
     count: int
     """Number of losses."""
     after_ns: int
@@ -132,7 +132,8 @@ class ProgramSeries(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     labels: dict[str, str]
     value: GivenNumber = 0.0
-    """A counter's total, a histogram's sum, or a gauge's last value on any rank."""
+    """A counter's total, a histogram's sum, or a gauge's last value on any rank. For an up-down
+    counter: the sum of the last values."""
     count: int | None = None
     """Number of values of a histogram."""
 
@@ -152,11 +153,11 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     lost: int | None
     """Items that at least one destination can no longer receive; None: not counted yet."""
     pending: int
-    """Items that are still to be delivered to a server."""
+    """Items that are not yet delivered to a server."""
     sections_lost: int
     """Sections dropped because shared memory was full: the figures do not include them."""
     overhead: float | None
-    """Share of the time that recording cost."""
+    """Share of the processes' time that recording cost."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="summary/1"):
@@ -187,25 +188,25 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     counted: dict[str, GivenNumber]
     """The program's own counters and histograms by name, summed over ranks and labels."""
     series: list[ProgramSeries]
-    """The same series with their labels, and gauges."""
+    """Each label set of the program's own counters, histograms and gauges."""
     steps: StepFigures | None
     warm_up: WarmUp | None
     outside_ns: float
     outside_share: float
     outside: list[OutsideShare]
     beside: list[OutsideShare]
-    """Sections on other threads and tasks, in no step: no part of the time outside."""
+    """Sections on other threads and tasks outside steps; not part of ``outside_ns``."""
     checkpoints: list[CheckpointTotal]
     slowest: Slowest | None
     machine: MachineUse | None
     process: ProcessUse | None
-    """Resource use reported by the training processes, even in a run of one second."""
+    """Resource use reported by the training processes; known even for a run of one second."""
     used: list[SectionUse]
     """Resource use of measured sections."""
     gpu: StepsOnGpu | None
-    """GPU times of the main phase's steps; None: not known for any step."""
+    """GPU times of the steps of the summary's phase; None: unknown for all steps."""
     ledger: Ledger | None
-    """Breakdown of the run's wall time; None before a process of it is known."""
+    """Breakdown of the run's wall time; None before the first process is known."""
     progress: Progress | None
     """Progress of a running training; None: it has ended, or the number of steps was not
     declared."""
@@ -215,23 +216,25 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     calls: list[CallFigures]
     """Durations of section calls: requests first, then by total time."""
     work: WorkFigures | None
-    """Work of the models that the program declared; None: it declared none."""
+    """Work of the models that the program declared; None: no model was declared."""
     losses: list[Loss]
     windows: int
-    """Recorded profiler windows, converted or not."""
+    """Number of profiler windows, including those whose traces are still being read."""
     windows_left_out: dict[str, int]
-    """Number of windows left out, by reason."""
+    """Number of windows that were not recorded, by reason."""
     profiled_steps: int
-    """Steps behind the figures that a profiler slowed down."""
+    """Number of steps of the phase that a profiler slowed down."""
     tree: list[Branch]
     aggregates: list[AggregateTotal]
     telemetry: Telemetry
     next: str
     """Command that shows more."""
     as_of: AsOf | None
-    """Time up to which the figures are complete; None: not known, nothing may be stored yet."""
+    """Time up to which the figures are complete; None: unknown, e.g. because nothing is stored
+    yet."""
     unknown_rows: list[UnknownRows] = []
-    """Rows in profiler windows that may belong to a device, and are not in any device figure."""
+    """Timeline rows of profiler windows that may belong to a device, but are not in device
+    figures."""
     files: list[CheckpointTotal] = []
     """Writes and reads of watched files."""
     loaders: list[LoaderUse] = []

@@ -1,7 +1,7 @@
 """Work of the models: floating point operations, and model FLOPs utilization (MFU).
 
-Only steps with known operations count. The warm-up and failed steps are excluded, as in the other
-figures. An unknown figure is None, and so is every figure derived from it.
+Only steps with known operations are used. The warm-up and failed steps are excluded, as in other
+figures. An unknown figure, and every figure derived from it, is None.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FORMULAS: Final = {
 
 
 class ModelSize(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of one model."""
+    """Numbers of parameters of one model."""
 
     name: str
     """Class of the model."""
@@ -53,13 +53,13 @@ class WorkFigures(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     """Steps with known operations, over all ranks."""
     of_steps: int
-    """Steps behind the other figures."""
+    """All steps of the phase, with or without known operations, over all ranks."""
     flops_per_step: float | None
     flops_per_parameter: float | None
     flops_per_s: float | None
     peak_flops_per_s: float | None
     peak_type: str
-    """Data type of matrix products; empty: the peak is not known."""
+    """Data type of matrix products; empty: the peak is unknown."""
     peak_source: str
     """Title of a data sheet, or ``given``."""
     peak_device: str
@@ -109,7 +109,7 @@ def read_work(store: Store, phase: str | None, warm_up: WarmUp | None) -> WorkFi
 
 
 def _models(store: Store) -> list[ModelSize]:
-    """Return the models of the rank with most of them: all ranks declare the same."""
+    """Return each declared model once: all ranks declare the same models."""
     rows = store.rows(
         "SELECT labels, max(value) FROM readings WHERE name = $name AND NOT isnan(value) "
         "GROUP BY labels ORDER BY labels",
@@ -132,7 +132,11 @@ def _models(store: Store) -> list[ModelSize]:
 
 
 def _steps(store: Store, phase: str | None, warm_up: WarmUp | None) -> tuple[Any, ...]:
-    """Return the number of steps, those with operations, their operations and time, and tokens."""
+    """Return counts and sums of the steps.
+
+    Number of steps; number, operations and time of steps with known operations; tokens, time and
+    number of steps with known tokens.
+    """
     (row,) = store.rows(
         "SELECT count(*), count(flops), coalesce(sum(flops), 0)::DOUBLE, "
         "coalesce(sum(duration_ns) FILTER (flops NOTNULL), 0)::DOUBLE, "
@@ -146,7 +150,7 @@ def _steps(store: Store, phase: str | None, warm_up: WarmUp | None) -> tuple[Any
 
 
 def _peak(store: Store) -> tuple[float | None, dict[str, str]]:
-    """Return the peak of one rank's device; ranks with different devices have no common peak."""
+    """Return the peak of a rank's device and its labels; None if ranks have different devices."""
     rows = store.rows(
         "SELECT DISTINCT labels, value FROM readings WHERE name = $name AND NOT isnan(value)",
         name=names.FLOPS_PEAK.name,
