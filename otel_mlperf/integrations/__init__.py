@@ -1,6 +1,7 @@
-"""Integrations: recording of programs and frameworks that do not know this package.
+"""Integrations: recording of programs and frameworks without changes to their code.
 
-The author of an integration finds the public names here; ``docs/EXTENDING.md`` has the recipe.
+This package exports the public names for authors of integrations; ``docs/EXTENDING.md`` has the
+recipe.
 """
 
 from otel_mlperf.integrations.integration import Integration, harmless

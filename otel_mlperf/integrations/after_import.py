@@ -1,7 +1,8 @@
-"""Import hooks: calls right after the program imports a module, without importing it first.
+"""Import hooks: callbacks that run right after the program imports a module.
 
-A finder at the front of ``sys.meta_path`` lets the other finders find the module and adds a call
-after its loader's own work. The module, its spec and its loader stay otherwise unchanged.
+A finder at the front of ``sys.meta_path`` delegates each awaited module to the other finders. It
+then hooks the loader, so that the callbacks run after the module's code. The module, its spec and
+its loader stay otherwise unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def after_import(name: str, then: Callable[[], None]) -> None:
 
     Args:
         name: full name of the module: ``lightning.pytorch``.
-        then: must not raise: the exception would be raised in the program's ``import``.
+        then: the callback; must not raise: the exception would propagate from the program's
+            ``import``.
     """
     if name in sys.modules:
         then()
@@ -35,16 +37,16 @@ def after_import(name: str, then: Callable[[], None]) -> None:
 
 
 def notice_package(name: str) -> None:
-    """Make the calls for modules of the loaded package ``name`` that no import has loaded.
+    """Run the callbacks of modules below ``name`` that were put into ``sys.modules`` directly.
 
-    A program may have added them to ``sys.modules`` itself, all at the same time.
+    The import hook does not see modules that the program adds to ``sys.modules`` without an import.
     """
     for module in [one for one in _waiting if one.startswith(f"{name}.") and one in sys.modules]:
         _call(module)
 
 
 class _Finder:
-    """Finder that delegates awaited modules to the other finders and follows their loading."""
+    """Finder that delegates awaited modules to the other finders and hooks their loaders."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -64,12 +66,12 @@ class _Finder:
 
 _waiting: dict[str, list[Callable[[], None]]] = {}
 _finder = _Finder()
-# One finder for all names: two finders that delegate the same module would call each other for
-# ever.
+# There must be only one finder for all names: two finders that delegate the same module would call
+# each other without end.
 
 
 def _follow(name: str, loader: Loader | None) -> None:
-    """Make the calls after the loader has run the module's code, and remove the hook again."""
+    """Hook the loader for one call: the callbacks run after the module's code."""
     try:
         own = vars(loader)
         run_module = loader.exec_module  # type: ignore[union-attr]
@@ -79,20 +81,21 @@ def _follow(name: str, loader: Loader | None) -> None:
             run_module(module)
             _call(module.__name__)
 
-        # Under importlib's own file name the frame is removed from tracebacks together with
-        # importlib's frames, so that a broken installation shows the same text as usual.
+        # With importlib's file name, Python removes this frame from tracebacks like importlib's own
+        # frames: the traceback of a failing import stays the same.
         exec_module.__code__ = exec_module.__code__.replace(
             co_filename="<frozen importlib._bootstrap_external>"
         )
-        # A mere check for the module (`importlib.util.find_spec`) discards this spec: the wait ends
-        # when the code has run, not when the module was found.
+        # The callbacks wait for the module's code, not for its spec: a mere check for the module
+        # (`importlib.util.find_spec`) finds a spec, but loads nothing.
         own["exec_module"] = exec_module
-    except (AttributeError, TypeError) as error:  # a loader that is a class, or of another kind
+    except (AttributeError, TypeError) as error:  # e.g. the loader is a class
         internal_error(error)
 
 
 def _call(name: str) -> None:
-    # Modules that integrations load must not cause a full collection of the program earlier.
+    # Collection is disabled: otherwise objects allocated by integrations would trigger a full
+    # garbage collection earlier than in the program alone.
     collects = gc.isenabled()
     gc.disable()
     try:

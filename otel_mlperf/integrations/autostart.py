@@ -1,11 +1,11 @@
 """Automatic start of recording in a program that does not call ``start()``.
 
-``otel-mlperf run`` replaces itself by plain ``python``, so that everything is as under ``python``
-because it is ``python``: ``__main__``, arguments, paths, pickling, workers, exit codes, tracebacks.
-One variable and one folder at the front of ``PYTHONPATH`` make Python run this package's
-``sitecustomize`` first. It starts the run, switches the integrations on, and removes both again.
-Launchers keep them, for the programs that they start. The program is determined from the command
-line alone, before any of its code has run.
+``otel-mlperf run`` replaces itself with plain ``python``. Therefore ``__main__``, arguments, paths,
+pickling, workers, exit codes and tracebacks are exactly those of ``python``. One environment
+variable and one folder at the front of ``PYTHONPATH`` make Python run this package's
+``sitecustomize`` first. It starts the run, switches the integrations on, and removes the variable
+and the folder. Launchers keep both, so that the programs that they start inherit them. The program
+to record is determined from the command line alone, before any of its code has run.
 """
 
 from __future__ import annotations
@@ -39,60 +39,62 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run_identity import Identity
 
 _FIRST: Final = 1000
-"""Priority that precedes other exit handlers of such a process."""
+"""Exit priority in a ``multiprocessing`` process: higher than that of its other exit handlers."""
 
 
 def begin() -> None:
-    """Start the requested run in this process, if its program is one to record."""
-    told = read_autostart(os.environ)
-    if told is None:
+    """Start the requested run in this process, if its program is to be recorded."""
+    request = read_autostart(os.environ)
+    if request is None:
         return
     program = detect_program(sys.argv, sys.orig_argv, is_prompt=is_typed())
     is_rank = "RANK" in os.environ
-    is_recorded = _is_recorded(program, told, is_rank=is_rank)
-    is_starter = is_recorded and not is_rank and told.scope in ("programs", "ranks")
-    # Before the run starts: processes started from here on, the agent first, see the environment
-    # that the program has without this package.
-    if told.scope in ("this", "group") or (is_recorded and is_rank):
-        told.take_away(os.environ)
+    is_recorded = _is_recorded(program, request, is_rank=is_rank)
+    is_starter = is_recorded and not is_rank and request.scope in ("programs", "ranks")
+    # Must come before the run starts: the agent and other child processes inherit the environment
+    # as it is then.
+    if request.scope in ("this", "group") or (is_recorded and is_rank):
+        request.take_away(os.environ)
     elif is_starter:
-        _tell_started(told)
-    if told.scope == "group":
-        join_with_group(told, join)
-    elif told.run_id:
-        record(told.name or program.name, script_rank(told, os.environ))
+        _request_recording(request)
+    if request.scope == "group":
+        join_with_group(request, join)
+    elif request.run_id:
+        record(request.name or program.name, script_rank(request, os.environ))
     elif is_recorded:
-        run = record(told.name or program.name)
-        _follow(told, run, is_starter=is_starter)
+        run = record(request.name or program.name)
+        _follow(request, run, is_starter=is_starter)
         if not is_rank:
             watch_starts(join)
 
 
-def _is_recorded(program: Program, told: Autostart, *, is_rank: bool) -> bool:
-    is_asked_for = told.pid == os.getpid() or program.is_named_in(told.delegated)
+def _is_recorded(program: Program, request: Autostart, *, is_rank: bool) -> bool:
+    is_requested = request.pid == os.getpid() or program.is_named_in(request.delegated)
     if program.kind == "text":
-        return is_asked_for
-    return program.is_recorded and (is_rank or told.scope != "ranks" or is_asked_for)
+        return is_requested
+    return program.is_recorded and (is_rank or request.scope != "ranks" or is_requested)
 
 
-def _tell_started(told: Autostart, folder: str = "") -> None:
-    """Request recording of started programs that are ranks, or this program's delegated work."""
-    words = short_words(sys.argv[1:])
-    told = msgspec.structs.replace(told, scope="ranks", pid=0, delegated=words, behind=folder)
-    os.environ.update(told.put({}))
+def _request_recording(request: Autostart, folder: str = "") -> None:
+    """Request recording of child programs that are ranks or do this program's own work."""
+    arguments = short_words(sys.argv[1:])
+    request = msgspec.structs.replace(
+        request, scope="ranks", pid=0, delegated=arguments, behind=folder
+    )
+    os.environ.update(request.put({}))
 
 
-def _follow(told: Autostart, run: Run, *, is_starter: bool) -> None:
-    """Record the programs that this program starts, or is replaced by."""
+def _follow(request: Autostart, run: Run, *, is_starter: bool) -> None:
+    """Record programs that this program starts, or that replace it by ``exec``."""
     from otel_mlperf.integrations.program_exec import watch_exec
 
     if run.path is None:
         return
-    watch_exec(told)
-    if told.behind and "RANK" not in os.environ:  # the starter of ranks may be one itself
-        _mark_wrapper(told.behind, is_wrapper=True)
+    watch_exec(request)
+    if request.behind and "RANK" not in os.environ:  # otherwise the starter may be a rank
+        _mark_wrapper(request.behind, is_wrapper=True)
     if is_starter:
-        _tell_started(told, str(run.path))
+        _request_recording(request, str(run.path))
         run.before_end.append(partial(_hide_wrapper, run))
 
 
@@ -104,7 +106,7 @@ def _mark_wrapper(folder: str, *, is_wrapper: bool) -> None:
 
 
 def _hide_wrapper(run: Run) -> None:
-    """Hide a run that has only started another one."""
+    """Suppress the summary of a run that only started another recorded program."""
     from otel_mlperf.errors import StoreError
     from otel_mlperf.run_files.run_file import read_run_file
 
@@ -123,17 +125,17 @@ def _hide_wrapper(run: Run) -> None:
 
 
 def record(name: str, who: Identity | None = None, **overrides: Any) -> Run:
-    """Start a run on behalf of this process, whose own ``start()`` continues it.
+    """Start a run on behalf of the program, whose own ``start()`` continues this run.
 
     Args:
         name: name of the run.
-        who: rank and run of this process, where the environment does not contain them.
-        **overrides: single settings of ``Config``, for such a rank.
+        who: rank and run of this process, if the environment does not contain them.
+        **overrides: settings of ``Config`` for such a rank.
     """
     from otel_mlperf.integrations.switch import integrate_all, named_off
     from otel_mlperf.recorder.api.start import start, start_as
 
-    # The run comes first: failures of integrations are counted in its journal.
+    # The run must start before the integrations: their failures are counted in its journal.
     run = start(name) if who is None else start_as(name, who, **overrides)
     run.lend(_give_way)
     recorder = run._recorder
@@ -143,20 +145,21 @@ def record(name: str, who: Identity | None = None, **overrides: Any) -> Run:
 
 
 def join(name: str, who: Identity) -> None:
-    """Make a process of ``multiprocessing`` a rank of the run of the process that started it."""
+    """Make this ``multiprocessing`` process a rank of its parent's run."""
     from multiprocessing.util import Finalize
 
     run = record(name, who)
-    # Such a process ends without ``atexit`` handlers, or after them.
+    # Registered with both: a ``multiprocessing`` process may end without ``atexit`` handlers, or
+    # run them last.
     Finalize(None, partial(_end, run), exitpriority=_FIRST)
     atexit.register(_end, run)
 
 
 def _end(run: Run) -> None:
-    """End the run while the exception that ends the process, if any, is being handled."""
+    """End the run, with the exception that ends the process, if there is one."""
     error = sys.exc_info()[1]
     if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
-        error = error.__context__  # torch has logged it, and ends with a code
+        error = error.__context__  # torch logs the cause and exits with a code
     run.__exit__(type(error) if error is not None else None, error, None)
 
 

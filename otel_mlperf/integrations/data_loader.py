@@ -1,4 +1,4 @@
-"""The integration of torch's DataLoader: its waits, ready batches and workers, in any loop."""
+"""Integration of torch's DataLoader: waits, ready batches and workers, in any training loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _LOADERS: Final = "torch.utils.data.dataloader"
-"""The module with the loader; torch or the program imports it. Without it there is no loader to
-see.
-"""
+"""Module that defines ``DataLoader``; imported by torch or by the program."""
 
 
 class DataLoaders:
@@ -21,13 +19,13 @@ class DataLoaders:
 
     name: Final = "dataloader"
     module: Final = "torch"
-    needs: Final = ()  # a hook that does not fit this version of torch is left out alone
+    needs: Final = ()  # hooks that do not fit this version of torch are skipped individually
 
     def __init__(self) -> None:
         self._is_on = self._is_awaited = False
 
     def switch_on(self, framework: ModuleType) -> None:
-        """Watch the inside of loaders from now on."""
+        """Start observing loaders."""
         self._is_on = True
         if _LOADERS in sys.modules:
             self._see()
@@ -36,7 +34,7 @@ class DataLoaders:
             after_import(_LOADERS, self._see)
 
     def switch_off(self) -> None:
-        """Stop watching loaders."""
+        """Stop observing loaders."""
         self._is_on = False
         if _LOADERS in sys.modules:
             from otel_mlperf.pytorch.loading import loader_hooks
@@ -45,8 +43,8 @@ class DataLoaders:
 
     def _see(self) -> None:
         if self._is_on:
-            # Imported here: it loads the syntax tools of Python, which only programs with torch
-            # need.
+            # Imported lazily: the hooks load ``ast`` and ``inspect``, which only programs with
+            # torch need.
             from otel_mlperf.pytorch.loading import loader_hooks
 
             loader_hooks.install()

@@ -1,4 +1,4 @@
-"""Protocol of an integration, and the isolation of its failures from the program."""
+"""Protocol of an integration, and isolation of integration failures from the program."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ T = TypeVar("T")
 
 
 class Integration(Protocol):
-    """A framework whose training loop reports its steps, phases and sections to the active run.
+    """Adapter that reports a framework's steps, phases and sections to the active run.
 
-    It uses only the public calls (``om.step()``, ``om.span()``, ``om.phase()``, ``om.log()``),
-    which do nothing while no run is active.
+    An integration uses only the public calls (``om.step()``, ``om.span()``, ``om.phase()``,
+    ``om.log()``), which do nothing while no run is active.
 
-    The module that defines it is imported when a program starts, so it must not import the
-    framework, nor anything else that is slow to import.
+    The module that defines an integration is imported when a program starts. It must not import the
+    framework, nor any other slow module.
     """
 
     @property
     def name(self) -> str:
-        """The name for ``om.integrate(name)``."""
+        """Name for ``om.integrate(name)``."""
 
     @property
     def module(self) -> str:
-        """The module whose import switches it on: ``lightning.pytorch``."""
+        """Module whose import switches the integration on: ``lightning.pytorch``."""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it accesses, as names below that module: ``("Trainer.fit", "Callback")``.
+        """Names below ``module`` that the integration accesses: ``("Trainer.fit", "Callback")``.
 
-        If a version of the framework lacks one of them, nothing is changed and a warning is logged.
+        If the framework lacks one of these names, the integration stays off and a warning is
+        logged.
         """
 
     def switch_on(self, framework: ModuleType) -> None:
-        """Record the framework's loop from now on; the module is imported.
+        """Start recording the framework's loop; the module has been imported.
 
-        It is called again after ``switch_off``. What it raises is counted and logged; the import
+        May be called again after ``switch_off``. Exceptions are counted and logged; the import
         continues.
         """
 
     def switch_off(self) -> None:
-        """Do nothing from now on: the program itself reports what is recorded."""
+        """Stop recording: from now on, the program itself reports its steps and sections."""
 
 
 def harmless(function: Callable[P, T]) -> Callable[P, T | None]:
-    """Wrap a function for calls by a framework: its exceptions end there.
+    """Wrap a callback or hook so that its exceptions do not reach the framework.
 
-    It is for callbacks and hooks of an integration. A failure is counted, logged once per function,
-    and returns None. Exceptions that a signal handler of the program raised in the meantime
-    propagate.
+    A failure is counted and logged once per function, and the call returns None. Exceptions that a
+    signal handler of the program raised in the meantime propagate.
     """
 
     @functools.wraps(function)
@@ -76,7 +76,7 @@ def report_integration_failure(what: str, error: BaseException) -> None:
     """Count a failure of an integration, and log it once.
 
     Raises:
-        BaseException: ``error`` itself, where a signal handler of the program raised it.
+        BaseException: ``error`` itself, if a signal handler of the program raised it.
     """
     count_error(error)
     warn_once(f"{what}: %s: %s; the program goes on", type(error).__name__, error)

@@ -1,7 +1,8 @@
-"""Sampled sections as finished spans of the program's own tracer provider (``provider="join"``).
+"""Delivery of sampled sections to the program's own tracer provider (``provider="join"``).
 
-One thread waits for the spans that the agent sends back, asks the program's sampler about each and
-calls ``on_end`` of the provider's span processors: about 30 µs a span, nothing while none arrives.
+A thread receives the spans that the agent sends back. For each span, the thread queries the
+program's sampler and calls ``on_end`` of the provider's span processors. The cost of a span
+is about 30 µs.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run import Run
 
 PATIENCE_S: Final = 5.0
-"""Longest wait at the end of a run for its last spans and the flush of the provider."""
+"""Maximum wait at the end of a run for its last spans and the provider's flush, in seconds."""
 _LOOK_S: Final = 0.5
-"""Interval between two checks for a provider, while spans wait for one."""
+"""Interval of the checks for a provider while spans are pending, in seconds."""
 _RUN_LENGTH: Final = 8
-"""Spans between two releases of the GIL: about a fifth of a millisecond."""
+"""Number of spans between two releases of the GIL: about 0.2 ms."""
 _MESSAGE: Final = msgspec.msgpack.Decoder(Message)
 _open: set[socket.socket | Connection] = set()
 
 
 def join(run: Run) -> None:
-    """Pass the sampled sections of a run to the program's provider, now or once there is one."""
+    """Pass the sampled sections of a run to the program's provider, as soon as there is one."""
     try:
         joined = JoinedProvider(run)
     except OSError as error:
@@ -57,12 +58,12 @@ def join(run: Run) -> None:
 
 
 class JoinedProvider:
-    """Receiver of spans in the process that recorded them.
+    """Receiver of the agent's spans, in the process that recorded them.
 
     Args:
         run: the run whose sections become spans.
-        find_provider: returns the program's provider; the API's proxy as long as there is none.
-        patience_s: timeout of ``finish``.
+        find_provider: returns the program's provider, or the API's proxy while none is set.
+        patience_s: timeout of ``finish``, in seconds.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class JoinedProvider:
         self._listener = _listen(os.path.dirname(recorder.journal.path), instance)
 
     def start(self) -> None:
-        """Wait for spans from now on."""
+        """Start the thread that receives spans."""
         threading.Thread(target=self._listen, name="otel_mlperf join", daemon=True).start()
 
     def finish(self) -> None:
-        """Wait, with a timeout, until the provider has the run's last span and has flushed."""
+        """Wait, with a timeout, until the provider has received the run's last span and flushed."""
         self._ending.set()
         if not _is_missing(self._find()) and not self._is_flushed.wait(self._patience_s):
             warn_once(f"provider='join': the last spans had not been exported {self._patience_s:g} "
@@ -97,11 +98,12 @@ class JoinedProvider:
 
     def _listen(self) -> None:
         try:
-            # Another agent replaces one that died, unless the run has ended.
+            # Accept repeatedly: if the agent dies, its successor connects, unless the run has
+            # ended.
             while not self._is_flushed.is_set():
                 self._serve(Connection(self._listener.accept()[0].detach()))
         except OSError:
-            pass  # shut down
+            pass  # closed by ``finish``
         except Exception as error:  # noqa: BLE001 - nothing above a thread
             internal_error(error)
         finally:
@@ -121,7 +123,8 @@ class JoinedProvider:
 
     def _answer(self, connection: Connection) -> None:
         number, resource, items = _MESSAGE.decode(connection.recv_bytes())
-        # The successor of an agent that died before it noted the answer sends the batch again.
+        # A batch may arrive twice: from an agent that died before it stored the answer, and from
+        # its successor.
         if number != self._answered[0]:
             self._answered = number, self._hand_over(resource, items)
         connection.send_bytes(msgspec.msgpack.encode(self._answered[1]))
@@ -138,9 +141,9 @@ class JoinedProvider:
         self._is_flushed.set()
 
     def _hand_over(self, given: dict[str, Any], items: Sequence[SpanItem]) -> dict[str, int]:
-        """Return the number of items that the provider did not get, by reason."""
+        """Pass spans to the provider; return the number of undelivered sections, by reason."""
         provider = self._await_provider()
-        # Private: the SDK offers no other way to its processors.
+        # A private attribute: the SDK offers no public access to its processors.
         processor = getattr(provider, "_active_span_processor", None)
         if processor is None:
             reason = "no_provider"
@@ -157,11 +160,11 @@ class JoinedProvider:
             if reason and _is_item(item):
                 missing[reason] += 1
             if index % _RUN_LENGTH == 0:
-                time.sleep(0)  # releases the GIL: training would wait 5 ms for it
+                time.sleep(0)  # releases the GIL: training would otherwise wait 5 ms
         return dict(missing)
 
     def _await_provider(self) -> Any:
-        """Return the program's provider; None if there is none when the run has ended."""
+        """Wait for the program's provider; return None if the run ends without one."""
         while _is_missing(provider := self._find()):
             warn_once("provider='join': the program has set no TracerProvider; sections wait until "
                       "it does, and stay in the run folder")  # fmt: skip
@@ -175,7 +178,7 @@ class JoinedProvider:
         return provider
 
     def _resource_of(self, given: dict[str, Any], provider: Any) -> Resource:
-        """Return the run's resource with the attributes of the provider's, which come first."""
+        """Merge the resources of run and provider; the provider's attributes take precedence."""
         theirs = dict(getattr(getattr(provider, "resource", None), "attributes", {}))
         if str(theirs.get(names.SERVICE_NAME, "")).startswith("unknown_service"):
             del theirs[names.SERVICE_NAME]
@@ -186,7 +189,7 @@ class JoinedProvider:
 
 
 def _pass_on(item: SpanItem, resource: Resource, provider: Any, processor: Any) -> str:
-    """Pass a span to the program's processors; return why they did not get it, "" if they did."""
+    """Pass a span to the program's processors; return the reason if that failed, else ""."""
     try:
         span = to_readable_span(item, resource)
         is_unsampled = names.UNSAMPLED in item.attributes
@@ -200,16 +203,17 @@ def _pass_on(item: SpanItem, resource: Resource, provider: Any, processor: Any) 
 
 
 def _is_sampled(span: ReadableSpan, sampler: Any, is_unsampled: bool) -> bool:
-    """Ask the program's sampler as it is asked about a span of the program in that place."""
+    """Return the decision of the program's sampler, queried as for a span of the program."""
     if sampler is None:
         return True
-    # Spans of the program in a trace that the run started have an enclosing sampled section.
+    # A root section serves as its own parent: the program's spans in a trace of the run always have
+    # a sampled section as parent.
     above = span.parent or span.context
     flags = trace.TraceFlags(0 if is_unsampled else trace.TraceFlags.SAMPLED)
     around = trace.SpanContext(above.trace_id, above.span_id, above.is_remote, flags)
     context = trace.set_span_in_context(trace.NonRecordingSpan(around), Context())
-    asked = (context, around.trace_id, span.name, span.kind, span.attributes, span.links)
-    return bool(sampler.should_sample(*asked).decision.is_sampled())
+    arguments = (context, around.trace_id, span.name, span.kind, span.attributes, span.links)
+    return bool(sampler.should_sample(*arguments).decision.is_sampled())
 
 
 def _is_item(item: SpanItem) -> bool:
@@ -224,13 +228,13 @@ def _listen(folder: str, instance: str) -> socket.socket:
     """Return the socket to which the agent connects.
 
     Raises:
-        OSError: the folder refuses it.
+        OSError: the socket cannot be created in the folder.
     """
     made = socket.socket(socket.AF_UNIX)
     _open.add(made)
     with socket_path(folder, instance) as path:
-        # Renamed last: a socket that does not listen yet looks like that of a process that has
-        # ended.
+        # Renamed last: the agent would take a socket that does not listen yet for that of an ended
+        # process.
         made.bind(f"{path}.new")
         made.listen()
         os.rename(f"{path}.new", path)
@@ -238,7 +242,7 @@ def _listen(folder: str, instance: str) -> socket.socket:
 
 
 def _close_in_child() -> None:
-    """Close what a forked child inherits: the agent must notice the end of the parent."""
+    """Close inherited sockets in a forked child: the agent must notice the end of the parent."""
     while _open:
         _open.pop().close()
 

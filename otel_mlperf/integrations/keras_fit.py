@@ -1,8 +1,9 @@
-"""The integration of Keras 3: ``fit``, ``evaluate`` and ``save`` of a model.
+"""Integration of Keras 3: ``fit``, ``evaluate`` and ``save`` of a model.
 
-On every backend it records epochs, steps, validations and checkpoints. On torch the parts of a step
-are those of the torch integration, and the update is Keras's own. Where a step is one compiled
-call, as on JAX, it has two parts: the wait for its batch and that call.
+Epochs, steps, validations and checkpoints are recorded on every backend. On the torch backend, the
+torch integration records the parts of a step, except the update, which is recorded here. On other
+backends a step is one compiled call. Its sections are that call and, on JAX, the wait for its
+batch.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.api.block import Block
 
 _CALL: Final = "train_batch"
-"""Forward, backward and update in one call, whose parts are not visible."""
+"""Section of a compiled call that contains forward, backward and update."""
 _CALLBACKS: Final = "callbacks"
-"""Time of the program's own callbacks after a batch, including the wait for its result."""
+"""Section of the program's callbacks after a batch, including the wait for the batch's result."""
 
 
 class KerasFit:
-    """Integration of Keras: blocks of the active run around a model's methods and callbacks."""
+    """Integration of Keras: sections of the active run around a model's methods and callbacks."""
 
     name: Final = "keras"
     module: Final = "keras"
@@ -57,29 +58,29 @@ class KerasFit:
         self._call: Block | None = None
 
     def switch_on(self, framework: ModuleType) -> None:
-        """Record every ``fit`` from now on."""
+        """Start recording every ``fit``."""
         self._is_on = True
         if self._is_in_place:
             return
         self._is_in_place = True
-        model, told = framework.Model, framework.callbacks.CallbackList
+        model, callback_list = framework.Model, framework.callbacks.CallbackList
         self._put_around(model, "fit", self._fit)
         self._put_around(model, "evaluate", self._validation)
         self._put_around(model, "train_on_batch", _step)
         for saves in ("save", "save_weights"):
             self._put_around(model, saves, _saving)
         self._put_around(model, "load_weights", _loading)
-        # On the list, not as a callback in it: an additional callback would make Keras wait for
-        # each batch.
-        self._tell(told, "on_epoch_begin", behind=self._begin_epoch)
-        self._tell(told, "on_epoch_end", before=self._end_epoch)
-        self._put_around(told, "on_train_batch_end", _as_section(_CALLBACKS))
+        # The callback list is wrapped instead of adding a callback: an additional callback would
+        # make Keras wait for the result of each batch.
+        self._notify(callback_list, "on_epoch_begin", after=self._begin_epoch)
+        self._notify(callback_list, "on_epoch_end", before=self._end_epoch)
+        self._put_around(callback_list, "on_train_batch_end", _as_section(_CALLBACKS))
         if framework.backend.backend() == "torch":
             self._put_around(framework.optimizers.Optimizer, "apply", _as_section(names.OPTIMIZER))
-            self._tell(told, "on_train_batch_end", behind=self._end_batch)
+            self._notify(callback_list, "on_train_batch_end", after=self._end_batch)
         else:
-            self._tell(told, "on_train_batch_begin", behind=self._begin_call)
-            self._tell(told, "on_train_batch_end", self._end_call, self._end_batch)
+            self._notify(callback_list, "on_train_batch_begin", after=self._begin_call)
+            self._notify(callback_list, "on_train_batch_end", self._end_call, self._end_batch)
             self._time_batches()
 
     def switch_off(self) -> None:
@@ -95,7 +96,7 @@ class KerasFit:
 
     @harmless
     def _end_epoch(self, *_: Any) -> None:
-        """End the epoch, which cancels the step opened for a batch that did not come."""
+        """End the epoch, which cancels the step that was opened after the last batch."""
         self._end_call()
         ended, self._epoch = self._epoch, None
         _leave(ended)
@@ -118,12 +119,12 @@ class KerasFit:
     def _validation(self, *_: Any, **__: Any) -> Any:
         self._end_epoch()
         recorder = active()
-        is_said = recorder is not None and recorder.registry.phase == names.VALIDATE
-        return nullcontext() if is_said else phase(names.VALIDATE)
+        is_reported = recorder is not None and recorder.registry.phase == names.VALIDATE
+        return nullcontext() if is_reported else phase(names.VALIDATE)
 
     @contextmanager
     def _fit(self, *_: Any, **__: Any) -> Iterator[None]:
-        """Enclose ``fit``; however it ends, its last epoch ends."""
+        """Suspend step inference during ``fit``; end its last epoch in any case."""
         with own_steps():
             try:
                 yield
@@ -131,7 +132,7 @@ class KerasFit:
                 self._end_epoch()
 
     def _put_around(self, kind: type, name: str, block: Callable[..., Any]) -> None:
-        """Run a method in a block, which is made with the arguments of the method."""
+        """Wrap a method in a context that ``block`` creates from the method's arguments."""
         method = getattr(kind, name)
 
         @functools.wraps(method)
@@ -143,31 +144,31 @@ class KerasFit:
 
         setattr(kind, name, call)
 
-    def _tell(
+    def _notify(
         self,
         kind: type,
         name: str,
         before: Callable[..., None] | None = None,
-        behind: Callable[..., None] | None = None,
+        after: Callable[..., None] | None = None,
     ) -> None:
-        """Make calls before and after a method, with its arguments."""
+        """Wrap a method with callbacks before and after it, which receive its arguments."""
         method = getattr(kind, name)
 
         @functools.wraps(method)
-        def call(told: Any, *given: Any, **named: Any) -> Any:
+        def call(instance: Any, *given: Any, **named: Any) -> Any:
             if self._is_on and before is not None:
                 before(*given, **named)
-            answer = method(told, *given, **named)
-            if self._is_on and behind is not None:
-                behind(*given, **named)
+            answer = method(instance, *given, **named)
+            if self._is_on and after is not None:
+                after(*given, **named)
             return answer
 
         setattr(kind, name, call)
 
     def _time_batches(self) -> None:
-        """Record the waits of the iterator whose batches a compiled call requests itself.
+        """Record the waits of JAX's batch iterator, which Keras does not expose to callbacks.
 
-        Keras shows that iterator to no callback.
+        The compiled call requests its batches from this iterator itself.
         """
         backend = sys.modules.get("keras.src.backend.jax.trainer")
         kind = getattr(backend, "JAXEpochIterator", None)
@@ -196,7 +197,8 @@ def _file(name: str, direction: str, file: Any) -> Iterator[None]:
     from otel_mlperf.pytorch.loop.checkpoint_io import CheckpointIo
 
     with span(name) as section:
-        # In a checkpoint of several files this one is their table of contents.
+        # A JSON file is only the index of a checkpoint of several files: its size is not the
+        # checkpoint's.
         is_whole = not str(file).endswith(".json")
         io = CheckpointIo(direction, file if is_whole else None)
         yield
@@ -217,7 +219,7 @@ def _leave(block: Block | None) -> None:
 
 
 class _Waits:
-    """An iterator whose turns are recorded as waits for data."""
+    """Iterator wrapper that records each ``next()`` as a wait for data."""
 
     def __init__(self, inner: Iterator[Any]) -> None:
         self._inner = inner

@@ -1,9 +1,9 @@
-"""Entry points by which ``opentelemetry-instrument`` and the Kubernetes Operator start a run.
+"""Entry points through which ``opentelemetry-instrument`` and the Kubernetes Operator start a run.
 
-Both have a ``sitecustomize`` that loads the entry points of packages in every Python process below
-them. So the program to record is determined as it is under ``otel-mlperf run``. Other installed
-instrumentation continues to work: this module replaces no other distro or configurator unless the
-user names it instead.
+Both provide a ``sitecustomize`` that loads the entry points of packages in every Python process
+started under them. The program to record is therefore determined as under ``otel-mlperf run``.
+Other installed instrumentation continues to work: this module replaces another distro or
+configurator only if the user selects it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Instrumentor:
     """Entry point of ``opentelemetry_instrumentor``: records the program."""
 
     def instrument(self, **_: Any) -> None:
-        """Start a run, if this process is a program to record; never raises."""
+        """Start a run if this process runs a program to record; never raises."""
         _begin()
 
     def uninstrument(self, **_: Any) -> None:
@@ -48,17 +48,18 @@ class Instrumentor:
 
 
 class Configurator:
-    """Entry point of ``opentelemetry_configurator``: replaces an SDK.
+    """Entry point of ``opentelemetry_configurator``: installs this package's provider.
 
-    It does so only if it is named (``OTEL_PYTHON_CONFIGURATOR=otel_mlperf``) or there is no other.
-    Otherwise the other configurator configures its SDK as usual.
+    The provider is installed only if this configurator is selected
+    (``OTEL_PYTHON_CONFIGURATOR=otel_mlperf``) or is the only one. Otherwise the other configurator
+    configures its SDK as usual.
     """
 
     def configure(self, **about: Any) -> None:
-        """Install this package's provider, with a run to record into; or delegate."""
-        others = [] if os.environ.get(_CONFIGURATOR) == NAME else _other_configurators()
-        if others:
-            others[0].load()().configure(**about)
+        """Install this package's provider and start a run, or delegate to another configurator."""
+        configurators = [] if os.environ.get(_CONFIGURATOR) == NAME else _other_configurators()
+        if configurators:
+            configurators[0].load()().configure(**about)
             return
         os.environ.setdefault(_PROVIDER, "install")
         _begin()
@@ -67,12 +68,13 @@ class Configurator:
 def distro() -> Any:
     """Entry point of ``opentelemetry_distro``: selects this package's configurator.
 
-    It returns None if it is not named (``OTEL_PYTHON_DISTRO=otel_mlperf``): the next distro is
+    Returns None unless it is selected (``OTEL_PYTHON_DISTRO=otel_mlperf``): the next distro is then
     used.
     """
     if os.environ.get(_DISTRO) != NAME:
         return None
-    # The caller has installed it; this package does not require it.
+    # Imported by name: the caller has installed the package, but this package does not depend on
+    # it.
     base = import_module("opentelemetry.instrumentation.distro").BaseDistro
     return type("Distro", (base,), {"_configure": _choose_ours})()
 
@@ -100,10 +102,9 @@ def _begin_once() -> None:
     program = detect_program(sys.argv, sys.orig_argv)
     if program.is_recorded:
         if "RANK" not in os.environ:
-            # Processes that it starts are instrumented, too: ranks are recorded, helpers belong to
-            # it.
-            told = Autostart(scope="ranks", python_path=os.environ.get("PYTHONPATH"))
-            os.environ[VARIABLE] = told.as_text()
+            # Child processes are instrumented too: of these, only ranks are recorded, not helpers.
+            request = Autostart(scope="ranks", python_path=os.environ.get("PYTHONPATH"))
+            os.environ[VARIABLE] = request.as_text()
         record(program.name)
 
 

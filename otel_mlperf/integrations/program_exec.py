@@ -1,7 +1,7 @@
 """Recording across ``os.exec*``: the program that replaces this one is recorded in its place.
 
-A wrapper ends so, and a program that starts itself again with other variables. The run of the
-replaced program ends first: nothing could end it later.
+Wrapper programs end with ``exec``, and so do programs that restart themselves with other
+environment variables. The current run must end before the replacement: nothing could end it later.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _PATH = "PYTHONPATH"
 
 
 class _Exec:
-    """The request that a replacement of this process receives; None: no request."""
+    """Holder of the start request for a program that replaces this process; None: no request."""
 
-    told: Autostart | None = None
+    request: Autostart | None = None
 
 
 def watch_exec(told: Autostart) -> None:
-    """Pass ``told`` on to the program that replaces this process, from now on."""
-    if _Exec.told is None:
-        os.execv = _following(os.execv, _exec_here)
-        os.execve = _following(os.execve, _exec_with)
-    _Exec.told = told
+    """Pass ``told`` to any program that replaces this process from now on."""
+    if _Exec.request is None:
+        os.execv = _following(os.execv, _execv)
+        os.execve = _following(os.execve, _execve)
+    _Exec.request = told
 
 
 def leave_exec() -> None:
-    """Stop passing the request on: the program starts its runs itself, and so will the next one."""
-    _Exec.told = None
+    """Stop passing the request on: this program, and any replacement, starts its runs itself."""
+    _Exec.request = None
 
 
 def _following(replace: Any, call: Callable[..., Any]) -> Any:
-    # The other functions of ``os`` (execl, execvp, …) look these two up when they are called.
+    # The other exec functions of ``os`` (execl, execvp, …) call these two by their global names.
     @functools.wraps(replace)
     def follow(*arguments: Any) -> Any:
         return call(replace, *arguments)
@@ -51,7 +51,7 @@ def _following(replace: Any, call: Callable[..., Any]) -> Any:
     return follow
 
 
-def _exec_here(replace: Any, path: Any, *rest: Any) -> Any:
+def _execv(replace: Any, path: Any, *rest: Any) -> Any:
     before = dict(os.environ)
     environ = _end_run(path, before)
     if environ is None:
@@ -59,32 +59,32 @@ def _exec_here(replace: Any, path: Any, *rest: Any) -> Any:
     os.environ.update(environ)
     try:
         return replace(path, *rest)
-    finally:  # the process was not replaced
+    finally:  # reached only if the exec failed
         os.environ.clear()
         os.environ.update(before)
 
 
-def _exec_with(replace: Any, path: Any, words: Any, environ: Any) -> Any:
-    return replace(path, words, _end_run(path, environ) or environ)
+def _execve(replace: Any, path: Any, arguments: Any, environ: Any) -> Any:
+    return replace(path, arguments, _end_run(path, environ) or environ)
 
 
 @harmless
 def _end_run(path: Any, environ: Mapping[str, str]) -> dict[str, str] | None:
-    """End the run, and return the environment in which the next program is recorded."""
-    told, run = _Exec.told, current()
+    """End the run and return the environment for the next program; None: nothing is recorded."""
+    request, run = _Exec.request, current()
     recorder = None if run is None else run._recorder
-    if told is None or run is None or recorder is None or not run.is_active:
+    if request is None or run is None or recorder is None or not run.is_active:
         return None
     if not (os.path.isfile(path) and os.access(path, os.X_OK)):
-        return None  # the next folder of PATH is tried
+        return None  # not executable: ``execvp`` tries the next folder
     is_used = recorder.registry.has_sections
     recorder.shows_summary &= is_used
     run.stop()
     before = environ.get(_PATH) or ""
     rest = before.removeprefix(FOLDER).removeprefix(os.pathsep) if FOLDER in before else before
     passed = msgspec.structs.replace(
-        told,
-        scope="this" if told.scope == "this" else "programs",
+        request,
+        scope="this" if request.scope == "this" else "programs",
         python_path=rest if rest or (_PATH in environ and not before) else None,
         pid=os.getpid(),
         delegated=short_words(sys.argv[1:]),

@@ -1,7 +1,7 @@
 """Replacement of this process by the program to record.
 
-It checks that the program exists, stores what the program's interpreter needs in the environment,
-and replaces itself: no process of this package remains between the program and its parent.
+This module checks that the program exists, adds the start request to the environment, and replaces
+the process: no process of this package remains between the program and its parent.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 class ProgramRequest(NamedTuple):
-    """The program to start, and how it is recorded."""
+    """Program to start, and how it is recorded."""
 
     name: str | None
     command: list[str]
-    """The program and its arguments; a script or module without the interpreter before it."""
+    """Program and arguments; a script or module comes without its interpreter."""
     is_command: bool
-    """Whether the command is started unchanged, instead of by this interpreter."""
+    """Whether the command is started unchanged, instead of with this interpreter."""
     profile: str = ""
-    """A profiler schedule that overrides that of the environment."""
+    """Profiler schedule, which overrides that of the environment; empty: no override."""
     level: str = ""
-    """The recording level that overrides that of the environment."""
+    """Recording level, which overrides that of the environment; empty: no override."""
 
 
 def become_program(request: ProgramRequest) -> NoReturn:
     """Replace this process by the program.
 
     Raises:
-        ConfigError: the settings are wrong, which the program could only report too late.
+        ConfigError: the settings are wrong; the program itself would report this too late.
         NoSuchProgram: there is no such script, module or command.
         UsageError: this interpreter was started with options that prevent recording.
     """
@@ -52,7 +52,7 @@ def become_program(request: ProgramRequest) -> NoReturn:
     config = load_config(overrides={"level": request.level} if request.level else None)
     if not config.disabled and (reason := describe_withheld(command, path)):
         print(f"otel-mlperf: not recorded: {reason}", file=sys.stderr)  # noqa: T201
-    told = Autostart(
+    autostart = Autostart(
         scope="programs" if request.is_command or _is_launcher(request.command) else "this",
         name=request.name,
         python_path=os.environ.get("PYTHONPATH"),
@@ -61,7 +61,7 @@ def become_program(request: ProgramRequest) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):  # buffered output would be lost
         if stream is not None:  # unless the shell closed it (2>&-)
             stream.flush()
-    environ = told.put(os.environ)
+    environ = autostart.put(os.environ)
     if request.profile:
         environ[PROFILE] = request.profile
     if request.level:
@@ -91,13 +91,15 @@ def _python(program: Sequence[str]) -> list[str]:
 
 
 def interpreter_options(argv: Sequence[str], original: Sequence[str]) -> list[str]:
-    """Return Python's options before this module: ``-u -X dev`` of ``python -u -X dev -m us``."""
+    """Return the interpreter's options: ``-u -X dev`` of ``python -u -X dev -m otel_mlperf``."""
     at = len(original) - len(argv)
     options = list(original[1:at])
     own = original[at]
-    if own.startswith("-"):  # -mus, or -umus
+    if own.startswith("-"):  # -mNAME, or -umNAME
         options.append(own.partition("m")[0])
-    elif options and options[-1].startswith("-") and options[-1].endswith("m"):  # -m us, or -um us
+    elif (
+        options and options[-1].startswith("-") and options[-1].endswith("m")
+    ):  # -m NAME, or -um NAME
         options.append(options.pop()[:-1])
     return [option for option in options if option != "-"]
 
@@ -123,7 +125,7 @@ def _scripts_in(folder: Path) -> str:
 
 
 def _check_module(module: str) -> None:
-    """Raise for a missing top-level module; Python itself finds what is inside it."""
+    """Raise if the top-level module is missing; Python itself checks for submodules."""
     top = module.partition(".")[0]
     is_built_in = top in sys.builtin_module_names
     if not is_built_in and PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None:

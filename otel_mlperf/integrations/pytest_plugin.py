@@ -1,9 +1,9 @@
 """pytest plugin for performance tests: bounds and baselines for the body of a test.
 
-pytest finds this by an entry point. ``@pytest.mark.ml_performance(max=[...], baseline="...")``
-records the body of a test as a run. The test fails if a bound of ``otel-mlperf compare --check`` is
-violated or the body is significantly slower than its baseline. Tests without the marker are
-unaffected.
+pytest loads the plugin through an entry point. ``@pytest.mark.ml_performance(max=[...],
+baseline="...")`` records the body of a test as a run. The test fails if a bound of ``otel-mlperf
+compare --check`` is violated or the body is significantly slower than its baseline. Tests without
+the marker are unaffected.
 """
 
 from __future__ import annotations
@@ -34,35 +34,36 @@ _STASH: Final = pytest.StashKey["PerformanceTest"]()
 
 
 class PerformanceTest:
-    """The value of the fixture ``ml_performance``."""
+    """Value of the fixture ``ml_performance``: bounds and baseline of one test."""
 
     def __init__(self, item: pytest.Item) -> None:
         marker = item.get_closest_marker(NAME)
         given = dict(marker.kwargs) if marker else {}
         if unknown := given.keys() - _ARGUMENTS or (marker and marker.args):
             raise UsageError(f"@pytest.mark.{NAME}: it does not take {unknown}; {_MARKER}")
-        told = given.get("max", ())
-        self._told: list[str] = [told] if isinstance(told, str) else list(told)
+        maxima = given.get("max", ())
+        self._bounds: list[str] = [maxima] if isinstance(maxima, str) else list(maxima)
         baseline = given.get("baseline")
         self.baseline: Path | None = item.config.rootpath / baseline if baseline else None
         self.tolerance = float(given.get("tolerance", 0.0))
 
     def hold(self, *bounds: str) -> None:
-        """Add further bounds, which only the body knows."""
-        self._told += bounds
+        """Add bounds from inside the test's body."""
+        self._bounds += bounds
 
     def judge(self, measures: RunMeasures, *, writes: bool) -> list[Verdict]:
         """Return the verdicts on bounds and baseline; ``writes`` replaces the baseline.
 
         Raises:
-            UsageError: a bound is invalid, or refers to something that was not recorded.
+            UsageError: a bound is invalid or names something that was not recorded, or the baseline
+                is missing.
             StoreError: the baseline cannot be read.
         """
         from otel_mlperf.analysis.comparison.bounds import judge_bound, judge_changes, parse_bound
         from otel_mlperf.analysis.comparison.comparison import compare_runs
         from otel_mlperf.analysis.comparison.run_measures import read_baseline
 
-        bounds: list[Bound] = [parse_bound(told) for told in self._told]
+        bounds: list[Bound] = [parse_bound(text) for text in self._bounds]
         verdicts = [judge_bound(measures, bound) for bound in bounds]
         if self.baseline is None:
             return verdicts
@@ -103,7 +104,7 @@ def ml_performance(request: pytest.FixtureRequest) -> PerformanceTest:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Record the body of a test that requests it, and judge it."""
+    """Record and judge the body of a test with the marker or fixture."""
     if not _is_measured(item):
         return (yield)
     from otel_mlperf.integrations.recorded_body import record_body
@@ -114,12 +115,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         found = _judge(test, body, writes=item.config.getoption(_WRITE))
     if isinstance(found, str):
         pytest.fail(found, pytrace=False)
-    _tell(item, found)
+    _report(item, found)
     return result
 
 
 def _judge(test: PerformanceTest, body: RecordedBody, *, writes: bool) -> list[Verdict] | str:
-    """Return the verdicts, or why there are none."""
+    """Return the verdicts, or the message of an error that prevented them."""
     try:
         return test.judge(body.measure(), writes=writes)
     except OtelMlperfError as error:
@@ -146,13 +147,13 @@ def _write(file: Path, measures: RunMeasures) -> None:
         stream.write(msgspec.json.format(msgspec.json.encode(measures), indent=1) + b"\n")
 
 
-def _tell(item: pytest.Item, verdicts: Sequence[Verdict]) -> None:
-    """Fail if a verdict is a breach, with all verdicts; otherwise add them to the report."""
+def _report(item: pytest.Item, verdicts: Sequence[Verdict]) -> None:
+    """Fail with all verdicts if one is a breach; otherwise add the verdicts to the test report."""
     from otel_mlperf.report.verdicts import is_broken, render_verdicts
 
     if not verdicts:
         return
-    # A list of failures shows the first line.
+    # Breaches come first: pytest's list of failures shows only the first line.
     ordered = sorted(verdicts, key=lambda verdict: verdict.level != "breach")
     page = render_verdicts(ordered).rstrip("\n")
     if is_broken(verdicts):

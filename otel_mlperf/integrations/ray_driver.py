@@ -1,7 +1,8 @@
-"""The driver's side of Ray Train: its workers receive that they are ranks of its run.
+"""Driver side of Ray Train: the workers become ranks of the driver's run.
 
-Ray passes the training function to them, with all that it refers to. They receive it with a wrapper
-of this package, by value: a worker whose environment lacks this package trains all the same.
+Ray sends the training function to its workers, with all objects that it refers to. This module
+wraps the function before it is sent. The wrapper is sent by value, so that a worker without this
+package still trains.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
     from otel_mlperf.integrations.start_request import Autostart
 
 MODULE: Final = "ray.train.v2.api.data_parallel_trainer"
-"""Module of Ray 2.43 and later; earlier versions pass whole trainers to Tune."""
+"""Module of the trainer in Ray 2.43 and later; earlier versions pass whole trainers to Tune."""
 FUNCTION: Final = "DataParallelTrainer._get_train_func"
-"""Function that returns what a trainer's workers run."""
+"""Method that returns the function that a trainer's workers run."""
 _LOOP: Final = "train_loop_per_worker"
 
 
 @contextmanager
 def telling_workers(trainer: Any, told: Autostart, folder: str) -> Iterator[None]:
-    """Make a trainer return a recording function while it is asked for its function.
+    """Replace a trainer's training function by one that records, while Ray reads it.
 
     Args:
         trainer: the ``DataParallelTrainer``.
@@ -45,16 +46,16 @@ def telling_workers(trainer: Any, told: Autostart, folder: str) -> Iterator[None
 
 
 @harmless
-def _recorded(loop: Callable[..., Any], told: str, folder: str) -> Callable[..., Any]:
-    # Defined in here, with all that it needs inside: that is what Ray passes by value.
+def _recorded(loop: Callable[..., Any], request: str, folder: str) -> Callable[..., Any]:
+    # Nested, with its imports inside: Ray passes only such a function by value.
     def train_loop(*given: Any) -> Any:
         import importlib
 
-        try:  # by name: it runs in another process, which may not have the module
+        try:  # by name: the worker's environment may lack the module
             worker = importlib.import_module("otel_mlperf.integrations.ray_worker")
         except ImportError:
             return loop(*given)
-        with worker.as_rank(told, folder):
+        with worker.as_rank(request, folder):
             return loop(*given)
 
     return functools.wraps(loop)(train_loop)

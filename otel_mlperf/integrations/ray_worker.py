@@ -1,4 +1,4 @@
-"""The worker's side of Ray Train: a worker, which trains in its own thread, becomes a rank."""
+"""Worker side of Ray Train: a worker, which trains in its own thread, becomes a rank."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def as_rank(told: str, folder: str) -> Iterator[None]:
-    """Record what is done inside; an exception ends the rank as failed, and propagates.
+    """Record the block as a rank; an exception marks the rank as failed, and propagates.
 
     Args:
-        told: an ``Autostart``, as text.
-        folder: the run folder's path; on another node it may not exist.
+        told: the ``Autostart`` request, as JSON text.
+        folder: the run folder's path; may not exist on another node.
     """
     run = _begin(told, folder)
     if run is None:
@@ -42,24 +42,25 @@ def as_rank(told: str, folder: str) -> Iterator[None]:
 @harmless
 def _begin(text: str, folder: str) -> Run | None:
     if unreplaced() is not None:
-        return None  # it records already
-    told = msgspec.json.decode(text, type=Autostart)
+        return None  # this process is already recorded
+    request = msgspec.json.decode(text, type=Autostart)
     place = importlib.import_module("ray.train").get_context()
     rank = place.get_world_rank()
     LoopThread.move_here()
     who = Identity(
-        run_id=told.run_id,
+        run_id=request.run_id,
         rank=rank,
         local_rank=place.get_local_rank(),
         world_size=place.get_world_size(),
         restart=_count_restart(folder, rank),
     )
-    return record(told.name or "", who, dir=os.path.dirname(folder))
+    return record(request.name or "", who, dir=os.path.dirname(folder))
 
 
 def _count_restart(folder: str, rank: int) -> int | None:
-    """Return the restart count of a worker: Ray restarts failed workers without notifying them.
+    """Return the restart count of a worker; None if the run folder does not exist here.
 
-    Starts are counted by the name ``worker-RANK``, because the driver is no worker.
+    Ray restarts failed workers without notifying them. Starts are counted under the name
+    ``worker-RANK``, separately from those of the driver, which is not a worker.
     """
     return count_restart(folder, f"worker-{rank}", None) if os.path.isdir(folder) else None

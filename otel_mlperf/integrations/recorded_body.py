@@ -1,7 +1,7 @@
-"""Step and section times of a piece of program, known the moment it ends.
+"""Step and section times of a block of code, available as soon as the block ends.
 
-They come from a run without an agent and without a permanent folder. Its journal is read in the
-process that wrote it, and the statistics that a finished run would have are derived from the rows.
+The block is recorded as a run without an agent, in a temporary folder. The process that wrote the
+journal also reads it, and derives the statistics that a finished run would have.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run import Run
 
 ROWS: Final = 65_536
-"""Size of the journal, which is not drained in the meantime: some ten thousand steps with sections.
-"""
+"""Size of the journal in rows, enough for some 10,000 steps: nothing drains it during the run."""
 
 
 class RecordedBody:
-    """The recorded part of a program."""
+    """Recorded block of code."""
 
     def __init__(self, name: str, run: Run) -> None:
         self._name, self._run = name, run
         self._began_ns = time.monotonic_ns()
 
     def measure(self) -> RunMeasures:
-        """Return its measures so far; once, as long as it is recorded.
+        """Return the measures so far; may be called only once, while the block is being recorded.
 
         Raises:
-            OtelMlperfError: more was recorded than the journal can store, or nothing at all.
+            OtelMlperfError: the journal overflowed, nothing was recorded, or the run was stopped
+                inside.
         """
         return _measure(self._run, self._name, time.monotonic_ns() - self._began_ns)
 
 
 @contextmanager
 def record_body(name: str) -> Iterator[RecordedBody]:
-    """Record what is inside as a run of its own; a ``start()`` in there continues it.
+    """Record the block as a separate run; a ``start()`` inside continues that run.
 
     Raises:
         RunActive: another run of this process is active.
@@ -101,7 +101,7 @@ def _measure(run: Run, name: str, duration_ns: int) -> RunMeasures:
     if not run.is_active:
         raise OtelMlperfError(f"recording {name}: its run was stopped inside; leave stop() out")
     journal = recorder.journal
-    # Through the writer's own mapping: opening and closing its file again would drop its lock.
+    # Reads through the writer's mapping: opening and closing the file again would release its lock.
     reader = JournalReader(journal.path, journal.buffer)
     if lost := journal.said[Word.LOST_RING_FULL]:
         raise OtelMlperfError(
@@ -138,7 +138,8 @@ def _times(batch: NewRows, state: JournalState) -> tuple[str, list[TimeMeasures]
     phase = names.TRAIN if names.TRAIN in phases else min(phases)
     steps = [step for step in steps if step.root.phase == phase and not step.is_error]
     durations = [step.duration_ns for step in steps]
-    # As for a run: the first step is left out if it lasted far longer than the other steps.
+    # As in the statistics of a run, the first step is excluded if it lasted far longer than the
+    # other steps.
     if len(steps) > 2 and durations[0] > LONGER * float(np.median(durations[1:])):
         steps = steps[1:]
     if not steps:
@@ -164,11 +165,11 @@ class _Step:
     """Time outside sections."""
     samples: int = 0
     own_ns: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By name and category of the section."""
+    """Self times, by name and category of the section."""
 
 
 def _ended_steps(batch: NewRows, state: JournalState) -> list[_Step]:
-    """Return the steps in order, without the time of validations and checkpoints inside."""
+    """Return the steps in order; their times exclude validations and checkpoints inside."""
     is_root = batch.steps["span"] == batch.steps["root"]
     ends = batch.steps[is_root][np.argsort(batch.steps["root"][is_root])]
     rows = batch.steps[np.isin(batch.steps["root"], ends["root"])]
@@ -180,7 +181,7 @@ def _ended_steps(batch: NewRows, state: JournalState) -> list[_Step]:
         _Step(root, is_error=bool(flags & Flag.ERROR))
         for root, flags in zip(roots, ends["flags"].tolist(), strict=True)
     ]
-    # Rows are sorted by their ends; a summary shows a step's sections in the order of their starts.
+    # Rows are sorted by end; a summary lists a step's sections in the order of their starts.
     order = np.lexsort((ended.rows["start"], ended.step))
     order = order[~ended.concurrent[order]]
     columns = (ended.step, ended.self_ns, ended.duration_ns)

@@ -1,7 +1,7 @@
-"""The start request that a process to record receives, and the program that it was started with.
+"""Start request that a process to record receives, and detection of the process's program.
 
-The request consists of one variable, and one folder at the front of ``PYTHONPATH`` whose
-``sitecustomize`` reads it.
+The request consists of one environment variable, and one folder at the front of ``PYTHONPATH``
+whose ``sitecustomize`` reads the variable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping, Sequence
 
 VARIABLE = "OTEL_MLPERF_AUTOSTART"
-_MOST_CHARACTERS = 8192
+_MAX_CHARACTERS = 8192
 FOLDER = str(Path(__file__).parent / "bootstrap")
 
 
@@ -24,33 +24,37 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
     """Start request for a program to record, as JSON in one environment variable."""
 
     scope: Literal["this", "programs", "ranks", "group"]
-    """``this``: the next program; ``programs``: it and those that launchers start; ``ranks``: of
-    those only the ranks; ``group``: processes that join a process group.
+    """``this``: only the next program; ``programs``: also programs that launchers start; ``ranks``:
+    only ranks among the started programs; ``group``: processes that join a process group.
     """
     name: str | None = None
     """Name of the run (default: the program's own)."""
     python_path: str | None = None
     """``PYTHONPATH`` before the change, None if it was not set."""
     run_id: str = ""
-    """Run id of the rank, if a rank of that run starts it."""
+    """Run id, if a rank of that run starts the process; otherwise empty."""
     restart: int = 0
     """Restart count of that run."""
     ranks_here: int = 1
-    """Number of ranks of that run on a node."""
+    """Number of ranks of that run per node."""
     pid: int = 0
-    """Pid of the process that became the program, through any number of intermediate programs."""
+    """Pid of the process that made the request and then became the program by ``exec``, possibly
+    through intermediate programs.
+    """
     delegated: tuple[str, ...] = ()
-    """Command line of the program that started this one: a program named there is its work."""
+    """Arguments of the program that starts this one: a program named there does its work, and is
+    recorded.
+    """
     behind: str = ""
-    """The run folder of the program that starts this one, or that this one has replaced."""
+    """Run folder of the program that starts this one, or that this one has replaced."""
 
     def put(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment with which the program has to be started."""
+        """Return ``environ`` with the request added, for the program to start."""
         paths = [FOLDER] if not self.python_path else [FOLDER, self.python_path]
         return {**environ, VARIABLE: self.as_text(), "PYTHONPATH": os.pathsep.join(paths)}
 
     def as_text(self) -> str:
-        """Return the value of the variable."""
+        """Return the value of the environment variable."""
         return msgspec.json.encode(self).decode()
 
     def take_away(self, environ: MutableMapping[str, str]) -> None:
@@ -63,12 +67,12 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def short_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a command line, or none if there are too many for a variable."""
-    return tuple(words) if sum(map(len, words)) <= _MOST_CHARACTERS else ()
+    """Return the words of a command line; empty if too long for an environment variable."""
+    return tuple(words) if sum(map(len, words)) <= _MAX_CHARACTERS else ()
 
 
 def read_autostart(environ: Mapping[str, str]) -> Autostart | None:
-    """Return the start request of this process; None if there is none that can be read."""
+    """Return the start request of this process; None if it is missing or invalid."""
     try:
         return msgspec.json.decode(environ.get(VARIABLE, ""), type=Autostart)
     except msgspec.MsgspecError:
@@ -84,21 +88,22 @@ _LAUNCHERS: Final = frozenset({
 })  # fmt: skip
 _OWN: Final = frozenset({"otel-mlperf", "otel_mlperf"})
 _WORKER: Final = "from multiprocessing"
-"""Start of the text by which ``multiprocessing`` starts workers, servers and trackers."""
+"""Start of the ``-c`` code with which ``multiprocessing`` starts workers, servers and trackers."""
 
 
 class Program(NamedTuple):
-    """The program that an interpreter was started with."""
+    """Program that an interpreter runs."""
 
     kind: Kind
-    """``input``: a script on standard input; ``text``: one behind ``-c``; ``other``: a prompt, or a
-    worker of ``multiprocessing``, which belongs to its parent."""
+    """``input``: a script on standard input; ``text``: code after ``-c``; ``other``: a prompt, or a
+    worker of ``multiprocessing``, which belongs to its parent.
+    """
     target: str
-    """The script's path, the module's name, or the text."""
+    """Path of the script, name of the module, or the ``-c`` code."""
 
     @property
     def name(self) -> str:
-        """Name of its runs: the script's stem, or the module's last component."""
+        """Default name of the program's runs: the script's stem, or the module's last component."""
         if self.kind in {"input", "text"}:
             return "stdin" if self.kind == "input" else "run"
         if self.kind == "module":
@@ -108,15 +113,16 @@ class Program(NamedTuple):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether it does work of its own: launchers only start programs that do.
+        """Whether the program does work of its own: neither a launcher nor ``-c`` code.
 
-        Nor do texts as a rule: shell scripts use them to compute one value.
+        Launchers only start the programs that do the work. Shell scripts mostly use ``-c`` code to
+        compute a single value.
         """
         known_by = self.target if self.kind == "module" else PurePath(self.target).name
         return self.kind not in {"other", "text"} and known_by not in _LAUNCHERS | _OWN
 
     def is_named_in(self, words: Sequence[str]) -> bool:
-        """Return whether one of the words of a command line is this program."""
+        """Return whether one of the words of a command line names this program."""
         if self.kind == "other":
             return False
         if self.kind != "script":
@@ -125,7 +131,7 @@ class Program(NamedTuple):
 
 
 def is_typed() -> bool:
-    """Return whether a person types what Python reads from standard input."""
+    """Return whether standard input is a terminal."""
     try:
         return os.isatty(0)
     except OSError:
@@ -137,11 +143,12 @@ def detect_program(
 ) -> Program:
     """Return the program, from ``sys.argv`` and ``sys.orig_argv`` at interpreter start.
 
-    ``is_prompt``: Python without an argument shows a prompt, instead of reading a script.
+    ``is_prompt``: whether Python without an argument shows a prompt, instead of reading a script.
     """
     first = argv[0] if argv else ""
     if first == "-m":
-        # The module's name precedes its arguments, alone or behind its option: -mname.
+        # The module's name precedes its arguments, as a separate word or joined to the option:
+        # -mNAME.
         word = original[-len(argv)]
         return Program("module", word.partition("m")[2] if word.startswith("-") else word)
     if first == "-c":

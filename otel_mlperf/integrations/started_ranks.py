@@ -1,9 +1,12 @@
-"""Started processes that are ranks of the run of a recorded program, and how they join it.
+"""Child processes that are ranks of a recorded program's run, and how they join that run.
 
-A script that Lightning starts once more is notified through its environment, which contains the
-variables only while the script is started. A process of ``multiprocessing`` is a rank as soon as it
-joins a process group: only there is its rank known. The workers of Ray Train are ranks, too, and
-know it. Workers of loaders and of pools, and commands, are not notified.
+- Scripts that Lightning starts again receive the request in environment variables, which are set
+  only during the start.
+- A process of ``multiprocessing`` becomes a rank when it joins a process group: its rank is not
+  known earlier.
+- The workers of Ray Train are ranks, and can query their rank.
+
+Workers of loaders and pools, and other commands, receive no request.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     Join = Callable[[str, Identity], None]
-    """Makes this process a rank of a run, whose name is the first argument."""
+    """Makes this process a rank of a run; the first argument is the run's name."""
 
 _SCRIPT_STARTERS: Final = tuple(
     f"{package}.strategies.launchers.subprocess_script"
@@ -43,21 +46,25 @@ _SCRIPT_STARTERS: Final = tuple(
 )
 _GROUPS: Final = "torch.distributed.distributed_c10d"
 _WORKERS: Final = ("concurrent.", "multiprocessing.", "torch.utils.data.", "torch._inductor.")
-"""Modules whose processes work for the process that starts them: pools, loaders, a compiler."""
+"""Modules whose processes are helpers of their parent process: pools, loaders, a compiler."""
 _PATH: Final = "PYTHONPATH"
 
 
 class _Starts:
-    """Whether started processes are notified of the run; not once the program reports it."""
+    """State of process starts: whether children are notified of the run, and their number.
 
-    are_told = False
+    They are not notified once the program reports its run itself.
+    """
+
+    are_notified = False
     is_join_seen = False
     processes = 0
-    """Number of its own processes that the program has started with ``multiprocessing``."""
+    """Number of processes that the program has started with ``multiprocessing``, without helpers.
+    """
 
 
 class _Gate:
-    """The context in which a woven function runs."""
+    """Gate whose ``of`` returns the context in which a woven function runs."""
 
     busy = False
 
@@ -66,23 +73,23 @@ class _Gate:
 
 
 def watch_starts(join: Join) -> None:
-    """Make ranks that this program starts with torch belong to its run, from now on."""
-    _Starts.are_told = True
+    """Make processes that this program starts as ranks join its run, once torch is imported."""
+    _Starts.are_notified = True
     after_import("torch", partial(_watch, join))
 
 
 def leave_starts() -> None:
-    """Stop notifying started processes: the program itself reports what is recorded."""
-    _Starts.are_told = False
+    """Stop notifying child processes: the program starts its run itself."""
+    _Starts.are_notified = False
 
 
 def join_with_group(told: Autostart, join: Join) -> None:
-    """Make this process, or a fork of it, a rank of that run once it joins a process group."""
+    """Make this process, or its fork, a rank of the requested run once it joins a process group."""
     if _Starts.is_join_seen:
         return
     _Starts.is_join_seen = True
     gate = _Gate(lambda _: _joining(told, join))
-    # After torch: woven functions query whether it compiles, which works only then.
+    # Woven only after torch is imported: woven functions query whether torch is compiling.
     after_import(
         "torch",
         lambda: after_import(_GROUPS, lambda: _weave(_GROUPS, "init_process_group", gate)),
@@ -90,7 +97,7 @@ def join_with_group(told: Autostart, join: Join) -> None:
 
 
 def script_rank(told: Autostart, environ: MutableMapping[str, str]) -> Identity:
-    """Return the identity of a script that was started once more."""
+    """Return the run and rank of a script that Lightning has started again."""
     local = _number(environ, "LOCAL_RANK")
     return Identity(
         run_id=told.run_id,
@@ -102,7 +109,7 @@ def script_rank(told: Autostart, environ: MutableMapping[str, str]) -> Identity:
 
 
 def _watch(join: Join) -> None:
-    scripts = _Gate(lambda launcher: _telling("this", getattr(launcher, "num_processes", 1)))
+    scripts = _Gate(lambda launcher: _notified("this", getattr(launcher, "num_processes", 1)))
     for module in _SCRIPT_STARTERS:
         name = "_SubprocessScriptLauncher._call_children_scripts"
         after_import(module, partial(_weave, module, name, scripts, "self"))
@@ -116,14 +123,14 @@ def _watch(join: Join) -> None:
 
 
 def _of_trainer(trainer: Any) -> AbstractContextManager[object]:
-    told, recorder = _told_workers(), unreplaced()
-    if told is None or recorder is None:
+    request, recorder = _worker_request(), unreplaced()
+    if request is None or recorder is None:
         return nullcontext()
-    return ray_driver.telling_workers(trainer, told, recorder.meta.run_folder)
+    return ray_driver.telling_workers(trainer, request, recorder.meta.run_folder)
 
 
 @harmless
-def _told_workers() -> Autostart | None:
+def _worker_request() -> Autostart | None:
     return _of_this_run("this")
 
 
@@ -131,11 +138,12 @@ def _of_fresh_process(process: Any) -> AbstractContextManager[object]:
     if _is_worker(process):
         return nullcontext()
     _count_process()
-    return _telling("group")
+    return _notified("group")
 
 
 def _of_fork(join: Join, process: Any) -> AbstractContextManager[object]:
-    # The child stays inside for all its life: only what it may inherit may be made here.
+    # The forked child never leaves this context: only objects that it may inherit can be created
+    # here.
     if not _is_worker(process):
         _count_process()
         _await_forks(join)
@@ -145,16 +153,16 @@ def _of_fork(join: Join, process: Any) -> AbstractContextManager[object]:
 @harmless
 def _count_process() -> None:
     recorder, metric = unreplaced(), names.STARTED_PROCESSES
-    if _Starts.are_told and recorder is not None and recorder.meta.pid == os.getpid():
+    if _Starts.are_notified and recorder is not None and recorder.meta.pid == os.getpid():
         _Starts.processes += 1
         recorder.cells.set(metric.name, metric.unit, float(_Starts.processes))
 
 
 @harmless
 def _await_forks(join: Join) -> None:
-    told = _of_this_run("group")
-    if told is not None:
-        join_with_group(told, join)
+    request = _of_this_run("group")
+    if request is not None:
+        join_with_group(request, join)
 
 
 @harmless
@@ -165,13 +173,13 @@ def _is_worker(process: Any) -> bool:
 
 @harmless
 def _variables(scope: Literal["this", "group"], ranks_here: int) -> dict[str, str] | None:
-    told = _of_this_run(scope, ranks_here)
-    return None if told is None else told.put({})
+    request = _of_this_run(scope, ranks_here)
+    return None if request is None else request.put({})
 
 
 def _of_this_run(scope: Literal["this", "group"], ranks_here: int = 1) -> Autostart | None:
     recorder = unreplaced()
-    if not _Starts.are_told or recorder is None or recorder.meta.pid != os.getpid():
+    if not _Starts.are_notified or recorder is None or recorder.meta.pid != os.getpid():
         return None
     before = read_autostart(os.environ)
     path = os.environ.get(_PATH) if before is None else before.python_path
@@ -180,10 +188,10 @@ def _of_this_run(scope: Literal["this", "group"], ranks_here: int = 1) -> Autost
 
 
 @contextmanager
-def _telling(scope: Literal["this", "group"], ranks_here: int = 1) -> Iterator[None]:
-    told = _variables(scope, ranks_here) or {}
-    before = {name: os.environ.get(name) for name in told}
-    os.environ.update(told)
+def _notified(scope: Literal["this", "group"], ranks_here: int = 1) -> Iterator[None]:
+    variables = _variables(scope, ranks_here) or {}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -195,25 +203,25 @@ def _telling(scope: Literal["this", "group"], ranks_here: int = 1) -> Iterator[N
 
 
 @contextmanager
-def _joining(told: Autostart, join: Join) -> Iterator[None]:
+def _joining(request: Autostart, join: Join) -> Iterator[None]:
     yield
-    _join(told, join)
+    _join(request, join)
 
 
 @harmless
-def _join(told: Autostart, join: Join) -> None:
+def _join(request: Autostart, join: Join) -> None:
     recorder, groups = unreplaced(), sys.modules[_GROUPS]
     if recorder is not None and recorder.meta.pid == os.getpid():
-        return  # it records already
+        return  # this process is already recorded
     rank = groups.get_rank()
     who = Identity(
-        run_id=told.run_id,
+        run_id=request.run_id,
         rank=rank,
         local_rank=_number(os.environ, "LOCAL_RANK", rank),
         world_size=groups.get_world_size(),
-        restart=told.restart,
+        restart=request.restart,
     )
-    join(told.name or "", who)
+    join(request.name or "", who)
 
 
 def _number(environ: MutableMapping[str, str], name: str, missing: int = 0) -> int:
@@ -223,7 +231,7 @@ def _number(environ: MutableMapping[str, str], name: str, missing: int = 0) -> i
 
 def _weave(module: str, name: str, gate: _Gate, subject: str = "None") -> None:
     try:
-        # Imported here: it loads Python's syntax tools.
+        # Imported lazily: ``weave`` loads ``ast`` and ``inspect``.
         from otel_mlperf.pytorch.loop.weave import weave
 
         found = sys.modules[module]

@@ -1,8 +1,9 @@
-"""The available integrations, and switching them on and off.
+"""Registry of the available integrations, and switching them on and off.
 
-Each integration waits for the import of its framework. A failure of one affects only itself: it is
-counted and logged once, and the program continues. The DataLoader integration is on in each run,
-whatever reports the steps: no program reports what happens inside a loader.
+Each integration waits for the import of its framework. A failure affects only the integration in
+which it occurs: it is counted and logged once, and the program continues. The DataLoader
+integration is on in each run, also if the program reports its steps itself: no program can report
+what happens inside a loader.
 """
 
 from __future__ import annotations
@@ -32,42 +33,41 @@ if TYPE_CHECKING:
     from otel_mlperf.settings.config import Config
 
 GROUP: Final = "otel_mlperf.integrations"
-"""Entry points of this group name a class, constructed without arguments, that is an integration.
-"""
+"""Entry point group: each entry names an integration class, constructed without arguments."""
 _LOADERS: Final = DataLoaders()
 BUILT_IN: Final[tuple[Integration, ...]] = (TorchLoop(), _LOADERS, KerasFit())
 _FAILURES: Final = (Exception, SystemExit)
-"""What code of another package may raise; its exit must not end the program here."""
+"""Exceptions that code of another package may raise; its ``SystemExit`` must not end the program.
+"""
 _METADATA: Final = (".dist-info", ".egg-info")
 _awaited: dict[str, Integration] = {}
-"""Integrations that were switched on, by name, whether their framework is imported or not."""
+"""Integrations that were switched on, by name, including those whose framework is not imported."""
 _on: list[Integration] = []
-"""Those of them whose framework is imported."""
-_asked: set[str] = set()
-"""Names of built-in integrations that the program requested, whatever a run's settings are."""
+"""Switched-on integrations whose framework is imported."""
+_requested: set[str] = set()
+"""Names of built-in integrations that the program itself requested, regardless of the settings."""
 
 
 def integrate(name: str) -> None:
     """Record the loop of a framework: ``om.integrate("torch")``.
 
-    It may be called before or after the framework is imported and the run starts; calling it twice
-    has no further effect. Under ``otel-mlperf run`` all integrations are switched on, until the
-    program starts a run itself; ``dataloader`` is on in each run. The setting
-    ``disabled_integrations`` names those that are not.
+    May be called before or after the framework is imported and the run starts; a second call has no
+    effect. Under ``otel-mlperf run`` all integrations are on until the program starts a run itself;
+    ``dataloader`` is on in each run. Integrations named in the setting ``disabled_integrations``
+    stay off.
 
     Args:
         name: an integration of this package (``torch``: steps and their parts, validations and
             checkpoints of a loop written by hand, or run by a library on top of torch;
-            ``dataloader``: what happens inside torch's DataLoader and its workers;
-            ``keras``: ``fit`` of Keras 3, on any backend) or an installed one (entry point
-            ``otel_mlperf.integrations``).
+            ``dataloader``: waits and workers inside torch's DataLoader; ``keras``: ``fit`` of Keras
+            3, on any backend) or an installed one (entry point ``otel_mlperf.integrations``).
 
     Raises:
         ConfigError: there is no integration of that name, or it cannot be loaded.
     """
     for integration in BUILT_IN:
         if integration.name == name:
-            _asked.add(name)
+            _requested.add(name)
             _await(integration)
             return
     offered = {entry.name: entry for entry in offered_by(sys.path)}
@@ -87,8 +87,8 @@ def integrate(name: str) -> None:
 
 
 def integrate_all(but: Set[str] = frozenset()) -> None:
-    """Switch on all available integrations, ``but`` for those of these names; never raises."""
-    for integration in _on:  # in a fork: the parent's hooks see nothing there
+    """Switch on all available integrations, except those named in ``but``; never raises."""
+    for integration in _on:  # hooks inherited by a forked child are off
         _switch_on_again(integration)
     for integration in BUILT_IN:
         if integration.name not in but:
@@ -104,14 +104,14 @@ def integrate_all(but: Set[str] = frozenset()) -> None:
 
 
 def named_off(config: Config) -> set[str]:
-    """Return the integrations that a run's settings leave to the program itself."""
+    """Return the names of the integrations that a run's settings disable."""
     return set(filter(None, config.disabled_integrations.split(",")))
 
 
-def _tell_unknown(off: Set[str]) -> None:
+def _warn_unknown(off: Set[str]) -> None:
     known = {one.name for one in BUILT_IN}
     if off <= known:
-        return  # without scanning installed packages
+        return  # avoids a scan of installed packages
     known |= {entry.name for entry in offered_by(sys.path)}
     for name in sorted(off - known):
         warn_once(
@@ -121,16 +121,16 @@ def _tell_unknown(off: Set[str]) -> None:
 
 
 def give_way() -> None:
-    """Switch integrations off: the program has started a run and decides about them itself."""
+    """Switch all integrations but ``dataloader`` off: the program's own run selects them itself."""
     for integration in list(_awaited.values()):
         if integration is not _LOADERS:
             _drop(integration)
 
 
 def offered_by(paths: Sequence[str]) -> list[EntryPoint]:
-    """Return the entry points of installed packages on those paths that are integrations."""
-    # Importing Python's own reader costs 25 to 100 ms in each recorded process, and is mostly
-    # unnecessary: so a check whether there is anything to read comes first, in 1 ms.
+    """Return the entry points of integrations that are installed on those paths."""
+    # Entry points are first searched as text, in 1 ms: importing ``importlib.metadata`` costs 25 to
+    # 100 ms in each recorded process, and most installations have no integration.
     if not any(GROUP.encode() in text for text in _entry_point_files(paths)):
         return []
     from importlib.metadata import distributions
@@ -143,7 +143,7 @@ def _entry_point_files(paths: Sequence[str]) -> Iterator[bytes]:
     for folder in paths:
         try:
             packages = [name for name in os.listdir(folder or ".") if name.endswith(_METADATA)]
-        except OSError:  # an archive, or a folder that is not there
+        except OSError:  # an archive, or a missing folder
             continue
         for package in packages:
             try:
@@ -162,7 +162,7 @@ def _await(integration: Integration) -> None:
 
 
 def _drop(integration: Integration) -> None:
-    # First: a framework that is imported from here on switches nothing on.
+    # Must come first: otherwise a framework imported from now on would switch the integration on.
     _awaited.pop(integration.name, None)
     if integration not in _on:
         return
@@ -188,7 +188,7 @@ def _switch_on_again(integration: Integration) -> None:
 def _switch_on(integration: Integration) -> None:
     """Switch on an integration whose framework is imported; never raises into the import."""
     if _awaited.get(integration.name) is not integration or integration in _on:
-        return  # the program has started a run itself in the meantime, or awaits it a second time
+        return  # dropped since then, because the program started a run itself; or already on
     try:
         framework = sys.modules[integration.module]
         missing = [name for name in integration.needs if not _has(framework, name)]
@@ -213,16 +213,16 @@ def _begin(run: Run) -> None:
         _note()
     if run._recorder is not None:
         off = named_off(run._recorder.config)
-        _tell_unknown(off)
+        _warn_unknown(off)
         _look_into_loaders(off)
 
 
 def _look_into_loaders(off: Set[str]) -> None:
-    if _LOADERS.name in _asked:
+    if _LOADERS.name in _requested:
         return
     if _LOADERS.name in off:
-        _drop(_LOADERS)  # the run before had it
-    elif _LOADERS in _on:  # in a fork: the parent's hooks see nothing there
+        _drop(_LOADERS)  # still on from the previous run
+    elif _LOADERS in _on:  # hooks inherited by a forked child are off
         _switch_on_again(_LOADERS)
     else:
         _await(_LOADERS)
@@ -237,7 +237,7 @@ def _note() -> None:
     if recorder is None or recorder.meta.is_child or recorder.meta.rank:
         return
     try:
-        # Imported here: it loads msgspec, which only a run needs.
+        # Imported lazily: the module loads msgspec, which only a run needs.
         from otel_mlperf.run_files.run_file import write_integrations
 
         write_integrations(recorder.meta.run_folder, [integration.name for integration in _on])

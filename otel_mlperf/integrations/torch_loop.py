@@ -1,7 +1,7 @@
-"""The integration of torch itself: recording of a loop that no framework runs.
+"""Integration of torch itself: recording of a training loop that no framework runs.
 
-torch exposes the moments of a loop, from which the start and end of its steps are inferred. A
-framework knows them better, and declares that with ``own_steps``.
+Start and end of steps are inferred from a loop's calls of torch. The integration of a framework
+that reports its own steps suspends this inference with ``own_steps``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-# The hooks are imported where they are needed: they load the syntax tools of Python, for which
-# programs without torch, and those that only `import otel_mlperf`, must not wait.
+# The hooks are imported lazily: they load ``ast`` and ``inspect``, which programs without torch,
+# and a plain `import otel_mlperf`, must not wait for.
 
 
 class TorchLoop:
@@ -25,7 +25,7 @@ class TorchLoop:
 
     name: Final = "torch"
     module: Final = "torch"
-    needs: Final = ()  # a hook that does not fit this version of torch is left out alone
+    needs: Final = ()  # hooks that do not fit this version of torch are skipped individually
 
     def __init__(self) -> None:
         self._is_awaiting = self._is_in_place = False
@@ -33,10 +33,10 @@ class TorchLoop:
         """Watched modules that were imported before torch was switched on."""
 
     def await_libraries(self) -> None:
-        """Wait for the modules of watched calls.
+        """Register import hooks for the modules of watched calls.
 
-        It must run before torch is imported: later the module that imports torch is in
-        ``sys.modules`` without its functions.
+        Must run before torch is imported: otherwise a module whose own import loads torch is
+        already in ``sys.modules``, but without its functions.
         """
         from otel_mlperf.pytorch.loop.watched_calls import WATCHED_CALLS
 
@@ -46,7 +46,7 @@ class TorchLoop:
                 after_import(module, partial(self._see_library, module))
 
     def switch_on(self, framework: ModuleType) -> None:
-        """Watch the moments of torch from now on."""
+        """Start observing the loop's calls of torch."""
         from otel_mlperf.pytorch.loop import loop_hooks
 
         loop_hooks.install()
@@ -66,7 +66,7 @@ class TorchLoop:
         loop_hooks.see_library(module)
 
     def switch_off(self) -> None:
-        """Stop watching torch."""
+        """Stop observing torch."""
         from otel_mlperf.pytorch.loop import loop_hooks
 
         loop_hooks.give_way()
@@ -74,11 +74,11 @@ class TorchLoop:
 
 @contextmanager
 def own_steps() -> Iterator[None]:
-    """Suspend inferred steps while a framework's loop reports its steps itself.
+    """Suspend step inference while a framework's loop reports its steps itself.
 
-    Data wait, forward, backward and optimizer remain sections, of the reported steps. It is for an
-    integration, around the framework's ``fit()``. A step that is open at its start and was only
-    inferred is cancelled, so that the first ``om.step()`` is no step inside a step.
+    For use in an integration, around the framework's ``fit()``. Data wait, forward, backward and
+    optimizer remain sections of the reported steps. An inferred step that is open at the start is
+    ended or cancelled: otherwise the first ``om.step()`` would be nested in it.
     """
     from otel_mlperf.pytorch.loop import loop_hooks
 

@@ -1,7 +1,7 @@
-"""Start of watching backward passes and compilations, once torch is imported, in runs of any kind.
+"""Observation of backward passes and compilations in every run, once torch is imported.
 
-The watches are imported only then: they load the syntax tools of Python, which only programs with
-torch need.
+The observing modules are imported only then: they load ``ast`` and ``inspect``, which only programs
+with torch need.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _begin(run: Run) -> None:
 
 def _watch_backward() -> None:
     if not hasattr(sys.modules["torch"], "autograd"):
-        return  # another module of that name
+        return  # another module named torch
     from otel_mlperf.pytorch.loop.backward_gate import BACKWARD_GATE
 
     BACKWARD_GATE.weave()

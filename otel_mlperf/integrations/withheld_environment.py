@@ -1,4 +1,4 @@
-"""Commands whose program does not get the environment by which recording starts."""
+"""Detection of commands that withhold the environment variables by which recording starts."""
 
 from __future__ import annotations
 
@@ -16,33 +16,36 @@ _PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*")
 _ISOLATED: Final = re.compile(
     r"(?:-(?:[WX]\0?[^\0]*|[a-bd-ln-zA-VY-Z?]+)\0)*-[a-bd-ln-zA-VY-Z?]*?([EIS])"
 )
-"""Python's options, separated by NUL, up to an isolating one; ``-c`` and ``-m`` end them."""
+"""Python's options, separated by NUL, up to an isolating one (-E, -I, -S); ``-c`` and ``-m`` end
+the options.
+"""
 _CLEARING: Final = {
     "apptainer": ("--cleanenv", "-e"), "bwrap": ("--clearenv",), "doas": (), "docker": (),
     "env": ("-", "-i", "--ignore-environment"), "kubectl": (), "podman": (),
     "runuser": ("-", "-l", "--login"), "singularity": ("--cleanenv", "-e"),
     "srun": ("--export=NONE", "--export=NIL"), "ssh": (), "su": ("-", "-l", "--login"), "sudo": (),
 }  # fmt: skip
-"""Commands that start other programs without their own environment, by one of these options, or
-always. ``sudo -E`` too leaves ``PYTHONPATH`` out (sudoers(5), the environment variables to remove).
+"""Commands that start other programs without their own environment: with one of the listed options,
+or always. ``sudo -E`` too removes ``PYTHONPATH`` (sudoers(5), the environment variables to remove).
 """
 _ELSEWHERE: Final = ("docker", "kubectl", "podman", "ssh")
-"""Commands for which paths of this machine are meaningless."""
-_MOST_SHEBANG: Final = 256
-_MOST_SCRIPT: Final = 1 << 16
+"""Commands that run programs on another machine or in a container, where local paths are invalid.
+"""
+_MAX_SHEBANG: Final = 256
+_MAX_SCRIPT: Final = 1 << 16
 _PATH: Final = "PYTHONPATH="
 _SHELLS: Final = {"sh", "ash", "bash", "dash", "ksh", "zsh"}
 _KEYWORDS: Final = {"if", "then", "elif", "else", "do", "while", "until", "!", "{", "}"}
 
 
 def describe_withheld(command: Sequence[str], path: str) -> str:
-    """Return why a program that ``command`` starts is not recorded, and what to do; empty: it is.
+    """Return why recording does not start under ``command``, and what to do; empty if it does.
 
-    The commands in a shell script are parsed too, as far as they name Python.
+    In a shell script, commands that name Python are checked too.
 
     Args:
         command: words of a command line.
-        path: the file of its first word. The interpreter that it names counts as well.
+        path: the file of the first word; the interpreter in its shebang line is checked as well.
     """
     words = [*_interpreter(path), *command]
     return _describe(words) or _describe_script(words)
@@ -52,17 +55,19 @@ def _describe(words: Sequence[str]) -> str:
     python = _find_python(words)
     if found := _ISOLATED.match("\0".join(words[python + 1 :])):
         return f"Python ignores the environment with -{found[1]}; start it without"
-    # Without a Python only the first word is known to be no argument.
+    # If no word names Python, only the first word is certainly not an argument.
     for at, word in enumerate(words[: python if python < len(words) else 1]):
         options = _CLEARING.get(Path(word).name)
         given = words[at + 1 : python]
         if python == len(words):
             given = list(takewhile(lambda option: option.startswith("-"), given))
-        said = [one for one in given if one in (options or ()) or (options and _replaces_path(one))]
-        if options == () or said:
-            wrapper = " ".join([Path(word).name, *said[:1]])
-            here = [sys.executable, "-m", "otel_mlperf"]
-            own = ["otel-mlperf"] if Path(word).name in _ELSEWHERE else here
+        matched = [
+            one for one in given if one in (options or ()) or (options and _replaces_path(one))
+        ]
+        if options == () or matched:
+            wrapper = " ".join([Path(word).name, *matched[:1]])
+            this_python = [sys.executable, "-m", "otel_mlperf"]
+            own = ["otel-mlperf"] if Path(word).name in _ELSEWHERE else this_python
             again = shlex.join([*words[:python], *own, "run", "--", *words[python:]])
             how = f": {again}" if python < len(words) else ", before the program"
             return f"{wrapper} withholds the environment; put otel-mlperf run behind it{how}"
@@ -70,7 +75,7 @@ def _describe(words: Sequence[str]) -> str:
 
 
 def _find_python(words: Sequence[str]) -> int:
-    """Return the index of the word that is a Python, ``len(words)`` without one."""
+    """Return the index of the word that names a Python interpreter; ``len(words)`` if none does."""
     named = (at for at, word in enumerate(words) if _PYTHON.fullmatch(Path(word).name))
     return next(named, len(words))
 
@@ -80,7 +85,7 @@ def _replaces_path(word: str) -> bool:
 
 
 def _describe_script(words: Sequence[str]) -> str:
-    """Return the reason that a shell script contains, with the script's name."""
+    """Return the reason found in a shell script, preceded by the script's name; empty if none."""
     shell = next((at for at, word in enumerate(words) if Path(word).name in _SHELLS), len(words))
     script = next((word for word in words[shell + 1 :] if not word.startswith("-")), "")
     is_text = "-c" in words[shell + 1 : shell + 2]
@@ -101,7 +106,7 @@ def _describe_script(words: Sequence[str]) -> str:
 
 
 def _simple_commands(line: str) -> list[list[str]]:
-    """Return the commands of a line of a shell script; none if it is only part of a text."""
+    """Return the commands in a line of a shell script; empty if the line has unbalanced quotes."""
     parser = shlex.shlex(line, posix=True, punctuation_chars=True)
     parser.whitespace_split = True
     try:
@@ -109,7 +114,7 @@ def _simple_commands(line: str) -> list[list[str]]:
     except ValueError:
         return []
     groups = [list(group) for is_end, group in groupby(words, _ends_command) if not is_end]
-    # The shell's own assignments in front of a command are those of ``env``.
+    # ``NAME=value command`` in a shell is equivalent to ``env NAME=value command``.
     return [["env", *group] if "=" in group[0] else group for group in groups]
 
 
@@ -123,16 +128,16 @@ def _read_text(file: str) -> str:
         if not Path(file).is_file():  # a pipe could be read only once
             return ""
         with open(file, "rb") as stream:
-            return stream.read(_MOST_SCRIPT).decode(errors="replace")
+            return stream.read(_MAX_SCRIPT).decode(errors="replace")
     except (OSError, ValueError):
         return ""
 
 
 def _interpreter(path: str) -> list[str]:
-    """Return the words of a script's shebang line, if it has one."""
+    """Return the words of a script's shebang line; empty if it has none."""
     try:
         with open(path, "rb") as file:
-            line = file.readline(_MOST_SHEBANG)
+            line = file.readline(_MAX_SHEBANG)
     except OSError:
         return []
     return line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []

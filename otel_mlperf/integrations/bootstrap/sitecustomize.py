@@ -1,7 +1,7 @@
-"""The first code that Python runs in a program that ``otel-mlperf run`` has started.
+"""First code that Python runs in a program started by ``otel-mlperf run``.
 
-It runs once, in place of the environment's own ``sitecustomize``, which still runs. No error here
-may keep the program from running.
+This module runs once, in place of the environment's own ``sitecustomize``, and runs that one first.
+An error here must never keep the program from running.
 """
 
 import gc
@@ -10,25 +10,25 @@ import os
 import sys
 
 
-def _run_the_one_behind_us() -> None:
+def _run_original_sitecustomize() -> None:
     """Run the environment's own ``sitecustomize``, found as if this folder did not exist."""
     folder = os.path.dirname(__file__)
     sys.path[:] = [path for path in sys.path if path != folder]
     sys.path_importer_cache.pop(folder, None)
-    # The name is removed for the search, else Python would return this module again.
+    # The entry is removed during the import: otherwise Python would return this module again.
     ours = sys.modules.pop(__name__)
     try:
         importlib.import_module(__name__)
     except ModuleNotFoundError as error:
         if error.name != __name__:
             raise
-        sys.modules[__name__] = ours  # Python expects the module that it has just imported
+        sys.modules[__name__] = ours  # Python expects the entry of the module that it is importing
 
 
 def _begin() -> None:
-    # The modules loaded here would otherwise cause a full collection earlier: in the program's
-    # first steps, where it looks like a wait. Now it is a collection of the youngest objects, when
-    # collections are on again.
+    # Collection is disabled: otherwise the modules loaded here would trigger a full garbage
+    # collection in the program's first steps, where it looks like a wait. Instead, a collection of
+    # the youngest generation follows as soon as collection is enabled again.
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -42,10 +42,10 @@ def _begin() -> None:
             gc.enable()
 
 
-# The environment's own module comes first: it may add the paths of this package, and start tools
-# that must see its imports (coverage). If it raises, Python reports that and continues, and so does
-# this module.
+# The environment's own module must run first: it may add the paths of this package, and start tools
+# that must see this package's imports (coverage). If it raises, this package starts all the same,
+# and Python reports the exception.
 try:
-    _run_the_one_behind_us()
+    _run_original_sitecustomize()
 finally:
     _begin()
