@@ -1,7 +1,7 @@
-"""Per-step shares of aggregated sections.
+"""Shares of aggregated sections in single steps.
 
-A step reports its share when it ends, so that single steps are known. A cancelled step passes its
-share to what encloses it. A step in which nothing was aggregated has no cost.
+A step stores its share of each cell in its payload when it ends. The shares of a cancelled step
+move to the time outside steps. A step without aggregated sections has no cost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import OpenStep
 
 Memo = dict[tuple[Any, int], "AddUpCell"]
-"""Cells by name and id of the enclosing section, as a thread remembers them."""
+"""A thread's cache of cells, by name and id of the enclosing section."""
 
 
 class AddedUpInStep:
@@ -31,20 +31,27 @@ class AddedUpInStep:
         step: OpenStep,
         outside: Callable[[AddUpCell, OpenStep], AddUpCell],
     ) -> None:
-        """Store the step; ``outside`` finds the cell outside steps for a cancelled step."""
+        """Initialise without shares.
+
+        Args:
+            recording: the recording of the cells.
+            step: the step.
+            outside: returns the cell outside steps that corresponds to a cell of the step.
+        """
         self._words, self._step, self._outside = recording.journal.words, step, outside
-        # By word: a thread that has ended leaves its cell to a later thread of the same step.
+        # By the cell's first word, because a later thread reuses the cell of an ended thread.
         self._before: dict[int, tuple[AddUpCell, tuple[int, int, int, int]]] = {}
         self._memos: dict[int, Memo] = {}
 
     def watch(self, cell: AddUpCell, memo: Memo) -> None:
-        """Attribute further growth of a cell to the step."""
+        """Attribute the further growth of a cell to the step; its end clears the cache ``memo``."""
         self._memos[id(memo)] = memo
         words, at = self._words, cell.word
         if not at or at in self._before:
             return
         if words[at + 1]:
-            # Stored before the reset: after a kill in between, a reader has them twice, not never.
+            # Merge the extremes before resetting them: if the process is killed in between, readers
+            # find them twice instead of never.
             words[at + 6] = min(words[at + 3], words[at + 6] or LONGEST_NS)
             words[at + 7] = max(words[at + 4], words[at + 7])
         words[at + 3], words[at + 4] = LONGEST_NS, 0
@@ -53,7 +60,11 @@ class AddedUpInStep:
         self._before[at] = cell, (now, words[at + 1], words[at + 2], words[at + 5])
 
     def told(self) -> list[list[int]]:
-        """Return per cell its entry, its start in the step, count, sum, covered, min and max."""
+        """Return a row of numbers for each cell that has grown in the step.
+
+        A row contains the cell's entry, its first use (ns after the start of the step), count, sum,
+        covered time, minimum and maximum.
+        """
         rows = []
         for cell, (start, *before) in self._grown():
             at, words = cell.word, self._words
@@ -64,7 +75,7 @@ class AddedUpInStep:
         return rows
 
     def move_outside(self) -> None:
-        """Move the shares of a cancelled step outside of all steps."""
+        """Move the shares of a cancelled step to the cells outside steps."""
         words = self._words
         for cell, (_, *before) in self._grown():
             to = self._outside(cell, self._step)
@@ -79,7 +90,7 @@ class AddedUpInStep:
         self._forget()
 
     def _forget(self) -> None:
-        # Remembered cells would bypass the next step, which would not watch them.
+        # Clear the caches: with a cached cell, ``watch`` of the next step would not be called.
         for memo in self._memos.values():
             memo.clear()
 

@@ -1,8 +1,8 @@
-"""Places of aggregated sections: the cell to which each call is added.
+"""Lookup of the cell to which a call of an aggregated section is added.
 
-A cell belongs to one name in one place. A place is the list of enclosing sections. So the cell's
-own time can be subtracted from the row of the section in which it was spent, wherever that is.
-Finding the place costs microseconds; a thread remembers it while the enclosing section is open.
+A cell belongs to one name in one place, i.e. the list of enclosing sections. The agent can
+therefore subtract the cell's time from the self time of the enclosing section. The lookup costs
+microseconds, so each thread caches its result while the enclosing section is open.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ _DEEPEST: Final = 32
 
 class _Surroundings(NamedTuple):
     path: tuple[str, ...]
-    """Names from below the step or run."""
+    """Names of the section and those around, below the step or run."""
     of_step: bool
     beside: bool
-    """Whether the section, or any around it, is on another track than its enclosing section."""
+    """Whether the section, or one around it, is on another track than its enclosing section."""
     track: int | None
-    """None: the run, below which a track is concurrent only if it has no steps."""
+    """Track of the section; None for the run: tracks inside it are concurrent if without steps."""
 
 
 _NOTHING_AROUND: Final = _Surroundings((), False, False, None)
 
 
 class _Memo(dict[tuple[Any, int], AddUpCell]):
-    """Cells by name and id of the enclosing section."""
+    """One thread's cache of cells, by name and id of the enclosing section."""
 
     __slots__ = ("__weakref__",)
 
 
 class ThreadMemo(threading.local):
-    """Places that one thread has found."""
+    """Cells that the calling thread has looked up."""
 
     def __init__(self, memos: list[weakref.ref[_Memo]]) -> None:
         self.memo = _Memo()
@@ -67,7 +67,7 @@ class ThreadMemo(threading.local):
 
 
 class AggregatedPlaces:
-    """Places of the aggregated sections of one recording."""
+    """Cells and places of the aggregated sections of one recording."""
 
     def __init__(self, recording: Recording, parents: Parents, cells: Cells) -> None:
         self._recording, self._parents, self._cells = recording, parents, cells
@@ -76,12 +76,12 @@ class AggregatedPlaces:
         self._found: dict[int, _Surroundings] = {}
         self._home = get_ident()
         self._loops: set[int] = set()
-        """Tracks on which the first step of a phase started."""
+        """Tracks on which the first steps of phases started."""
         self._phases: set[str] = set()
         self._since_ns = 0
 
     def find(self, call: OpenAggregate, above: Any) -> AddUpCell:
-        """Return the cell of a call in the context ``above``; also set what the call is inside."""
+        """Return the cell of a call in the context ``above``; set its ``outer`` and ``track``."""
         recording = self._recording
         call.outer, call.track = None, recording.tracks.current()
         if recording.is_retired:
@@ -101,7 +101,7 @@ class AggregatedPlaces:
         return cell
 
     def settle(self, call: OpenAggregate, t1: int) -> bool:
-        """Leave a call that is not current; return whether there is any time to add up."""
+        """Exit a call that is not current; return whether its duration is to be recorded."""
         if not getattr(call, "at", 0):
             return False
         below: SectionContext | None = None
@@ -114,14 +114,18 @@ class AggregatedPlaces:
                     raise_foreign(error)
                 return True
             below = section
-        # A generator that was resumed elsewhere: the current section lost no time to it.
+        # The call is not around the current section: e.g. a generator was resumed elsewhere. Its
+        # time is concurrent to that of the current section.
         call.outer = None
         place = call.cell.place._replace(section=0, beside=True)
         call.cell = self._cell(call.of, place)
         return bool(call.cell.word)
 
     def begin_phase(self, phase: str, step: SectionContext) -> None:
-        """Note the first step of a phase: cells outside steps count from here as after set-up."""
+        """Register the first step of a phase, from which new cells outside steps are used.
+
+        New cells separate the time after set-up from the set-up.
+        """
         self._loops.add(step.track)
         if phase in self._phases:
             return
@@ -159,7 +163,7 @@ class AggregatedPlaces:
         step = None if section is None else self._parents.steps.get(root_of(section))
         is_own = section is not None and section.track == call.track
         inside = (*outer.cell.place.inside, outer.of.name)[:_DEEPEST] if outer is not None else ()
-        if call.of.name in inside:  # recursion: a cell for each depth would exhaust the cells
+        if call.of.name in inside:  # recursion: a cell for each depth would use up the cells
             inside = inside[: inside.index(call.of.name)]
         name, entry = self._named(section)
         return Place(
@@ -179,7 +183,7 @@ class AggregatedPlaces:
         return self._recording.registry.about(section.entry)[0], section.entry
 
     def _surroundings(self, section: SectionContext | None) -> _Surroundings:
-        """Return the place of a section, as the agent derives it from its row."""
+        """Return the surroundings inside a section, as the agent derives them from its row."""
         below: list[SectionContext] = []
         found, known = self._found, _NOTHING_AROUND
         if len(found) >= _REMEMBERED:
@@ -217,14 +221,14 @@ class AggregatedPlaces:
             )  # fmt: skip
             words, word = self._recording.journal.words, self._cells.word(content, content)
             cell = cells[of, place] = AddUpCell(of, place, word)
-            if word and words[word + 1]:  # left by a thread that has ended
+            if word and words[word + 1]:  # the cell of an ended thread
                 cell.least_ns, cell.most_ns = words[word + 3], words[word + 4]
         return cell
 
     def _watch(self, step: OpenStep, cell: AddUpCell) -> None:
         if step.added_up is None:
             step.added_up = AddedUpInStep(self._recording, step, self.outside)
-            extra_of(step.section)  # sends its end to the slow path
+            extra_of(step.section)  # makes its end take the slow path
         step.added_up.watch(cell, self.local.memo)
 
 

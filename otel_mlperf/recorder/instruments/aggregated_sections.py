@@ -1,9 +1,9 @@
-"""Aggregated sections: 100,000 calls a second are measured without a row for each.
+"""Aggregated sections, for which a call writes no row: up to 100,000 calls a second.
 
-Count, sum, minimum and maximum are added up in a cell for each name and place: see
-``aggregated_places``. An open aggregated section is current like any section. Sections that are
-opened inside it, aggregated or not, find it and report their time to it: the remainder is its own
-time. It is no parent: the sections inside are children of the section that encloses it.
+A cell for each name and place accumulates count, sum, minimum and maximum: see
+``aggregated_places``. An open aggregated section is current like any section. Sections inside,
+aggregated or not, add their duration to its covered time, which its self time excludes. It is never
+a parent: sections inside are children of the section around it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class AggregatedName:
-    """A name under which calls are aggregated, and its category."""
+    """Name and category of aggregated calls."""
 
     __slots__ = ("category", "name")
 
@@ -45,11 +45,11 @@ class AggregatedName:
 
 
 class AggregatedSection(OpenAggregate):
-    """One call of an aggregated section."""
+    """Context manager of one call of an aggregated section."""
 
     __slots__ = ()
     decorate: ClassVar[Callable[..., Callable[[Any], Any]]]
-    """Makes a decorator from name and category; set by ``span``, a layer above."""
+    """Returns a decorator for a name and category; set by ``span``, a layer above."""
     of: AggregatedName
 
     def __enter__(self) -> AggregatedSection:
@@ -68,31 +68,31 @@ class AggregatedSection(OpenAggregate):
         return self.decorate(self.of.name, self.of.category, aggregate=True)(function)
 
     def set(self, /, **attributes: Any) -> None:
-        """Record nothing: an aggregated section has no attributes."""
+        """Do nothing, because an aggregated section has no attributes."""
 
 
 class AggregatedSections:
-    """The aggregated sections of one recording, by name."""
+    """Aggregated sections of one recording."""
 
     def __init__(
         self, recording: Recording, parents: Parents, cells: Cells, plain: type[Section]
     ) -> None:
         self.known: dict[Any, AggregatedName] = {}
-        """Names by name, or by name and category: those found here take the fast path."""
+        """Known names, by name or by name and category, for the fast path."""
         self.places = AggregatedPlaces(recording, parents, cells)
         self.new, retire, self._watch_asyncio = _bind(recording, self.places, plain)
         recording.at_retire.append(retire)
         recording.registry.at_new_name.append(self._watch_asyncio)
 
     def make(self, name: Any, category: str | None) -> AggregatedSection:
-        """Return an aggregated section, not entered yet."""
+        """Return a new aggregated section, to be entered."""
         key = name if category is None else (name, category)
         section = self.new()
         section.of = self.known.get(key) or self._first_time(key, name, category)
         return section
 
     def _first_time(self, key: Any, name: Any, category: str | None) -> AggregatedName:
-        self._watch_asyncio()  # as for every new name: asyncio may have been imported since
+        self._watch_asyncio()  # asyncio may have been imported in the meantime
         if len(self.known) >= MAX_ENTRIES:
             warn_once(TOO_MANY_NAMES, MAX_ENTRIES)
             key = name = names.OTHER
@@ -104,9 +104,10 @@ class AggregatedSections:
 def _bind(  # noqa: C901 - closures of one scope, by design
     recording: Recording, places: AggregatedPlaces, plain: type[Section]
 ) -> tuple[type[AggregatedSection], Callable[[], None], Callable[[], None]]:
-    """Return a class for the recording's journal, its retire function and its asyncio switch.
+    """Return a section class for the recording's journal, and two functions that change it.
 
-    As in ``sections.section``, which has the reasons.
+    The functions are called at the end of the recording, and when asyncio may have been imported.
+    ``sections.section.bind`` explains the order of operations in the class's methods.
     """
     words = recording.journal.words
     local: ThreadMemo = places.local
@@ -124,8 +125,8 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                 above = get_current()
                 kind = above.__class__
                 self.covered_ns = 0
-                # Nearly always: inside an open section of the recorder, in a place this thread
-                # knows.
+                # Common case: inside an open section of this recording, in a place that this thread
+                # has cached.
                 outer = above if kind is BoundAggregate else None
                 if (
                     (outer is not None or kind is plain)
@@ -139,7 +140,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                     cell = find(self, above)
                 self.cell = cell
                 self.sid = self.at = cell.word
-                if cell.word:  # else no cell was left: the section is invisible
+                if cell.word:  # otherwise no cell is free and nothing is recorded
                     self.t0 = clock()
                     self.token = set_current(self)
             except BaseException as problem:  # noqa: BLE001 - the callee decides
@@ -161,8 +162,8 @@ def _bind(  # noqa: C901 - closures of one scope, by design
                     return
                 duration, cell, outer = t1 - self.t0, self.cell, self.outer
                 word = cell.word
-                # A cell belongs to one thread, and there is no call from here on: nothing in
-                # between runs a signal handler, so that the duration is added exactly once.
+                # A cell belongs to one thread, and the updates below make no call, after which a
+                # signal handler could run: the duration is added exactly once.
                 if outer is None or not is_recursion(self, duration):
                     words[word + 2] += duration
                     if self.covered_ns > 0:
@@ -183,7 +184,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
 
     def retire() -> None:
         nonlocal words, reset_current
-        # Of the same size: sections that are still open add to its cells.
+        # Scratch memory has the journal's size: sections that are still open write to its cells.
         words = memoryview(recording.journal.scratch).cast("Q")
         reset_current = reset_and_surface
 
@@ -196,7 +197,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
 
 @at_once
 def _rescue(problem: BaseException, do: Callable[..., None], *arguments: Any) -> None:
-    """Complete or undo a failed entering or leaving."""
+    """Complete or undo a failed ``__enter__`` or ``__exit__`` by ``do``, which may be repeated."""
     try:
         do(*arguments)
     except BaseException as another:  # noqa: BLE001 - the callee decides
@@ -207,12 +208,12 @@ def _rescue(problem: BaseException, do: Callable[..., None], *arguments: Any) ->
 
 def _finish(section: AggregatedSection, problem: BaseException) -> None:
     if is_foreign(problem) and getattr(section, "at", None):
-        section.__exit__(None, None, None)  # once more, from the start
+        section.__exit__(None, None, None)  # repeated from its start
     _restore(section, context_above(section))
 
 
 def _restore(section: AggregatedSection, above: Any) -> None:
-    """Make what was around current again."""
+    """Make ``above``, the context around the section, current again."""
     section.at = 0
     if CURRENT.get() is section:
         CURRENT.set(above)

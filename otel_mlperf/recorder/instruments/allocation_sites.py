@@ -1,7 +1,7 @@
-"""Allocation sites: lines whose allocations since a given point are still alive.
+"""Allocation sites: lines whose allocations since a given time are still alive.
 
-It uses tracemalloc of the standard library, which is shared by the whole process. Tracing is on
-from the first request to the last. If the program had switched it on itself, it stays on.
+They are traced by ``tracemalloc``, which has one state for the process. Tracing is on while at
+least one ``AllocationSites`` is in use. If the program switched it on itself, it stays on.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ import msgspec
 from otel_mlperf.recorder.sections.call_profile import OURS
 
 Sites = dict[tuple[str, int], tuple[int, int]]
-"""Blocks and bytes by file and line."""
+"""Number of blocks and bytes, by file and line."""
 
 
 class AllocationSites:
-    """Lines that allocate, from ``begin`` to ``end``."""
+    """Tracing of allocating lines, from ``begin`` to ``end``."""
 
-    _asking: Final[set[int]] = set()
-    """Users for which tracing is on, by identity."""
+    _users: Final[set[int]] = set()
+    """Ids of the objects for which tracing was switched on."""
 
     def __init__(self) -> None:
         import tracemalloc
 
         self._tracer: Any = tracemalloc
         self.before = b""
-        """The allocations at the start, where tracing was on already, in the form of ``look``."""
+        """Live allocations at ``begin`` if tracing was already on, as returned by ``look``."""
 
     def begin(self) -> None:
-        """Switch tracing on, if necessary."""
+        """Start tracing, if it is off."""
         if self._tracer.is_tracing():
             self.before = self.look()
-            if not self._asking:
+            if not self._users:
                 return
-        self._asking.add(id(self))  # first: if interrupted after the start, it has to be stopped
+        self._users.add(id(self))  # first: an interrupt after ``start`` must lead to ``stop``
         if not self._tracer.is_tracing():
             self._tracer.start()
 
     def look(self) -> bytes:
-        """Return the program's live allocations; empty: somebody has switched tracing off.
+        """Return the program's live allocations, encoded for ``read_sites``.
 
-        The result is for ``read_sites``: as bytes it adds no objects to those that are being
-        counted.
+        The result is empty if tracing was switched off. It is bytes, because other objects would be
+        counted themselves.
         """
         if not self._tracer.is_tracing():
             return b""
-        seen = self._tracer.take_snapshot().statistics("lineno")
+        lines = self._tracer.take_snapshot().statistics("lineno")
         return msgspec.msgpack.encode(
             [
                 (frame.filename, frame.lineno, one.count, one.size)
-                for one in seen
+                for one in lines
                 if not (frame := one.traceback[0]).filename.startswith(
                     (OURS, self._tracer.__file__)
                 )
@@ -59,10 +59,10 @@ class AllocationSites:
         )
 
     def end(self) -> None:
-        """Switch tracing off, if no other user is left; idempotent."""
-        if id(self) in self._asking:
-            self._asking.discard(id(self))
-            if not self._asking and self._tracer.is_tracing():
+        """Stop tracing, unless another ``AllocationSites`` or the program uses it; idempotent."""
+        if id(self) in self._users:
+            self._users.discard(id(self))
+            if not self._users and self._tracer.is_tracing():
                 self._tracer.stop()
 
 

@@ -1,8 +1,8 @@
-"""Padding share of batches of token numbers, derived from their content.
+"""Padding share of batches of token ids, derived from their content.
 
-A mask determines it. Without a mask, padding is the one number that rows repeatedly end with, or
-start with. The 1st, 2nd, 4th, 8th, … batch is examined, in host memory only. This costs 0.7 ms for
-32 rows of 512, a dozen times in a run, and 0.3 µs for each other batch.
+The attention mask determines padding. Without a mask, the padding token is the token that most rows
+repeat at their end or start. Only the 1st, 2nd, 4th, 8th, … batch is examined, and only in host
+memory. An examination costs 0.7 ms for 32 rows of 512, any other batch 0.3 µs.
 """
 
 from __future__ import annotations
@@ -20,21 +20,27 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.instruments.cells import Cells
 
 _MASK: Final = "attention_mask"
-_MOST_ROWS: Final = 32
-_MOST_PLACES: Final = 1 << 17
+_MAX_ROWS: Final = 32
+_MAX_POSITIONS: Final = 1 << 17
 _SHORTEST: Final = 8
 """Minimum row length of a sequence."""
 _FEWEST_VALUES: Final = 4
-"""Minimum number of different values in a batch of tokens: fewer are a mask, or classes."""
+"""Minimum number of different values in a batch of token ids; fewer are a mask or classes."""
 _DEPTH: Final = 3
-_MOST_PARTS: Final = 8
+_MAX_PARTS: Final = 8
 _PLAIN: Final = {("torch", "Tensor"), ("numpy", "ndarray")}
 _CONTAINERS: Final = (Mapping, list, tuple)
 Rows = list[list[int]]
 
 
 def look_for_padding(kept: dict[type, Any], cells: Cells, batch: Any) -> None:
-    """Count the padding of a batch, with the recording's state ``kept``; never raises."""
+    """Count the padding of a batch, if it is to be examined; never raises.
+
+    Args:
+        kept: the recording's state of upper layers, by class.
+        cells: the recording's cells.
+        batch: the batch.
+    """
     padding = kept.get(_BatchPadding)
     if padding is None:
         padding = kept[_BatchPadding] = _BatchPadding(cells)
@@ -42,14 +48,14 @@ def look_for_padding(kept: dict[type, Any], cells: Cells, batch: Any) -> None:
 
 
 class _BatchPadding:
-    """Padding of the examined batches of one recording."""
+    """Padding counter of one recording."""
 
     def __init__(self, cells: Cells) -> None:
         self._cells = cells
         self._batches = 0
 
     def look(self, batch: Any) -> None:
-        """Examine a batch, if it is its turn."""
+        """Examine a batch if its number is a power of two, and count its padding."""
         self._batches += 1
         if self._batches & (self._batches - 1):
             return
@@ -63,7 +69,10 @@ class _BatchPadding:
 
 
 def count_padding(batch: Any) -> tuple[int, int] | None:
-    """Return the number of padded places in its first rows, and of all; None: no tokens."""
+    """Return the number of padding positions and of all positions in a batch's first rows.
+
+    The result is None if the batch contains no token ids.
+    """
     mask = batch.get(_MASK) if isinstance(batch, Mapping) else None
     if mask is not None and (rows := _rows(mask)):
         return sum(row.count(0) for row in rows), sum(map(len, rows))
@@ -78,12 +87,13 @@ def count_padding(batch: Any) -> tuple[int, int] | None:
 
 
 def _ending(rows: Rows) -> int:
-    """Return the number of places at row ends with the number that most rows end with."""
+    """Return the number of padding positions at row ends: repetitions of the most common end."""
     value, count = Counter(row[-1] for row in rows).most_common(1)[0]
     if count < 2:
         return 0
     runs = [_run(row, value) for row in rows]
-    # Sentences end with the same token, too; a row of only that token is no sentence.
+    # Rows of only one token contain no text: if they are the majority, it is not padding. Subtract
+    # one per row: a sentence itself may end with the same token.
     whole = sum(run == len(row) for run, row in zip(runs, rows, strict=True))
     return 0 if 2 * whole > len(rows) else sum(run - 1 for run in runs if run > 1)
 
@@ -93,9 +103,10 @@ def _run(row: Sequence[int], value: int) -> int:
 
 
 def _rows(tensor: Any) -> Rows:
-    """Return the first rows of a matrix of whole numbers in host memory; else nothing.
+    """Return the first rows of an integer matrix in host memory; empty for anything else.
 
-    Tensor subclasses are excluded: reading a tensor that is distributed over ranks is a collective.
+    Tensor subclasses are excluded: reading a tensor that is distributed over ranks would be a
+    collective.
     """
     if (type(tensor).__module__, type(tensor).__name__) not in _PLAIN:
         return []
@@ -106,8 +117,8 @@ def _rows(tensor: Any) -> Rows:
         return []
     if "int" not in kind and "bool" not in kind:
         return []
-    most = max(2, min(_MOST_ROWS, _MOST_PLACES // shape[1]))
-    rows: Rows = tensor[:most].tolist()
+    max_rows = max(2, min(_MAX_ROWS, _MAX_POSITIONS // shape[1]))
+    rows: Rows = tensor[:max_rows].tolist()
     return rows
 
 
@@ -116,5 +127,5 @@ def _tensors(batch: Any, depth: int) -> Iterator[Any]:
         yield batch
     elif depth and isinstance(batch, _CONTAINERS):
         parts = list(batch.values()) if isinstance(batch, Mapping) else batch
-        for part in parts[:_MOST_PARTS]:
+        for part in parts[:_MAX_PARTS]:
             yield from _tensors(part, depth - 1)

@@ -1,13 +1,14 @@
 """Cells of counters, gauges, histograms and aggregated sections in shared memory.
 
-A cell is updated by one store at a time, so that sums are exact after a SIGKILL. An aggregated
-section has one cell per thread; when a thread ends, its cells wait for the next thread. A series of
-a counter, gauge or histogram has one cell for all threads: nothing in between releases the GIL.
+Each value in a cell is updated by a single store, so that sums are exact after a SIGKILL. An
+aggregated section has one cell per thread; the cells of an ended thread are reused by a later
+thread. A series of a counter, gauge or histogram has one cell for all threads, because its update
+never releases the GIL.
 
-A histogram's buckets are those of OpenTelemetry's exponential histogram at a fixed scale. A cell
-for six buckets is allocated when a value first falls into one of them, so that no range has to be
-chosen. The exemplar is the histogram's last value from a section whose trace is always sampled.
-Each section provides at most one exemplar, its first value.
+A histogram has the buckets of OpenTelemetry's exponential histogram at a fixed scale. A cell for
+six buckets is allocated for the first value in one of them, so that the range of values need not be
+known. A histogram's exemplar is a value from the last section whose trace is always sampled: the
+first value that was recorded in that section.
 """
 
 from __future__ import annotations
@@ -49,70 +50,70 @@ _TOO_MANY = (
 _NO_CELL = "no cell is left in the journal: counters and aggregated sections are lost, and counted"
 
 FACTOR = -float(1 << HISTOGRAM_SCALE)
-"""``log2(value) * FACTOR // 1`` is the key of a value's bucket: the float -(index + 1).
+"""Factor of the bucket key: ``log2(value) * FACTOR // 1`` is the float -(bucket index + 1).
 
-So a value on a bucket's upper bound belongs to it, and the key costs two operations on floats.
+The negative sign assigns a value on a bucket's upper bound to that bucket.
 """
 
 
 def content_of(kind: str, name: str, unit: str, labels: Labels = ()) -> Content:
-    """Return the content that a series is registered with; ``name`` is the metric's."""
+    """Return the content with which a series of a metric is registered in the journal."""
     return ("cell", kind, name, unit, labels)
 
 
 class _OfThread(dict[Key, int]):
-    """One thread's cells: key to the index of the first word; released when the thread ends."""
+    """One thread's cells: index of the first word by key; released when the thread ends."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_reusable",)
 
     def __init__(self, waiting: dict[Key, list[int]]) -> None:
         super().__init__()
-        self._waiting = waiting
+        self._reusable = waiting
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         for key, word in self.items():
-            self._waiting.setdefault(key, []).append(word)
+            self._reusable.setdefault(key, []).append(word)
 
-    __del__ = raises_afterwards(_give_back)
+    __del__ = raises_afterwards(_release)
 
 
 class ThreadCells(threading.local):
-    """The cells of the calling thread."""
+    """Cells of the calling thread."""
 
     def __init__(self, waiting: dict[Key, list[int]]) -> None:
         self.cells = _OfThread(waiting)
 
 
 class Cells:
-    """The cells of one journal."""
+    """Allocation of the cells of one journal."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording, self._journal = recording, recording.journal
-        self._waiting: dict[Key, list[int]] = {}
-        self.local = ThreadCells(self._waiting)
+        self._reusable: dict[Key, list[int]] = {}
+        self.local = ThreadCells(self._reusable)
         self._shared: dict[Content, int] = {}
         self._numbers: dict[Content, int] = {}
         self._labelled = self._taken = 0
         self.aggregates: dict[int, Content] = {}
-        """Cells of aggregated sections, by their first word."""
+        """Contents of the cells of aggregated sections, by index of the first word."""
 
     # -- counters, gauges, histograms ------------------------------------------------------------
 
     def add(self, name: str, unit: str, value: float, labels: Labels = ()) -> None:
-        """Add to a counter of the package's own."""
+        """Add to one of the package's own counters."""
         word = self.shared(content_of("counter", name, unit, labels))
         if word:
             # Nothing between load and store releases the GIL or runs a signal handler.
             self._journal.floats[word + 1] += value
 
     def set(self, name: str, unit: str, value: float, labels: Labels = ()) -> None:
-        """Set a gauge of the package's own: the last value wins."""
+        """Set one of the package's own gauges."""
         word = self.shared(content_of("gauge", name, unit, labels))
         if word:
             self._journal.floats[word + 1] = value
 
     def shared(self, content: Content) -> int:
-        """Return the cell of a series, the same for all threads; 0 if none is left."""
+        """Return the first word of a series' cell, shared by all threads; 0 if no cell is free."""
         if self._recording.is_retired:
             return 0
         word = self._shared.get(content)
@@ -126,20 +127,21 @@ class Cells:
     # -- cells -----------------------------------------------------------------------------------
 
     def word(self, key: Key, content: Content) -> int:
-        """Return this thread's cell for ``key``; 0 if none is left."""
+        """Return the first word of this thread's cell for ``key``; 0 if no cell is free."""
         if self._recording.is_retired:
             return 0
         cells = self.local.cells
         word = cells.get(key)
         if word is None:
-            # The cell of an ended thread: a new pool in each epoch must not exhaust the cells.
-            waiting = self._waiting.get(key)
+            # Reuse the cell of an ended thread: a new thread pool in each epoch must not use up the
+            # cells.
+            waiting = self._reusable.get(key)
             word = waiting.pop() if waiting else self.take(content)
             cells[key] = word
         return word
 
     def take(self, content: Content) -> int:
-        """Allocate one more cell; 0 if none is left, which is counted."""
+        """Allocate a cell and return its first word; 0 if no cell is free, which is counted."""
         self._taken += 1
         word = self._journal.cell(self._entry(content))
         if not word:
@@ -149,12 +151,12 @@ class Cells:
         return word
 
     def added_up(self) -> dict[int, tuple[int, int, int]]:
-        """Return count, sum and covered time of aggregated sections so far, by first word."""
+        """Return current count, sum and covered time of aggregated sections, by first word."""
         words = self._journal.words
         return {w: (words[w + 1], words[w + 2], words[w + 5]) for w in list(self.aggregates)}
 
     def counted(self) -> dict[str, float]:
-        """Return the totals of the program's own counters, by name, over all label sets."""
+        """Return the totals of the program's counters over all label sets, by name."""
         found: dict[str, float] = {}
         for content, word in list(self._shared.items()):
             if word and content[1] == "counter" and content[2].startswith(_OWN):
@@ -163,14 +165,14 @@ class Cells:
         return found
 
     def _entry(self, content: Content) -> int:
-        """Return one entry for all cells of a content: a reader adds up cells of one number."""
+        """Return the entry of a content; readers add up the cells that have the same entry."""
         number = self._numbers.get(content)
         if number is None:
             number = self._numbers.setdefault(content, self._journal.entry(content))
         return number
 
     def within_limits(self, content: Content) -> Content:
-        """Return the content, with the overflow label if there are too many label sets."""
+        """Return the content, with the overflow label instead of its labels if there are too many."""
         if not content[4] or content in self._shared:
             return content
         cells = self._journal.shape.cells
@@ -182,18 +184,18 @@ class Cells:
 
 
 class NoRoomError(Exception):
-    """Raised if no cell is left for a bucket; the journal has counted that."""
+    """Raised if no cell is free for a bucket; the loss has been counted."""
 
 
 class HistogramCells(dict[float, int]):
-    """Words of a histogram's buckets, by key."""
+    """Index of the word of each bucket of a histogram, by bucket key."""
 
     __slots__ = ("_cells", "_content", "_exemplar", "_parents", "_recording")
 
     def __init__(
         self, recording: Recording, parents: Parents, cells: Cells, head: int, content: Content
     ) -> None:
-        """Initialise the head cell; ``head`` is the first word with sum, zeros, min and max."""
+        """Initialise the head cell at word ``head``, which contains sum, zeros, min and max."""
         super().__init__()
         self._recording, self._parents = recording, parents
         self._cells, self._content = cells, content
@@ -203,10 +205,10 @@ class HistogramCells(dict[float, int]):
         journal.words[head + 7] = HistogramCell.HEAD
 
     def __missing__(self, key: float) -> int:
-        """Allocate the cell of a bucket.
+        """Allocate the cell of a bucket, and return the bucket's word.
 
         Raises:
-            NoRoomError: none is left.
+            NoRoomError: no cell is free.
         """
         block = (int(-key) - 1) // BUCKETS_IN_CELL
         word = self._cells.take(self._content)
@@ -214,14 +216,14 @@ class HistogramCells(dict[float, int]):
             raise NoRoomError
         self._recording.journal.words[word + 7] = BUCKETS_AT + block
         first = -float(block * BUCKETS_IN_CELL + 1)
-        # A signal handler or another thread may have allocated a cell in the meantime and counted
-        # in it. That cell is kept: a reader uses one cell's count of a bucket, not the sum of two.
+        # A signal handler or another thread may have allocated a cell for the same buckets in the
+        # meantime. Use the earlier cell: a reader uses the count of one cell, not the sum of two.
         for i in range(BUCKETS_IN_CELL):
             self.setdefault(first - i, word + 1 + i)
         return self[key]
 
     def note(self, section: Any, value: float) -> None:
-        """Make the value the exemplar of this histogram if its trace is always sampled."""
+        """Make ``value`` the histogram's exemplar if the section's trace is always sampled."""
         recording = self._recording
         while isinstance(section, SectionContext) and section.adds_up:
             section = context_above(section)
@@ -250,6 +252,5 @@ class HistogramCells(dict[float, int]):
         now = time.monotonic_ns()
         journal.floats[at + 1] = value
         words[at + 2], words[at + 3], words[at + 4] = now, span, root
-        # Checksum: a reader in between, or after a kill, detects that values do not belong
-        # together.
+        # Checksum by which a reader detects a partial update, concurrent or of a killed process.
         words[at + 5] = words[at + 1] ^ now ^ span ^ root

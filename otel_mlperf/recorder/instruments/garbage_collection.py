@@ -1,14 +1,12 @@
 """Pauses and counts of Python's garbage collections.
 
-The interpreter calls this module before and after each collection, in the thread in which it
-started. This costs 1.4 µs, half of it the interpreter's own. The calls make no object that the
-collector would examine, and allocate no cell: the cells exist before. A forked child counts
-nothing.
+The interpreter calls this module before and after each collection, in the thread that triggered
+it. The calls cost 1.4 µs, half of it in the interpreter. They create no objects that the collector
+tracks and allocate no cells. A forked child counts nothing.
 
-A collection that lasts a millisecond or more is a *pause*: it is a section in addition to being
-counted. It may start at any moment, even while a section is being entered or left. So its row
-contains only time and track, and the agent finds the enclosing section. Such a row costs 3 µs: less
-than a hundredth of the pause.
+A collection of at least a millisecond is a *pause*: it is counted and recorded as a section. It may
+start at any moment, even while a section is being opened or closed. Its row therefore contains only
+times and track, and the agent determines the enclosing section. The row costs 3 µs.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.instruments.cells import Cells
 
 PAUSE_NS = 1_000_000
-"""Minimum duration of a collection that is a section, not only counted."""
+"""Minimum duration of a collection that is recorded as a section, in ns."""
 _GENERATIONS = 3
 _PAUSE_FLAGS = int(Kind.SECTION | Flag.PAUSE)
 _METRICS = (names.GC_COLLECTIONS, names.GC_COLLECTED, names.GC_UNCOLLECTABLE, names.GC_TIME)
@@ -43,12 +41,12 @@ _METRICS = (names.GC_COLLECTIONS, names.GC_COLLECTED, names.GC_UNCOLLECTABLE, na
 def watch_garbage(
     recording: Recording, cells: Cells, clock: Callable[[], int] = time.monotonic_ns
 ) -> None:
-    """Count collections from now on, until the recording is retired."""
+    """Count collections until the recording is retired; does nothing if no cell is free."""
     places = [_places(cells, metric) for metric in _METRICS]
     if not all(map(all, places)):
         return
-    # What a signal handler raises in the meantime is the program's; here the interpreter would drop
-    # it.
+    # A signal handler of the program may raise during the callback: raise its exception afterwards,
+    # because the interpreter would drop it.
     watch = raises_afterwards(_watch(recording, clock, *places))
     gc.callbacks.append(watch)
 
@@ -76,8 +74,8 @@ def _watch(
             if phase == "start":
                 began = clock()
                 return
-            # The journal is the parent's even before a forked child's recording is retired: other
-            # libraries may cause a collection right after a fork.
+            # Compare the pid, too: a collection may run in a forked child before its recording is
+            # retired, and the journal belongs to the parent process.
             if not began or recording.is_retired or os.getpid() != pid:
                 return
             ended = clock()
@@ -111,7 +109,7 @@ def _record_pause(recording: Recording, began: int, ended: int, generation: int)
 
 
 def _places(cells: Cells, metric: Metric) -> list[int]:
-    """Return the cell of each generation's counter; 0 if none is left."""
+    """Return the cells of a counter, by generation; 0 where no cell is free."""
     return [
         cells.shared(
             content_of(

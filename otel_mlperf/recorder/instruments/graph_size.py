@@ -1,4 +1,4 @@
-"""Size of the graph of a backward pass, and settings of PyTorch that make the pass slower."""
+"""Size of the autograd graph of a backward pass, and settings of PyTorch that slow the pass."""
 
 from __future__ import annotations
 
@@ -17,17 +17,27 @@ if TYPE_CHECKING:
 
 
 _FACTORS: Final = {"MmBackward0": ("self", "mat2"), "AddmmBackward0": ("mat1", "mat2")}
-"""Names of both matrices in nodes of products; only their shapes and strides are read."""
+"""Names of the two matrices in nodes of matrix products; only shapes and strides are read."""
 _PRODUCT_WEIGHT: Final = "TBackward0"
-"""The operation of torch.nn.functional.linear on its weight before the product."""
+"""Node of the transposed weight in ``torch.nn.functional.linear``."""
 _SMALLEST: Final = 128
-"""Rows or columns below which a product is limited by memory: another type makes it no faster."""
+"""Minimum rows and columns of counted products: smaller ones are memory-bound, so that another
+precision would not make them faster.
+"""
 _EXACT: Final = "highest"
-"""Precision setting with which products of float32 are computed in float32."""
+"""Precision setting with which float32 products are computed in float32, not in TF32."""
 
 
 def read_costly_settings(nodes: Iterable[Any]) -> dict[names.Metric, int]:
-    """Return what makes a pass with these nodes slow, by metric; unknown metrics are absent."""
+    """Return the values of settings that slow a backward pass, by metric.
+
+    Args:
+        nodes: nodes of the pass's graph.
+
+    Returns:
+        Whether anomaly detection is on (0 or 1), and the FLOPs in float32 (only with CUDA and a
+        known precision setting). Empty without torch.
+    """
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
@@ -38,12 +48,12 @@ def read_costly_settings(nodes: Iterable[Any]) -> dict[names.Metric, int]:
 
 
 def count_float32(nodes: Iterable[Any], device: str = "cuda") -> int:
-    """Return the operations of float32 products on such a device, forward and backward.
+    """Return the FLOPs of float32 matrix products on a type of device, forward and backward.
 
-    A product of a matrix of m rows and k columns with one of n columns counts 2·m·k·n floating
-    point operations, and as many for each of the two matrices that has a gradient. Sparse matrices,
-    small ones, products of batches and convolutions are not counted. A matrix that several ranks
-    share (DTensor) counts as a whole.
+    A product of matrices of m·k and k·n elements counts 2·m·k·n FLOPs, and the same for each of the
+    two matrices that requires a gradient. Sparse and small matrices, batched products and
+    convolutions are not counted. A matrix that is distributed over ranks (DTensor) counts as a
+    whole.
     """
     return sum(_operations(node, device) for node in nodes if node.name() in _FACTORS)
 
@@ -54,7 +64,8 @@ def _operations(node: Any, device: str) -> int:
         return 0
     first, second = _FACTORS[node.name()]
     above = [function for function, _ in node.next_functions[-2:]]
-    # A sparse matrix has no strides, nor has one without a gradient: then a linear layer decides.
+    # A sparse matrix has no saved strides. Nor has a dense one without a gradient, which is
+    # recognised by the node of a linear layer.
     is_layer = above[1] is not None and above[1].name() == _PRODUCT_WEIGHT
     if not is_layer and not getattr(node, f"_saved_{first}_sym_strides"):
         return 0
@@ -67,7 +78,7 @@ def _operations(node: Any, device: str) -> int:
 
 
 def _precision(torch: Any) -> str:
-    """Return the program's setting; empty: a mix of old and new settings, which torch refuses."""
+    """Return the precision setting; empty if torch rejects a mix of its old and new settings."""
     try:
         return str(torch.get_float32_matmul_precision())
     except RuntimeError:
@@ -75,10 +86,9 @@ def _precision(torch: Any) -> str:
 
 
 COUNTED: Final = (2, 20, 200)
-"""Numbers of the backward passes that are counted: the first one may be atypical."""
+"""Numbers of the backward passes that are examined, not the first, which may be atypical."""
 MOST: Final = 20_000
-"""Maximum number of counted nodes: more are never needed, and each costs 1 µs, with a GPU 1.6 µs.
-"""
+"""Maximum number of counted nodes; each costs 1 µs, with a GPU 1.6 µs."""
 _SELECT: Final = "SelectBackward0"
 _WEIGHT: Final = "torch::autograd::AccumulateGrad"
 _PRODUCT: Final = "AddmmBackward0"
@@ -86,16 +96,15 @@ _PRODUCTS: Final = (_PRODUCT, "MmBackward0")
 _PART: Final = "UnbindBackward0"
 _SLICE: Final = "SliceBackward0"
 _HOPS: Final = 3
-"""Views and a sum between the product of a whole sequence and its parts."""
+"""Maximum number of nodes (views, a sum) between the product of a whole sequence and its parts."""
 _OFTEN: Final = 8
-"""Minimum number of uses of a weight in one graph that indicates a loop: tied weights have fewer.
-"""
+"""Minimum number of uses of a weight that indicates a Python loop; tied weights have fewer."""
 _LOOPED_WEIGHTS: Final = 2
-"""Weights that a layer of torch's own RNN uses at each time: the state's matrix and a bias."""
+"""Number of weights that a layer of ``torch.nn.RNN`` uses at each time: state matrix and bias."""
 
 
 def nodes_behind(tensors: Any) -> set[Any]:
-    """Return the nodes of autograd's graph behind one or several tensors, up to ``MOST``."""
+    """Return the nodes of the autograd graph of one or several tensors, at most ``MOST``."""
     given = tensors if isinstance(tensors, (tuple, list)) else [tensors]
     waiting = [getattr(tensor, "grad_fn", None) for tensor in given]
     seen: set[Any] = set()
@@ -110,9 +119,10 @@ def nodes_behind(tensors: Any) -> set[Any]:
 def count_operations(nodes: set[Any]) -> dict[names.Metric, int]:
     """Return counts of the nodes of a graph, by metric.
 
-    Counted are all nodes, where a compiled part is one node; nodes that select one element along a
-    dimension, ``x[:, t]``; and nodes at which a gradient arrives: one for each weight, however
-    often it is used. The last count is omitted where torch's own RNN goes through time.
+    * All nodes; a compiled part is one node.
+    * Nodes that select an element along a dimension (``x[:, t]``).
+    * Nodes that accumulate a gradient, one for each weight. Omitted if the only loop in the graph
+      is that of ``torch.nn.RNN``.
     """
     kinds = [node.name() for node in nodes]
     size = {names.GRAPH_NODES: len(kinds), names.GRAPH_SELECTS: kinds.count(_SELECT)}
@@ -121,11 +131,11 @@ def count_operations(nodes: set[Any]) -> dict[names.Metric, int]:
 
 
 def _is_rnn(nodes: set[Any], kinds: list[str]) -> bool:
-    """Return whether the only loop in the graph is that of torch's own RNN.
+    """Return whether the only loop in the graph is that of ``torch.nn.RNN``.
 
-    That RNN multiplies the whole sequence at once and unbinds the product, or slices packed
-    sequences. At each time it uses only the weights of the state, half of its weights. A cell in a
-    Python loop uses those of the input there, too.
+    ``torch.nn.RNN`` multiplies the whole sequence at once and unbinds the product, or slices packed
+    sequences. At each time it uses only the weights of the state, which are half of its weights. A
+    cell in a Python loop also uses the weights of the input at each time.
     """
     looped = _count_looped_weights(nodes)
     if not looped:
@@ -137,7 +147,7 @@ def _is_rnn(nodes: set[Any], kinds: list[str]) -> bool:
 
 
 def _is_of_product(part: Any) -> bool:
-    """Return whether the tensor that is taken apart is a product of matrices."""
+    """Return whether the tensor that a node unbinds is a matrix product."""
     node = part
     for _ in range(_HOPS):
         node = node.next_functions[0][0] if node.next_functions else None
@@ -149,16 +159,16 @@ def _is_of_product(part: Any) -> bool:
 
 
 def _count_looped_weights(nodes: set[Any]) -> int:
-    """Count the weights that are used often."""
+    """Return the number of weights with at least ``_OFTEN`` uses."""
     uses = Counter(above for node in nodes for above, _ in node.next_functions if above is not None)
     return sum(count >= _OFTEN for node, count in uses.items() if node.name() == _WEIGHT)
 
 
 def look_at_pass(kept: dict[type, Any], cells: Cells, tensors: Any) -> None:
-    """Count the operations of the backward pass that is about to start, if it is its turn.
+    """Count a backward pass that is about to start, and store its size if it is in ``COUNTED``.
 
     Args:
-        kept: the recorder's state of upper layers.
+        kept: the recorder's state of upper layers, by class.
         cells: the recorder's cells.
         tensors: tensors at which the pass starts.
     """
@@ -168,27 +178,27 @@ def look_at_pass(kept: dict[type, Any], cells: Cells, tensors: Any) -> None:
 
 
 class _Passes:
-    """Key for the number of passes of one recording."""
+    """Key of the number of backward passes in the recorder's state."""
 
 
 def tell_size(tensors: Any, cells: Cells) -> None:
-    """Count the nodes, and store the counts and costly settings for the agent.
+    """Store node counts and slowing settings of a backward pass in cells, for the agent.
 
     Args:
         tensors: tensors at which the pass starts.
         cells: the recorder's cells.
     """
     nodes = nodes_behind(tensors)
-    _tell(count_operations(nodes), cells)
+    _store(count_operations(nodes), cells)
     try:
         settings = read_costly_settings(nodes)
     except Exception as error:  # noqa: BLE001 - nodes of other torch versions may differ
         raise_foreign(error)
         internal_error(error)
         return
-    _tell(settings, cells)
+    _store(settings, cells)
 
 
-def _tell(values: Mapping[names.Metric, int], cells: Cells) -> None:
+def _store(values: Mapping[names.Metric, int], cells: Cells) -> None:
     for metric, value in values.items():
         cells.set(metric.name, metric.unit, value)

@@ -1,11 +1,12 @@
 """Series of counters, gauges and histograms: one per label set, with a fast recording method.
 
-A series is one label set of a counter, gauge or histogram of the program. In each run a used series
-gets a method of its own, bound to its cell by closure: no lock, no lookup. The code between load
-and store never releases the GIL and runs no signal handler, so one cell serves all threads. When
-the run ends or the process is forked, the limits of the method change so that no value fits any
-more. A caller that still has the method then takes the slow path, which finds the current
-recording. A value that would have to be fetched from a GPU is never read.
+In each run, a series that is used gets its own recording method, bound to its cell by closure
+variables: it needs no lock and no lookup. All threads share one cell, because the code between load
+and store never releases the GIL and runs no signal handler.
+
+When the run ends or the process is forked, the limits of the method are changed so that it rejects
+every value. A caller that still refers to the method then takes the slow path, which looks up the
+active recording. A value is never read if that would wait for a GPU.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.parents import Parents
 
 MOST = sys.float_info.max
-"""The largest finite float."""
+"""Maximum finite float."""
 HUGE = 1 << 1024
-"""Larger than any float: below it an integer that is too large raises OverflowError."""
+"""Integer beyond the range of floats, used as a limit that rejects all values."""
 
 S = TypeVar("S")
 _TOO_MANY = "more than {} label sets of {}: later ones are added up in one labelled {}=true"
 
 
 class Bound:
-    """The recording method of one series in one run, and the function that ends it."""
+    """Recording method of one series in one run, and the function that disables it."""
 
     __slots__ = ("end", "record")
 
@@ -56,41 +57,41 @@ class Bound:
 
 
 class InstrumentSeries:
-    """One series: a label set of an instrument."""
+    """Series of one label set of an instrument."""
 
     __slots__ = ("content", "name")
     method: ClassVar[str]
-    """Name of the method that records."""
+    """Name of the recording method."""
     low: ClassVar[float] = 0.0
-    """The smallest value that may be recorded."""
+    """Minimum value that may be recorded."""
     remedy: ClassVar[str] = "use a gauge"
-    """Advice for smaller values."""
+    """Advice in the warning about smaller values."""
     usual: ClassVar[type[InstrumentSeries]]
-    """The class while nothing is recorded."""
+    """Class of the series while no recording method is installed."""
 
     def __init__(self, name: str, content: Content) -> None:
         self.name, self.content = name, content
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the cell at ``word``."""
+        """Return the method that records into the cell whose first word is ``word``."""
         raise NotImplementedError
 
     def install(self, bound: Bound) -> None:
-        """Make ``bound`` the recording method, through a class of its own.
+        """Make ``bound`` the recording method, by a new class for this series.
 
-        The interpreter finds a method of a class without a dictionary faster than anything else.
+        The interpreter looks up a class's method fastest, if instances have no ``__dict__``.
         """
         usual = self.usual
-        # One store: a thread in the middle of a call completes it with the previous method.
+        # A single store: a concurrent call in another thread completes with the previous method.
         members = {"__slots__": (), self.method: bound.record}
         self.__class__ = type(usual.__name__, (usual,), members)
 
     def uninstall(self) -> None:
-        """Look up the active recording from now on."""
+        """Remove the recording method, so that calls look up the active recording."""
         self.__class__ = self.usual
 
     def record_slowly(self, value: Any) -> None:
-        """Record any value, or log why not, and take the fast path from then on."""
+        """Record any value, or warn why it is rejected, and install the fast recording method."""
         try:
             number = plain_number(self.name, value)
             if number < 0 and self.low == 0:
@@ -102,7 +103,7 @@ class InstrumentSeries:
                 return
             bound = recorder.series.bound(self)
             if bound is not None:
-                # A class for each run, not for each call: most calls here are rejected values.
+                # Install once per run: calls with unusual types reach this line repeatedly.
                 if type(self).__dict__.get(self.method) is not bound.record:
                     self.install(bound)
                 bound.record(self, number)
@@ -111,7 +112,7 @@ class InstrumentSeries:
 
 
 class SeriesInUse:
-    """The series that record into one run's cells."""
+    """Series that record into the cells of one run."""
 
     def __init__(self, recording: Recording, parents: Parents, cells: Cells) -> None:
         self.recording, self.parents, self.cells = recording, parents, cells
@@ -119,24 +120,24 @@ class SeriesInUse:
         self._series: set[InstrumentSeries] = set()
 
     def bound(self, series: InstrumentSeries) -> Bound | None:
-        """Return the recording method of a series; None if no cell is left."""
+        """Return the recording method of a series; None if no cell is free."""
         content = self.cells.within_limits(series.content)
         bound = self._bound.get(content)
         if bound is None:
             word = self.cells.shared(content)
             if not word:
                 return None
-            # Two threads may bind concurrently; the first method is kept: each method has a sum of
-            # its own in its closure, and would overwrite the other's.
+            # Two threads may bind concurrently; only the first method is used: each method has its
+            # own sum in its closure, and would overwrite the sum of the other.
             bound = self._bound.setdefault(content, series.bind(self, word))
         self._series.add(series)
         return bound
 
     def retire(self) -> None:
-        """Disconnect all series from their cells: the memory belongs to a run that is over."""
-        # First the methods, to which the program may refer, then the lookup of methods. Every value
-        # is beyond the new limits and takes the slow path. That finds the next run, or a forked
-        # child's own recording, whose sums start at 0 with a start time of their own.
+        """Disconnect all series from the cells of a run that has ended."""
+        # Disable methods first, because the program may still refer to them; then remove them from
+        # the series. Every value then takes the slow path, which finds the next run or the forked
+        # child's own recording, whose sums start at 0.
         for bound in list(self._bound.values()):
             bound.end()
         for series in list(self._series):
@@ -145,28 +146,33 @@ class SeriesInUse:
 
 
 class LabelSets(Generic[S]):
-    """The series of one instrument, by label set.
+    """Series of one instrument, by label set.
 
     Args:
         name: the instrument's name, for messages.
         plain: its series without labels.
-        make: makes the series of a label set.
+        make: creates the series of a label set.
     """
 
     def __init__(self, name: str, plain: S, make: Callable[[Labels], S]) -> None:
         self._name, self._plain, self._make = name, plain, make
         self._series: dict[Labels, S] = {(): plain}
         self._known: dict[tuple[Any, ...], S] = {}
-        """Series by labels as passed, where all values are text: 1 and True are equal."""
+        """Cache of series by labels as passed; text values only, because 1 and True are equal."""
 
     def find(self, labels: Mapping[str, Any], more: Any = None) -> S:
-        """Return the series with these labels and ``more`` (OpenTelemetry's form); never raises."""
+        """Return the series of a label set; without valid labels, the plain series.
+
+        Args:
+            labels: labels as keyword arguments.
+            more: further labels as OpenTelemetry's API passes them, in one mapping.
+        """
         if more is not None:
             labels = self._joined(labels, more)
         try:
             return self._known[tuple(labels.items())]
         except (KeyError, TypeError):
-            pass  # unknown so far, or a list
+            pass  # not cached yet, or an unhashable value
         try:
             return self._find(labels)
         except Exception as error:  # noqa: BLE001 - recording never raises
@@ -210,10 +216,10 @@ def _text(value: Any) -> str:
 
 
 def try_slowly(slowly: Callable[[Any], None], value: Any, error: Exception) -> None:
-    """Try the slow path after the fast path failed with ``error``.
+    """Record a value by the slow path after the fast path failed with ``error``.
 
     Raises:
-        Exception: ``error`` itself, where a signal handler of the program raised it.
+        Exception: ``error`` itself, if a signal handler of the program raised it.
     """
     if is_foreign(error):
         raise error
@@ -221,7 +227,7 @@ def try_slowly(slowly: Callable[[Any], None], value: Any, error: Exception) -> N
 
 
 def plain_number(name: str, value: Any) -> float:
-    """Return a plain number; nan for other values and those that would be fetched from a GPU."""
+    """Return a value as float; nan for a value that is no number or may be on a GPU."""
     try:
         if isinstance(value, int | float):
             return float(value)
@@ -230,7 +236,7 @@ def plain_number(name: str, value: Any) -> float:
     except OverflowError:
         warn_once(f"{name} got an integer that no float can hold; left out")
         return nan
-    except (TypeError, ValueError):  # several numbers, or none
+    except (TypeError, ValueError):  # several numbers, or no number
         pass
     warn_once(f"{name} got a {type(value).__name__}, plain numbers are expected; left out")
     return nan

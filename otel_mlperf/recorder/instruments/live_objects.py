@@ -1,9 +1,9 @@
 """Live objects of this process: count and size per type.
 
-Counted are the objects that the garbage collector tracks, and the untracked objects that they refer
-to: text, numbers, NumPy arrays. No code of the program is called: types are compared by identity
-and named by the interpreter's own data, and sizes are requested from C code only. No reference to
-an object is kept.
+Objects that the garbage collector tracks are counted, and untracked objects that they refer to:
+text, numbers, NumPy arrays. No code of the program is called: types are compared by identity, their
+names are read from the interpreter's data, and sizes come from C code only. Except for tensors, no
+reference to an object is kept.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _BASES: Final = type.__dict__["__mro__"].__get__
 _MODULE: Final = type.__dict__["__module__"].__get__
 _QUALIFIED: Final = type.__dict__["__qualname__"].__get__
 _CHUNK: Final = 1000
-"""Number of objects whose references are queried together: one at a time is half as fast."""
+"""Number of objects whose references are queried in one call; single queries are half as fast."""
 
 
 class _Kind:
-    """One type, while objects are counted."""
+    """Count and size of the objects of one type."""
 
     __slots__ = ("bytes", "count", "is_array", "is_tensor", "name", "size_of")
 
@@ -40,10 +40,10 @@ class _Kind:
 
 
 class LiveObjects:
-    """The objects that are alive at this moment.
+    """Count of the live objects at one moment.
 
     Args:
-        hidden: a type whose objects are not counted, nor what only they refer to.
+        hidden: a type whose objects are not counted, nor objects that only they refer to.
     """
 
     def __init__(self, hidden: type) -> None:
@@ -53,10 +53,10 @@ class LiveObjects:
         self._tensor = _class_of("torch", "Tensor")
         self._array: Any = _class_of("numpy", "ndarray")
         self.tensors: list[Any] = []
-        """PyTorch's tensors, which the caller must release."""
+        """PyTorch's tensors, found by ``count``; the caller must release the references."""
 
     def count(self) -> dict[str, list[int]]:
-        """Return the number and the own size of objects of each type, by the type's name."""
+        """Return the number of objects and their size in bytes, without referents, by type name."""
         known = gc.get_objects()
         for at in range(0, len(known), _CHUNK):
             some = [one for one in known[at : at + _CHUNK] if type(one) is not self._hidden]
@@ -71,14 +71,14 @@ class LiveObjects:
         return found
 
     def _unseen(self, referents: Iterable[Any]) -> list[Any]:
-        """Return the objects that the collector does not list, each once."""
+        """Return the untracked objects that have not been counted yet, each once."""
         found = {id(one): one for one in referents if not gc.is_tracked(one)}
         for known in found.keys() & self._seen:
             del found[known]
         return [*found.values()]
 
     def _add(self, some: list[Any]) -> list[Any]:
-        """Count objects; return the arrays whose memory some of them share."""
+        """Count objects; return the base arrays of NumPy views among them."""
         bases = []
         for one in some:
             key = id(type(one))
@@ -98,19 +98,19 @@ class LiveObjects:
 
 
 def _class_of(module: str, name: str) -> type | None:
-    """Return a class of a package, if the program has loaded it completely."""
+    """Return a class of a package that the program has imported, or None."""
     found = getattr(sys.modules.get(module), name, None)
     return found if isinstance(found, type) else None
 
 
 def _name(kind: type) -> str:
     module, name = _MODULE(kind), str(_QUALIFIED(kind))
-    # The ``__module__`` of a class may be any object.
+    # A class may have any object as ``__module__``.
     return name if type(module) is not str or module == "builtins" else f"{module}.{name}"
 
 
 def _size_of(kind: type) -> Callable[[Any], int]:
-    """Return a function for the size of such objects that calls no code of the program."""
+    """Return a function for the size of objects of ``kind`` that runs no code of the program."""
     is_own = True
     for base in _BASES(kind):
         found = _ATTRIBUTES(base).get("__sizeof__")

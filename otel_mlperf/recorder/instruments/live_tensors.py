@@ -1,7 +1,7 @@
 """Memory of PyTorch's live tensors, by device and shape.
 
-Each storage counts once, however many tensors share it. Methods of the program's tensor classes
-that override PyTorch's are not called. Nothing waits for a device.
+Each storage counts once, even if several tensors share it. Overridden methods of tensor subclasses
+are not called, and no call waits for a device.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HANDLE: Final = "torch.storage.UntypedStorage"
-"""Python's handle of a tensor's memory: PyTorch makes one on demand, and keeps it."""
+"""Type of Python's handle of a tensor's memory, which PyTorch creates on demand and keeps."""
 
 
 def count_tensors(tensors: Iterable[Any]) -> dict[str, list[int]]:
-    """Return the number and bytes of storages by description, that of the largest tensor."""
+    """Return the number and bytes of storages, by the description of their largest tensor."""
     torch = sys.modules["torch"]
     plain = (torch.Tensor, torch.nn.Parameter)
-    held: dict[int, tuple[int, str, int]] = {}
+    storages: dict[int, tuple[int, str, int]] = {}
     with torch._C.DisableTorchFunctionSubclass():
         for tensor in tensors:
             try:
@@ -32,9 +32,9 @@ def count_tensors(tensors: Iterable[Any]) -> dict[str, list[int]]:
             except Exception as error:  # noqa: BLE001 - a sparse tensor, or an unknown device
                 raise_foreign(error)
                 continue
-            held[place] = max(held.get(place, (-1, "", 0)), (*about, size))
+            storages[place] = max(storages.get(place, (-1, "", 0)), (*about, size))
     found: dict[str, list[int]] = {}
-    for _, name, size in held.values():
+    for _, name, size in storages.values():
         total = found.setdefault(name, [0, 0])
         total[0] += 1
         total[1] += size
@@ -42,7 +42,7 @@ def count_tensors(tensors: Iterable[Any]) -> dict[str, list[int]]:
 
 
 def _about(tensor: Any, storage: Any, *, is_plain: bool) -> tuple[int, str]:
-    """Return the number of elements of a tensor, and its description."""
+    """Return a tensor's number of elements (0 for a subclass) and its description."""
     if not is_plain:
         return 0, f"{type.__dict__['__qualname__'].__get__(type(tensor))} on {storage.device}"
     numbers = str(tensor.dtype).removeprefix("torch.")

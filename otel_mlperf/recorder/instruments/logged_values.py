@@ -1,7 +1,7 @@
-"""Values of ``log()``, recorded without ever waiting for a GPU.
+"""Values of ``log()``, recorded without waiting for a GPU.
 
-Plain numbers become a row immediately. A tensor on a device is copied asynchronously into pinned
-memory. Its row, with the time and step of the call, is written once the copy is seen to be done.
+The row of a plain number is written immediately. A tensor on a device is copied asynchronously into
+pinned memory. Its row, with the time and step of the call, is written after the copy has completed.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _MASK = (1 << 64) - 1
 _SLOTS = 256
 _BITS = struct.Struct("<d")
 Where = tuple[int, int, int, int, int]
-"""Section, step number, root, track and name of a value."""
+"""Span id of the section, step number, root, track, and number of the value's name."""
 
 
 class Values:
-    """Logged values of one journal."""
+    """Writer of logged values to one journal."""
 
     def __init__(self, recording: Recording, parents: Parents, stepping: Stepping) -> None:
         self._recording, self._parents, self._stepping = recording, parents, stepping
         self._late: DeferredTensors | None = None
 
     def log(self, values: dict[str, Any]) -> None:
-        """Write one row for each value; values on a device follow later."""
+        """Write a row for each value; values on a device are written later."""
         self.publish()
         registry, parents, now = self._recording.registry, self._parents, time.monotonic_ns()
         section, track = parents.surrounding()
@@ -62,7 +62,7 @@ class Values:
             return
         try:
             number = float(value) if hasattr(value, "__float__") else None
-        except (TypeError, ValueError, OverflowError):  # several numbers, or none that fits a float
+        except (TypeError, ValueError, OverflowError):  # several numbers, or too large for a float
             number = None
         if number is None:
             warn_once(f"log(): {name} is a {type(value).__name__}, numbers are expected; left out")
@@ -81,7 +81,7 @@ class Values:
                 self._late = DeferredTensors()
             if not self._late.copy(tensor, now, where):
                 self._recording.journal.count(Word.LOST_VALUES)
-            # Calls of CUDA cost tens of microseconds, which the program has not requested.
+            # Count CUDA calls as overhead of the recorder: they cost tens of microseconds.
             self._recording.journal.count(Word.WATCH_TIME, time.monotonic_ns() - began_ns)
 
     def write(self, time_ns: int, value: float, where: Where) -> None:
@@ -93,7 +93,7 @@ class Values:
         )
 
     def publish(self) -> None:
-        """Write the rows of the values whose copies have arrived."""
+        """Write the rows of tensors whose copies have completed."""
         if self._late is None or self._recording.is_retired:
             return
         try:
@@ -105,7 +105,7 @@ class Values:
             self._recording.journal.count(Word.LOST_VALUES, len(late.waiting))
 
     def finish(self, deadline_ns: int) -> None:
-        """Publish what arrives before the deadline and count the rest as lost."""
+        """Wait for pending copies until a monotonic deadline; count the remaining ones as lost."""
         self.publish()
         while self._late is not None and self._late.waiting and time.monotonic_ns() < deadline_ns:
             time.sleep(0.001)
@@ -115,7 +115,7 @@ class Values:
 
 
 class DeferredTensors:
-    """Pending copies of device tensors, oldest first."""
+    """Pending copies of device tensors, in the order of their calls."""
 
     def __init__(self) -> None:
         self._torch: Any = sys.modules["torch"]
@@ -125,7 +125,10 @@ class DeferredTensors:
         self.waiting: deque[tuple[Any, int, int, Where]] = deque()
 
     def copy(self, tensor: Any, time_ns: int, where: Where) -> bool:
-        """Start a copy; False if impossible: too many are pending, or a graph is being captured."""
+        """Start to copy a tensor; return whether that was possible.
+
+        It is not if too many copies are pending, or if a CUDA graph is being captured.
+        """
         if len(self.waiting) >= _SLOTS or _is_capturing(self._torch, tensor.device):
             return False
         slot = self._next
@@ -138,8 +141,8 @@ class DeferredTensors:
         return True
 
     def arrived(self) -> Iterator[tuple[int, float, Where]]:
-        """Yield time, value and place of the completed copies, in the order of their calls."""
-        # Querying an event while this thread captures a graph makes the program's capture fail.
+        """Yield time, value and ``Where`` of completed copies, in the order of their calls."""
+        # Not while this thread captures a CUDA graph: the query of an event would make it fail.
         if self.waiting and _is_capturing(self._torch, self._device):
             return
         while self.waiting and self.waiting[0][0].query():
@@ -153,5 +156,5 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_capturing(torch: Any, device: Any) -> bool:
-    """Return whether this thread captures a CUDA graph: copies and events would disturb it."""
+    """Return whether this thread captures a CUDA graph, which copies and events would break."""
     return device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())

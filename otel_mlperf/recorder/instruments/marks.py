@@ -1,7 +1,7 @@
-"""Marks: points in a run since which section statistics can be queried.
+"""Marks of the program: points in a run since which section statistics can be queried.
 
-A mark is a row in the journal. Rows behind it in the ring came later in time, in every thread, so a
-reader of the ring adds up from there.
+A mark is a row in the journal. Rows after it in the ring were written later, by any thread, so a
+reader sums the rows from the mark to the end.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _MASK = (1 << 64) - 1
 
 
 class Mark:
-    """A point in a run, for ``run.stats(since=mark)``."""
+    """Point in a run, for ``run.stats(since=mark)``."""
 
     __slots__ = ("added_up", "counted", "dropped", "journal", "number", "slot", "time_ns")
 
     def __init__(self, journal: Journal | None, number: int, slot: int, time_ns: int) -> None:
         self.journal, self.number, self.slot, self.time_ns = journal, number, slot, time_ns
         self.dropped = 0
-        """Number of sections for which the journal had no room."""
+        """Number of sections lost before the mark because the journal was full."""
         self.added_up: dict[int, tuple[int, int, int]] = {}
-        """Count, sum and covered time of aggregated sections until then, by cell."""
+        """Count, sum and covered time of aggregated sections until the mark, by cell."""
         self.counted: dict[str, float] = {}
-        """Totals of the program's own counters until then."""
+        """Totals of the program's own counters until the mark, by name."""
 
 
 class Marks:
-    """Marks of one journal."""
+    """Marks of one journal: of the program, of epochs and of queries."""
 
     def __init__(self, journal: Journal, cells: Cells) -> None:
         self._journal, self._cells = journal, cells
@@ -43,14 +43,19 @@ class Marks:
         self._asked = itertools.cycle(ASKED).__next__
         self.start = Mark(journal, START, 0, time.monotonic_ns())
         self.epoch = self.asked = self.start
-        """Mark of the open epoch, or the previous one; mark of the last query."""
+        """``epoch``: mark of the open or last epoch; ``asked``: mark of the last query."""
 
     def set_own(self, entry: int = 0, step: int = 0) -> Mark:
-        """Set a mark of the program, with the entry of its name; without one, the end's."""
+        """Set a mark of the program.
+
+        Args:
+            entry: number of its name; 0: the mark at the end of the run.
+            step: number of the current step.
+        """
         return self._set(self._number(), step & _MASK, entry)
 
     def begin_epoch(self) -> None:
-        """Set the mark of an epoch that starts here."""
+        """Set the mark of an epoch that starts now."""
         self.epoch = self._set(EPOCH)
 
     def ask(self) -> tuple[Mark, Mark]:
@@ -62,7 +67,7 @@ class Marks:
         journal = self._journal
         now, slot = time.monotonic_ns(), journal.draw(Word.LOST_FRAME if entry else 0)
         journal.store(slot, now, 0, number, step, 0, 0, entry, Kind.MARK)
-        # In a full ring no further row is written below the end of the lease.
+        # If the ring is full, all later rows are written behind the end of the lease.
         mark = Mark(journal, number, slot or journal.lease.end - 1, now)
         mark.dropped = journal.said[Word.LOST_RING_FULL]
         mark.added_up, mark.counted = self._cells.added_up(), self._cells.counted()

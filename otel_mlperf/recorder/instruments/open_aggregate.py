@@ -1,7 +1,7 @@
-"""Open aggregated sections, as the sections inside them see them.
+"""Open aggregated sections, and the places by which they are aggregated.
 
-An open aggregated section is current like any section. Sections inside it report their duration to
-it when they end. It is no parent: for OpenTelemetry it is the context around it.
+An open aggregated section is current like any section, and sections inside add their duration to
+its covered time when they end. It is never a parent: OpenTelemetry sees the context around it.
 """
 
 from __future__ import annotations
@@ -20,58 +20,58 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedName
 
 LONGEST_NS: Final = 1 << 62
-"""Longer than any call."""
+"""Initial value of a minimum, longer than any call."""
 
 
 class Place(NamedTuple):
-    """What encloses the calls of a name that are added up together."""
+    """Surroundings of calls: calls with the same name and place are aggregated together."""
 
     enclosing: str
-    """Name of the section that directly encloses them."""
+    """Name of the directly enclosing section."""
     phase: str
     section: int
-    """Entry of the enclosing recorded section on the same track; 0: none."""
+    """Entry of the enclosing recorded section on the same track; 0: none on that track."""
     path: tuple[str, ...]
-    """Enclosing recorded sections, from below the step or run."""
+    """Names of the enclosing recorded sections below the step or run, the outermost first."""
     inside: tuple[str, ...]
-    """Enclosing aggregated sections, below those."""
+    """Names of the enclosing aggregated sections inside ``path``, the outermost first."""
     of_step: bool
     beside: bool
-    """Whether they, or anything around, are on another track than their enclosing section."""
+    """Whether the calls, or a section around, are on another track than their enclosing section."""
     since_ns: int
-    """Outside steps: when the first step of the latest phase started; 0: no phase had any."""
+    """Start of the first step of the latest new phase; 0: no step yet, or calls inside steps."""
 
 
 class AddUpCell:
-    """One thread's cell for a name in a place."""
+    """One thread's cell for the calls of a name in a place."""
 
     __slots__ = ("least_ns", "most_ns", "of", "place", "word")
 
     def __init__(self, of: AggregatedName, place: Place, word: int) -> None:
         self.of, self.place = of, place
         self.word = word
-        """Index of its first word; 0: no cell was left."""
+        """Index of the cell's first word; 0: the journal has no free cell."""
         self.least_ns, self.most_ns = LONGEST_NS, 0
 
 
 class OpenAggregate(SectionContext):
-    """An open aggregated section, as sections inside it see it."""
+    """Open aggregated section."""
 
     __slots__ = ("cell", "covered_ns", "of", "outer")
     adds_up = True
     of: AggregatedName
     cell: AddUpCell
     covered_ns: int
-    """Time of sections inside it so far."""
+    """Time in ns of the ended sections inside."""
     outer: OpenAggregate | None
-    """The aggregated section that directly encloses it."""
+    """The aggregated section that directly encloses this one."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value of the context around; the section itself is no span."""
+        """Return a value of the enclosing context, because an aggregated section is no span."""
         return self if key == SECTION_KEY else self._around().get(key, default)
 
     def copy(self) -> dict[str, Any]:
-        """Return the context around as a plain dictionary that contains this section."""
+        """Return the enclosing context and this section as a plain dictionary."""
         return {**self._around().copy(), SECTION_KEY: self}
 
     def _around(self) -> Any:
@@ -80,7 +80,13 @@ class OpenAggregate(SectionContext):
 
 
 def cut(call: OpenAggregate, below: SectionContext | None, t1: int) -> None:
-    """Move an open section directly inside the call to what encloses the call."""
+    """Make an open section directly inside a call, which ends first, part of the outer call.
+
+    Args:
+        call: the call that ends.
+        below: the open section directly inside it, if there is one.
+        t1: end time of the call.
+    """
     if below is None or not below.at:
         return
     inside_ns = t1 - below.t0
@@ -89,14 +95,15 @@ def cut(call: OpenAggregate, below: SectionContext | None, t1: int) -> None:
         below.outer = call.outer
     else:
         extra_of(below).within = call.outer
-    if call.outer is not None:  # it receives the whole duration of both
+    if call.outer is not None:  # both add their whole duration to it: subtract the overlap
         call.outer.covered_ns -= inside_ns
 
 
 def is_recursion(call: OpenAggregate, duration_ns: int) -> bool:
-    """Return whether a call ends inside another call of its cell, which contains its time.
+    """Return whether a call is recursive, i.e. ends inside another call of its cell.
 
-    The outer call counts the inner call as covered; the inner call's own time is returned to it.
+    The outer call counts the inner call as covered time; the inner call's own time is subtracted
+    from the covered time again.
     """
     outer = call.outer
     while outer is not None and outer.cell is not call.cell:

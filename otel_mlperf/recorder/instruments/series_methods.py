@@ -1,4 +1,4 @@
-"""Recording methods of the series of counters, gauges and histograms."""
+"""Series of counters, gauges and histograms, with their fast recording methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CounterSeries(InstrumentSeries):
-    """One series of a counter."""
+    """Series of a counter."""
 
     __slots__ = ()
     method = "add"
@@ -33,7 +33,7 @@ class CounterSeries(InstrumentSeries):
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the cell at ``word``."""
+        """Return the method that records into the cell whose first word is ``word``."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         total, low, limit = 0.0, 0, MOST
 
@@ -44,13 +44,13 @@ class CounterSeries(InstrumentSeries):
                 if (kind is int and value >= low) or (
                     kind is float and value >= 0.0 and value <= limit
                 ):
-                    # No call between the two: the GIL is not released, so threads need no lock. The
-                    # sum is stored whole, so a kill leaves the previous sum, never half of one.
+                    # No call in between, so that the GIL is not released and threads need no lock.
+                    # The sum is one store: a killed process leaves the old or the new sum.
                     total += value
                     floats[at] = total
                 else:
                     slowly(value)
-            except (OverflowError, ValueError) as error:  # too large, or the memory was released
+            except (OverflowError, ValueError) as error:  # too large, or the journal was unmapped
                 try_slowly(slowly, value, error)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
@@ -63,7 +63,7 @@ class CounterSeries(InstrumentSeries):
 
 
 class UpDownSeries(InstrumentSeries):
-    """One series of a counter that can also decrease."""
+    """Series of an up-down counter."""
 
     __slots__ = ()
     method = "add"
@@ -74,7 +74,7 @@ class UpDownSeries(InstrumentSeries):
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the cell at ``word``."""
+        """Return the method that records into the cell whose first word is ``word``."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         total, least, low, limit = 0.0, -MOST, -HUGE, MOST
 
@@ -89,7 +89,7 @@ class UpDownSeries(InstrumentSeries):
                     floats[at] = total
                 else:
                     slowly(value)
-            except (OverflowError, ValueError) as error:  # too large, or the memory was released
+            except (OverflowError, ValueError) as error:  # too large, or the journal was unmapped
                 try_slowly(slowly, value, error)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
@@ -102,7 +102,7 @@ class UpDownSeries(InstrumentSeries):
 
 
 class GaugeSeries(InstrumentSeries):
-    """One series of a gauge."""
+    """Series of a gauge."""
 
     __slots__ = ()
     method = "set"
@@ -113,7 +113,7 @@ class GaugeSeries(InstrumentSeries):
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the cell at ``word``."""
+        """Return the method that records into the cell whose first word is ``word``."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         least, low, limit = -MOST, -HUGE, MOST
 
@@ -126,7 +126,7 @@ class GaugeSeries(InstrumentSeries):
                     floats[at] = value
                 else:
                     slowly(value)
-            except (OverflowError, ValueError) as error:  # too large, or the memory was released
+            except (OverflowError, ValueError) as error:  # too large, or the journal was unmapped
                 try_slowly(slowly, value, error)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
@@ -139,7 +139,7 @@ class GaugeSeries(InstrumentSeries):
 
 
 class HistogramSeries(InstrumentSeries):
-    """One series of a histogram."""
+    """Series of a histogram."""
 
     __slots__ = ()
     method = "record"
@@ -150,24 +150,30 @@ class HistogramSeries(InstrumentSeries):
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the cell at ``word``, and further cells."""
+        """Return the method that records into the head cell at ``word`` and into bucket cells."""
         return self.bind_with(run, word, _no_labels)
 
     def bind_with(  # noqa: C901 - closures of one scope
         self, run: SeriesInUse, word: int, find: Callable[[dict[str, Any], Any], HistogramSeries]
     ) -> Bound:
-        """Return that method, with a function that finds the series of passed labels."""
+        """Return the method that records into the cell at ``word`` and bucket cells.
+
+        Args:
+            run: the series and cells of the run.
+            word: index of the first word of the head cell.
+            find: returns the series of labels that are passed with a value.
+        """
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         words, get_current = run.recording.journal.words, CURRENT.get
         cells = HistogramCells(run.recording, run.parents, run.cells, word, self.content)
         zeros, least_at, most_at, least, most = at + 1, at + 2, at + 3, inf, -inf
         total, limit = 0.0, MOST
-        seen: Any = None
+        last_section: Any = None
 
         def record(  # noqa: C901 - no calls
             _: InstrumentSeries, value: Any, more: Any = None, /, **labels: Any
         ) -> None:
-            nonlocal total, least, most, seen
+            nonlocal total, least, most, last_section
             if labels or more is not None:
                 find(labels, more).record(value)
                 return
@@ -185,15 +191,15 @@ class HistogramSeries(InstrumentSeries):
                     return
                 total += value
                 floats[at] = total
-                # Also stored in the closure: comparing with the cell would cost a load each.
+                # Minimum and maximum are also closure variables, which saves reading the cell.
                 if value < least:
                     floats[least_at] = least = value
                 if value > most:
                     floats[most_at] = most = value
-                # Once for each section: an exemplar is for finding the span, not for each value.
+                # At most one exemplar for each section, because it identifies a span, not a value.
                 section = get_current()
-                if section is not seen:
-                    seen = section
+                if section is not last_section:
+                    last_section = section
                     cells.note(section, value)
             except NoRoomError:
                 return

@@ -1,15 +1,15 @@
-"""Stack samples of the loop thread, in steps and between them, by lines of the program.
+"""Sampler of the training loop's stack, which counts samples by lines of the program.
 
-A thread of the recorder samples that stack ten times a second, at uneven intervals so that no loop
-synchronises with it. Samples while no step is open are counted separately; those before the first
-step are counted as set-up. The innermost line of the program is counted, with what that line calls.
-One sample costs 12 µs, for which the interpreter lets the loop wait, and two thread switches: less
-than 0.1 % of the time. The sampler waits until the loop's thread releases the GIL, at the end of a
-call that holds the GIL; so the line of that call is seen, not the one after it.
+A thread of the recorder samples the loop thread ten times a second, at uneven intervals so that no
+loop synchronises with it. It counts the innermost line of the program, together with the name of
+the function that the line calls. Samples in steps, between steps and before the first step (set-up)
+are counted separately. A sample stops the loop for 12 µs and two thread switches: less than 0.1 %
+of the time. The sampler gets the GIL when a call of the loop thread releases it, so a sample shows
+the line of that call, not the following one.
 
-A C function has no frame. The instruction that loads the called object starts where the call starts
-in the source (``loss`` in ``loss.item()``), and the last such instruction before the call loads
-``item``.
+A C function has no frame, so its name is read from bytecode. An instruction that loads the called
+object has the same source position as the call (``loss`` in ``loss.item()``). The last such
+instruction before the call loads the function's name (``item``).
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
 
 
 ITERATION: Final = "iteration"
-"""A ``for`` loop that requests the next item."""
+"""Name of the call by which a ``for`` loop requests the next item."""
 WITH: Final = "with"
-"""A block that enters a context manager: one written in C, such as a lock, has no frame."""
+"""Name of the call that enters a context manager in C, such as a lock, which has no frame."""
 _Start = tuple["int | None", "int | None"]
-"""Line and column."""
-_CALLS: Final = ("CALL", "PRECALL")  # the latter in Python 3.11: it may make the call itself
+"""Line and column of an instruction's source."""
+_CALLS: Final = ("CALL", "PRECALL")  # Python 3.11: PRECALL may make the call
 _LOADS: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF")
 
 
 def called_name(code: CodeType, at: int) -> tuple[int, str]:
-    """Return the line of the instruction at ``at``, and what it calls; empty: no call.
+    """Return the line of an instruction, and the name of the function that it calls.
 
-    The line is 0 where the code contains none.
+    The line is 0 if the code has no line numbers; the name is empty if nothing is called.
     """
     loaded: dict[_Start, str] = {}
     start: _Start = (None, None)
     name = ""
     for one in dis.get_instructions(code):
         if one.offset > at:
-            break  # the caches behind the instruction are a possible offset, too
+            break  # ``at`` may also be the offset of the caches behind an instruction
         positions = one.positions
         start = (positions.lineno, positions.col_offset) if positions else (None, None)
         name = loaded.get(start, "") if one.opname.startswith(_CALLS) else ""
@@ -69,12 +69,12 @@ def called_name(code: CodeType, at: int) -> tuple[int, str]:
 
 THREAD_NAME: Final = "otel_mlperf samples"
 INTERVAL_S: Final = 0.1
-"""Average interval; each one is between half of it and one and a half."""
+"""Mean interval between samples; each interval is 0.5 to 1.5 times as long."""
 _GOLDEN: Final = 0.618033988749895
-"""Golden ratio: fractions of its multiples are spread evenly, without a random stream."""
-_MOST_PLACES: Final = 200
-"""Maximum number of label sets of each metric; later places are counted without labels."""
-_MOST_FRAMES: Final = 200
+"""Golden ratio: the fractional parts of its multiples are evenly spread, without random numbers."""
+_MAX_PLACES: Final = 200
+"""Maximum number of label sets of each metric; samples of further places get no labels."""
+_MAX_FRAMES: Final = 200
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _STDLIB: Final = os.path.join(sysconfig.get_paths()["stdlib"], "")
 _PACKAGE: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
@@ -83,7 +83,10 @@ _LOADING: Final = os.path.join("torch", "utils", "data", "")
 
 
 class _Place(NamedTuple):
-    """The place of a sample; ``instruction`` distinguishes calls in one line."""
+    """Place of a sample; ``instruction`` distinguishes calls in one line.
+
+    ``package`` is the library that the line called, ``within`` the library that called the line.
+    """
 
     code: CodeType
     instruction: int
@@ -92,7 +95,7 @@ class _Place(NamedTuple):
 
 
 class StackSamples:
-    """Stack samples of the loop's thread, counted in cells."""
+    """Sampler of the loop thread's stack, which counts samples in cells."""
 
     def __init__(
         self,
@@ -103,25 +106,26 @@ class StackSamples:
         *,
         is_from_start: bool = False,
     ) -> None:
-        """Store the callables that describe the current moment, and the loop's thread.
+        """Initialise the sampler without starting it.
 
         Args:
             cells: cells in which samples are counted.
             is_in_step: whether a step is open.
-            is_training: whether the phase is that of the training.
+            is_training: whether the current phase is the training.
             ident: ident of the sampled thread.
-            is_from_start: whether the run has just started: all before the first step is set-up.
+            is_from_start: whether the run has just started, so that samples before the first step
+                are set-up.
         """
         self._before = names.STACK_SAMPLES_SET_UP if is_from_start else None
         self._cells, self._is_in_step, self._ident = cells, is_in_step, ident
-        self._is_training, self._has_begun = is_training, False
+        self._is_training, self._has_started = is_training, False
         self._labels: dict[tuple[Metric, _Place], Labels] = {}
         self._known: dict[Metric, set[Labels]] = {}
         self._packages: dict[str, str] = {}
         self._end = threading.Event()
 
     def start(self) -> None:
-        """Start sampling, until ``end()``."""
+        """Sample in a new thread until ``end()``."""
         threading.Thread(target=self._run, name=THREAD_NAME, daemon=True).start()
 
     def end(self) -> None:
@@ -129,7 +133,7 @@ class StackSamples:
         self._end.set()
 
     def _run(self) -> None:
-        # The program's signals are for its own threads.
+        # Signals must be handled by the program's threads.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             spread = 0.0
@@ -141,26 +145,26 @@ class StackSamples:
             internal_error(error)
 
     def _counted_as(self) -> Metric | None:
-        """Return the metric that a sample counts for now; None: none, outside the training."""
+        """Return the metric for samples at the moment; None outside the training phase."""
         if self._is_in_step():
-            self._has_begun = True
+            self._has_started = True
             return names.STACK_SAMPLES
         if not self._is_training():
             return None
-        return names.STACK_SAMPLES_BETWEEN if self._has_begun else self._before
+        return names.STACK_SAMPLES_BETWEEN if self._has_started else self._before
 
     def look(self, metric: Metric) -> None:
-        """Count the current place of the thread."""
+        """Take one sample of the thread and count it."""
         place = self._find(sys._current_frames().get(self._ident))
         labels = self._labels.get((metric, place)) if place is not None else ()
         if labels is None and place is not None:
-            labels = self._labels[metric, place] = self._told(place, metric)
+            labels = self._labels[metric, place] = self._labels_of(place, metric)
         self._cells.add(metric.name, metric.unit, 1, labels or ())
 
     def _find(self, frame: FrameType | None) -> _Place | None:
-        """Return the innermost line of the program, the library it called, and its caller."""
+        """Return the innermost place of the program on a stack; None if there is none."""
         package, within, found = "", "", None
-        for _ in range(_MOST_FRAMES):
+        for _ in range(_MAX_FRAMES):
             if frame is None:
                 break
             of = self._package(frame.f_code.co_filename)
@@ -175,13 +179,13 @@ class StackSamples:
         return None if found is None else _Place(*found, package, within)
 
     def _package(self, path: str) -> str:
-        """Return the top-level package of a file; empty: the program itself."""
+        """Return the top-level package of a file, cached; empty for a file of the program."""
         package = self._packages.get(path)
         if package is None:
             package = self._packages[path] = package_of(path)
         return package
 
-    def _told(self, place: _Place, metric: Metric) -> Labels:
+    def _labels_of(self, place: _Place, metric: Metric) -> Labels:
         code = place.code
         line, call = called_name(code, place.instruction)
         labels = (
@@ -194,17 +198,17 @@ class StackSamples:
         )
         known = self._known.setdefault(metric, set())
         if labels not in known:
-            if len(known) >= _MOST_PLACES:
+            if len(known) >= _MAX_PLACES:
                 return ()
             known.add(labels)
         return labels
 
 
 def package_of(path: str) -> str:
-    """Return the top-level package of a file, by its path; empty: it is the program's own.
+    """Return the top-level package of a file, by its path; empty for a file of the program.
 
-    Known are files of the standard library and of installed packages, the latter by the folder's
-    name.
+    Files of the standard library and of installed packages (folder ``site-packages``) are no files
+    of the program.
     """
     if path.startswith(_PACKAGE):
         return "otel_mlperf"
@@ -229,7 +233,10 @@ def watch_stacks(
     *,
     is_from_start: bool,
 ) -> None:
-    """Sample this thread, the loop's, from now on, until the recording is retired."""
+    """Sample the calling thread, which runs the loop, until the recording is retired.
+
+    Arguments: see ``StackSamples``.
+    """
     ident = threading.get_ident()
     samples = StackSamples(cells, is_in_step, is_training, ident, is_from_start=is_from_start)
     recording.at_retire.append(samples.end)

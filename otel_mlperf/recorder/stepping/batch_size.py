@@ -98,8 +98,8 @@ def _leading(batch: Any, depth: int) -> int | None:
     if isinstance(batch, Mapping):
         sizes = (_leading(value, depth - 1) for value in batch.values())
         return next((size for size in sizes if size is not None), None)
-    # The size of the first tensor, as in (inputs, labels). Without tensors, a list contains samples.
-    # A tuple is ambiguous, because it may contain the parts of one sample.
+    # The size of the first tensor, as in (inputs, labels). Without tensors, a list contains
+    # samples, and the size of a tuple is unknown: it may contain the parts of one sample.
     if batch and (size := _leading(batch[0], depth - 1)) is not None:
         return size
     return len(batch) if isinstance(batch, list) else None

@@ -36,7 +36,7 @@ class Stepping(OneStep):
         self.are_said = False
         """Whether the program reports its steps itself, so that no steps are inferred."""
         self.end_inferred: Callable[[], None] | None = None
-        """Ends the open inferred section, if it is not a step, before a reported step starts."""
+        """Ends an inferred validation before a reported step starts; None: none is open."""
 
     def begin(self, number: int | None = None, at_ns: int = 0) -> OpenStep | None:
         """Open a step of the current phase and make it current.
