@@ -1,4 +1,4 @@
-"""Thread in which the watched loop runs."""
+"""Thread that runs the observed training loop."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from otel_mlperf.recorder.core.thread_ident import get_ident
 
 
 class LoopThread:
-    """The loop's thread of a process: the main thread, unless a framework trains in another."""
+    """Thread of the training loop: the main thread, unless a framework trains in another thread."""
 
-    # Queried by number: `current_thread()` would register the threads of autograd with Python.
+    # Compared by ident: `current_thread()` would register the threads of autograd with Python.
     ident: ClassVar[int | None] = (
         get_ident()
         if threading.current_thread() is threading.main_thread()
@@ -20,10 +20,10 @@ class LoopThread:
 
     @classmethod
     def is_here(cls) -> bool:
-        """Return whether the current thread is the loop's."""
+        """Return whether the current thread is the loop's thread."""
         return get_ident() == cls.ident
 
     @classmethod
     def move_here(cls) -> None:
-        """Make the current thread the loop's from now on."""
+        """Make the current thread the loop's thread from now on."""
         cls.ident = get_ident()

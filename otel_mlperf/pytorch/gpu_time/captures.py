@@ -1,9 +1,8 @@
 """Detection of CUDA graph captures in any thread.
 
-During a capture no event may be queried, in any thread: a capture of the usual mode (``global``)
-fails when any other thread queries one. CUDA does not report a capture in another thread. So it is
-detected where ``torch.cuda.graph`` starts and ends; direct calls of ``CUDAGraph.capture_begin``
-are not detected.
+During a capture in the usual mode (``global``), no thread may query a CUDA event: the capture would
+fail. CUDA does not report captures of other threads. They are therefore detected where
+``torch.cuda.graph`` starts and ends; direct calls of ``CUDAGraph.capture_begin`` are not detected.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from otel_mlperf.recorder.core.thread_ident import get_ident
 
 _GATE: Final = "_otel_mlperf_capture"
 _WAIT_S: Final = 1.0
-"""Maximum wait of a capture for a stamp that is being recorded, in seconds: microseconds are
-usual.
+"""Maximum wait of a capture for a stamp that is being recorded, in seconds; usually microseconds.
 """
 
 
 class Captures:
-    """The threads that capture, and the lock that delays a capture while events are queried."""
+    """Threads that capture a CUDA graph, and the lock that delays captures during queries."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -32,11 +30,11 @@ class Captures:
 
 
 class CaptureMoment(AbstractContextManager[None]):
-    """Gate of one end of captures.
+    """Gate of the start of captures, or of their end.
 
     Args:
         captures: updated by the gate.
-        is_begin: whether captures start here; otherwise they end.
+        is_begin: whether this is the gate of the start.
     """
 
     busy: Final = False
@@ -66,17 +64,17 @@ _captures: Captures | None = None
 
 
 def watch_captures(cuda: Any) -> Captures:
-    """Detect the captures of ``torch.cuda`` from now on; never raises. Once in a process."""
+    """Start detecting the captures of ``torch.cuda``, once per process; never raises."""
     global _captures
     if _captures is None:
         _captures = Captures()
-        with suppress(AttributeError):  # a torch without graphs captures none
+        with suppress(AttributeError):  # a torch without CUDA graphs
             weave_graph(cuda.graphs.graph, _captures)
     return _captures
 
 
 def weave_graph(kind: Any, captures: Captures) -> None:
-    """Let both ends of a class of captures update ``captures``."""
+    """Update ``captures`` whenever ``kind``, a context manager class, is entered or left."""
     for end, is_begin in ((kind.__enter__, True), (kind.__exit__, False)):
         moment = CaptureMoment(captures, is_begin=is_begin)
         name = f"{_GATE}_{'begin' if is_begin else 'end'}"

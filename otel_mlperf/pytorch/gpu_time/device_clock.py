@@ -1,13 +1,13 @@
 """CUDA events of one device: the pool of free events, and the clock derived from them.
 
-Events report only the distance between two of them, in milliseconds of 24 bits: for exact times
-each event is compared with a near one. Stamps of a batch are compared with the last stamp of the
-batch before. The sum of these distances is the device's clock, which starts at 0. Its offset to
-the host's clock is known within bounds, without waiting: the device cannot pass a stamp before it
-is recorded, and has passed it when it reports so.
+CUDA reports only the time between two events, in milliseconds with 24 significant bits. For exact
+times, only events close to each other are compared: the first stamp of a batch with the last stamp
+of the previous batch, and the other stamps with the first. The sum of these distances is the device
+clock, which starts at 0. Its offset to the host clock is bounded without waiting: the device passes
+a stamp after the host has recorded it, and before the host finds it passed.
 
-An event belongs to the device on which it was first recorded, so each device has a pool. A pool
-grows to its limit; a caller that finds no free event continues without one.
+An event belongs to the device that first recorded it, so each device has its own pool. A pool grows
+up to its limit; a caller that finds no free event continues without one.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 MOST_EVENTS: Final = 1024
-"""Maximum number on one device: 80 pending steps with five sections each."""
+"""Maximum number of events per device: enough for 80 pending steps with five sections each."""
 
 
 class EventPool:
     """Pool of the CUDA events of one recording.
 
     Args:
-        make: makes an event that records times.
-        most: maximum number of events of one device.
+        make: creates an event that records times.
+        most: maximum number of events per device.
     """
 
     def __init__(self, make: Callable[[], Any], most: int = MOST_EVENTS) -> None:
@@ -36,7 +36,7 @@ class EventPool:
         self._made: dict[int, int] = {}
 
     def take(self, device: int) -> Any:
-        """Return an event that is not in use; None: all events of the device are in use."""
+        """Return an event that is not in use; None if all events of the device are in use."""
         free = self._free.get(device)
         if free:
             return free.pop()
@@ -47,24 +47,24 @@ class EventPool:
         return self._make()
 
     def give(self, device: int, event: Any) -> None:
-        """Return an event to the pool: the device has passed it, and its time was read."""
+        """Return an event to the pool, once the device has passed it and its time was read."""
         self._free.setdefault(device, []).append(event)
 
 
 class Stamp:
-    """Stamp: one event among the work of a stream."""
+    """CUDA event recorded in a stream, with its host times."""
 
     __slots__ = ("event", "host_ns", "is_dropped", "place", "seen_ns")
 
     def __init__(self, event: Any, place: tuple[int, int], host_ns: int) -> None:
         self.event, self.place = event, place
-        """Device, and the handle of its stream."""
+        """Device, and handle of the stream."""
         self.host_ns = host_ns
-        """Host time by the monotonic clock, just before the event was passed to the device."""
+        """Host time by the monotonic clock, just before the event was recorded."""
         self.seen_ns = 0
-        """Time at which it was first found passed; 0: not yet."""
+        """Host time at which the event was first found passed; 0: not yet."""
         self.is_dropped = False
-        """Whether its time is not needed any more."""
+        """Whether the stamp's time is no longer needed."""
 
 
 class Bounds(NamedTuple):
@@ -75,31 +75,32 @@ class Bounds(NamedTuple):
 
 
 class DeviceClock:
-    """Clock of one device."""
+    """Clock of one device, derived from its stamps."""
 
     def __init__(self) -> None:
         self._near: Stamp | None = None
         self._near_ns = 0
 
     def read(self, stamps: Sequence[Stamp]) -> list[int]:
-        """Return the clock's reading at each of the stamps, in ns; all have been passed."""
+        """Return the device time at each stamp, in ns; the device has passed all of them."""
         near = self._near or stamps[0]
         first = self._near_ns + _elapsed_ns(near, stamps[0])
-        # Each stamp is compared with the first: differences are formed within a batch.
+        # Each stamp is compared with the first one of its batch, not of another batch: short
+        # distances are exact.
         return [first, *(first + _elapsed_ns(stamps[0], stamp) for stamp in stamps[1:])]
 
     def move_to(self, stamp: Stamp, said_ns: int) -> Stamp | None:
-        """Compare future readings with ``stamp``; return the stamp that is no longer needed."""
+        """Compare future readings with ``stamp``; return the previous reference, now unused."""
         before, self._near, self._near_ns = self._near, stamp, said_ns
         return before
 
 
 def bounds_of(stamps: Sequence[Stamp], said_ns: Sequence[int]) -> Bounds:
-    """Return the bounds that stamps give for the host clock minus the device clock."""
+    """Return the bounds of host clock minus device clock that follow from the stamps."""
     pairs = [*zip(stamps, said_ns, strict=True)]
     return Bounds(
-        max(stamp.host_ns - said for stamp, said in pairs),
-        min(stamp.seen_ns - said for stamp, said in pairs),
+        max(stamp.host_ns - device_ns for stamp, device_ns in pairs),
+        min(stamp.seen_ns - device_ns for stamp, device_ns in pairs),
     )
 
 

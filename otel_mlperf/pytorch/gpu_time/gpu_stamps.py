@@ -1,12 +1,12 @@
 """GPU stamps: device times of sections, collected without ever waiting for the device.
 
-A stamp (a CUDA event) is recorded at the start and at the end of a section, in the stream that is
-current there. Later stamps query whether the device has passed it, oldest stamps first, and never
-wait. Once all stamps of a step have been passed, their times are written to the journal. Sections
-outside steps are reported a few at a time.
+A stamp (a CUDA event) is recorded at the start and at the end of a section, in the current stream.
+Each new stamp also queries, without waiting, whether the device has passed the oldest pending
+stamps. Once all stamps of a step have been passed, their times are written to the journal. Sections
+outside steps are reported in small batches.
 
-Stamps are recorded by the one thread that runs the steps. While any thread captures a CUDA graph,
-nothing is recorded and nothing is queried. Sections without a time are counted by the reason.
+Only the thread that runs the steps records stamps. While any thread captures a CUDA graph, no event
+is recorded or queried. Sections without a device time are counted by reason.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.section_context import SectionContext
 
 _LATE_NS: Final = 1_000_000
-"""A step that ended longer ago than this ended with its last section that was over by then."""
-_MOST_OUTSIDE: Final = 16
-"""Number of sections outside steps that are reported together."""
-_MOST_SEEN: Final = 32
-"""Maximum number of stamps queried at a time, so that no section waits for many."""
-_MOST_TOLD: Final = 2
-"""Maximum number of batches reported at a time."""
+"""If a step ended longer ago than this, the end stamp of its last section serves as its end stamp.
+"""
+_MAX_OUTSIDE: Final = 16
+"""Maximum number of sections outside steps that are reported together."""
+_MAX_QUERIED: Final = 32
+"""Maximum number of stamps queried per call, which limits the delay of a section."""
+_MAX_REPORTED: Final = 2
+"""Maximum number of batches reported per call."""
 _FLAGS: Final = int(Flag.ON_DEVICE)
 _Pair = tuple[int, int, Stamp, Stamp]
 """Span, section entry, start stamp, end stamp."""
@@ -74,9 +75,9 @@ class GpuStamps:
     Args:
         recorder: recorder of the run.
         cuda: ``torch.cuda``, which the program has initialised.
-        clock: monotonic nanoseconds.
-        most: maximum number of events of one device.
-        captures: threads that capture a graph, in other threads too.
+        clock: returns monotonic nanoseconds.
+        most: maximum number of events per device.
+        captures: threads that are capturing a CUDA graph.
     """
 
     def __init__(
@@ -94,20 +95,21 @@ class GpuStamps:
         recorder.at_retire.append(self._switch_off)
         self._pool = EventPool(lambda: cuda.Event(enable_timing=True), most)
         self._ahead: deque[Stamp] = deque()
-        """Stamps that the device has not passed, as far as is known; oldest first."""
+        """Stamps not yet found passed, oldest first."""
         self._open: dict[tuple[int, int], _Batch] = {}
         """Open batches by root and device."""
         self._whole: deque[_Batch] = deque()
         """Batches that are closed for additions."""
         self._clocks: dict[int, DeviceClock] = {}
-        # Not the ids of sections: those of a moment of a loop are counted.
+        # Not drawn from the section ids: loop moments infer from gaps in those that a section was
+        # recorded.
         first = recorder.next_id() ^ 1 << 61
         self._next_key = count(first).__next__
 
     # -- called by sections ----------------------------------------------------------------------
 
     def begin(self) -> Stamp | None:
-        """Record a stamp here; return None in another thread, or if that is not possible now."""
+        """Record a stamp; return None in another thread, or if no stamp is possible now."""
         if self._is_off or get_ident() != self._thread:
             return None
         try:
@@ -117,7 +119,7 @@ class GpuStamps:
             return None
 
     def end(self, stamp: Stamp, section: SectionContext) -> int:
-        """Record a section's end stamp; it started with ``stamp``. Return flags for its row."""
+        """Record the end stamp of a section that started with ``stamp``; return its row's flags."""
         try:
             ended = self._end(stamp)
             if ended is None:
@@ -145,13 +147,13 @@ class GpuStamps:
         return _FLAGS if ended is not None else 0
 
     def drop(self, stamp: Stamp) -> None:
-        """Discard a start stamp that has no end."""
+        """Discard a start stamp that has no end stamp."""
         stamp.is_dropped = True
         if stamp.seen_ns:
             self._pool.give(stamp.place[0], stamp.event)
 
     def finish(self) -> None:
-        """Finish the run: report what the device has passed, and count the rest."""
+        """Finish the run: report batches that the device has passed, and count the others."""
         if self._is_off or get_ident() != self._thread:
             return
         try:
@@ -165,7 +167,7 @@ class GpuStamps:
         self._is_off = True
 
     def _switch_off(self) -> None:
-        # Events are left unchanged: those of a forked child are its parent's.
+        # Events are not touched: in a forked child they belong to the parent.
         self._is_off = True
 
     # -- stamps -----------------------------------------------------------------------------------
@@ -177,8 +179,8 @@ class GpuStamps:
     def _put(self) -> Stamp | None:
         """Record a stamp in the current stream; None: no event is free, or a graph is captured."""
         with self._captures.lock:
-            # Checked first: querying an event would end the capture, recording one would be part
-            # of it.
+            # Must be checked first: querying an event would invalidate the capture, and a recorded
+            # event would become part of the graph.
             if self._is_capturing():
                 self._count("capture")
                 return None
@@ -195,29 +197,29 @@ class GpuStamps:
         stamp = Stamp(event, (device, stream.cuda_stream), self._clock())
         event.record(stream)
         self._ahead.append(stamp)
-        # After recording: the end stamp of the previous section has had that much more time.
+        # Queried after recording, not before: the device has more time to pass the previous stamps.
         self._look()
         return stamp
 
-    def _end(self, begun: Stamp) -> Stamp | None:
-        """Return an end stamp for ``begun``; if that is impossible, drop it and return None."""
+    def _end(self, start: Stamp) -> Stamp | None:
+        """Return an end stamp for ``start``; if impossible, drop ``start`` and return None."""
         if self._is_off:
             return None
         ended = self._put() if get_ident() == self._thread else None
-        if ended is not None and ended.place != begun.place:
+        if ended is not None and ended.place != start.place:
             self._count("stream")
             self.drop(ended)
             ended = None
         if ended is None:
-            self.drop(begun)
+            self.drop(start)
         return ended
 
-    def _end_before(self, root: int, begun: Stamp, end_ns: int) -> Stamp | None:
-        """Return the last end stamp in a step that ended long ago; None: it ends only now."""
+    def _end_before(self, root: int, start: Stamp, end_ns: int) -> Stamp | None:
+        """Return the last end stamp inside a step that ended long ago; None for other steps."""
         if self._clock() - end_ns < _LATE_NS:
             return None
-        batch = self._open.get((root, begun.place[0]))
-        ends = [end for _, _, _, end in batch.pairs if end.place == begun.place] if batch else []
+        batch = self._open.get((root, start.place[0]))
+        ends = [end for _, _, _, end in batch.pairs if end.place == start.place] if batch else []
         return next((end for end in reversed(ends) if end.host_ns < end_ns + _LATE_NS), None)
 
     # -- batches ---------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ class GpuStamps:
     def _add(self, root: int, device: int, pair: _Pair) -> None:
         batch = self._batch(root, device)
         batch.pairs.append(pair)
-        if len(batch.pairs) >= _MOST_OUTSIDE and root not in self._recorder.parents.steps:
+        if len(batch.pairs) >= _MAX_OUTSIDE and root not in self._recorder.parents.steps:
             self._whole.append(self._open.pop((root, device)))
 
     def _close(self, root: int) -> None:
@@ -239,7 +241,7 @@ class GpuStamps:
         steps = self._recorder.parents.steps
         over = [key for key in self._open if key[0] == root or key[0] not in steps]
         batches = [self._open.pop(key) for key in over]
-        # The batch of the step itself is last: its arrival means that the step is complete.
+        # The batch of the step itself must be last: its arrival means that the step is complete.
         batches.sort(key=lambda batch: batch.is_step)
         self._whole.extend(batches)
 
@@ -248,26 +250,26 @@ class GpuStamps:
     def _look(self) -> bool:
         """Query the oldest stamps, report complete batches, and return whether there was any."""
         ahead, seen = self._ahead, 0
-        while ahead and seen < _MOST_SEEN and ahead[0].event.query():
+        while ahead and seen < _MAX_QUERIED and ahead[0].event.query():
             stamp = ahead.popleft()
             stamp.seen_ns = self._clock()
             seen += 1
             if stamp.is_dropped:
                 self._pool.give(stamp.place[0], stamp.event)
-        whole, told = self._whole, 0
-        while whole and told < _MOST_TOLD and whole[0].is_passed:
-            self._tell(whole.popleft())
-            told += 1
-        return bool(seen or told)
+        whole, reported = self._whole, 0
+        while whole and reported < _MAX_REPORTED and whole[0].is_passed:
+            self._report(whole.popleft())
+            reported += 1
+        return bool(seen or reported)
 
-    def _tell(self, batch: _Batch) -> None:
+    def _report(self, batch: _Batch) -> None:
         """Write the times of a batch to the journal, and release its events."""
         stamps = [*{id(m): m for _, _, begin, end in batch.pairs for m in (begin, end)}.values()]
         device = stamps[0].place[0]
         clock = self._clocks.setdefault(device, DeviceClock())
-        said = clock.read(stamps)
-        at = {id(stamp): ns for stamp, ns in zip(stamps, said, strict=True)}
-        host, first, place = stamps[0].host_ns, said[0], stamps[0].place
+        device_ns = clock.read(stamps)
+        at = {id(stamp): ns for stamp, ns in zip(stamps, device_ns, strict=True)}
+        host, first, place = stamps[0].host_ns, device_ns[0], stamps[0].place
         sections = [
             SectionTimes(
                 span, entry, begin.place == place, begin.host_ns - host, end.host_ns - host,
@@ -276,7 +278,7 @@ class GpuStamps:
             for span, entry, begin, end in batch.pairs
         ]  # fmt: skip
         about = batch.root, device, batch.is_step, batch.is_mixed, host, first
-        self._write(DeviceTimes(*about, *bounds_of(stamps, said), sections))
+        self._write(DeviceTimes(*about, *bounds_of(stamps, device_ns), sections))
         last = max(stamps, key=lambda stamp: stamp.host_ns)
         before = clock.move_to(last, at[id(last)])
         for stamp in stamps if before is None else [*stamps, before]:
@@ -295,10 +297,10 @@ class GpuStamps:
             self._recorder.cells.add(metric.name, metric.unit, by, ((names.ERROR_TYPE, reason),))
 
     def _give_up(self, error: Exception) -> None:
-        """Stop stamping: the device has failed, or torch behaves differently than expected.
+        """Stop recording stamps: the device has failed, or torch behaves differently than expected.
 
         Raises:
-            Exception: ``error`` itself, if it is the program's.
+            Exception: ``error`` itself, if the program raised it.
         """
         if is_foreign(error):
             raise error

@@ -1,7 +1,7 @@
 """Switch that enables GPU stamps once the program has initialised CUDA.
 
-CUDA is never initialised for the stamps. Until the program does so, none of their code is loaded,
-and sections are entered as if stamps did not exist.
+This module never initialises CUDA. Until the program does so, no code of the stamps is loaded, and
+sections are entered as if stamps did not exist.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Switch:
 
     Args:
         recorder: recorder of the run.
-        find_cuda: finds ``torch.cuda`` once it is initialised.
-        make: makes the stamps of a recorder, from ``torch.cuda``.
+        find_cuda: returns ``torch.cuda`` once it is initialised, until then None.
+        make: creates the stamps of a recorder, from ``torch.cuda``.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Switch:
         self.stamps: GpuStamps | None = None
 
     def look(self, now_ns: int = 0) -> None:
-        """Enable stamps if CUDA is initialised, including for the step that has just started."""
+        """Enable stamps if CUDA is initialised, including for a step that starts at ``now_ns``."""
         if self.stamps is not None or get_ident() != self._thread:
             return
         try:

@@ -1,9 +1,9 @@
 """Counters of a DataLoader and its workers: waits, ready batches, CPU time, first batch.
 
-Workers are forked for each epoch and killed at its end. So they count in memory that they share
-with the process that started them. This requires no journal for each worker and no messages, and
-the counts of a killed worker are kept. In the time that is neither CPU time nor a wait for a CPU, a
-thread waits for something else: a file, the network, a lock.
+Workers are forked for each epoch and killed at its end. They therefore count in memory that they
+share with their parent process. This requires neither a journal per worker nor messages, and the
+counts outlive the worker. Time that is neither CPU time nor a wait for a CPU is a wait for a file,
+the network or a lock.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.instruments.cells import Labels
 
 _PATH: Final = "/proc/thread-self/schedstat"
-"""CPU time, time ready to run but not running, time slices; some kernels do not have it."""
+"""CPU time, time ready to run but not running, and time slices of a thread; missing on some
+kernels.
+"""
 _LONGEST: Final = 128
 
 
 class Used(NamedTuple):
-    """CPU use up to a moment, or between two; in nanoseconds."""
+    """CPU use of a thread, up to a reading or between two readings, in nanoseconds."""
 
     cpu_ns: int
     delay_ns: int
     """Time ready to run, but on no CPU; 0 if the kernel does not report it."""
 
     def since(self, before: Used) -> Used:
-        """Return the use from ``before`` to this moment."""
+        """Return the CPU use between the reading ``before`` and this one."""
         return Used(self.cpu_ns - before.cpu_ns, self.delay_ns - before.delay_ns)
 
 
 class ThreadUse:
-    """Reader of the CPU use of the thread that made it; a reading costs 2 µs."""
+    """Reader of the CPU use of the thread that created it; a reading costs 2 µs."""
 
     _file: OwnDescriptor | None = None
 
@@ -58,7 +60,7 @@ class ThreadUse:
             self._file = OwnDescriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def read(self) -> Used:
-        """Return the use up to now."""
+        """Return the thread's CPU use so far."""
         return Used(time.thread_time_ns(), self._delay_ns())
 
     def _delay_ns(self) -> int:
@@ -75,7 +77,7 @@ class ThreadUse:
         if file is not None:
             file.close()
 
-    # The descriptor of a thread is closed with it.
+    # Closes the descriptor when the thread ends and its reader is deleted.
     __del__ = raises_afterwards(close)
 
 
@@ -97,10 +99,10 @@ class Fetched(NamedTuple):
     sized: int
     """Number of batches whose samples were measured."""
     elements: int
-    """Elements in the samples of these, before they were collated."""
+    """Number of elements in the samples of the measured batches, before they were collated."""
 
     def for_all(self, batches: int) -> Fetched:
-        """Return an estimate for this many batches, assuming that the others were the same."""
+        """Extrapolate the counts to this many batches, of which the counted ones are a sample."""
         share = batches / self.batches
         return self._replace(
             batches=batches,
@@ -112,7 +114,7 @@ class Fetched(NamedTuple):
 
 
 def sum_of(worker: int, parts: list[Fetched]) -> Fetched:
-    """Return the sum of all that one worker has fetched."""
+    """Return the sum of one worker's counts."""
     counts = (sum(counts) for counts in zip(*(part[1:] for part in parts), strict=True))
     return Fetched(worker, *counts) if parts else nothing_of(worker)
 
@@ -126,32 +128,32 @@ _COUNTS: Final = len(Fetched._fields) - 1
 
 
 class WorkerCounts:
-    """Words of shared memory; each worker writes only its own."""
+    """Counters of all workers in shared memory; each worker writes only its own."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._words = memoryview(mmap.mmap(-1, workers * _WORDS * 8)).cast("Q")
-        self._told = [nothing_of(worker) for worker in range(workers)]
+        self._reported = [nothing_of(worker) for worker in range(workers)]
 
     def add(self, fetched: Fetched) -> None:
-        """Add newly fetched batches of a worker."""
+        """Add the counts of newly fetched batches of a worker."""
         first = fetched.worker * _WORDS
         for at in reversed(range(_COUNTS)):  # The batch count is written after its times.
             if count := fetched[at + 1]:
                 self._words[first + at] += count
 
     def grown(self) -> Iterator[Fetched]:
-        """Yield the growth since the last call, for workers that fetched anything."""
+        """Yield the counts since the last call, for workers that fetched anything."""
         for worker in range(self._workers):
-            before, now = self._told[worker], self._of(worker)
+            before, now = self._reported[worker], self._of(worker)
             if now != before:
-                self._told[worker] = now
+                self._reported[worker] = now
                 _, *counts = (new - old for new, old in zip(now, before, strict=True))
                 yield Fetched(worker, *counts)
 
     def forget(self) -> None:
-        """Discard the growth so far."""
-        self._told = [self._of(worker) for worker in range(self._workers)]
+        """Discard the counts since the last call of ``grown``."""
+        self._reported = [self._of(worker) for worker in range(self._workers)]
 
     def _of(self, worker: int) -> Fetched:
         at = worker * _WORDS
@@ -159,36 +161,38 @@ class WorkerCounts:
 
 
 clock: Final = time.monotonic_ns
-"""Clock for all of these times."""
+"""Clock of all times here and in the gates, in monotonic nanoseconds."""
 _EVERY_NS: Final = 500_000_000
 """Interval at which the counts are reported."""
-_MOST_WORKERS: Final = 64
+_MAX_WORKERS: Final = 64
 """Maximum number of workers with a label of their own."""
 _ALL_LOOKED_AT: Final = 64
-"""Number of first batches fetched by the process itself that are all measured."""
+"""Number of first batches that are all measured, if the process itself fetches them."""
 _LOOKED_AT: Final = 8
-"""Later one batch in this many is measured, as a sample: the loop waits during the measurement."""
+"""Afterwards one batch in this many is measured: the loop waits during each measurement."""
 MAIN: Final = "main"
 """Worker label of a loader without workers: the process itself."""
 STARTED, KEPT, NONE = "started", "kept", "none"
 
 
 class LoaderFigures:
-    """Figures of one pass after the other through a loader, by one of its iterators."""
+    """Figures of one iterator of a loader, over its successive passes."""
 
     def __init__(self, label: str, workers: int, now_ns: int) -> None:
         self._labels: Labels = ((names.DATASET, label),)
         self.counts = WorkerCounts(workers) if workers else None
         self._batches = self._wait_ns = self._none_ready = 0
-        """Since the last report: a cell for each would cost as much per batch as everything else.
-        """
-        self._here: list[Fetched] = []
-        """Batches of the process itself since the last report: summing later is cheaper per batch.
+        """Sums since the last report: writing each batch to cells would double the cost."""
+        self._own_fetches: list[Fetched] = []
+        """Batches fetched by the process itself since the last report; summing them later is
+        cheaper.
         """
         self._like: Fetched | None = None
-        """The sum last reported for these."""
+        """Sum of the last reported batches that the process itself fetched."""
         self._fetches = self._passed_over = 0
-        """In the process itself: all fetches, and those not measured since the last report."""
+        """Fetches by the process itself: number of all, and of those not measured since the last
+        report.
+        """
         self._how = STARTED if workers else NONE
         self._began_ns: int | None = now_ns
         self._ready = _series(names.LOADER_READY, self._labels)
@@ -199,7 +203,7 @@ class LoaderFigures:
         self._how = KEPT if self.counts is not None else NONE
 
     def given(self, asked_ns: int, now_ns: int, ready: int | None) -> None:
-        """Count a batch received by the loop; ``ready``: number of ready batches at its request."""
+        """Count a batch received by the loop; ``ready``: batches ready at its request, if known."""
         began_ns, self._began_ns = self._began_ns, None
         self._wait_ns += now_ns - asked_ns
         self._batches += 1
@@ -211,17 +215,17 @@ class LoaderFigures:
             _series(names.LOADER_FIRST_BATCH, labels).record((now_ns - began_ns) / 1e9)
 
     def ended(self, asked_ns: int, now_ns: int) -> None:
-        """Count the request after the last batch; workers that are not persistent end."""
+        """Record how long the request after the last batch took; it ends non-persistent workers."""
         if self._how != NONE:
             labels: Labels = (*self._labels, (names.LOADER_WORKERS, self._how))
             _series(names.LOADER_END, labels).record((now_ns - asked_ns) / 1e9)
 
     def fetched(self, fetched: Fetched) -> None:
         """Add a batch that the process itself has fetched."""
-        self._here.append(fetched)
+        self._own_fetches.append(fetched)
 
     def pass_over(self) -> bool:
-        """Count a fetch by the process itself; return whether it is only counted, not measured."""
+        """Count a fetch by the process itself; return whether the fetch is not measured."""
         self._fetches += 1
         if self._fetches <= _ALL_LOOKED_AT or self._fetches % _LOOKED_AT == 0:
             return False
@@ -235,25 +239,30 @@ class LoaderFigures:
         _add(names.LOADER_BATCHES, batches, self._labels)
         _add(names.LOADER_WAIT, wait_ns / 1e9, self._labels)
         _add(names.LOADER_NONE_READY, none_ready, self._labels)
-        here, self._here, passed_over, self._passed_over = self._here, [], self._passed_over, 0
-        if here:
-            self._like = sum_of(0, here)
-            self._tell_fetched(MAIN, self._like.for_all(len(here) + passed_over))
-        elif passed_over and self._like is not None:  # a few batches since then, none measured
+        own_fetches, self._own_fetches, passed_over, self._passed_over = (
+            self._own_fetches,
+            [],
+            self._passed_over,
+            0,
+        )
+        if own_fetches:
+            self._like = sum_of(0, own_fetches)
+            self._report_fetched(MAIN, self._like.for_all(len(own_fetches) + passed_over))
+        elif passed_over and self._like is not None:  # since then, none was measured
             like = self._like._replace(sized=0, elements=0)
-            self._tell_fetched(MAIN, like.for_all(passed_over))
+            self._report_fetched(MAIN, like.for_all(passed_over))
         for fetched in self.counts.grown() if self.counts is not None else ():
-            is_known = fetched.worker < _MOST_WORKERS
-            self._tell_fetched(str(fetched.worker) if is_known else names.OTHER, fetched)
+            is_known = fetched.worker < _MAX_WORKERS
+            self._report_fetched(str(fetched.worker) if is_known else names.OTHER, fetched)
 
     def forget(self) -> None:
-        """Discard the counts since the last report: they precede the run that starts now."""
+        """Discard the counts since the last report: they precede the run that is starting."""
         self._batches = self._wait_ns = self._none_ready = 0
-        self._here, self._passed_over = [], 0
+        self._own_fetches, self._passed_over = [], 0
         if self.counts is not None:
             self.counts.forget()
 
-    def _tell_fetched(self, worker: str, fetched: Fetched) -> None:
+    def _report_fetched(self, worker: str, fetched: Fetched) -> None:
         labels: Labels = (*self._labels, (names.LOADER_WORKER, worker))
         _add(names.LOADER_FETCHED, fetched.batches, labels)
         parts = ((names.LOADER_ITEMS, fetched.items_ns), (names.LOADER_COLLATE, fetched.collate_ns))
@@ -266,25 +275,25 @@ class LoaderFigures:
 
 
 class Loaders:
-    """The iterators of this process, with their figures."""
+    """Iterators of this process, with their figures."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], LoaderFigures]] = {}
-        self._untold: list[tuple[weakref.ref[Any], LoaderFigures]] = []
+        self._pending: list[tuple[weakref.ref[Any], LoaderFigures]] = []
         self._due_ns = 0
         self.own_ns = 0
-        """Time that observing took from the program since the last report."""
+        """Time that the observation itself has cost since the last report, in ns."""
 
     def add(self, iterator: Any, figures: LoaderFigures) -> None:
         """Add a new iterator."""
         number = id(iterator)
-        # Removed by a function of C: the interpreter drops exceptions raised in a Python callback,
-        # such as those of a WeakKeyDictionary.
+        # Removed by a C function: the interpreter would drop an exception that a signal handler
+        # raises in a Python callback, such as that of a WeakKeyDictionary.
         self._known[number] = weakref.ref(iterator, partial(self._known.pop, number)), figures
-        self._untold.append((weakref.ref(iterator), figures))
+        self._pending.append((weakref.ref(iterator), figures))
 
     def of(self, iterator: Any) -> LoaderFigures | None:
-        """Return its figures; None for an iterator that was made before observing started."""
+        """Return an iterator's figures; None if it was created before the observation started."""
         known = self._known.get(id(iterator))
         return known[1] if known is not None else None
 
@@ -295,8 +304,8 @@ class Loaders:
             self.tell()
 
     def tell(self) -> None:
-        """Report new counts now; deleted iterators are reported for the last time."""
-        for figures in list(self._told()):
+        """Report new counts now; deleted iterators are reported a last time."""
+        for figures in list(self._figures_to_report()):
             figures.tell()
         own_ns, self.own_ns = self.own_ns, 0
         recorder = active()
@@ -304,16 +313,16 @@ class Loaders:
             recorder.journal.count(Word.WATCH_TIME, own_ns)
 
     def forget(self) -> None:
-        """Discard what was fetched before the run that starts now."""
+        """Discard the counts of batches fetched before the run that is starting."""
         self.own_ns = 0
-        for _, figures in self._untold:
+        for _, figures in self._pending:
             figures.forget()
 
-    def _told(self) -> Iterator[LoaderFigures]:
-        there = [(iterator, iterator()) for iterator, _ in self._untold]
-        yield from (figures for _, figures in self._untold)
-        gone = {id(iterator) for iterator, known in there if known is None}
-        self._untold = [pair for pair in self._untold if id(pair[0]) not in gone]
+    def _figures_to_report(self) -> Iterator[LoaderFigures]:
+        resolved = [(iterator, iterator()) for iterator, _ in self._pending]
+        yield from (figures for _, figures in self._pending)
+        deleted = {id(iterator) for iterator, known in resolved if known is None}
+        self._pending = [pair for pair in self._pending if id(pair[0]) not in deleted]
 
 
 def record_pinned(taken_ns: int) -> None:
@@ -332,9 +341,9 @@ def _series(metric: Metric, labels: Labels) -> HistogramSeries:
     return HistogramSeries(metric.name, content_of("histogram", metric.name, metric.unit, labels))
 
 
-_MOST_CLASSES: Final = 16
-_MOST_OF_CLASS: Final = 4
-"""Further data sets, beyond either limit, share one label."""
+_MAX_CLASSES: Final = 16
+_MAX_OF_CLASS: Final = 4
+"""Data sets beyond either limit share a label."""
 
 
 class LoaderLabels:
@@ -344,9 +353,9 @@ class LoaderLabels:
         self._known: dict[str, list[Any]] = {}
 
     def of(self, dataset: object) -> str:
-        """Return a label: ``CIFAR10``; ``CIFAR10 2`` for a second one at the same time."""
+        """Return a data set's label: ``CIFAR10``; ``CIFAR10 2`` for a second one of the class."""
         text = safe_name_text(type(dataset).__name__)
-        if text not in self._known and len(self._known) >= _MOST_CLASSES:
+        if text not in self._known and len(self._known) >= _MAX_CLASSES:
             return names.OTHER
         places = self._known.setdefault(text, [])
         number = _number(places, dataset)
@@ -354,16 +363,16 @@ class LoaderLabels:
 
 
 def _number(places: list[Any], dataset: object) -> int:
-    """Return its position among the data sets of its class, counted from one."""
-    there = [place() for place in places]
-    for at, known in enumerate(there):
+    """Return the number of a data set among those of its class, counted from 1."""
+    resolved = [place() for place in places]
+    for at, known in enumerate(resolved):
         if known is dataset:
             return at + 1
-    free = next((at for at, known in enumerate(there) if known is None), len(places))
-    if free >= _MOST_OF_CLASS:
-        return _MOST_OF_CLASS
+    free = next((at for at, known in enumerate(resolved) if known is None), len(places))
+    if free >= _MAX_OF_CLASS:
+        return _MAX_OF_CLASS
     try:
         places[free : free + 1] = [weakref.ref(dataset)]
-    except TypeError:  # A list, for example: it cannot be known whether it still exists.
+    except TypeError:  # e.g. a list, whose deletion cannot be detected
         return 1
     return free + 1

@@ -1,10 +1,10 @@
-"""Gates around the calls inside a DataLoader that torch exposes.
+"""Gates around the internal calls of a DataLoader.
 
-An iterator is made, is asked for a batch, or starts another pass. In it, or in one of its workers,
-a batch is fetched, collated and pinned. Functions of torch are woven into one gate for each of
-these. Only the outermost call on a thread counts: a dataset may have a loader of its own. A loader
-is named by the class of its dataset, followed by a number for a second one of the same class. The
-number of a deleted dataset is reused, so names stay the same from epoch to epoch.
+Functions of torch are woven into one gate for each kind of call: creating an iterator, requesting a
+batch, starting another pass; and fetching, collating or pinning a batch. Only the outermost call on
+a thread counts, because a dataset may contain a loader itself. A loader is labelled with the class
+of its dataset, followed by a number for a second dataset of the same class. The number of a deleted
+dataset is reused, so labels stay the same from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ class Thread(threading.local):
     """State of one thread."""
 
     asked: LoaderFigures | None = None
-    """Figures of the iterator that is being asked for a batch."""
+    """Figures of the iterator from which a batch is being requested; None outside requests."""
     collates: Callable[[FrameType], None] | None = None
-    """Called when the samples of the batch that is being fetched are complete."""
+    """Callback for the moment at which all samples of the batch being fetched exist."""
     pins = False
     use: ThreadUse | None = None
     fetches = 0
-    """Number of fetches since an iterator was made."""
+    """Number of fetches since an iterator was created."""
     started: WorkerCounts | None = None
-    """Counts of the iterator whose workers this thread starts, or started last."""
+    """Counts of the iterator whose workers this thread is starting, or has started last."""
 
 
 class Shared:
     """State shared by the gates.
 
     Args:
-        worker_id: returns the number of the worker that this process is; None: not a worker.
+        worker_id: returns the number of this worker process; None outside workers.
     """
 
     def __init__(self, worker_id: Callable[[], int | None]) -> None:
         self.thread, self.worker_id = Thread(), worker_id
         self.loaders, self.labels = Loaders(), LoaderLabels()
         self.inherited: WorkerCounts | None = None
-        """In a worker: the memory that it counts in."""
+        """Shared memory in which a worker counts; None outside workers."""
 
 
 class Gate:
@@ -75,7 +75,7 @@ class Gate:
         self.busy = True
 
     def of(self, subject: Any) -> Any:
-        """Return the context that the call runs in."""
+        """Return the context for a call."""
         began_ns = clock()
         try:
             return self._enter(subject) or _UNSEEN
@@ -90,7 +90,7 @@ class Gate:
 
 
 class Call:
-    """One call; the code at its end must not raise."""
+    """Context of one call; its end must not raise."""
 
     __slots__ = ("began_ns", "shared")
 
@@ -114,15 +114,16 @@ class Call:
 
 
 _FIRST: Final = 16
-"""Number of first batches of an iterator, or of a worker, whose samples are measured."""
+"""Number of first batches of an iterator or worker that are all measured by their samples."""
 _EVERY: Final = 16
 """Afterwards one batch in this many is measured."""
-_MOST_SAMPLES: Final = 16
-"""Maximum number of samples measured in a batch; larger batches are measured in steps."""
+_MAX_SAMPLES: Final = 16
+"""Maximum number of samples measured in a batch; of larger batches, every n-th sample is measured.
+"""
 
 
 class Fetching(Gate):
-    """Gate for fetching a batch: in a worker, or where it was requested."""
+    """Gate for fetching a batch: in a worker, or in the process that requested it."""
 
     name = "fetch"
 
@@ -133,8 +134,8 @@ class Fetching(Gate):
         worker = shared.worker_id()
         if worker is not None:
             return _Fetch(shared, worker)
-        asked = shared.thread.asked
-        if asked is None or asked.pass_over():
+        figures = shared.thread.asked
+        if figures is None or figures.pass_over():
             return None
         return _Fetch(shared, None)
 
@@ -145,7 +146,7 @@ class _Fetch(Call):
     def __init__(self, shared: Shared, worker: int | None) -> None:
         self._worker = worker
         self._items: tuple[int, Used] | None = None
-        """Time at which collating started, and the CPU use of the samples until then."""
+        """Time at which collating started, and CPU use for fetching the samples."""
         self._elements: int | None = None
         use = shared.thread.use
         if use is None:
@@ -157,7 +158,7 @@ class _Fetch(Call):
         self.shared.thread.collates = self._collates
 
     def _collates(self, fetching: FrameType) -> None:
-        """Note that all samples exist, in the function that fetches them."""
+        """Note that all samples exist; ``fetching`` is the frame that fetches the samples."""
         now_ns, thread = clock(), self.shared.thread
         self._items = now_ns, self._use.read().since(self._before)
         if thread.fetches < _FIRST or thread.fetches % _EVERY == 0:
@@ -172,34 +173,34 @@ class _Fetch(Call):
             return
         between_ns, used = self._items or (now_ns, self._use.read().since(self._before))
         elements = self._elements
-        # Positional, without names: saves half a microsecond for each batch.
+        # Positional arguments: keyword arguments would cost half a microsecond more per batch.
         fetched = Fetched(
             self._worker or 0, 1, between_ns - self.began_ns, now_ns - between_ns, *used,
             elements is not None, elements or 0,
         )  # fmt: skip
         if self._worker is None:
-            asked = shared.thread.asked
-            if asked is not None:
-                asked.fetched(fetched)
+            figures = shared.thread.asked
+            if figures is not None:
+                figures.fetched(fetched)
         elif shared.inherited is not None:
             shared.inherited.add(fetched)
 
 
 def _count_all(samples: object) -> int | None:
-    """Return the elements of all samples; None: a sample has none, or they are not a list."""
+    """Estimate the number of elements of all samples; None if a sample's is unknown."""
     if not isinstance(samples, list):
         return None
-    sizes = [count_elements(sample) for sample in samples[:: len(samples) // _MOST_SAMPLES + 1]]
+    sizes = [count_elements(sample) for sample in samples[:: len(samples) // _MAX_SAMPLES + 1]]
     if None in sizes or not sizes:
         return None
     return sum(size or 0 for size in sizes) * len(samples) // len(sizes)
 
 
 class CollateMoment:
-    """Descriptor for ``collate_fn`` of torch's fetchers, which is read right before its call.
+    """Descriptor for ``collate_fn`` of torch's fetchers, which they read right before its call.
 
-    The function stays in the fetcher's own dictionary, and is returned unchanged: nothing is
-    wrapped.
+    The read marks the start of collating. The function stays in the fetcher's ``__dict__`` and is
+    returned unchanged: nothing is wrapped.
     """
 
     def __init__(self, shared: Shared) -> None:
@@ -228,7 +229,7 @@ class CollateMoment:
 
 
 class Made(Gate):
-    """Gate for making an iterator; its workers are started right afterwards, on the same thread."""
+    """Gate for creating an iterator; its workers start right afterwards, on the same thread."""
 
     name = "iterator"
 
@@ -254,7 +255,7 @@ class _Making(Call):
 
 
 class Passed(Gate):
-    """Gate for the start of a pass: the first with the workers started for it, or another."""
+    """Gate for the start of a pass: an iterator's first, or another with the same workers."""
 
     name = "pass"
 
@@ -262,7 +263,7 @@ class Passed(Gate):
         iterator, is_first = subject
         figures = self.shared.loaders.of(iterator)
         if is_first:
-            self.shared.thread.started = None  # all workers are started; later forks are none
+            self.shared.thread.started = None  # all workers are started; later forks are no workers
         elif figures is not None:
             figures.goes_on(clock())
         return None
@@ -276,10 +277,10 @@ class Asked(Gate):
     def _enter(self, subject: Any) -> Any:
         shared = self.shared
         figures = shared.loaders.of(subject) if shared.thread.asked is None else None
-        return None if figures is None else _Ask(shared, subject, figures)
+        return None if figures is None else _Request(shared, subject, figures)
 
 
-class _Ask(Call):
+class _Request(Call):
     __slots__ = ("_figures", "_ready")
 
     def __init__(self, shared: Shared, iterator: Any, figures: LoaderFigures) -> None:
@@ -303,13 +304,13 @@ class _Ask(Call):
 
 
 def _count_ready(iterator: Any) -> int:
-    """Return the number of ready batches: in the queue, or read and waiting for an earlier one."""
+    """Return the number of ready batches: in the queue, or received before an earlier batch."""
     waiting = sum(len(task) == 2 for task in iterator._task_info.values())
     return waiting + int(iterator._data_queue.qsize())
 
 
 class Pinning(Gate):
-    """Gate for copying a batch into pinned memory; nested calls are part of the outer one."""
+    """Gate for copying a batch into pinned memory; nested calls are part of the outer call."""
 
     name = "pin"
 
@@ -330,10 +331,10 @@ class _Pin(Call):
 
 
 class LoaderGates(Shared):
-    """The gates of loaders, with their shared state.
+    """Gates of loaders, with their shared state.
 
     Args:
-        worker_id: returns the number of the worker that this process is; None: not a worker.
+        worker_id: returns the number of this worker process; None outside workers.
     """
 
     def __init__(self, worker_id: Callable[[], int | None]) -> None:
@@ -354,12 +355,12 @@ class LoaderGates(Shared):
             gate.busy = is_off
 
     def in_child(self) -> None:
-        """Adapt to a fork: a worker counts for its parent, and does nothing else."""
+        """Adapt to a fork: a loader worker only counts its fetches, for its parent."""
         pid = os.getpid()
         if self._pid != pid:
             started = None if self.fetching.busy else self.thread.started
             thread, loaders = Thread(), Loaders()
-            # No call in between: an interrupted caller does either all of it again, or nothing.
+            # One assignment without a call in between: an interrupt cannot leave it half done.
             self.inherited, self.thread, self.loaders, self._pid = started, thread, loaders, pid
         self.switch(is_off=True)
         self.fetching.busy = self.inherited is None

@@ -1,9 +1,9 @@
 """Hooks into torch that observe the inside of a DataLoader.
 
-They observe where an iterator is made, starts a pass and is asked for a batch, and where a batch
-is fetched and pinned. No value, random stream, exception or traceback changes. What a version of
-torch does not expose is left out and logged once. Workers are observed where they are forked: a
-process that is started afresh (``spawn``, ``forkserver``) knows nothing of this one.
+Observed are the creation of an iterator, the start of a pass, the request of a batch, and its
+fetching and pinning. Values, random streams, exceptions and tracebacks do not change. Functions
+that a version of torch does not have are skipped and logged once. Only forked workers are observed:
+processes started with ``spawn`` or ``forkserver`` do not inherit the hooks.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _gates: LoaderGates | None = None
 
 
 def install() -> None:
-    """Observe the inside of loaders from now on; torch has been imported. Never raises."""
+    """Start observing the inside of loaders, once torch has been imported; never raises."""
     global _gates
-    if _gates is None:  # Woven code is permanent, and would be observed twice.
+    if _gates is None:  # Only once: woven code is permanent.
         _gates = LoaderGates(_worker_id)
         see("the inside of loaders", _install)
     _gates.switch(is_off=False)
@@ -39,7 +39,7 @@ def switch_off() -> None:
 
 
 def _worker_id() -> int | None:
-    # By name: the module is imported, and a lookup through importlib costs microseconds per batch.
+    # Looked up in ``sys.modules``: a lookup through importlib would cost microseconds per batch.
     worker: Any = sys.modules.get("torch.utils.data._utils.worker")
     info = None if worker is None else worker._worker_info
     return None if info is None else int(info.id)
@@ -52,7 +52,7 @@ def _install() -> None:
     loader: Any = importlib.import_module("torch.utils.data.dataloader")
     fetch: Any = importlib.import_module("torch.utils.data._utils.fetch")
     pin: Any = importlib.import_module("torch.utils.data._utils.pin_memory")
-    vars(fetch).setdefault("torch", torch)  # queried in each woven function, whether it compiles
+    vars(fetch).setdefault("torch", torch)  # woven functions query torch whether it compiles
     base = loader._BaseDataLoaderIter
     _weave("iterators", base.__init__, gates.made, "self")
     _weave("their passes", base._reset, gates.passed, "(self, first_iter)")
@@ -66,7 +66,7 @@ def _install() -> None:
     run = start.current()
     if run is not None:
         _end_with(run)
-    # No interface removes this callback, one more reason to register it only once in a process.
+    # Must be registered only once per process: there is no interface to remove this callback.
     call_in_children(gates.in_child)
 
 
@@ -89,6 +89,6 @@ def _finish() -> None:
         _gates.loaders.tell()
 
 
-def _weave(what: str, function: Any, gate: Any, subject: str) -> None:
+def _weave(part: str, function: Any, gate: Any, subject: str) -> None:
     name = f"_otel_mlperf_loader_{gate.name}"
-    see(what, lambda: weave(function, gate, name, subject=subject))
+    see(part, lambda: weave(function, gate, name, subject=subject))

@@ -1,7 +1,7 @@
 """Gate of ``torch.autograd.backward``, shared by inferred loops and programs that use the API.
 
-In an inferred loop the pass is a moment. In a program that reports its steps itself it is not a
-section; the operations of a few passes are counted.
+In an inferred loop, a backward pass is a moment. In a program that reports its steps itself, a pass
+is not a section: only the operations of a few passes are counted.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ _NAME: Final = "_otel_mlperf_backward"
 
 
 class BackwardGate:
-    """Gate that backward passes run in."""
+    """Gate of backward passes."""
 
     def __init__(self) -> None:
         self.busy = False
-        """Whether a pass is open: a nested one, such as that of a checkpoint, is part of it."""
+        """Whether a pass is open. A nested pass, such as that of activation checkpointing, is part
+        of it.
+        """
         self._moment: LoopMoment | None = None
         self._is_woven = False
 
     def weave(self) -> None:
-        """Observe passes from now on; torch has been imported. Never raises."""
-        # A function that is woven twice keeps only the later gate.
+        """Start observing backward passes, once torch has been imported; never raises."""
+        # Must be done only once: a function that is woven twice keeps only the later gate.
         if not self._is_woven:
             self._is_woven = True
             torch = importlib.import_module("torch")
             see("backward", lambda: weave(torch.autograd.backward, self, _NAME, subject="tensors"))
 
     def lead_to(self, moment: LoopMoment) -> None:
-        """Let passes run in ``moment`` while moments are seen."""
+        """Route passes to ``moment`` while moments are observed."""
         self.weave()
         hide(moment, importlib.import_module("torch"))
         self._moment, self.busy = moment, False

@@ -1,10 +1,12 @@
-"""Wait of a training loop for its batches.
+"""Waits of a training loop for its batches.
 
-Each request to a DataLoader's iterator is a wait. A generator may make a second request before it
-hands out the first batch, to know whether that batch is the last: both requests are one wait. The
-request that finds the end is a wait too, as long as a batch is left to train on. A loop that waits
-for a generator also waits while the generator makes the iterator: its first wait starts there.
-Batches that a loop passes over before its first step belong to no step.
+- Each request to a DataLoader's iterator is a wait.
+- A generator may make a second request before it yields the first batch, to detect the last batch:
+  both requests are one wait.
+- The request that finds no more batches is a wait if a received batch is yet to be trained on.
+- A loop that waits for a generator also waits while the generator creates the iterator: its first
+  wait starts at the creation.
+- Batches that a loop skips before its first step belong to no step.
 """
 
 from __future__ import annotations
@@ -32,17 +34,19 @@ if TYPE_CHECKING:
 
 _FOR: Final = opcode.opmap["FOR_ITER"]
 _Place = tuple[object, int]
-"""Position of a generator: its code, and the instruction."""
+"""Position in a generator: its code object, and the offset of the instruction."""
 
 
 class IteratorMade(LoopMoment):
-    """Gate for the making of a loader's iterator: no section, and nothing is inside it."""
+    """Gate for the creation of a loader's iterator: notes the time, opens no section."""
 
     made_ns = made_id = 0
-    """Time of the last call, and the id drawn then: the next one follows it immediately."""
+    """Time of the last creation, and the section id drawn then: if the next id is the successor,
+    nothing was recorded in between.
+    """
 
     def of(self, subject: Any = None) -> Any:
-        """Note the time of the call."""
+        """Note the time of the creation."""
         if LoopThread.is_here():
             safely(self._note, time.monotonic_ns())
         return UNSEEN
@@ -52,12 +56,14 @@ class IteratorMade(LoopMoment):
         if recorder is None:
             return
         self.made_ns, self.made_id = now_ns, recorder.next_id()
-        if self.made_id == LoopMoment.switched_id + 1:  # a validation's: it started with the switch
+        if (
+            self.made_id == LoopMoment.switched_id + 1
+        ):  # for a validation, which started with the switch
             LoopMoment.switched_id = self.made_id
 
 
 class BatchWait(LoopMoment):
-    """Moment of the wait for a loader's next batch, which is also where steps end and start."""
+    """Moment of the wait for a loader's next batch; also the point at which steps end and start."""
 
     def __init__(self, loop: Loop, records: Callable[[], bool], made: IteratorMade) -> None:
         super().__init__(names.SPAN_DATA, loop)
@@ -65,11 +71,13 @@ class BatchWait(LoopMoment):
         self._iterator: Any = None
         self._resumed: Any = None
         self._ahead = 0
-        """The iterator, by number, that is asked one batch ahead."""
+        """``id()`` of the iterator whose batches are requested one ahead; 0: none."""
 
     def _settle(self, subject: Any) -> None:
         paused = LoopMoment.paused
-        if isinstance(paused, PausedWait) and paused.goes_on(subject, _asking(3, subject)):
+        if isinstance(paused, PausedWait) and paused.goes_on(
+            subject, _requesting_place(3, subject)
+        ):
             LoopMoment.paused, self._resumed, self._ahead = None, paused, id(subject)
         else:
             super()._settle(subject)
@@ -95,13 +103,13 @@ class BatchWait(LoopMoment):
             if kind is StopIteration:
                 safely(self._end_pass, iterator)
             elif kind is None:
-                # The batch is a local variable of the woven function, which is the frame above:
-                # its own code contains the `with`.
+                # The frame above is the woven function, whose code contains the `with`; the batch
+                # is its local variable ``data``.
                 batch = sys._getframe(1).f_locals.get("data")
                 safely(self._count, iterator, batch)
-                # After the count, which the wait includes.
+                # Must come after the count, which is part of the wait.
                 if getattr(iterator, "_num_yielded", 0) == 1:
-                    safely(self._pause, iterator, _asking(2, iterator))
+                    safely(self._pause, iterator, _requesting_place(2, iterator))
         finally:
             if kind is StopIteration:
                 kind = error = traceback = None
@@ -111,8 +119,8 @@ class BatchWait(LoopMoment):
         section, now, recorder = self._section, time.monotonic_ns(), active()
         is_recorded = recorder is not None and isinstance(section, recorder.sections.new)
         if recorder is not None and is_recorded:
-            # Must come first: the step around it may be cancelled, and must not be current
-            # afterwards.
+            # The wait must be left before the enclosing step may be cancelled: otherwise leaving it
+            # would make a cancelled step current again.
             recorder.sections.leave(section)
             self._section = None
         is_ahead = id(iterator) == self._ahead
@@ -129,7 +137,7 @@ class BatchWait(LoopMoment):
         if place is None or recorder is None:
             return
         section = self._section
-        if isinstance(section, recorder.sections.new):  # otherwise it is only summed
+        if isinstance(section, recorder.sections.new):  # an aggregate cannot be paused
             LoopMoment.paused = PausedWait(recorder.sections, section, id(iterator), place)
             self._section = None
 
@@ -141,7 +149,7 @@ class BatchWait(LoopMoment):
 
 
 class PausedWait:
-    """The paused first wait for an iterator, by a generator that may make another request."""
+    """First wait for an iterator, paused because a generator may make another request."""
 
     def __init__(
         self, sections: RecordedSections, section: Any, iterator: int, place: _Place
@@ -152,53 +160,54 @@ class PausedWait:
         sections.leave(section)
 
     def goes_on(self, iterator: object, place: _Place | None) -> bool:
-        """Return whether the same generator makes another request, from another place."""
+        """Return whether the same generator requests another batch, from another position."""
         is_same = place is not None and place[0] is self._place[0]
         return is_same and place != self._place and id(iterator) == self._iterator
 
     def go_on(self) -> Any:
-        """Return the section, current again; None: it has ended, and this is another wait."""
+        """Resume the wait: make its section current and return it; None if it has ended."""
         if self._section is not None:
             self._sections.make_current(self._section)
         return self._section
 
     def settle(self) -> None:
-        """Close the wait at the time at which it was paused."""
+        """End the wait at the time at which it was paused."""
         section, self._section = self._section, None
         if section is not None:
             self._sections.close(section, self._end_ns)
 
 
-def _asking(depth: int, iterator: object) -> _Place | None:
-    """Return the place of the generator that calls the loader's function; None without one."""
-    frame = _asker(depth + 1, iterator)
+def _requesting_place(depth: int, iterator: object) -> _Place | None:
+    """Return the position of the generator that requests a batch; None if the caller is none."""
+    frame = _requesting_frame(depth + 1, iterator)
     if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
         return None
     return frame.f_code, frame.f_lasti
 
 
 def _is_passed_over(depth: int, iterator: object) -> bool:
-    """Return whether a ``for`` loop calls the loader's function, ``depth`` frames up.
+    """Return whether a ``for`` loop requests the batch, ``depth`` frames up.
 
-    Code that gathers batches, or asks ahead, mostly calls ``next()``.
+    Such a loop may skip its batches. Code that collects batches, or requests one ahead, mostly
+    calls ``next()``.
     """
-    frame = _asker(depth + 1, iterator)
+    frame = _requesting_frame(depth + 1, iterator)
     return frame is not None and frame.f_code.co_code[frame.f_lasti] == _FOR
 
 
 def _is_generator_s(depth: int, iterator: object) -> bool:
-    """Return whether a generator calls the loader by ``next()``, ``depth`` frames up.
+    """Return whether a generator requests the batch by ``next()``, ``depth`` frames up.
 
-    A generator with a ``for`` over the loader may also be the loop itself, which trains in there.
+    A generator with a ``for`` over the loader does not count: it may be the training loop itself.
     """
-    frame = _asker(depth + 1, iterator)
+    frame = _requesting_frame(depth + 1, iterator)
     if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
         return False
     return frame.f_code.co_code[frame.f_lasti] != _FOR
 
 
-def _asker(depth: int, iterator: object) -> FrameType | None:
-    """Return the loader function's calling frame, skipping methods of kinds derived from it."""
+def _requesting_frame(depth: int, iterator: object) -> FrameType | None:
+    """Return the frame that requests a batch, skipping ``__next__`` of derived iterators."""
     frame = sys._getframe(depth).f_back
     while frame is not None and frame.f_code.co_name == "__next__":
         if frame.f_locals.get("self") is not iterator:

@@ -1,7 +1,7 @@
-"""Size of a checkpoint in bytes, and the rate at which it was written or read.
+"""Sizes of checkpoints in bytes, and the rates at which they were written or read.
 
-The size is read from its file, or from the buffer that it is written to, right after the call. If
-neither provides a size, both figures are absent. Needs no torch.
+The size is read right after the call, from the checkpoint's file or from the buffer that it is
+written to. If neither provides a size, both figures are absent. This module does not use torch.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _FILES: Final = (io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
-"""Kinds of files whose position is read; for other kinds the side effects are not known."""
-_MOST_SHARDS: Final = 64
-"""Maximum number of files of one rank that are looked up: each costs a file system call."""
+"""Types of files whose position is read; with other types that may have side effects."""
+_MAX_SHARDS: Final = 64
+"""Maximum number of files of one rank whose size is read: each costs a file system call."""
 
 
 class CheckpointIo:
@@ -37,21 +37,22 @@ class CheckpointIo:
 
         Args:
             direction: ``write`` or ``read``.
-            file: path of a file or of a distributed checkpoint's folder, or an open file; a list of
-                paths of files; anything else is of unknown size.
-            clock: monotonic, in nanoseconds.
+            file: path of a file or of a distributed checkpoint's folder, an open file, or a list of
+                paths of files; the size of any other object is unknown.
+            clock: returns monotonic nanoseconds.
         """
         self._direction, self._file, self._clock = direction, file, clock
         self._at = _try(_position, file)
         self._begin_ns = clock()
 
     def end(self, section: Any) -> int:
-        """Add the checkpoint to the run's sums, and set its figures on ``section``, unless None.
+        """Add the checkpoint to the run's sums, and set size and rate on ``section``, unless None.
 
-        Rate: bytes ÷ the time since construction, which is what the section has measured.
+        The rate is the size divided by the time since construction, which is the section's
+        duration.
 
         Returns:
-            Its bytes; 0 if they are not known.
+            Size in bytes; 0 if unknown.
         """
         took_ns = max(1, self._clock() - self._begin_ns)
         size, recorder = _try(self._size), active()
@@ -79,7 +80,7 @@ class CheckpointIo:
             return None
         if self._direction == names.CHECKPOINT_WRITE:
             size = (_position(file) or 0) - self._at
-        else:  # a reader seeks back and forth: everything there counts as read
+        else:  # readers seek back and forth: all remaining bytes count as read
             size = _length(file) - self._at
         return size if size > 0 else None
 
@@ -92,7 +93,7 @@ def set_size(section: Any, size: int, took_ns: int) -> None:
 
 
 def _try(call: Callable[..., int | None], *given: object) -> int | None:
-    """Return the result, or None if it cannot be known: a closed, missing or unsuitable file."""
+    """Return the result of a call; None if it fails: a closed, missing or unsuitable file."""
     try:
         return call(*given)
     except Exception as error:
@@ -120,10 +121,11 @@ def _size_at(path: Any) -> int | None:
 
 
 def _size_of_shards(folder: Any) -> int | None:
-    """Return this rank's bytes in a folder of ``torch.distributed.checkpoint``; None: none."""
-    # By name, not by listing: each of thousands of ranks would read the names of all.
+    """Return this rank's bytes in a folder of ``torch.distributed.checkpoint``; None if unknown."""
+    # Files are found by name, not in a listing: each of thousands of ranks would list the files of
+    # all ranks.
     rank, total = _rank(), 0
-    for number in range(_MOST_SHARDS + 1):
+    for number in range(_MAX_SHARDS + 1):
         try:
             total += os.stat(os.path.join(folder, f"__{rank}_{number}.distcp")).st_size
         except FileNotFoundError:

@@ -1,8 +1,7 @@
-"""Count of the collectives in which this process has taken part.
+"""Number of collectives in which this process has taken part.
 
-Each process group numbers its own collectives, wherever they are requested: by the program, by DDP
-inside the backward pass, or by FSDP. Nothing is watched for the count, and reading it from a group
-costs 0.2 µs.
+Each process group counts its own collectives, including those of DDP inside the backward pass and
+of FSDP. No call is observed for this, and reading the count of a group costs 0.2 µs.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.lifecycle.run import Run
 
-_FEWEST: Final = 20
-"""Number of steps until the first count; it doubles each time."""
+_MIN_STEPS: Final = 20
+"""Number of steps between the first count and the second; it doubles each time afterwards."""
 _GROUPS: Final = "torch.distributed.distributed_c10d"
 
 
 def count_collectives() -> int:
-    """Return the count of all groups; 0 without groups, or if the backend does not number them."""
+    """Return the sum over all groups; 0 without groups. Backends that do not count add 0."""
     world = getattr(sys.modules.get(_GROUPS), "_world", None)
     return sum(_of_group(group) for group in [*getattr(world, "pg_map", ())])
 
@@ -36,16 +35,16 @@ def _of_group(group: Any) -> int:
 
 
 class StepCollectives:
-    """Collectives per step if the program reports its steps: its updates are not observed then."""
+    """Collectives per step of a program that reports its steps: its updates are not observed."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._first: tuple[int, int] | None = None
-        """Number of the step at which a process group was seen first, and the count then."""
+        """Number of the step at which the count was first above 0, and that count."""
         self._due = 0
 
     def look(self, _: int) -> None:
-        """Count them if due; called now and then, at the start of a step."""
+        """Count the collectives if due; called at the start of some steps."""
         recorder = self._recorder
         if _GROUPS not in sys.modules or recorder.kept.get(StepCollectives) is not self:
             return
@@ -55,7 +54,7 @@ class StepCollectives:
         count = count_collectives()
         if self._first is None:
             if count:
-                self._first, self._due = (number, count), number + _FEWEST
+                self._first, self._due = (number, count), number + _MIN_STEPS
             return
         first, before = self._first
         self._due = 2 * number - first

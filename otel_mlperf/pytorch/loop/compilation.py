@@ -1,8 +1,8 @@
 """Sections for the compilations of ``torch.compile``, and their durations.
 
-TorchDynamo calls back before and after each outermost compilation: between the two calls a section
-is open, inside the section that waits for the compilation. The callbacks are not part of the
-compiled code. An older torch without such callbacks has no such sections.
+TorchDynamo calls callbacks before and after each outermost compilation. Between both calls a
+section is open, inside the section that waits for the compilation. The callbacks are not part of
+the compiled code. An older torch without such callbacks has no such sections.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _GATE: Final = "_otel_mlperf_compilation"
 
 
 class CompilationWatch(AbstractContextManager[None]):
-    """Watch that records one section for each compilation.
+    """Recorder of one section for each compilation.
 
     Args:
-        handler: TorchDynamo's, which has the two lists of callbacks.
+        handler: TorchDynamo's callback handler, with a list of start and of end callbacks.
     """
 
     busy: Final = False
@@ -46,7 +46,7 @@ class CompilationWatch(AbstractContextManager[None]):
         """Handle the start of a compilation; never raises.
 
         Args:
-            about: id and reason, which an older torch does not pass.
+            about: id and reason of the compilation; empty in an older torch.
         """
         try:
             recorder = active()
@@ -73,7 +73,10 @@ class CompilationWatch(AbstractContextManager[None]):
             internal_error(error)
 
     def of(self, _subject: object) -> CompilationWatch:
-        """Return the gate for ``torch._dynamo.reset``, which drops the callbacks."""
+        """Return the gate for ``torch._dynamo.reset``, which drops the callbacks.
+
+        At the end of that call, the gate registers the callbacks again.
+        """
         return self
 
     def __exit__(self, *_failure: object) -> None:
@@ -87,7 +90,7 @@ _watch: CompilationWatch | None = None
 
 
 def watch_compilation(dynamo: ModuleType) -> None:
-    """Observe each compilation from now on; never raises.
+    """Start observing compilations; never raises.
 
     Args:
         dynamo: ``torch._dynamo``, which has been imported.
@@ -104,7 +107,7 @@ def watch_compilation(dynamo: ModuleType) -> None:
 
 
 def _attributes(about: Any = None, *_: object) -> dict[str, str]:
-    """Return the id (``1/2``: frame 1 a third time) and the reason of a compilation."""
+    """Return id (``1/2``: third compilation of frame 1) and reason of a compilation."""
     number, reason = getattr(about, "compile_id", None), getattr(about, "callback_trigger", None)
     attributes = {names.COMPILE_ID: number} if isinstance(number, str) else {}
     if isinstance(name := getattr(reason, "name", None), str):

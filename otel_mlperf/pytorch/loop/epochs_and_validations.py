@@ -1,13 +1,13 @@
-"""Epochs and validations of a watched loop: the numbers of the epochs, the batches of validations.
+"""Epoch numbers and validations of an inferred loop.
 
-An epoch is a pass over the loader that steps start with, counted from 0, or what a framework
-reports as its epoch. A new iterator alone is not a new epoch if a single batch was taken from the
-one before: programs call ``next(iter(loader))`` for each step. In a resumed program only a
-framework knows the number.
+An epoch is a pass over the loader that steps start with, counted from 0. A number that a framework
+reports for its epoch takes precedence. A new iterator does not start an epoch if the previous one
+provided only a single batch: some programs call ``next(iter(loader))`` for each step. In a resumed
+program, only a framework can report the number.
 
-A validation is open from the first batch or forward that shows it to the next one for training,
-and lasts as long as its last part: what follows that part does not belong to it. A validation
-without any computation is cancelled: the program only read data.
+A validation starts with its first batch or forward, and is open until the next batch or forward for
+training. Its recorded end is that of its last batch or forward. A validation without a forward is
+cancelled: the program only read data.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class EpochCount:
         self._is_resumed = False
 
     def ask(self, source: Any) -> None:
-        """Note that an iterator is about to be asked for a batch to train on."""
-        # The iterator of persistent workers is the same in each pass.
+        """Note that a training batch is about to be requested from an iterator."""
+        # With persistent workers, all passes share one iterator.
         if source not in self._passes or getattr(source, "_num_yielded", 1) == 0:
             self._passes[source] = _Pass()
 
@@ -53,15 +53,15 @@ class EpochCount:
             self._passes[source].is_over = True
 
     def report(self, number: int) -> None:
-        """Note that a framework starts its epoch of that number."""
+        """Note the number of the epoch that a framework is starting."""
         self._reported = number
 
     def resume(self) -> None:
-        """Note that the program continues a training whose passes are not known."""
+        """Note that the program resumes a training whose earlier passes are not known."""
         self._is_resumed |= self._number is None
 
     def begin_step(self, source: Any) -> int | None:
-        """Return the epoch of a step that starts with this iterator, if it has one."""
+        """Return the epoch of a step that starts with this iterator; None if it is unknown."""
         self._before = self._number, self._pass, self._reported
         of = self._passes.get(source) if source is not None else None
         if self._reported is not None:
@@ -88,69 +88,71 @@ class EpochCount:
 
 
 class ValidationSink(Protocol):
-    """Sink for validations."""
+    """Protocol of a receiver of validations."""
 
     def begin_validation(self, at_ns: int) -> None:
-        """Open a validation backdated to ``at_ns``: outside steps, even inside one."""
+        """Open a validation backdated to ``at_ns``; its time is outside steps, even inside one."""
 
     def end_validation(self, at_ns: int) -> None:
-        """End it, at a time in the past."""
+        """End the open validation, backdated to ``at_ns``."""
 
     def cancel_validation(self) -> None:
-        """Cancel it."""
+        """Cancel the open validation."""
 
 
 class Validation:
-    """The validations of one loop, one after the other."""
+    """Validations of one loop, one after the other."""
 
     def __init__(self, sink: ValidationSink) -> None:
         self._sink = sink
         self.is_open = False
         self._source: weakref.ref[Any] | None = None
-        """The iterator whose batches are validated; None: it has no loader."""
+        """Iterator whose batches are validated; None: the validation uses no loader."""
         self._has_forwards = self._is_untried = False
-        """Whether there was a forward; whether there was none since the last batch."""
+        """Whether there was a forward in the validation; whether there was none since its last
+        batch.
+        """
         self._seen_ns = 0
 
     def begin(self, source: weakref.ref[Any] | None, at_ns: int) -> None:
-        """Start it at that time, with batches of that iterator if there is one."""
+        """Start a validation at ``at_ns``, with batches of the iterator ``source`` unless None."""
         self.is_open, self._source = True, source
         self._has_forwards = self._is_untried = False
         self._seen_ns = at_ns
         self._sink.begin_validation(at_ns)
 
     def is_fed_by(self, source: object) -> bool:
-        """Return whether one is open that gets batches from this iterator."""
+        """Return whether a validation is open that uses batches of this iterator."""
         return self.is_open and self._source is not None and self._source() is source
 
     @property
     def has_loader(self) -> bool:
-        """Return whether one is open that uses batches of a loader."""
+        """Return whether a validation is open that uses batches of a loader."""
         return self.is_open and self._source is not None
 
     @property
     def is_untried(self) -> bool:
-        """Return whether nothing was computed from its last batch."""
+        """Return whether the open validation has computed nothing from its last batch."""
         return self.is_open and self._is_untried
 
     def add_batch(self) -> None:
-        """Note a batch."""
+        """Note a batch for the validation."""
         self._is_untried = True
 
     def add_forward(self) -> None:
-        """Note a computation."""
+        """Note a forward of the validation."""
         self._has_forwards, self._is_untried = True, False
 
     def take_forwards_back(self) -> None:
-        """Note that the computations were for training."""
+        """Note that the forwards so far were for training."""
         self._has_forwards = False
 
     def seen(self, at_ns: int) -> None:
-        """Note the end of a part of it at that time."""
+        """Note the end of a part of the validation."""
         self._seen_ns = at_ns
 
     def end(self) -> None:
-        """End it, if one is open."""
+        """End the validation, if one is open; cancel it if it had no forward."""
         if not self.is_open:
             return
         self.is_open = False

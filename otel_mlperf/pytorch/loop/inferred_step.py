@@ -1,7 +1,7 @@
-"""Inferred step: its batches and work, the optimizers that it consists of, and its end.
+"""Inferred steps of a loop: their start and end, batches, computations and updates.
 
-A step starts with a reported moment, and ends with another one or at a time in the past: when its
-update was over, or when its loop was left. No object of the program is kept alive here.
+A step starts with a reported moment. It ends with a later moment, or backdated to the end of its
+update or to the time at which its loop was left. Objects of the program are only referenced weakly.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class LoopSource:
-    """The iterator that the open step started with, or the one before it."""
+    """Iterator that the open step, or the step before, started with."""
 
     def __init__(self, left: Callable[[], None]) -> None:
         self._left = left
         self.reference: weakref.ref[Any] | None = None
         self.is_over = False
-        """Whether it has no more batches."""
+        """Whether the iterator has no more batches."""
 
     def follow(self, source: Any) -> None:
-        """Follow this iterator: it feeds steps from now on."""
+        """Set the iterator that feeds steps from now on."""
         self.is_over = False
-        self.reference = weakref.ref(source, self._gone)
+        self.reference = weakref.ref(source, self._on_deleted)
 
     def forget(self) -> None:
         """Forget the iterator: it feeds no steps."""
@@ -37,67 +37,70 @@ class LoopSource:
 
     @property
     def current(self) -> Any:
-        """Return the iterator; None: there is none, or it is gone."""
+        """Return the iterator; None if there is none, or it was deleted."""
         return self.reference() if self.reference is not None else None
 
     def __contains__(self, source: object) -> bool:
         return self.reference is not None and self.reference() is source
 
     def forget_gone(self) -> None:
-        """Forget an iterator that is gone, at the start of a step."""
+        """Forget a deleted iterator, at the start of a step."""
         if self.reference is not None and self.reference() is None:
             self.reference = None
 
     @property
     def is_there(self) -> bool:
-        """Return whether the loop over it continues, so that it will be asked again."""
+        """Return whether the loop over the iterator continues: it will request another batch."""
         return not self.is_over and self.reference is not None and self.reference() is not None
 
     @raises_afterwards
-    def _gone(self, gone: object) -> None:
-        # Left by ``break``, or after its last batch. Any thread may call this.
-        if gone is self.reference:
+    def _on_deleted(self, reference: object) -> None:
+        # The loop was left, by ``break`` or after its last batch. Any thread may call this.
+        if reference is self.reference:
             self._left()
 
 
-_NOBODY: Final = -1
-_MOST_TURNS: Final = 256
+_NO_OPTIMIZER: Final = -1
+_MAX_TURNS: Final = 256
 _DELAY: Final = 2
-"""Maximum number of one optimizer's updates in a row while another one waits for its turn."""
+"""Maximum number of consecutive updates by one optimizer while another optimizer awaits its turn.
+"""
 
 
 class UpdateRound:
-    """The updates of one step: each optimizer that takes turns with others has one in it.
+    """Updates of one step: each of several optimizers that take turns updates once in it.
 
-    The module that is called first after an update determines whose turn it is: the optimizer
-    whose update followed it is remembered. So an optimizer that has its turn only now and then
-    adds no step. Work that starts after one optimizer had many turns alone is another loop, unless
-    other facts contradict this.
+    The first module called after an update predicts the next optimizer: the one that updated after
+    the same call before. So an optimizer that takes a turn only occasionally adds no step. Work
+    that starts after many consecutive updates of one optimizer is another loop, unless other facts
+    contradict this.
     """
 
     def __init__(self) -> None:
         self._unused: dict[int, weakref.ref[Any]] = {}
-        """Optimizers that were made and have not updated anything yet."""
+        """Optimizers that were created and have not updated anything yet."""
         self._due: set[int] = set()
-        """Optimizers whose updates a step waits for, as learnt from the previous step."""
+        """Optimizers whose updates a step waits for, as observed in the previous step."""
         self.done: set[int] = set()
         """Optimizers that have updated something in this step."""
         self.is_expected = False
-        """Whether the program has optimizers at all."""
+        """Whether the program has created or used an optimizer."""
         self._followed: dict[tuple[int, int], int] = {}
-        """Optimizer that updated after a module was called first, by that module and the optimizer
-        before.
+        """Optimizer of the next update, by the first module called after an update and the
+        optimizer of that update.
         """
-        self._latest = self._first = _NOBODY
-        """The optimizer that has updated last, and the module that was called first since."""
+        self._latest = self._first = _NO_OPTIMIZER
+        """Optimizer of the last update, and the module that was called first since then."""
         self.awaits_first = True
-        """Whether no module was called since."""
+        """Whether no module was called since the last update."""
         self._in_a_row = 0
-        """Number of updates in a row by that optimizer."""
+        """Number of consecutive updates by the optimizer of the last update."""
         self._follows_batch = False
-        """Whether the first call starts a batch: within a batch it does not determine a turn."""
+        """Whether the step started before that first call, with a batch: the call then predicts no
+        optimizer.
+        """
         self._is_another_loop = False
-        """Whether the first call since counts as another loop: a turn that does not recur."""
+        """Whether that first call counts as another loop: a turn that is not expected to recur."""
 
     def __len__(self) -> int:
         """Return the number of optimizers that have updated something in this step."""
@@ -108,7 +111,7 @@ class UpdateRound:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether all awaited optimizers have updated: other work belongs to a new step."""
+        """Return whether all awaited optimizers have updated: more work belongs to a new step."""
         return bool(self.done) and self.done >= self._due
 
     def is_over_for(
@@ -119,13 +122,13 @@ class UpdateRound:
         records: bool = True,
         is_fed: bool = False,
     ) -> bool:
-        """Return whether the current work is outside the step; called once after each update.
+        """Return whether the current work is outside the step; decided once after each update.
 
         Args:
             module: the module that computes; None: a backward pass.
             is_new: returns whether a module was never called before.
             records: whether gradients are recorded.
-            is_fed: whether the loop will ask a loader for a batch again, which ends the step.
+            is_fed: whether the loop will request another batch from a loader, which ends the step.
         """
         if not self.awaits_first:
             return False
@@ -135,7 +138,7 @@ class UpdateRound:
         if following is not None:
             return following in self.done
         if not self._unused:
-            following = self._followed.get((first, _NOBODY))
+            following = self._followed.get((first, _NO_OPTIMIZER))
         if following in self.done:
             return True
         if is_fed:
@@ -160,7 +163,7 @@ class UpdateRound:
         """Add an optimizer that has updated its parameters."""
         self.is_expected, number = True, id(optimizer)
         if not self.done and number not in self._due:
-            # Another loop, or the first: unused optimizers may take turns with this one.
+            # The first round of a loop: unused optimizers may take turns with this one.
             self._due = {number, *self._unused}
         self._unused.pop(number, None)
         self.done.add(number)
@@ -168,48 +171,49 @@ class UpdateRound:
 
     def _remember(self, number: int) -> None:
         if not (self.awaits_first or self._follows_batch):
-            if len(self._followed) > _MOST_TURNS:  # modules that are made anew each time
+            if len(self._followed) > _MAX_TURNS:  # the program creates new modules each time
                 self._followed.clear()
             if not self._is_another_loop:
                 self._followed[self._first, self._latest] = number
-            self._followed[self._first, _NOBODY] = number
+            self._followed[self._first, _NO_OPTIMIZER] = number
         self._in_a_row = self._in_a_row + 1 if number == self._latest else 1
         self._latest, self.awaits_first, self._follows_batch = number, True, False
 
     def repeat(self) -> None:
-        """Note that one updates again before others had their turn: these are not awaited."""
+        """Note that an optimizer updates again before others: those are no longer awaited."""
         self._due = {*self.done, *self._unused}
 
 
 _PATIENCE: Final = 10_000
-"""Maximum number of forwards and backwards of a step before its update: sections inside wait too.
+"""Maximum number of forwards and backwards of a step before its update: sections inside are pending
+until then.
 """
 
 
 class StepSink(ValidationSink, Protocol):
-    """Sink for steps and validations."""
+    """Protocol of a receiver of steps and validations."""
 
     def begin(self, at_ns: int, epoch: int | None) -> None:
         """Open a step of this epoch, backdated to ``at_ns``."""
 
     def complete(self, at_ns: int) -> None:
-        """Mark the open step as complete at that time: it may end there, and stays a step."""
+        """Mark the open step as complete at ``at_ns``: it counts as a step, and may end there."""
 
     def count(self, content: Content) -> None:
-        """Set the content of the open step's batches so far."""
+        """Set the number of samples and elements of the open step's batches so far."""
 
     def end(self, at_ns: int) -> None:
         """End the open step, backdated to ``at_ns``."""
 
     def cancel(self) -> None:
-        """Cancel the open step: its number is not used up, its time counts as outside steps."""
+        """Cancel the open step: its number is used again, its time counts as outside steps."""
 
     def go_on_from(self, number: int) -> None:
-        """Set the next step's number after this many earlier steps, unless it is larger already."""
+        """Continue the numbering after ``number`` earlier steps, unless it is further already."""
 
 
 class InferredStep:
-    """The inferred steps of one loop, one after the other."""
+    """Inferred steps of one loop, one after the other."""
 
     def __init__(self, sink: StepSink, clock: Callable[[], int]) -> None:
         self._sink, self._clock = sink, clock
@@ -220,9 +224,11 @@ class InferredStep:
         self.epochs = EpochCount()
         self.is_open = False
         self.is_after_backward = self.is_doubtful = self.has_failed = False
-        """For the open step: a backward came last; no training forward came yet; it has failed."""
+        """Of the open step: its last event was a backward; its batch was used without training
+        only; an exception occurred.
+        """
         self.is_idle = False
-        """Whether steps are suspended until an update shows that there are any."""
+        """Whether steps are suspended until the next update."""
         self.is_updating = False
         """Whether the current moment has updated parameters."""
         self._whole_ns = self._left_ns = 0
@@ -237,7 +243,7 @@ class InferredStep:
         return self.is_open and bool(self.round.done)
 
     def go_on_from(self, number: int) -> None:
-        """Set the number of steps done in a continued run; ignored inside a step."""
+        """Set the number of steps done before a training was resumed; ignored inside a step."""
         if not self.is_open:
             self.epochs.resume()
             self._sink.go_on_from(number)
@@ -245,7 +251,7 @@ class InferredStep:
     # -- start and end ---------------------------------------------------------------------------
 
     def begin(self, *, is_first: bool = False) -> None:
-        """Start a step now; ``is_first``: with a loader that gave nothing before."""
+        """Start a step now; ``is_first``: its loader has provided no batch before."""
         self.source.forget_gone()
         self.is_open = True
         self._left_ns = self._waited = 0
@@ -255,13 +261,13 @@ class InferredStep:
         self._sink.begin(self.now_ns, self.epochs.begin_step(self.source.current))
 
     def begin_with(self, source: Any) -> None:
-        """Handle a request for a training batch: start a step with it, unless one is open."""
+        """Handle a request for a training batch: start a step, unless one is open."""
         is_first = self.source.is_over or source not in self.source
         if not self.is_open and not self.is_idle:
             if is_first:
                 self.source.follow(source)
             self.begin(is_first=is_first)
-        elif self.source.is_over:  # gradients are left over from the epoch before
+        elif self.source.is_over:  # the open step accumulates gradients over two epochs
             self.source.follow(source)
 
     def end(self, at_ns: int = 0) -> None:
@@ -271,16 +277,16 @@ class InferredStep:
         self.epochs.end_step()
         content = self.batches.content
         self.batches.end(len(self.round))
-        if self.batches.content != content:  # one batch is ready for the next step
+        if self.batches.content != content:  # one batch belongs to the next step
             self._sink.count(self.batches.content)
         self._sink.end(at_ns or min(self._left_ns or self.now_ns, self.now_ns))
 
     def end_before_batch(self) -> None:
-        """End it because a loader is asked again; at its update, if that loader had run out."""
+        """End the step at the next batch request; at its update if the loader was exhausted."""
         self.end(self._whole_ns if self.source.is_over and not self._left_ns else 0)
 
     def end_late(self) -> None:
-        """End it in the past, when its loop was left or at its update."""
+        """End the step in the past: when its loop was left, or at its update."""
         self.end(self._left_ns or self._whole_ns)
 
     def cancel(self) -> None:
@@ -297,7 +303,7 @@ class InferredStep:
 
     @property
     def is_abandoned(self) -> bool:
-        """Return whether the loop of an open step without an update was left, or never was one."""
+        """Return whether the open step, which has no update, has no loop that continues."""
         if self.source.reference is None:
             return True
         return not self.source.is_there and (self.has_failed or not self.batches.passes)
@@ -312,18 +318,18 @@ class InferredStep:
 
     @property
     def may_have_skipped(self) -> bool:
-        """Return whether the program has released a batch before anything was computed."""
+        """Return whether the program has deleted a batch before anything was computed."""
         return self.is_open and not self.round.done and self.batches.may_be_skipped
 
     def skip_batches(self) -> None:
-        """Discard the batches so far: they were passed over and belong to no step."""
+        """Cancel the step: the batches so far were skipped, and belong to no step."""
         self.batches.skip()
         self.cancel()
 
     def is_read_whole(self, source: Any) -> bool:
-        """Return whether a loader has given several batches, all it has, and none was used.
+        """Return whether all batches of an exhausted loader, at least two, are unused.
 
-        A single one may have been requested ahead.
+        A single unused batch may have been requested ahead.
         """
         batches = self.batches
         return (
@@ -337,11 +343,11 @@ class InferredStep:
         self.batches.begin(is_first=True)
 
     def run_out(self, source: Any, *, is_validated: bool) -> bool:
-        """Note that a loader has no more batches; ``is_validated``: they were not for training.
+        """Handle the end of a loader; ``is_validated``: its batches were not for training.
 
         Returns:
-            Whether the request was a wait all the same: the last batch was given before, and is
-            still to be trained on.
+            Whether the request counts as a wait nevertheless: a batch received before is yet to be
+            trained on.
         """
         is_own = self.is_open and source in self.source
         if not is_own or is_validated:
@@ -362,7 +368,7 @@ class InferredStep:
         self.is_doubtful = False
 
     def wait(self) -> None:
-        """Count a wait for the step's update, and cancel the step after too many."""
+        """Count a forward or backward before the step's update; cancel the step after too many."""
         self._waited += 1
         if self._waited > _PATIENCE:
             self.is_idle = True
@@ -374,7 +380,7 @@ class InferredStep:
         self.is_updating = self.is_open
 
     def over(self, at_ns: int) -> None:
-        """Note the end of a moment at that time."""
+        """Note the end of a moment at ``at_ns``."""
         self.now_ns = at_ns
         if self.is_updating:
             self.is_updating, self._whole_ns = False, at_ns

@@ -1,14 +1,16 @@
-"""Inference of the steps of a training loop that reports nothing itself.
+"""Step inference for a training loop that does not report its steps.
 
-Hooks report what torch exposes: batches, forwards, backwards, updates, checkpoints. A step is the
-work of one round of updates, accumulated micro-batches included. It starts where the loop requests
-a batch from a DataLoader, else with its first forward that records gradients. It stays open until
-the next request to that loader after the update. Other work, a validation or a checkpoint after
-the update ends it too. Work without an update is not a step: the step is cancelled, and its time
-counts as outside steps.
+Hooks report the loop's calls of torch: batches, forwards, backwards, updates, checkpoints. A step
+is the work of one round of updates, accumulated micro-batches included.
 
-Forwards that record no gradients between steps, and the batches for them, are a validation. The
-exception is a model that, in training mode, collects what it is to learn from.
+- A step starts with the request of a batch from a DataLoader, or else with its first forward that
+  records gradients.
+- A step ends with the next request to that loader after the update, or with other work, a
+  validation or a checkpoint after the update.
+- Work without an update is not a step: the step is cancelled, and its time counts as outside steps.
+
+Forwards without gradients between steps, and their batches, are a validation. The exception is a
+model that collects training data in training mode, such as a policy.
 """
 
 from __future__ import annotations
@@ -26,22 +28,22 @@ if TYPE_CHECKING:
 
 
 class Loop:
-    """The steps of one loop, inferred from what torch exposes."""
+    """Steps and validations of one loop, inferred from its calls of torch."""
 
     def __init__(self, sink: StepSink, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.step = InferredStep(sink, clock)
         self.depth = 0
-        """Number of open moments: inside one nothing starts or ends."""
+        """Number of open moments; inside a moment, no step or validation starts or ends."""
         self.updates = 0
         """Number of updates of all optimizers so far."""
         self.switched_ns = 0
-        """Time of a switch to evaluation right before the reported moment."""
+        """Time of a switch to evaluation mode right before the reported moment; 0: none."""
         self.validation = Validation(sink)
         self._learners, self._data = Learners(), DataSets()
-        self._dataset = self._asked = 0
-        """Data set numbers of the last training batches, and of the last other batches."""
+        self._dataset = self._other_dataset = 0
+        """Numbers of the data sets of the last training batches, and of the last other batches."""
         self._evaluated: weakref.ref[Any] | None = None
-        """The module last called in evaluation mode with gradients."""
+        """Module that was last called in evaluation mode with gradients."""
         self._holders = 0
 
     # -- batches --------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ class Loop:
             self.validation.end()
             self._feed(source, dataset)
         else:
-            self._asked = dataset
+            self._other_dataset = dataset
             self._validate(weakref.ref(source))
 
     def _feed(self, source: Any, dataset: int) -> None:
@@ -87,11 +89,11 @@ class Loop:
 
         Args:
             source: the iterator.
-            is_ahead: whether it is known to be asked one batch ahead.
+            is_ahead: whether its batches are requested one ahead.
 
         Returns:
-            Whether that was a wait all the same: the last batch was given before, and is still to
-            be trained on.
+            Whether the request counts as a wait nevertheless: a batch received before is yet to be
+            trained on.
         """
         self.step.epochs.run_out(source)
         if self.step.is_read_whole(source) and not is_ahead and not self.validation.is_open:
@@ -115,7 +117,7 @@ class Loop:
             self._try(module)
 
     def _try(self, module: Any) -> None:
-        """Handle the call of a model that learns nothing from it."""
+        """Handle a call of a model that does not train the model."""
         is_fed = self.step.batches.is_waiting or self.validation.has_loader
         if self._learners.collects(module, is_fed=is_fed):
             if not self.depth and not self.step.source.is_there:
@@ -133,7 +135,7 @@ class Loop:
             self.step.is_doubtful |= self.step.batches.is_waiting
 
     def _collect(self, module: Any) -> None:
-        """Handle output that a model may learn from later, or the output of a target network."""
+        """Handle a call whose output is used for later training, or that of a target network."""
         if not self.validation.has_loader:
             self.validation.end()
         is_over = self.step.round.is_over_for(module, self._learners.is_new, records=False)
@@ -141,11 +143,11 @@ class Loop:
             self.step.end()
 
     def _is_in_loop(self, *, is_fed: bool) -> bool:
-        """Return whether a loader or a validation determines what a forward belongs to."""
+        """Return whether a loader, moment or validation determines what a forward belongs to."""
         return is_fed or bool(self.depth) or self.validation.is_open or self.step.source.is_there
 
     def _be_taught(self, module: Any) -> None:
-        """Start a turn with the output of a teacher."""
+        """Start a step with a teacher's forward; end the previous step if it is over."""
         if self.step.round.is_over_for(module, self._learners.is_new, records=False):
             self.step.end()
         if not self.step.is_open and not self.step.is_idle:
@@ -156,7 +158,7 @@ class Loop:
         if self._holders:
             return
         evaluated = self._evaluated() if self._evaluated is not None else None
-        if evaluated is not None:  # it learns, in spite of its mode
+        if evaluated is not None:  # the module is trained, in spite of its mode
             self._learners.add_evaluating(evaluated)
             self._evaluated = None
             self.validation.take_forwards_back()
@@ -178,7 +180,7 @@ class Loop:
             self.step.begin()
 
     def updated(self, optimizer: Any) -> None:
-        """Handle the end of an optimizer's step, or of one that its scaler skipped."""
+        """Handle the end of an optimizer's step, or of one that its gradient scaler skipped."""
         self.updates += 1
         self.step.update(optimizer)
         if self.step.is_open:
@@ -192,16 +194,16 @@ class Loop:
             self.step.cancel()  # a batch was only inspected, or a model tried out
 
     def optimizer_restored(self, updates: int) -> None:
-        """Handle an optimizer that is restored to its state after this many updates."""
+        """Handle the restoring of an optimizer's state, saved after this many updates."""
         if not self._holders:
             self.step.go_on_from(updates)
 
     def epoch_begins(self, number: int) -> None:
-        """Handle the start of a framework's epoch of that number."""
+        """Handle the start of a framework's epoch with this number."""
         self.step.epochs.report(number)
 
     def captured(self) -> None:
-        """Cancel the step of the last reported work: it was only captured for a CUDA graph."""
+        """Cancel the open step: its work was only captured for a CUDA graph."""
         if self.step.is_open and not self.depth:
             self.step.cancel()
 
@@ -210,7 +212,7 @@ class Loop:
         self.step.has_failed = True
 
     def over(self, at_ns: int) -> None:
-        """Note the end of a moment at that time."""
+        """Note the end of a moment at ``at_ns``."""
         self.step.over(at_ns)
         if self.validation.is_open:
             self.validation.seen(at_ns)
@@ -228,10 +230,11 @@ class Loop:
         if not self._holders and not self.depth:
             self.validation.end()
 
-    # -- others report steps ---------------------------------------------------------------------
+    # -- steps reported by the program, end of the run
+    # -----------------------------------------------
 
     def give_up(self) -> None:
-        """Give up inference: the program reports its steps itself, or there are no more steps."""
+        """End or cancel open steps and validations: the program reports its steps itself."""
         self.validation.end()
         if self.step.is_open:
             if self.step.round:
@@ -240,7 +243,7 @@ class Loop:
                 self.step.cancel()
 
     def finish(self) -> None:
-        """Finish with the run: a step without an update ends with it."""
+        """Finish at the end of the run, which itself ends an open step without an update."""
         self.validation.end()
         if self.step.is_updated:
             self.step.end_late()
@@ -268,7 +271,10 @@ class Loop:
         return self._data.are_trained(dataset) or not self._learners.are_evaluated
 
     def _is_validation(self, module: Any) -> bool:
-        """Return whether an untrained forward is a validation, and not of a teacher or target."""
+        """Return whether a forward without training belongs to a validation.
+
+        It may also belong to a teacher or a target network.
+        """
         if not self.step.is_open or self.step.is_updated:
             return True
         is_known = module in self._learners
@@ -278,7 +284,7 @@ class Loop:
         """Handle a computation for an update, by a module or by a backward pass."""
         if not self.depth:
             if self.validation.is_untried:
-                self._data.train(self._asked)  # its batches are for training after all
+                self._data.train(self._other_dataset)  # its batches are for training after all
             if self._learners.heard and self._learners.heard_teachers(module, self.step.ended):
                 self.validation.take_forwards_back()
             if self.validation.is_open:
@@ -312,7 +318,7 @@ class Loop:
             self.validation.begin(source, self.step.now_ns)
 
     def _is_another(self, source: weakref.ref[Any] | None) -> bool:
-        """Return whether another loader is asked right after a repeated switch to evaluation."""
+        """Return whether another loader is read, right after a switch to evaluation mode."""
         if source is None or not self.switched_ns or not self.validation.has_loader:
             return False
         return not self.validation.is_fed_by(source())
