@@ -1,1 +1,1 @@
-"""The agent: one process per node that reads journals, keeps the run folder and delivers."""
+"""The agent: one process per node that reads journals, writes the run folder and delivers."""

@@ -1,4 +1,4 @@
-"""Entry point of the agent's process: serves the journals of one folder."""
+"""Entry point of the agent process, which serves the journals of one folder."""
 
 from __future__ import annotations
 
@@ -22,46 +22,45 @@ os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 def main(argv: list[str]) -> int:
     """Serve the folder of the journal ``argv[0]``; return an exit code.
 
-    Where another agent serves it, read the GPUs that the other agent cannot see.
+    If another agent serves the folder, read GPUs that the other agent cannot see.
     """
     from otel_mlperf.agent.intake.first_look import FirstLook
     from otel_mlperf.journal.folder_lock import OnlyOne, is_served
     from otel_mlperf.journal.journal_folder import is_own
     from otel_mlperf.own_processes import lift_limit
 
-    lift_limit()  # before numpy is loaded, which ends a process that may not map enough
+    lift_limit()  # before numpy is imported, which aborts the process under a low memory limit
     journal = Path(argv[0]).absolute()
     if not is_own(journal.parent):
         return 1
-    # The rank that started this process may be bound to two cores. These are the ones that must not
+    # Use all cores: the rank that started this process may be bound to a few cores, which must not
     # be disturbed.
     with contextlib.suppress(OSError, AttributeError):  # only Linux binds processes
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     if is_served(journal.parent):
-        _say_ready()
-    # Every rank starts an agent, and all but one find that the node is served. The serving agent
-    # takes long to load, and programs record in the meantime.
+        _signal_ready()
+    # Every rank starts an agent, but only one gets the lock. It makes room in the journals at once,
+    # because loading the agent lasts long, and programs record in the meantime.
     with (lock := OnlyOne(journal.parent)) as is_mine:
         first_look = FirstLook(journal.parent)
         if is_mine:
             first_look.start()
-            _say_ready()
+            _signal_ready()
         try:
-            return _live_beside(journal, lock if is_mine else None, first_look.stop)
+            return _serve_or_sample(journal, lock if is_mine else None, first_look.stop)
         finally:
             first_look.stop()
 
 
-def _say_ready() -> None:
-    """Signal to the program, which waits for it at its start (see ``agent_launch``), to go on."""
+def _signal_ready() -> None:
+    """Signal to the starting program, which waits for it (see ``agent_launch``), to continue."""
     main_module = sys.modules["__main__"]
     with contextlib.suppress(AttributeError, OSError):
         os.close(main_module.__dict__.pop("ready", -1))
 
 
-def _live_beside(journal: Path, lock: OnlyOne | None, take_over: Callable[[], None]) -> int:
-    # Writing Parquet would load these modules, which costs 3 MB. No data of a run is in such
-    # stores.
+def _serve_or_sample(journal: Path, lock: OnlyOne | None, take_over: Callable[[], None]) -> int:
+    # Prevent pyarrow from loading these remote file systems, which are unused and cost 3 MB.
     for module in ("_azurefs", "_gcsfs", "_hdfs", "_s3fs"):
         sys.modules[f"pyarrow.{module}"] = None  # type: ignore[assignment]
     from otel_mlperf.agent.lifecycle.agent_process import (
@@ -76,8 +75,8 @@ def _live_beside(journal: Path, lock: OnlyOne | None, take_over: Callable[[], No
 
     meta = first_meta(journal.parent)
     if meta is None:
-        # All journals were read while this agent waited for the lock. It may have created the lock
-        # file again just when the previous agent wanted to remove the folder.
+        # All journals were read while this agent waited for the lock. Its lock file may have kept
+        # the previous agent from removing the folder.
         if lock is not None:
             remove_if_empty(journal.parent)
         return 0

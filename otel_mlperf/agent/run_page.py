@@ -1,7 +1,6 @@
-"""Creation of the page of a run in a separate process.
+"""Creation of the page of a run in a separate process, with low priority and a time limit.
 
-That process leaves the CPU to other processes and has a limited time. It reads the tables, for
-which the agent has neither the library nor the memory.
+The process reads the tables, which would require a library and memory that the agent does not have.
 """
 
 from __future__ import annotations
@@ -25,39 +24,39 @@ _log = logging.getLogger("otel_mlperf.agent")
 LIMIT_S: Final = 120
 _POLL_S: Final = 0.05
 _FILE: Final = "report.html"
-_MOST_WORDS: Final = 1000
-"""Maximum number of characters of its output that are logged after a failure, from the end."""
+_MAX_OUTPUT_BYTES: Final = 1000
+"""Maximum number of bytes of the process's output that are logged after a failure."""
 
 
 def make_page(
     run_folder: Path, folder: Path, is_wanted: Callable[[], bool] = lambda: True
 ) -> bytes | None:
-    """Return the page as ``otel-mlperf report`` writes it; None if it was not made.
+    """Return the page, as ``otel-mlperf report`` writes it; None if it could not be created.
 
-    ``folder`` is the agent's own. The page is abandoned once ``is_wanted`` returns False.
+    ``folder`` is the agent's folder. The page is abandoned once ``is_wanted`` returns False.
     """
     place = folder / _FILE
-    asked = msgspec.json.encode([str(run_folder), str(place), LIMIT_S]).decode()
+    arguments = msgspec.json.encode([str(run_folder), str(place), LIMIT_S]).decode()
     try:
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as output:
             child = subprocess.Popen(
-                command("otel_mlperf.report.page.__main__", asked),
+                command("otel_mlperf.report.page.__main__", arguments),
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 cwd="/",
                 start_new_session=True,
             )
             status = _status_of(child, is_wanted)
             if status == 0:
                 return read_regular(place)
-            said.seek(0)
-            words = said.read()[-_MOST_WORDS:].decode(errors="replace").strip()
+            output.seek(0)
+            message = output.read()[-_MAX_OUTPUT_BYTES:].decode(errors="replace").strip()
     except OSError as error:
-        status, words = None, str(error)
+        status, message = None, str(error)
     finally:
         place.unlink(missing_ok=True)
-    _log.warning("the page of the run was not made (status %s): %s", status, words)
+    _log.warning("the page of the run was not made (status %s): %s", status, message)
     return None
 
 

@@ -1,1 +1,1 @@
-"""Intake of rows from the journals, and the log that makes them survive the agent."""
+"""Intake of rows from the journals, and the write-ahead log of events."""

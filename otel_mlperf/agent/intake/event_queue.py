@@ -1,7 +1,7 @@
-"""Queue of durable events that wait to be processed.
+"""Queue of events that are logged, but not processed yet.
 
-Programs may make rows faster than the agent can process them. Durable events wait in order. Large
-backlogs wait on disk alone, so that memory does not grow with the backlog.
+Programs may write rows faster than the agent can process them. Events are queued in order. A large
+backlog is only on disk (in the event log), so that it does not occupy memory.
 """
 
 from __future__ import annotations
@@ -25,38 +25,37 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.events import Event, Seen
 
 MARK_ROWS: Final = MOST_ROWS
-"""Maximum number of new rows of all journals that are processed together."""
-_HELD_BYTES: Final = 4 << 20
-"""Maximum size of events that wait in memory; the rest is read from the log in its turn."""
+"""Maximum number of new rows, over all journals, between two marks."""
+_MEMORY_BYTES: Final = 4 << 20
+"""Maximum size of queued events in memory; further events are read from the log when due."""
 _SEGMENT_BYTES: Final = 16 << 20
-"""A new agent reads a segment as a whole."""
+"""Size above which a new log segment starts: a replay reads whole segments into memory."""
 
 
 class Batch(NamedTuple):
-    """Batch of events that were put together."""
+    """Batch of events that were queued by one call."""
 
     begin: Place | None
-    """Place in the log; None: the disk refused them."""
+    """Place in the log; None if they could not be written."""
     size: int
     """Size in the log, in bytes."""
     events: Sequence[Event] | None
-    """None: the events are in the log alone."""
+    """None if the events are only in the log."""
 
 
 class EventQueue:
     """Queue of the events of one node, between the journals and the derivation.
 
     Args:
-        log: where they are durable.
-        tail: the journals; its slots are freed once their rows are in the log.
-        most_bytes: maximum size of waiting events; beyond it rows stay where they are.
+        log: the event log.
+        tail: reader of the journals; slots are freed once their rows are in the log.
+        most_bytes: maximum size of queued events; above it, ``spill`` leaves rows in the rings.
     """
 
     def __init__(self, log: Log, tail: Tail, most_bytes: int) -> None:
-        self._log, self._tail, self._most = log, tail, most_bytes
+        self._log, self._tail, self._max_bytes = log, tail, most_bytes
         self.lock = threading.RLock()
-        """Must be held from a look at the journals until its events are put, so that order is kept.
-"""
+        """Must be held from polling the journals until the events are queued, to keep the order."""
         self._waiting: deque[Batch] = deque()
         self._put = self._taken = 0
         self._rows = 0
@@ -64,25 +63,26 @@ class EventQueue:
         self._refused: list[Event] = []
         self._failure: Exception | None = None
         self.held_bytes = 0
-        """Size in the log of the events that wait in memory."""
+        """Size in the log of the events that are queued in memory."""
         self.waiting_bytes = 0
-        """Size of all waiting events, including those on disk alone."""
+        """Size in the log of all queued events, including events that are only on disk."""
 
     @property
     def is_behind(self) -> bool:
-        """Return whether events wait."""
+        """Return whether events are queued."""
         return bool(self._waiting)
 
     @property
     def is_refused(self) -> bool:
-        """Return whether there are events that the disk has refused."""
+        """Return whether there are events that could not be written to the log."""
         return bool(self._refused)
 
     def put(self, events: Sequence[Event]) -> None:
-        """Log events and queue them; the journals' slots of their rows are then freed.
+        """Log and queue events, then free the slots of their rows in the journals.
 
-        Log first, then act: everything derived from an event can be derived again only from the
-        log. Events that the disk refused wait for the next try, and their rows stay in the ring.
+        Events must be logged before they are processed: after a crash, everything is derived again
+        from the log. Events that could not be written are retried at the next call, and their rows
+        stay in the rings.
         """
         with self.lock:
             self._store(events)
@@ -108,32 +108,32 @@ class EventQueue:
 
     def _add(self, events: Sequence[Event], begin: Place | None) -> None:
         size = self._log.end.at - begin.at if begin else 0
-        is_held = begin is None or not self.held_bytes or self.held_bytes + size <= _HELD_BYTES
-        self.held_bytes += size if is_held else 0
+        in_memory = begin is None or not self.held_bytes or self.held_bytes + size <= _MEMORY_BYTES
+        self.held_bytes += size if in_memory else 0
         self.waiting_bytes += size
-        self._waiting.append(Batch(begin, size, events if is_held else None))
+        self._waiting.append(Batch(begin, size, events if in_memory else None))
         self._put += 1
         self._rows += sum(len(e.rows) for e in events if isinstance(e, Polled)) // ROW_BYTES
 
     def look(self) -> None:
-        """Put what is new in the journals, with a mark wherever that is large."""
+        """Queue new rows of the journals, with a mark after every MARK_ROWS rows."""
         with self.lock:
             self._take_in(self._tail.poll)
 
     def spill(self) -> None:
-        """Make room in the journals that fill up, while earlier rows are being processed.
+        """Queue rows of filling journals, to make room while earlier rows are processed.
 
-        If the disk refuses, or too much waits, nothing is moved. The journals then fill up, and
-        count what they lose.
+        If the log cannot be written, or too many events are queued, no rows are moved. The journals
+        then fill up and count the rows that they drop.
         """
         with self.lock:
-            if self._refused or self._failure or self.waiting_bytes > self._most:
+            if self._refused or self._failure or self.waiting_bytes > self._max_bytes:
                 return
             if self._tail.is_filling:
                 self._take_in(self._tail.poll_rows)
 
     def mark(self) -> Mark:
-        """Put what is new in the journals, including ends, and a mark that starts derivation."""
+        """Queue new rows and ends of the journals, and a mark; return the mark."""
         with self.lock:
             seen = self._take_in(self._tail.poll)
             mark = Mark(time.monotonic_ns(), time.time_ns(), seen, not len(self._tail))
@@ -142,17 +142,14 @@ class EventQueue:
             return mark
 
     def _take_in(self, poll: Callable[[], Iterator[Event]]) -> dict[str, Seen]:
-        """Put what a look finds, with marks in between.
-
-        Return the state of the journals at that time.
-        """
+        """Queue the events of one poll, with marks in between; return the journals' state."""
         try:
-            # The open table is read before and after the rows. A section that ends in between is in
-            # the first table, and its children in this poll need it as parent.
+            # Read the open table before and after the rows: a section that ends in between is only
+            # in the first table, and its children in this poll need it as parent.
             before = self._tail.seen()
             new = poll()
             seen = self._tail.seen(before)
-            # Journals that have ended are read to their end: they are in the first table alone.
+            # Includes journals that this poll reads to their end, which ``seen`` lacks.
             halfway = before | seen
             for event in new:
                 rows = len(event.rows) // ROW_BYTES if isinstance(event, Polled) else 0
@@ -160,20 +157,19 @@ class EventQueue:
                     self._store([Mark(time.monotonic_ns(), time.time_ns(), dict(halfway))])
                     self._rows = 0
                 if isinstance(event, Left):
-                    # The event contains what was seen last, and the next mark is the journal's
-                    # last.
+                    # Later marks need no state of the journal: the event contains its last state.
                     halfway.pop(event.journal, None)
                 self._store([event])
-            # Once, after all of it, because freed slots may be overwritten.
+            # Free slots only now, because freed slots may be overwritten.
             self._free()
         except Exception as error:
-            # Rows were perhaps removed and not put: no slot may be freed any more.
+            # Rows may have been taken but not queued: never free slots again.
             self._failure = error
             raise
         return seen
 
     def take_waiting(self) -> Iterator[Sequence[Event]]:
-        """Yield the batches that wait by now, as they were put; later ones are left."""
+        """Remove and yield the batches that are queued at the first iteration, in order."""
         until = self._put
         while self._taken < until:
             with self.lock:
@@ -187,27 +183,24 @@ class EventQueue:
                 yield self._log.read(batch.begin, batch.size)
 
     def cut(self) -> Place:
-        """Return where unprocessed events start in the log.
-
-        A new segment starts for further events.
-        """
+        """Start a new log segment; return the place of the first unprocessed event."""
         with self.lock:
             place = Place(self._log.next_segment())
             first = self._waiting[0].begin if self._waiting else place
             return first or place
 
     def contained(self) -> None:
-        """Drop refused events that a state contains: they need no log any more."""
+        """Drop events that could not be logged, once a written state contains them."""
         with self.lock:
             if not self._waiting:
                 self._refused.clear()
                 self._tail.durable()
 
     def sync(self) -> None:
-        """Sync the log to disk, so that it survives if the machine stops."""
+        """Sync the log to disk, so that it survives a crash of the machine."""
         with self.lock:
             handle = self._log.handle()
-        # Not under the lock: a disk may be slow, and journals fill up in the meantime.
+        # Without the lock: a disk may be slow, and journals must be spilled in the meantime.
         if handle >= 0:
             try:
                 getattr(os, "fdatasync", os.fsync)(handle)  # macOS lacks the first

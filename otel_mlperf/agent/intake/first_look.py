@@ -1,10 +1,9 @@
 """Thread that makes room in the journals while the agent is still being loaded.
 
-Loading the agent takes half a second of a core, and longer next to a program that uses all cores. A
-program that starts with a burst fills its ring in less time. Therefore this thread starts before
-anything else and needs the standard library alone. It reads the journals that no agent has read yet
-and moves their rows into a file next to each journal (see ``journal.moved_rows``). Readers find
-them there.
+Loading the agent costs half a second of CPU time, and lasts longer next to a program that uses all
+cores. A program that starts with a burst may fill its ring before that. This thread therefore
+starts first and imports only the standard library. It moves the rows of journals that no agent has
+read yet into a file next to each journal (see ``journal.journal_folder``), where readers find them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 _PAUSE_S: Final = 0.01
 _BLOCK: Final = 2048
 _SHARE: Final = 8
-"""Inverse of the maximum share of the free space next to the journals that one write may use."""
+"""Inverse of the maximum share of the file system's free space that one write may use."""
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
@@ -37,8 +36,8 @@ class FirstLook(threading.Thread):
         super().__init__(name="otel_mlperf first look", daemon=True)
         self._folder = folder
         self._rings: dict[str, _Ring] = {}
-        self._left_alone: set[str] = set()
-        """Journals with problems, which the agent reports; their rows stay where they are."""
+        self._unreadable: set[str] = set()
+        """Journals that cannot be read; their rows stay in the ring, and the agent reports them."""
         self._ended = threading.Event()
 
     def run(self) -> None:
@@ -49,9 +48,9 @@ class FirstLook(threading.Thread):
                 return
 
     def look(self) -> None:
-        """Move the rows that are there now."""
+        """Move the rows that are published now, in all journals."""
         for path in map(str, journals_in(self._folder) if is_own(self._folder) else ()):
-            if path in self._left_alone:
+            if path in self._unreadable:
                 continue
             try:
                 ring = self._rings.get(path) or _open(path)
@@ -59,10 +58,10 @@ class FirstLook(threading.Thread):
                     self._rings[path] = ring
                     ring.move()
             except (OSError, ValueError):
-                self._left_alone.add(path)
+                self._unreadable.add(path)
 
     def stop(self) -> None:
-        """End the thread, if it was started; the agent frees slots from then on."""
+        """End the thread, if it was started; from then on only the agent frees slots."""
         self._ended.set()
         if self.is_alive():
             self.join()
@@ -83,10 +82,10 @@ def _open(path: str) -> _Ring | None:
 
 
 class _Ring:
-    """Ring of one journal, as far as its rows were stored without a gap.
+    """Ring of one journal, up to the first slot that is not published.
 
-    Where the processor may show a row's last word before its other words (``in_order`` is False), a
-    row counts from the second look that sees it.
+    If the processor may make a row's last word visible before its other words (``in_order`` is
+    False), a row counts only when two consecutive polls have seen it.
     """
 
     def __init__(self, path: str, shape: Shape, buffer: mmap.mmap, *, in_order: bool) -> None:
@@ -95,26 +94,24 @@ class _Ring:
         self._words = self._bytes.cast("Q")
         last_of_row = (shape.ring_at + ROW_BYTES) // WORD - 1
         self._numbers = self._words[last_of_row :: ROW_BYTES // WORD]
-        # Rows that an earlier agent moved, which was killed while it was loaded, are in the file
-        # already.
+        # An earlier agent that was killed while loading may have moved rows already.
         self._next = self._seen = count_moved(path) + 1
 
     def move(self) -> None:
-        """Move the rows that are there now, and make room.
+        """Move the rows that are published now, and free their slots.
 
         Raises:
-            ValueError: an agent has read the journal, and knows what it has read; or the file was
-                truncated.
-            OSError: there is no room next to it.
+            ValueError: an agent already reads the journal, or its file was truncated.
+            OSError: there is no room for the moved rows.
         """
         if os.stat(self._path).st_size < self._shape.size or self._words[Word.BEAT]:
             raise ValueError(f"{self._path} has a reader, or no end")
         end = self._end_of_rows()
-        # Rows that the previous look saw too are complete, whatever the processor shows first.
+        # Rows that the previous poll has seen too are complete on any processor.
         until, self._seen = end if self._in_order else min(end, self._seen), end
         if until > self._next:
             self._write(self._next, until)
-            # One 8-byte store, after everything below it was copied.
+            # A single 8-byte store, after all rows below it were copied.
             self._words[Word.TAIL] = self._next = until
 
     def _end_of_rows(self) -> int:
@@ -124,7 +121,7 @@ class _Ring:
             place = at & (rows - 1)
             numbers = self._numbers[place : min(place + _BLOCK, rows)].tolist()
             if numbers != list(range(at, at + len(numbers))):
-                # A slot that still contains the row of the previous round has a lower number.
+                # Also stops at rows of the previous round, which have lower numbers.
                 return next(at + i for i, number in enumerate(numbers) if number != at + i)
             at += len(numbers)
         return at
@@ -135,7 +132,7 @@ class _Ring:
             room = os.fstatvfs(fd)
             if (end - first) * ROW_BYTES > room.f_bavail * room.f_frsize // _SHARE:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            # Truncated to whole rows: a killed writer may have left a part of one.
+            # Truncate to whole rows: a killed writer may have left a partial row.
             os.ftruncate(fd, (first - 1) * ROW_BYTES)
             at, rows = first & (self._shape.rows - 1), end - first
             until_wrap = min(rows, self._shape.rows - at)

@@ -1,4 +1,4 @@
-"""Open journal files of a folder, including files that are removed or truncated meanwhile."""
+"""Open journal files of a folder, with repair of removed or truncated files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _log = logging.getLogger("otel_mlperf.agent")
 
 
 class OpenJournals:
-    """Journals of one folder that are being read, and those that were read to their end.
+    """Journals of one folder: those being read, and those that were read to their end.
 
     Args:
-        folder: where the journals are stored.
-        own: journals of this very process by path, whose files must not be opened again.
-        take_over: stops the thread that has made room in them so far.
+        folder: folder of the journals.
+        own: mappings of this process's own journals, by path: their files must not be opened again.
+        take_over: stops the ``FirstLook`` thread, which has freed slots so far.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class OpenJournals:
         self._folder, self._own, self._take_over = folder, own, take_over
         self.readers: dict[str, JournalReader] = {}
         self.ended: dict[str, JournalReader] = {}
-        """Still mapped: a file is removed only when tables contain its content."""
+        """Journals read to their end. A file is removed only once the tables contain its rows."""
         self._bad: set[str] = set()
         self._cut: set[str] = set()
 
@@ -45,8 +45,9 @@ class OpenJournals:
         return [name for name in new if self.open(name)]
 
     def open(self, name: str) -> bool:
-        """Open a journal; return False for one that is still being created, or is not ours."""
-        # Two threads that free slots would each free what the other one has not read.
+        """Open a journal; return False if it is still being created or cannot be read."""
+        # Must run first: of two threads that free slots, each would free slots that the other one
+        # has not read.
         self._take_over()
         reader = self._reader(name)
         if reader is not None:
@@ -65,11 +66,11 @@ class OpenJournals:
             return None
 
     def end(self, name: str) -> None:
-        """Mark a journal as read to its end."""
+        """Move a journal from ``readers`` to ``ended``."""
         self.ended[name] = self.readers.pop(name)
 
     def refresh(self) -> None:
-        """Follow files that were created again, and repair truncated ones."""
+        """Repair truncated files, and switch to files that replace removed ones."""
         for journals in (self.readers, self.ended):
             for name in [name for name, reader in journals.items() if reader.is_cut]:
                 _log.warning("%s was cut short by somebody: what was not read of it is lost", name)
@@ -80,11 +81,11 @@ class OpenJournals:
             self._follow(name)
 
     def _follow(self, name: str) -> None:
-        """Continue in the file that the process has created in place of a removed one, if any."""
+        """Continue in the file that the process has created in place of a removed file, if any."""
         removed, made = self.readers[name], self._reader(name)
         if made is None:
             return
-        if made.meta != removed.meta:  # of a later process
+        if made.meta != removed.meta:  # the journal of another process
             made.close()
             return
         made.go_on_after(removed)

@@ -1,8 +1,8 @@
-"""Pieces of one look's rows that can be processed one by one.
+"""Pieces of the rows of one poll, which can be processed one after another.
 
-A section's row is written when the section ends, after those of everything inside it. Each piece
-therefore lists the sections around its rows that end in a later piece. At the end of the piece they
-are treated as open, as they were.
+A section's row is written when the section ends, after the rows of all sections inside it. The
+enclosing section of a row may therefore be in a later piece. Each piece lists such sections, so
+that they are treated as open when the piece is processed.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.ring_scan import Rows
 
 MOST_ROWS: Final = 8_192
-"""Maximum number of rows of a piece."""
+"""Maximum number of rows in a piece."""
 
 
 class Piece(NamedTuple):
-    """Consecutive rows of one look."""
+    """Consecutive rows of one poll."""
 
     rows: Rows
     next: int
-    """Start of the next look if this piece were the last one found."""
+    """Slot at which the next poll would start if this were the last piece."""
     holes: list[int]
     around: bytes
-    """Sections (OPEN_TYPE) around rows up to here that end in a later piece."""
+    """Sections (OPEN_TYPE) that enclose rows of this or earlier pieces and end in a later piece."""
 
 
 def cut_rows(rows: Rows, begin: int, next_: int, holes: list[int]) -> Iterator[Piece]:
-    """Split the rows of one look, which started at slot ``begin`` and left ``holes`` behind it."""
+    """Split the rows of a poll from slot ``begin``, which ended with ``next_`` and ``holes``."""
     if len(rows) <= MOST_ROWS:
         yield Piece(rows, next_, holes, b"")
         return
     kind = rows["flags"] & 15
     at_row = np.flatnonzero((kind == Kind.SECTION) | (kind == Kind.CANCEL))
     ended, ends_in = rows[at_row], at_row // MOST_ROWS
-    begun_at = np.flatnonzero(kind == Kind.BEGIN)
-    needed_from = _needed_from(ended, ends_in, rows[begun_at], begun_at // MOST_ROWS)
+    started_at = np.flatnonzero(kind == Kind.BEGIN)
+    needed_from = _needed_from(ended, ends_in, rows[started_at], started_at // MOST_ROWS)
     is_section = ended["flags"] & 15 == Kind.SECTION
     for number, at in enumerate(range(0, len(rows), MOST_ROWS)):
         part, later = rows[at : at + MOST_ROWS], rows["seq"][at + MOST_ROWS :]
@@ -62,14 +62,14 @@ def cut_rows(rows: Rows, begin: int, next_: int, holes: list[int]) -> Iterator[P
 
 
 def _needed_from(
-    ended: Rows, ends_in: NDArray[np.int64], begun: Rows, begins_in: NDArray[np.int64]
+    ended: Rows, ends_in: NDArray[np.int64], started: Rows, begins_in: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return for each section row the first piece with something inside it; its own without any."""
+    """Return for each section row the first piece with a row inside the section, or its own."""
     first = ends_in.copy()
     if not len(ended):
         return first
     _reach_pauses(ended, ends_in, first)
-    above, is_inside = _find(ended, begun["parent"])
+    above, is_inside = _find(ended, started["parent"])
     np.minimum.at(first, above[is_inside], begins_in[is_inside])
     root, has_root = _find(ended, ended["root"])
     np.minimum.at(first, root[has_root], ends_in[has_root])
@@ -83,7 +83,7 @@ def _needed_from(
 
 
 def _find(ended: Rows, ids: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return where sections of those ids are among ``ended``, and whether they are there at all."""
+    """Return the index in ``ended`` of each id, and a mask of the ids that were found."""
     order = np.argsort(ended["span"])
     spans = ended["span"][order]
     above = order[np.minimum(np.searchsorted(spans, ids), len(spans) - 1)]
@@ -91,11 +91,11 @@ def _find(ended: Rows, ids: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArr
 
 
 def _reach_pauses(ended: Rows, ends_in: NDArray[np.int64], first: NDArray[np.int64]) -> None:
-    """Extend sections around pauses, because a pause does not record its enclosing section."""
+    """Update ``first`` for sections around pauses, which do not record their enclosing section."""
     for i in np.flatnonzero(ended["flags"] & Flag.PAUSE).tolist():
-        holds = ended["start"] <= ended["start"][i]
-        holds &= ended["end"] >= ended["end"][i]
-        first[holds] = np.minimum(first[holds], ends_in[i])
+        encloses = ended["start"] <= ended["start"][i]
+        encloses &= ended["end"] >= ended["end"][i]
+        first[encloses] = np.minimum(first[encloses], ends_in[i])
 
 
 def _as_open(sections: Rows) -> bytes:

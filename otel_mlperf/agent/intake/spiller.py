@@ -1,4 +1,4 @@
-"""Thread that makes room in the journals while the agent processes earlier rows."""
+"""Thread that moves rows from filling journals to the queue while the agent processes events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GLANCE_S: Final = 0.02
 
 
 class Spiller(threading.Thread):
-    """Thread that checks whether a journal fills up while the agent works, and sleeps otherwise."""
+    """Thread that checks for filling journals while the agent is busy, and sleeps otherwise."""
 
     def __init__(self, queue: EventQueue) -> None:
         super().__init__(name="otel_mlperf spiller", daemon=True)
@@ -26,7 +26,7 @@ class Spiller(threading.Thread):
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Mark the agent as working for the duration of the context."""
+        """Mark the agent as busy for the duration of the context."""
         self._at_work.set()
         try:
             yield
@@ -34,16 +34,16 @@ class Spiller(threading.Thread):
             self._at_work.clear()
 
     def run(self) -> None:
-        """Spill until the thread is stopped, or the journals cannot be read."""
+        """Spill until the thread is stopped or reading a journal fails."""
         while self._at_work.wait() and not self._ended.wait(_GLANCE_S):
             try:
                 self._queue.spill()
-            except Exception:  # noqa: BLE001 - the agent meets it at its next look, and ends
+            except Exception:  # noqa: BLE001 - the agent gets the error at its next poll
                 _log.exception("the journals cannot be read")
                 return
 
     def stop(self) -> None:
-        """End the thread, if it was started; nothing is read from the journals any more."""
+        """End the thread, if it was started, and wait for it."""
         self._ended.set()
         self._at_work.set()
         if self.is_alive():

@@ -1,6 +1,6 @@
-"""Reader of all journals on this node, and of what is new in each.
+"""Reader of all journals in a folder, which converts new content to events.
 
-It turns memory into events. Rows that were read are freed only after their events are durable.
+The slots of rows are freed only after the events of the rows are durable.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ COUNTED: Final = (
 
 
 class Tail:
-    """Reader of every journal of one folder.
+    """Reader of all journals in one folder.
 
     Args:
-        folder: where the journals are stored.
-        own: journals of this very process by path, whose files must not be opened again.
-        take_over: stops the thread that has made room in them so far.
+        folder: folder of the journals.
+        own: mappings of this process's own journals, by path: their files must not be opened again.
+        take_over: stops the ``FirstLook`` thread, which has freed slots so far.
     """
 
     def __init__(
@@ -66,33 +66,34 @@ class Tail:
         self._unread: dict[str, int] = {}
         self._alive_ns: dict[str, int] = {}
         self.fullness = 0.0
-        """Share of the fullest ring that the last look found new."""
+        """Maximum share of new rows in a ring at the last poll."""
 
     def __len__(self) -> int:
         return len(self._readers)
 
     def resume(self, state: AgentState) -> None:
-        """Continue where the events of another agent end."""
+        """Continue at the positions in the state of a previous agent."""
         for name, journal in state.journals.items():
             if not journal.left and self._takes_up(name):
                 self._readers[name].resume(journal.next, journal.holes)
         for name in state.finished:
-            # Read to its end by an agent that could not record that in the tables.
+            # Read to its end by an agent that could not remove the file any more.
             if self._takes_up(name):
                 self._open.end(name)
 
-    def _takes_up(self, name: str) -> bool:
-        is_there = self._open.open(name)
-        if is_there:
+    def _reopen(self, name: str) -> bool:
+        is_open = self._open.open(name)
+        if is_open:
             self._note_alive(name)
-        return is_there
+        return is_open
 
     def _note_alive(self, name: str) -> None:
-        # The previous agent saw the process alive then. It may have been dead for hours now.
+        # The previous agent's last sign of life: the process was alive then, but may have ended
+        # since.
         self._alive_ns[name] = self._readers[name].counted([Word.BEAT]).get(Word.BEAT, 0)
 
     def missing(self, state: AgentState) -> list[Event]:
-        """Return ends for journals that were read and whose files are now missing or truncated."""
+        """Return end events for journals in the state whose files are missing or unreadable."""
         self._open.refresh()
         return [
             Left(name, journal.alive_ns, journal.open, journal.cells, journal.words, is_whole=False)
@@ -101,18 +102,18 @@ class Tail:
         ]
 
     def find(self) -> list[Joined]:
-        """Return the journals that are new since the last call."""
+        """Open the journals that are new since the last call, and return events for them."""
         new = self._open.open_new()
         for name in new:
             self._note_alive(name)
         return [Joined(name, self._readers[name].meta) for name in new]
 
     def poll(self) -> Iterator[Event]:
-        """Yield new names and rows; for an ended journal also its end.
+        """Return new entries and rows as events, and the end of each ended journal.
 
-        Everything is read now, and returned in events of bounded size. With the end of a rank's own
-        journal, journals that its children created since ``find`` are read too: the run's span must
-        not be derived before theirs.
+        Everything is read now, and returned in events of limited size. When a rank's own journal
+        ends, new journals of its forked children are read too, because the run's span must not be
+        derived before the spans of the children.
         """
         joined: list[Event] = []
         found: list[Iterable[Event]] = []
@@ -127,8 +128,8 @@ class Tail:
         return chain(joined, chain.from_iterable(found))
 
     def _poll_journal(self, name: str, reader: JournalReader) -> Iterator[Iterable[Event]]:
-        # Checked before the rows are read: a process that dies afterwards is read to its end at the
-        # next look.
+        # Must run before the rows are read: if the process ends afterwards, the next poll reads the
+        # remaining rows.
         now, owned = time.monotonic_ns(), reader.is_owned
         if owned:
             self._alive_ns[name] = now
@@ -138,40 +139,39 @@ class Tail:
             self._open.end(name)
 
     def poll_rows(self) -> Iterator[Event]:
-        """Yield names and rows alone, whatever the state of the processes."""
+        """Return new entries and rows as events, without ends of journals."""
         found = [self._new_of(name, reader) for name, reader in self._readers.items()]
         return chain.from_iterable(found)
 
     @property
     def is_filling(self) -> bool:
-        """Return whether a journal fills up. False if a truncated one must be closed first."""
+        """Return whether a journal fills up; False if a truncated one must be repaired first."""
         readers = self._readers.values()
         return any(r.ring.is_filling() for r in readers) and not any(r.is_cut for r in readers)
 
     def _new_of(self, name: str, reader: JournalReader, *, final: bool = False) -> Iterator[Event]:
         begin, rows = reader.ring.next, reader.take(final=final)
-        # After the rows were read: every name that they use is registered by then.
+        # Read entries after the rows, so that all entries to which the rows refer are registered.
         entries, damaged = reader.new_entries(), reader.damaged_entries()
-        # Before the rows, which refer to names by number: a process registers a name before it uses
-        # it.
+        # But put their event first, because rows refer to entries by number.
         named = [Named(name, entries, damaged)] if entries or damaged else []
-        if not len(rows) + (gone := reader.take_gone()):
+        if not len(rows) + (lost := reader.take_gone()):
             return iter(named)
         self._unread[name] = max(self._unread.get(name, 0), min(len(rows), reader.rows))
         self.fullness = max(self.fullness, len(rows) / reader.rows)
         pieces = cut_rows(rows, begin, reader.ring.next, list(reader.ring.holes))
-        return chain(named, _polled(name, pieces, gone))
+        return chain(named, _polled(name, pieces, lost))
 
     @property
     def is_pressing(self) -> bool:
-        """Return whether a journal fills up or has ended: some microseconds, less than a look."""
+        """Return whether a journal fills up, has ended or was truncated; cheaper than a poll."""
         return any(reader.is_pressing for reader in self._readers.values())
 
     def seen(self, before: dict[str, Seen] | None = None) -> dict[str, Seen]:
-        """Return table, cells and counters of each journal as they are now.
+        """Return open table, cells and counters of each journal as they are now.
 
-        With the state ``before`` the last poll, the table also contains sections that have ended
-        since. Rows of the poll may have them as parent.
+        Given the state ``before`` a poll, the table also contains sections that have ended since,
+        because rows of the poll may have them as parent.
         """
         seen = {}
         for name, reader in self._readers.items():
@@ -182,7 +182,7 @@ class Tail:
         return seen
 
     def durable(self) -> None:
-        """Free the slots of the last poll, whose events are on disk."""
+        """Free the slots of the last poll, because their events are durable."""
         now = time.monotonic_ns()
         for reader in [*self._readers.values(), *self._open.ended.values()]:
             reader.free()
@@ -192,14 +192,14 @@ class Tail:
 
     @property
     def tables_asked_ns(self) -> int:
-        """Return when the tables were last requested, by the monotonic clock; 0: never."""
-        asked = (reader.word(Word.TABLES_ASKED) for reader in self._readers.values())
-        return max(asked, default=0)
+        """Return the time of the last request to write the tables, monotonic ns; 0: never."""
+        times_ns = (reader.word(Word.TABLES_ASKED) for reader in self._readers.values())
+        return max(times_ns, default=0)
 
     def stored(self, until_ns: int, state: AgentState) -> None:
-        """Record that tables contain what ``state`` does, and remove the journals that have ended.
+        """Record in the journals that the tables contain ``state``; remove ended journals.
 
-        ``until_ns`` is the monotonic time at which the last look started.
+        ``until_ns`` is the monotonic time at which the last poll started.
         """
         for name, reader in self._readers.items():
             if name in state.journals:
@@ -211,27 +211,27 @@ class Tail:
         self._open.remove_ended()
 
     def still_there(self, names: list[str]) -> list[str]:
-        """Return which of the journals ``names`` have a file."""
+        """Return the journals in ``names`` whose files still exist."""
         return [name for name in names if (self.folder / name).exists()]
 
     @property
     def ended_main(self) -> bool:
-        """Return whether a rank's own journal has ended and is not in the tables yet."""
+        """Return whether a main journal (not of a forked child) has ended but is not stored yet."""
         return any(not reader.meta.is_child for reader in self._open.ended.values())
 
     def mains(self) -> dict[str, JournalMeta]:
-        """Return the metadata of each rank's own journal."""
+        """Return the metadata of each rank's main journal, by name."""
         return {n: r.meta for n, r in self._readers.items() if not r.meta.is_child}
 
     def stepping(self) -> set[str]:
-        """Return those of ``mains`` that have started a step."""
+        """Return the main journals whose process has started a step."""
         return {name for name in self.mains() if self._readers[name].word(Word.STEP_TIME)}
 
     def take_fullest(self) -> dict[int, tuple[int, int]]:
-        """Return unread bytes at one look and ring size, by process of each rank.
+        """Return unread bytes and ring size in bytes, by main process of each rank.
 
-        This is the maximum over all looks since the last call, and over the rank's forked children
-        too.
+        This is the poll with the highest fill level since the last call, over the rank's main
+        process and its forked children.
         """
         fullest: dict[int, tuple[int, int]] = {}
         pids = {meta.rank: meta.pid for meta in self.mains().values()}
@@ -239,8 +239,8 @@ class Tail:
             pid, rows = pids.get(reader.meta.rank), reader.rows
             if pid is not None:
                 unread = self._unread.get(name, 0)
-                most, limit = fullest.get(pid, (0, 0))
-                if unread * limit >= most * rows:
+                max_unread, limit = fullest.get(pid, (0, 0))
+                if unread * limit >= max_unread * rows:
                     fullest[pid] = unread * ROW_BYTES, rows * ROW_BYTES
         self._unread.clear()
         return fullest
@@ -260,14 +260,14 @@ class Tail:
         )
 
 
-def _polled(name: str, pieces: Iterator[Piece], gone: int) -> Iterator[Polled]:
+def _polled(name: str, pieces: Iterator[Piece], lost: int) -> Iterator[Polled]:
     for piece in pieces:
-        yield Polled(name, piece.next, piece.holes, piece.rows.tobytes(), gone, piece.around)
-        gone = 0
+        yield Polled(name, piece.next, piece.holes, piece.rows.tobytes(), lost, piece.around)
+        lost = 0
 
 
 def _union(now: bytes, before: bytes) -> bytes:
-    """Return the sections of two open tables, each once."""
+    """Return the sections of two open tables without duplicates; ``now`` takes precedence."""
     both = np.frombuffer(now + before, OPEN_TYPE)
     _, first = np.unique(both["span"], return_index=True)
     return both[np.sort(first)].tobytes()

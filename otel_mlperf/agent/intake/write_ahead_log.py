@@ -1,8 +1,8 @@
-"""Write-ahead log of events that survives the agent.
+"""Write-ahead log (WAL) of events, from which a restarted agent continues.
 
-Segments ``wal-00000001`` in the agent's folder are append-only. Each record is its length, a CRC-32
-and MessagePack. A record counts once it is complete. Nothing is read behind a torn record or one
-that is no event. A segment is removed when a state that contains it has been written.
+Its segments (``wal-00000001`` and so on, in the agent's folder) are append-only. A record consists
+of its length, a CRC-32, and an event in MessagePack. Reading a segment ends at the first incomplete
+or invalid record. A segment is removed once a written state contains all of its events.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 _FRAME: Final = struct.Struct("<II")
 _PREFIX: Final = "wal-"
-_MOST_BYTES: Final = 1 << 40
+_MAX_BYTES: Final = 1 << 40
 
 
 class Place(NamedTuple):
-    """Start of a record: the number of its segment, and the number of bytes before it."""
+    """Start of a record: number of its segment, and byte offset in the segment."""
 
     segment: int
     at: int = 0
 
 
 class Log:
-    """Event log in ``folder``; ``segment`` is the number of the one that is written.
+    """Event log in ``folder``, which appends to segment number ``segment``.
 
-    A state may contain the beginning of the first segment: its first ``at`` bytes.
+    ``at`` is the number of bytes of the first segment that the state already contains.
     """
 
     def __init__(self, folder: Path, segment: int, at: int = 0) -> None:
@@ -49,28 +49,28 @@ class Log:
         self._decode = msgspec.msgpack.Decoder(Event).decode
         self._fd = -1
         self.failed = 0
-        """Number of records that the disk refused."""
+        """Number of failed ``append`` calls."""
 
     def replay(self) -> Iterator[Event]:
-        """Yield every whole event from ``segment`` upward; the next append starts a new segment."""
+        """Yield all events from ``segment`` upward; then appending starts a new segment."""
         for number, path in self._segments():
             if number >= self.segment:
                 at = self._begin.at if self._is_first(number) else 0
-                yield from (event for event, _ in self._events(read_regular(path, _MOST_BYTES), at))
-                # Never appended to: data behind a torn end would not be read.
+                yield from (event for event, _ in self._events(read_regular(path, _MAX_BYTES), at))
+                # Never append to an old segment: records after a torn record would not be read.
                 self.segment = number + 1
-        # The partly contained segment was removed. A new one of its number would count as partly
-        # contained too.
+        # If the first segment was removed, skip its number: otherwise the first ``at`` bytes of a
+        # new segment with this number would be skipped.
         self.segment += self._is_first(self.segment)
 
     def _is_first(self, segment: int) -> bool:
         return self._begin.at > 0 and segment == self._begin.segment
 
     def read(self, begin: Place, size: int) -> list[Event]:
-        """Return the events of the ``size`` bytes at ``begin``, which were appended here.
+        """Return the appended events in the ``size`` bytes from ``begin``.
 
         Raises:
-            StoreError: they cannot be read any more.
+            StoreError: the segment was removed or damaged.
         """
         path = self._path(begin.segment)
         try:
@@ -84,26 +84,26 @@ class Log:
         return [event for event, _ in events]
 
     def _events(self, text: bytes, at: int = 0) -> Iterator[tuple[Event, int]]:
-        """Yield every whole event from ``at`` upward, and where it ends."""
+        """Yield every complete event from offset ``at``, each with its end offset."""
         data = memoryview(text)
         while at + _FRAME.size <= len(data):
             length, check = _FRAME.unpack_from(data, at)
             record = data[at + _FRAME.size : at + _FRAME.size + length]
-            # A crash in the middle of a write: the record was not processed yet, and its rows are
-            # still in the journals.
+            # Torn by a crash during a write. The event was not processed, and its rows are still in
+            # the journals.
             if len(record) < length or zlib.crc32(record) != check:
                 return
             try:
                 event = self._decode(record)
             except (msgspec.DecodeError, ValueError):
-                # A power cut leaves zeros behind the end. They have the checksum of an empty
-                # record.
+                # A power failure may leave zeros at the end, which look like an empty record with
+                # a valid checksum.
                 return
             at += _FRAME.size + length
             yield event, at
 
     def append(self, events: Iterable[Event]) -> bool:
-        """Write events in one call; return False if the disk refused them (counted)."""
+        """Append events by one write; return False if it failed."""
         frames = bytearray()
         for event in events:
             text = self._encode(event)
@@ -120,41 +120,38 @@ class Log:
             _write_whole(fd, frames)
         except OSError:
             self.failed += 1
-            # Nothing behind a torn record is read. The record is truncated, which needs no room.
+            # Truncate the torn record: otherwise later records would not be read.
             os.ftruncate(fd, size)
             return False
         return True
 
     @property
     def end(self) -> Place:
-        """Return where the next record starts."""
+        """Return the place at which the next record starts."""
         return Place(self.segment, os.fstat(self._fd).st_size if self._fd >= 0 else 0)
 
     def handle(self) -> int:
-        """Return a descriptor of the written file, to be closed by the caller.
-
-        -1 if there is no file.
-        """
+        """Return a duplicate descriptor of the current segment, or -1; the caller must close it."""
         return os.dup(self._fd) if self._fd >= 0 else -1
 
     def after_all(self) -> int:
-        """Return the number after every existing segment, whatever a state records."""
+        """Return a number that is higher than that of every existing segment."""
         return max([0, *(number for number, _ in self._segments())]) + 1
 
     def next_segment(self) -> int:
-        """End the segment and return the number of the next one."""
+        """Close the current segment and return the number of the next."""
         self.close()
         self.segment += 1
         return self.segment
 
     def drop_before(self, segment: int) -> None:
-        """Remove the segments before ``segment``, which a state contains."""
+        """Remove the segments before ``segment``, which the written state contains."""
         for number, path in self._segments():
             if number < segment:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the current segment."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -170,7 +167,7 @@ class Log:
 
     def _segments(self) -> list[tuple[int, Path]]:
         numbered = ((p.name.removeprefix(_PREFIX), p) for p in self._folder.glob(f"{_PREFIX}*"))
-        # A copy of a segment by the user is neither read nor removed; nor is a link or a pipe.
+        # Ignore other files, such as copies of segments, links and pipes.
         return sorted(
             (int(number), p)
             for number, p in numbered

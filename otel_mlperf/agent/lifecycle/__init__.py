@@ -1,1 +1,1 @@
-"""Composition of the agent: its loop, its process, recovery."""
+"""Lifecycle of the agent: main loop, process, and recovery of runs."""

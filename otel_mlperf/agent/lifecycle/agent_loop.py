@@ -1,9 +1,9 @@
-"""Main loop of the agent: intervals of reading, derivation and flushing.
+"""Main loop of the agent: intervals of polling, derivation and flushing.
 
-The agent reads the journals twice a second and makes the rows durable. It reads sooner when a
-glance shows that a journal fills up or has ended. Every second it processes the rows, while a
-thread goes on making room in the journals. The tables are flushed at growing intervals. When the
-last journal has ended, the agent delivers what waits, for a limited time, and ends.
+The agent polls the journals twice a second and logs the rows durably. It polls sooner when a quick
+check shows that a journal fills up or has ended. Every second it derives data from the rows, while
+a thread makes room in the journals. Tables are flushed at growing intervals. After the last journal
+has ended, the agent delivers pending requests, with a timeout, and ends.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ _log = logging.getLogger("otel_mlperf.agent")
 LOOK_S: Final = 0.5
 GLANCE_S: Final = 0.1
 _BUSY: Final = 0.1
-"""Share of a ring found new by one look, from which upward the next look comes sooner."""
+"""Share of new rows in a ring from which upward the next poll starts sooner."""
 _BUSY_POLL_S: Final = 0.01
 _MARK_NS: Final = 10**9
 _LAST_S: Final = 2.0
-"""Time limit for the last request, once everything else is delivered."""
+"""Timeout for the final request with the accounts, after everything else is delivered."""
 _COMPACT_EVERY: Final = 8
-"""Number of parts after which compaction is checked."""
-_MOST_WAITING: Final = 50_000
-"""Number of waiting rows that triggers a flush at any time, because they are in memory."""
-_MOST_SPANS: Final = 2_500
-"""Number of waiting spans that triggers a flush; spans need some ten times as much memory."""
+"""Number of parts between compactions."""
+_MAX_ROWS: Final = 50_000
+"""Number of rows in memory that triggers a flush."""
+_MAX_SPANS: Final = 2_500
+"""Number of spans in memory that triggers a flush; a span needs about ten times a row's memory."""
 
 
 def look_interval_s(readings_s: float) -> float:
-    """Return the time between two looks: half a second, or the readings' interval down to 0.1 s."""
+    """Return the poll interval: at most 0.5 s, at least 0.1 s, else the interval of readings."""
     return min(LOOK_S, max(GLANCE_S, readings_s))
 
 
@@ -68,10 +68,9 @@ class Agent:
     def __init__(
         self, folder: Path, tail: Tail, options: Options, machine: SensorSet | None = None
     ) -> None:
-        """Continue with state and log in ``folder``, the node's existing folder in a run folder.
+        """Load the state in ``folder`` (the agent's folder in a run folder) and replay its log.
 
-        ``machine`` has the sensors to read (default: those of this machine that ``options``
-        select).
+        ``machine`` contains the sensors to read (default: those that ``options`` select).
         """
         self._folder, self._host = folder, folder.name
         self.run_folder = folder.parents[1]
@@ -94,24 +93,23 @@ class Agent:
         )
         self._publisher, self._sums = Publisher(tail.folder), SumsPublisher(tail.folder)
         self._marked_ns = time.monotonic_ns()
-        # Everything that had ended by then is to be in the tables: by the monotonic clock, and as
-        # Unix time.
+        # Time up to which ended sections are in the tables after the next flush: monotonic and
+        # Unix, in ns.
         self._until_ns = 0, 0
         self._replay()
 
     def _replay(self) -> None:
         count = 0
-        # Events go to the processor alone, not to the log again: they are in it until a state
-        # contains them.
+        # Do not log the events again: they stay in the log until a written state contains them.
         for event in self._log.replay():
             self._processor.apply(event)
             count += 1
         if count:
             _log.info("went on after another agent: %d events replayed", count)
-        # After the replay: only its end determines up to which row journals were read.
+        # Must run after the replay, which determines the read position of each journal.
         self._tail.resume(self._state)
-        self._take(self._tail.missing(self._state))
-        # Last: while the replay runs, a request may still turn out to have been settled.
+        self._put_and_process(self._tail.missing(self._state))
+        # Must run last: during the replay, requests may turn out to be already settled.
         self._sender.start()
 
     def run(
@@ -119,11 +117,11 @@ class Agent:
         is_mine: Callable[[], bool] = lambda: True,
         quieten: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Run until the last journal has ended and waiting items are delivered, or time is over.
+        """Run until the last journal has ended and its data is delivered, or delivery times out.
 
-        ``is_mine`` returns whether no other agent serves the journals. Once another one does, this
-        agent ends. ``quieten`` is called once with the native id of the thread that makes room in
-        them, before any derivation.
+        The agent also ends once ``is_mine`` returns False: another agent serves the journals.
+        ``quieten`` is called once, with the native id of the thread that makes room in the
+        journals, to lower the priority of all other threads.
         """
         self._spiller.start()
         quieten(self._spiller.native_id or 0)
@@ -132,7 +130,7 @@ class Agent:
             if not is_mine():
                 _log.warning("another agent serves the journals now: this one leaves")
                 self._stop()
-                self._let_go()
+                self._close()
                 return
             with self._spiller.at_work():
                 self.tick()
@@ -141,11 +139,11 @@ class Agent:
             self._pause(began)
         until = time.monotonic() + self._options.drain_timeout_s
         while self._windows.waiting and time.monotonic() < until:
-            self._take([*self._windows.step(self._state)])
+            self._put_and_process([*self._windows.step(self._state)])
             time.sleep(GLANCE_S)
         self._queue_page()
-        # The last accounts can report that all was delivered only after all was. They are a request
-        # themselves, hence once more.
+        # Export the final accounts only after everything is delivered. They are a request too,
+        # hence the second drain.
         if self._sender.drain(max(0.0, until - time.monotonic())):
             self._processor.settle()
             self._processor.emitter.export_accounts(time.time_ns())
@@ -153,19 +151,16 @@ class Agent:
         self.finish()
 
     def _queue_page(self) -> None:
-        """Queue the page of the run, unless a process of it starts meanwhile.
-
-        In that case the run is not over.
-        """
+        """Queue the page of the run, unless a process of the run starts in the meantime."""
         if is_page_due(self._state, self._processor):
-            self.flush(time.time_ns())  # the page shows what is in the tables
+            self.flush(time.time_ns())  # the page is created from the tables
             queue_page(
                 self.run_folder, self._folder, self._state, self._processor,
                 lambda: not journals_in(self._tail.folder),
             )  # fmt: skip
 
     def _pause(self, began: float) -> None:
-        """Wait until the next look is due, or until a glance shows that it should come sooner."""
+        """Wait until the next poll is due, or a quick check shows that it is needed sooner."""
         until = began + (self._look_s if self._tail.fullness < _BUSY else _BUSY_POLL_S)
         while (left_s := until - time.monotonic()) > 0:
             time.sleep(min(left_s, GLANCE_S))
@@ -173,11 +168,11 @@ class Agent:
                 break
 
     def tick(self) -> None:
-        """Read sensors and journals once: a rank's last readings come before its end."""
-        # First: a file that was truncated since the last look must not be accessed any more.
+        """Read sensors and poll journals once. Sensors first: a rank's readings precede its end."""
+        # Must run first: accessing a file that was truncated since the last poll is fatal (SIGBUS).
         with self._queue.lock:
             missing = self._tail.missing(self._state)
-        self._take(missing)
+        self._put_and_process(missing)
         read = self._readings.step(self._tail.mains(), self._tail.stepping())
         with self._queue.lock:
             new = self._tail.find()
@@ -187,37 +182,37 @@ class Agent:
         self._sums.publish(self._state)
         if any(not joined.meta.is_child for joined in new):
             self._readings.hasten()
-        self._take(self._windows.step(self._state))
-        self._take([*self._publisher.publish(read, self._state)])
+        self._put_and_process(self._windows.step(self._state))
+        self._put_and_process([*self._publisher.publish(read, self._state)])
         is_due = time.monotonic_ns() - self._marked_ns >= _MARK_NS
         if self._tail.ended_main or is_due or self._is_asked or not len(self._tail):
             self.mark()
 
     def mark(self) -> None:
-        """Derive from everything that has come."""
+        """Log a mark, which derives everything from the rows so far; flush if due."""
         until_ns = time.monotonic_ns(), time.time_ns()
-        window = self._windows.look(self._state)  # before the rows, so that its sections are read
+        window = self._windows.look(self._state)  # before the rows: they include its sections
         mark = self._queue.mark()
         self._marked_ns, unix = mark.monotonic_ns, mark.unix_ns
         flush = mark.last or window or self._tail.ended_main or self._is_flush_due(unix)
         self._catch_up()
-        # Once a mark, not once a look: it costs milliseconds on a disk. It protects only against a
-        # machine that stops; a killed agent loses nothing without it.
+        # Only at marks, not at each poll, because it costs milliseconds. It protects against a
+        # crash of the machine; a killed agent loses nothing without it.
         self._queue.sync()
         self._processor.settle()
-        if flush or self._is_much:
+        if flush or self._is_memory_full:
             self._until_ns = until_ns
             self.flush(unix)
 
     def finish(self) -> None:
-        """Write the state a last time; what still waits stays in the outbox."""
+        """Stop all components and write the final state; pending requests stay in the outbox."""
         self._publisher.close()
         self._stop()
         self._processor.settle()
         self.flush(time.time_ns())
-        with contextlib.suppress(OSError, StoreError):  # readers see everything in any case
+        with contextlib.suppress(OSError, StoreError):  # optional: readers accept unmerged parts
             self._store.merge_all()
-        self._let_go()
+        self._close()
 
     def _stop(self) -> None:
         self._spiller.stop()
@@ -225,37 +220,37 @@ class Agent:
         self._readings.close()
         self._sender.stop()
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         self._log.close()
         self._tail.close()
 
-    def _take(self, events: Sequence[Event]) -> None:
+    def _put_and_process(self, events: Sequence[Event]) -> None:
         self._queue.put(events)
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Process the events that wait by now, in order; later ones are left to the next call."""
+        """Process the events that are queued now, in order; not those queued in the meantime."""
         for events in self._queue.take_waiting():
             for event in events:
                 self._processor.apply(event)
                 if isinstance(event, Joined | Left):
                     _log.info("%s: %s", event.journal, type(event).__name__.lower())
-            # Journals are notified only when nothing waits: the events that they wait for may be
-            # queued.
-            if self._is_much and self._queue.is_behind:
+            # Only write; do not report to the journals that rows are stored, because events of
+            # those rows may still be queued.
+            if self._is_memory_full and self._queue.is_behind:
                 self._processor.settle()
                 self._write(time.time_ns())
 
     @property
     def _is_asked(self) -> bool:
-        """Return whether the tables were requested since they were written, or could not be."""
-        # A time in the future is no valid request: it would be pending for ever.
+        """Return whether a process has requested the tables since they were last written."""
+        # Ignore a time in the future, which would be pending for ever.
         return self._until_ns[0] < self._tail.tables_asked_ns <= time.monotonic_ns()
 
     def _is_flush_due(self, unix_ns: int) -> bool:
-        """Return whether a flush is due: on request, at first every 2 s, later less often.
+        """Return whether a flush is due, by request or interval.
 
-        The interval is a sixth of the run's age, between 2 and 60 s.
+        The interval is a sixth of the run's age, at least 2 s and at most 60 s.
         """
         age = unix_ns - (self._state.began_ns or unix_ns)
         interval = min(max(2 * 10**9, age // 6), 60 * 10**9)
@@ -267,17 +262,17 @@ class Agent:
         return sum(map(len, self._processor.emitter.held.values()))
 
     @property
-    def _is_much(self) -> bool:
-        """Return whether so much waits for the tables that memory requires a flush."""
+    def _is_memory_full(self) -> bool:
+        """Return whether rows and spans in memory require a flush."""
         spans = self._waiting_spans
-        return spans > _MOST_SPANS or spans + self._rows.waiting > _MOST_WAITING
+        return spans > _MAX_SPANS or spans + self._rows.waiting > _MAX_ROWS
 
     def flush(self, unix_ns: int) -> None:
-        """Write tables, state and accounts; everything read until here is then stored."""
-        # Events that are in no log must be in the state: all of them are processed, therefore.
+        """Write tables, state and accounts, and report to the journals which rows are stored."""
+        # Process all events that could not be logged, so that the written state contains them.
         while self._queue.is_refused and self._queue.is_behind:
             self._catch_up()
-        # Not after an error: the journals are then the only copy besides the log.
+        # Not after an error: journals and log are then the only copies.
         if self._write(unix_ns):
             with self._queue.lock:
                 self._tail.stored(self._until_ns[0], self._state)
@@ -287,10 +282,9 @@ class Agent:
         """Write tables, state and accounts; return False if the disk refused."""
         state = self._state
         try:
-            # The order is essential. Parts first: a crash here replays the log and writes the same
-            # part again. Then the state, which names the first segment that it does not contain.
-            # Only then may outcomes, segments and journals be removed, because no replay needs them
-            # any more.
+            # The order is essential. Parts first: after a crash here, the replay writes the same
+            # part again. Then the state, with the log position up to which it contains events. Only
+            # then may outcomes, segments and journals be removed: no replay needs them any more.
             if self._waiting_spans or self._rows.waiting:
                 self._processor.emitter.flush(state.part)
                 state.part += 1
@@ -303,7 +297,7 @@ class Agent:
             self._outbox.forget()
             self._log.drop_before(state.segment)
             self._windows.forget(state)
-            # After the state: a replay would write a part again that was merged into another.
+            # Must run after the state is written: a replay would write a merged part again.
             self._keep_small(state)
             report = self._processor.accounts.report(self._processor.emitter.waiting)
             write_report(self.run_folder, self._host, report)
@@ -314,9 +308,9 @@ class Agent:
         return True
 
     def _keep_small(self, state: AgentState) -> None:
-        """Merge small parts at intervals, and remove the oldest rows over the limit."""
+        """Merge small parts at intervals, and remove the oldest rows above the size limit."""
         if not state.part % _COMPACT_EVERY:
             self._store.compact()
         windows = [window_host(digest) for digest in state.windows.values() if digest]
-        gone = self._store.trim(self._options.max_store_bytes, windows)
-        self._processor.accounts.removed(account_of("spans", STORE), gone)
+        removed = self._store.trim(self._options.max_store_bytes, windows)
+        self._processor.accounts.removed(account_of("spans", STORE), removed)

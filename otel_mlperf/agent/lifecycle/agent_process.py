@@ -1,8 +1,8 @@
-"""Process of the agent: started next to a job without disturbing it, and ended after it.
+"""Process or thread in which the agent runs, from its start to its end.
 
-The agent runs in a process of its own, which leaves the job. Where no process can be started, the
-agent is a thread of the program. Of several ranks of a node, one thread serves all, as one agent
-would. The other threads wait until their journal has been read, or until that thread has gone.
+The agent runs in its own process, detached from the training job. If no process can be started, the
+agent is a thread of the program. One such thread serves all ranks of a node. The threads of all
+other ranks wait until their journal has been read, or take over if the serving thread ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger("otel_mlperf.agent")
 _NICE: Final = 10
 _OOM_SCORE: Final = "500"
 _WAITS_S: Final = (0.1, 1, 2, 5, 10, *([30] * 20))
-"""Waits between attempts at journals that cannot be stored: ten minutes in all."""
+"""Waits before journals that could not be stored are retried: ten minutes in total."""
 _LOG_BYTES: Final = 1 << 20
 
 
@@ -54,17 +54,17 @@ def serve(
     take_over: Callable[[], None] = lambda: None,
     quieten: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Read the journals of ``folder`` until the last has ended; return an exit code.
+    """Serve the journals of ``folder`` until the last has ended; return an exit code.
 
-    Does nothing if another agent already serves the folder, or if other users may put journals
-    there: a journal names the run folder that is written to.
+    Does nothing if another agent serves the folder, or if other users may write to it: a journal
+    contains the path of the run folder to which the agent writes.
 
     Args:
-        folder: where the journals are stored.
-        options: the agent's options.
-        lock: the folder's, if it is held already.
-        take_over: stops the thread that has made room in the journals so far.
-        quieten: called with the thread that continues to do so (see ``Agent.run``).
+        folder: folder of the journals.
+        options: options of the agent.
+        lock: lock of the folder, if already acquired.
+        take_over: stops the ``FirstLook`` thread, which has freed slots so far.
+        quieten: lowers the priority of all threads but the given one (see ``Agent.run``).
     """
     if not is_own(folder):
         _log.error("%s is not this user's alone: nothing in it is read", folder)
@@ -74,8 +74,8 @@ def serve(
             if not is_mine:
                 return 0
             _serve_locked(folder, options, lock, take_over, quieten)
-        # A process may have started while the lock was still ours, and found an agent; or the disk
-        # was full and its journal could not be stored.
+        # Otherwise retry: a process may have started while this agent was ending, or a journal
+        # could not be stored because the disk was full.
         if not journals_in(folder) or first_meta(folder) is None:
             remove_if_empty(folder)
             return 0
@@ -100,18 +100,18 @@ def _serve_locked(
         try:
             agent.run(lock.keeps, quieten)
         except Exception:
-            # A process without a terminal shows no traceback.
+            # Log it, because a process without a terminal shows no traceback.
             if _log.hasHandlers():
                 _log.exception("the agent failed; the journals stay for the next one")
             raise
 
 
 def _make_run_folder(meta: JournalMeta) -> None:
-    """Create the run folder if the program could not, because its disk was full or refused it.
+    """Create the run folder if the program could not, for example because the disk was full.
 
     Raises:
-        OSError: the disk still refuses.
-        JournalError: another run has the folder by now.
+        OSError: the folder still cannot be created.
+        JournalError: another run uses the folder by now.
     """
     about = {"id": meta.run_id, "name": meta.run_name, "started_ns": meta.unix_ns,
              "host": meta.host, "world_size": meta.world_size,
@@ -126,7 +126,7 @@ def _make_run_folder(meta: JournalMeta) -> None:
 def run_in_thread(
     journal: Journal, meta: JournalMeta, environ: Mapping[str, str]
 ) -> threading.Thread:
-    """Serve the folder of ``journal`` in a daemon thread until that journal has been read."""
+    """Start a daemon thread that serves the folder of ``journal`` until the journal is read."""
     thread = threading.Thread(
         target=_run_thread,
         args=(journal, meta, environ),
@@ -143,7 +143,8 @@ def _run_thread(journal: Journal, meta: JournalMeta, environ: Mapping[str, str])
         while os.path.exists(journal.path):
             with (lock := OnlyOne(folder)) as is_mine:
                 if is_mine and os.path.exists(journal.path):
-                    # On its own mapping: opening the file again would drop the program's lock.
+                    # Use the existing mapping: opening the file again would drop the program's
+                    # lock.
                     own = {journal.path: journal.buffer}
                     with _claimed_agent(meta, folder, read_options(environ), own) as agent:
                         agent.run(lock.keeps)
@@ -160,8 +161,8 @@ def _claimed_agent(
     own: dict[str, mmap.mmap] | None = None,
     take_over: Callable[[], None] = lambda: None,
 ) -> Iterator[Agent]:
-    """Yield the agent of the journals in ``folder``, with the node's folder of their run locked."""
-    # Not loaded earlier: every rank starts an agent, and all but one find that the node is served.
+    """Yield an agent for the journals in ``folder``; its folder in the run folder is locked."""
+    # Imported late: every rank starts an agent, and only the one that serves needs these modules.
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.lifecycle.agent_loop import Agent
 
@@ -185,7 +186,7 @@ def first_meta(folder: Path) -> JournalMeta | None:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove a journal folder that has no journal any more."""
+    """Remove a folder of journals and the agent's files in it, if no journal is left."""
     if not journals_in(folder):
         with contextlib.suppress(OSError):
             drop_readings(str(folder))
@@ -196,23 +197,22 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def leave_the_job(run_folder: Path, host: str) -> None:
-    """Detach this process from the job, and make it the first candidate for an OOM kill."""
-    # The job's directory must not be kept busy: it may be unmounted.
+    """Detach this process from the job; make it the first candidate for the OOM killer."""
+    # Leave the working directory, so that it can be unmounted.
     os.chdir("/")
-    os.umask(0o077)  # also for what libraries and child processes write
+    os.umask(0o077)  # also for files of libraries and child processes
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     _log_to(run_folder / "agent" / host / "agent.log")
 
 
 def lower_priority(from_nice: int, but: int = 0) -> None:
-    """Lower the priority of every thread of this process but one, so that the job goes first.
+    """Lower the priority of every thread of this process except ``but``.
 
-    The thread that makes room in the journals needs little time, but immediately: it keeps
-    ``from_nice``.
+    The job gets the CPU first. The thread ``but``, which makes room in the journals, keeps
+    ``from_nice``: it needs little CPU time, but without delay.
     """
-    # On other systems only a process has a priority: the thread that makes room is slowed down,
-    # too.
+    # In portable mode, priorities are per process: all threads get the lower one.
     threads = [0] if IS_PORTABLE else map(int, os.listdir("/proc/self/task"))
     for thread in threads:
         if thread != but:
@@ -225,12 +225,12 @@ def _log_to(path: Path) -> None:
 
     try:
         make_folder(path.parent)
-        # Created here: the handler would follow a link that another user has put there.
+        # Create the file here: the handler would follow a link that another user has created.
         os.close(open_private(str(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND))
         handler: logging.Handler = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1)
     except OSError:
         handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    for name in ("otel_mlperf", "opentelemetry"):  # exporters log why they failed
+    for name in ("otel_mlperf", "opentelemetry"):  # SDK exporters log their failures
         logging.getLogger(name).addHandler(handler)
     logging.getLogger("otel_mlperf").setLevel(logging.INFO)

@@ -1,6 +1,6 @@
-"""The page of an ended run, for destinations that accept reports.
+"""Page of an ended run, for destinations that accept reports.
 
-The agent that has rank 0 makes it, because a run has one page.
+Only the agent with rank 0 creates it, because a run has a single page.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def is_page_due(state: AgentState, processor: EventProcessor) -> bool:
-    """Return whether a destination accepts the page of this run, and the run has changed since."""
-    is_taken = bool(processor.accounts.takers("reports"))
-    return is_taken and state.page_due and not state.journals and 0 in state.seen_ranks()
+    """Return whether the page must be created: the run has ended and a destination accepts it."""
+    is_accepted = bool(processor.accounts.takers("reports"))
+    return is_accepted and state.page_due and not state.journals and 0 in state.seen_ranks()
 
 
 def queue_page(
@@ -30,14 +30,14 @@ def queue_page(
     processor: EventProcessor,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Make the page from the tables and put it into the outbox; otherwise it stays due.
+    """Create the page from the tables and queue it; if that fails, it stays due.
 
     Args:
-        run_folder: the run.
-        folder: the agent's own.
-        state: whether the page is due, also after the call.
-        processor: whose outbox.
-        is_wanted: checked repeatedly in the meantime.
+        run_folder: the run folder.
+        folder: the agent's folder in it.
+        state: the agent's state, in which ``page_due`` is reset on success.
+        processor: queues the page for delivery.
+        is_wanted: checked repeatedly; the page is abandoned once it returns False.
     """
     page = make_page(run_folder, folder, is_wanted)
     if page is not None:

@@ -1,7 +1,7 @@
-"""Event processor: applies each event to the state, for every journal of the node.
+"""Event processor, which applies events to the agent's state, for all journals of the node.
 
-The result is a function of the events alone. Given the same events in the same order, a new agent
-writes the same parts and makes the same requests.
+The result depends only on the events and their order: a replay writes the same parts and creates
+the same requests.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _UNREAD = (
     "its journal was gone before it was read to the end; up to half a second, on a busy machine "
     "more, may be missing"
 )
-"""The agent of a container ends with the program; how much it had not read is unknown."""
+"""Used if the agent ended with the program, e.g. in a container: the unread part is unknown."""
 
 
 class EventProcessor:
-    """Processor of events: updates the state, the tables and the requests."""
+    """Processor that updates state, table rows and requests from events."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class EventProcessor:
         destinations: Sequence[Destination],
         results: Path,
     ) -> None:
-        """``results`` is where converted profiler windows leave their requests."""
+        """``results`` is the folder of the request files of converted profiler windows."""
         self._state, self._tables, self._options = state, tables, options
         self._outbox, self._results = outbox, results
         self.accounts = Accounts(state, destinations)
@@ -79,7 +79,7 @@ class EventProcessor:
         self.emitter = Emitter(state, options, outbox, self.accounts)
 
     def settle(self) -> None:
-        """Enter the outcomes of requests into the accounts."""
+        """Add new outcomes of requests to the accounts."""
         for outcome in self._outbox.news():
             self.accounts.settled(outcome)
 
@@ -112,7 +112,7 @@ class EventProcessor:
     def _join(self, event: Joined) -> None:
         journal = self._state.journals[event.journal] = JournalState(event.meta)
         meta, instance = event.meta, journal.instance
-        # A child may be found before its parent; its information about the rank is the same.
+        # A forked child may be found before its parent; its metadata describes the same rank.
         if instance not in self._state.ranks or not meta.is_child:
             rank = self._state.ranks.setdefault(instance, RankState(meta, instance))
             rank.live = True
@@ -129,7 +129,7 @@ class EventProcessor:
             else:
                 journal.entries[number] = content
 
-    def _add_up(self, journal: JournalState, rows: bytes) -> None:
+    def _add_to_sums(self, journal: JournalState, rows: bytes) -> None:
         try:
             add_rows(journal.sums, np.frombuffer(rows, ROW_TYPE), journal.meta.latest_ns)
         except Exception:  # noqa: BLE001 - the rows themselves are derived all the same
@@ -170,16 +170,16 @@ class EventProcessor:
             self.emitter.keep(state.ranks[instance], spans)
         if self._scalars and (due := self._scalars.take_due(mark)):
             self.emitter.keep_scalars(due)
-        # After the spans: exemplars refer to traces that are then being sent.
+        # After the spans, because exemplars refer to their traces.
         self.emitter.export_if_due(mark)
-        # Last: its counts were just published, and from now on stay with its rank.
+        # Must run last: the final counts were just published, and are now moved to the rank.
         for name in [n for n, journal in state.journals.items() if journal.left]:
             self._remove(name)
 
     def _work(self, journal: JournalState, rank: RankState, mark: Mark) -> list[SampledSpan]:
         counts, spans = self._derive(journal, rank)
-        # No word if its value is impossible. It may be less than before: the process reported the
-        # number again.
+        # The word is missing if its value is implausible. The difference is negative if an earlier
+        # value was too high, because it had been overwritten.
         dropped = journal.words.get(Word.LOST_RING_FULL, journal.ring_full) - journal.ring_full
         journal.ring_full += dropped
         self.accounts.measured(counts, dropped)
@@ -197,7 +197,7 @@ class EventProcessor:
     def _derive(
         self, journal: JournalState, rank: RankState
     ) -> tuple[SpanCounts, list[SampledSpan]]:
-        """Derive the new rows of a journal and pass them on; return its spans."""
+        """Derive the new rows of a journal, add them to series and tables; return its spans."""
         options = self._options
         awaiting = b"".join(step.rows for step in journal.steps_awaiting_gpu.values())
         waiting = np.frombuffer(journal.fresh + journal.held + awaiting, ROW_TYPE)
@@ -209,23 +209,23 @@ class EventProcessor:
             if self._scalars:
                 self._scalars.add_rows(rows, journal.meta)
         except Exception:  # noqa: BLE001 - whatever it is, the next agent would meet it too
-            # The same events would stop the next agent too: these rows are given up and counted.
+            # A replay would fail on the same rows: drop them, and count them as lost.
             _log.exception("%s: rows that could not be derived are lost", journal.meta.rank)
             journal.fresh = journal.held = journal.payloads = b""
             journal.steps_awaiting_gpu = {}
-            gone = len(rows_of_kind(waiting, Kind.SECTION))
-            # Waiting rows were counted as created at an earlier mark.
-            return SpanCounts(created=gone - waited, failed=gone), []
+            lost = len(rows_of_kind(waiting, Kind.SECTION))
+            # Rows that waited were already counted as created, at an earlier mark.
+            return SpanCounts(created=lost - waited, failed=lost), []
         return rows.counts, rows.spans
 
     def _remove(self, name: str) -> None:
-        """Forget a journal that has ended; its counts stay counted."""
+        """Remove an ended journal from the state; move its counts to its rank."""
         journal = self._state.journals.pop(name)
         rank = self._state.rank_of(journal)
         keep_counted(rank, journal)
 
     def _read_source(self, read: Read) -> None:
-        """Apply readings of sensors, of ranks and of the node."""
+        """Apply sensor readings of ranks and of the node."""
         state = self._state
         state.metrics.update((metric.name, metric) for metric in read.metrics)
         counters = {name for name, m in state.metrics.items() if m.instrument == "counter"}
@@ -251,7 +251,7 @@ class EventProcessor:
 
 
 def _outcome(journal: JournalState) -> str:
-    """Return the outcome by the header: the ring had no room for the run's own row."""
+    """Return the outcome from the header, used if the ring had no room for the run's own row."""
     if journal.words.get(Word.STATE) != Life.CLOSED:
         return "killed"
     return "failed" if journal.words.get(Word.FAILED) else "finished"

@@ -1,8 +1,8 @@
-"""The folder of a node's agent in a run folder, and the lock of the agent that works in it.
+"""The agent's folder in a run folder, and the lock of the agent that uses it.
 
-The folder is ``agent/<host>``. It is ``agent/<host>-2`` and so on where an agent of another machine
-or container with the same host name works in the first ones. An agent that was killed leaves its
-lock to the next one, which continues with what it finds.
+The folder is ``agent/<host>``, or ``agent/<host>-2`` and so on if agents of other machines or
+containers with the same host name use the first ones. The lock of a killed agent is released. The
+next agent acquires it and continues from the state and log in the folder.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def node_folder(run_folder: Path, host: str, number: int = 1) -> Path:
-    """Return the ``number``-th folder for agents of a host name; it may not exist."""
+    """Return the path of the ``number``-th folder for agents of a host name."""
     name = safe_name(host)
     return run_folder / "agent" / (name if number == 1 else f"{name}-{number}")
 
 
 @contextmanager
 def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
-    """Create and lock the folder of the agent that reads the journals in ``journals``.
+    """Create and lock the folder of the agent that serves the journals in ``journals``.
 
-    An agent that no longer serves these journals, but still runs, keeps the lock. Its successor
-    works in the same folder, since it needs the state and the log that are there.
+    A previous agent of the same journals may still be ending, and have the lock. In that case the
+    folder is used without the lock, because its state and log are needed.
 
     Raises:
         OSError: the run folder cannot be written.
@@ -61,7 +61,7 @@ def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
 
 @contextmanager
 def claim_left_folder(folder: Path) -> Iterator[bool]:
-    """Lock a folder that an agent may have left; yield False while an agent works in it."""
+    """Lock the folder of an agent that may have ended; yield False if an agent still uses it."""
     lock = _open(folder)
     try:
         yield _acquire(lock)
@@ -73,8 +73,8 @@ def _open(folder: Path) -> int:
     path = str(folder / _LOCK)
     with suppress(FileNotFoundError):
         lock = open_at_once(path, os.O_RDONLY)
-        # The lock file may also be in a backup by hard links. It is replaced, unless an agent holds
-        # it.
+        # A lock file with further hard links (from a backup) is replaced, unless an agent has
+        # locked it.
         if os.fstat(lock).st_nlink > 1 and not _acquire(lock):
             return lock
         try:
@@ -89,13 +89,13 @@ def _acquire(lock: int) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # the file system has no locks, so none is held
+    except OSError:  # the file system does not support locks, so no agent has one
         return True
     return True
 
 
 def _identify(journals: Path) -> bytes:
-    """Return what the agents of these journals share: kernel, shared memory and folder."""
+    """Return the identity of a folder of journals: kernel boot, file system and folder name."""
     boot_id = ""
     with suppress(OSError), open(_BOOT_ID, encoding="ascii") as file:
         boot_id = file.read().strip()

@@ -1,4 +1,4 @@
-"""Components that the running agent and the recovery have in common."""
+"""Components that the running agent and the recovery of runs share."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _log = logging.getLogger("otel_mlperf.agent")
 
 
 class NodeParts(NamedTuple):
-    """Components that turn events of a node into rows and requests, over one state.
+    """Components that convert events of a node to rows and requests, based on one state.
 
-    None is started.
+    No thread is started yet.
     """
 
     rows: TableRows
@@ -42,9 +42,9 @@ class NodeParts(NamedTuple):
 
 
 def load_or_begin(run_folder: Path, folder: Path) -> AgentState:
-    """Load the last state of the agent that has ``folder``.
+    """Load the last state of the agent in ``folder``, or create a new state.
 
-    A damaged state is replaced by a new one that starts behind everything that is there.
+    If the state is damaged, the new state ignores the existing event log.
     """
     path = folder / "state"
     try:
@@ -52,8 +52,8 @@ def load_or_begin(run_folder: Path, folder: Path) -> AgentState:
     except StoreError as error:
         _log.warning("%s; kept as %s.bad", error, path)
         path.replace(path.with_suffix(".bad"))
-        # Numbers continue behind those of the lost state: a part or a request of the same number
-        # would be taken for a repeat.
+        # Continue after all numbers that the lost state may have used: a part or request with a
+        # used number would be treated as a repetition.
         used = [last_number(run_folder, table, folder.name) for table in TABLES]
         segment = Log(folder, 0).after_all()
         return AgentState(segment=segment, part=max(used) + 1, request=time.time_ns())
@@ -62,7 +62,7 @@ def load_or_begin(run_folder: Path, folder: Path) -> AgentState:
 def make_node_parts(
     run_folder: Path, folder: Path, options: Options, state: AgentState
 ) -> NodeParts:
-    """Make the components of the node whose agent has ``folder``, named after its host."""
+    """Create the components of the agent in ``folder``, which is named after the host."""
     outbox = Outbox(folder / "requests", options.max_outbox_bytes)
     outbox.load(state.request, state.pending)
     rows = TableRows()

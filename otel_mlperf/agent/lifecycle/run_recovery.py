@@ -1,11 +1,11 @@
-"""Recovery of what runs left behind and no agent reads any more.
+"""Recovery of runs whose agent has ended before it was done (``doctor --recover``).
 
-It covers:
+The recovery processes:
 
 - Journals of processes that were killed together with their agent.
-- Events that a killed agent had logged but not stored.
+- Events that a killed agent had logged but not stored in tables.
 - Profiler windows that were not converted.
-- Requests that no server had accepted when the agent's time was over.
+- Requests that were not delivered before the agent's timeout.
 """
 
 from __future__ import annotations
@@ -44,58 +44,57 @@ if TYPE_CHECKING:
 
     from otel_mlperf.store.run_folders import RunFolder
 
-_LEFT = ("state", "wal-*", "requests")
+_FILES = ("state", "wal-*", "requests")
 PATIENCE_S = 5.0
-"""Time limit for a server that does not answer: the user waits at the terminal."""
+"""Timeout for delivery: the user waits at the terminal."""
 
 
 class Recovered(NamedTuple):
-    """Counts of what was found and done."""
+    """Numbers of recovered requests and windows."""
 
     delivered: int
-    """Requests that a server accepted now."""
+    """Requests delivered now."""
     waiting: int
-    """Requests that still wait: the server that the caller names has not accepted them."""
+    """Requests still pending: the destination that the caller names has not accepted them."""
     withheld: int
-    """Requests that still wait: the caller names no destination for them."""
+    """Requests still pending: the caller names no destination for them."""
     windows: int
-    """Profiler windows that were converted now."""
+    """Profiler windows converted now."""
 
 
 class Journals(NamedTuple):
-    """Number of journals that were read to their end, and why other journals were not."""
+    """Result of reading journals: number read to their end, and reasons for all others."""
 
     read: int
     in_use: int
-    """Journals next to one whose process goes on recording: reading them would not end before that.
-"""
+    """Journals in a folder where a process still records: reading would last until it ends."""
     failed: list[str]
 
 
 def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journals:
-    """Read the journals that no agent serves and no process writes; a bad one stops no other."""
+    """Read journals that no agent serves and no process writes; continue after failures."""
     read, in_use, failed = 0, 0, []
     for folder in folders:
-        there = journals_in(folder)
+        journals = journals_in(folder)
         if is_served(folder):
             continue
-        # An agent started here would run for as long as that process lives, and the user waits at
-        # the terminal.
-        if any(map(is_written, there)):
-            in_use += len(there)
+        # An agent started here would run until that process ends, and the user waits at the
+        # terminal.
+        if any(map(is_written, journals)):
+            in_use += len(journals)
             continue
         try:
             serve(folder, replace(_options_for(folder, environ), drain_timeout_s=PATIENCE_S))
         except Exception as error:  # noqa: BLE001 - the other folders are read in any case
             failed.append(f"{folder}: {type(error).__name__}: {error}")
-        left = [path for path in there if path.exists()]
-        read += len(there) - len(left)
-        failed += filter(None, map(_trouble, left))
+        found = [path for path in journals if path.exists()]
+        read += len(journals) - len(found)
+        failed += filter(None, map(_read_error, found))
     return Journals(read, in_use, failed)
 
 
-def _trouble(path: Path) -> str:
-    """Return why a journal cannot be read; empty if it can."""
+def _read_error(path: Path) -> str:
+    """Return the reason why a journal cannot be read; empty if it can be read."""
     try:
         JournalReader(str(path), is_writable=False).close()
     except JournalError as error:
@@ -104,7 +103,7 @@ def _trouble(path: Path) -> str:
 
 
 def _options_for(folder: Path, environ: Mapping[str, str]) -> Options:
-    # A journal of another user could name any folder; such a one is not served anyway.
+    # Ignore journals of other users, which could name any folder; they are not served either.
     meta = first_meta(folder) if is_own(folder) else None
     if meta is None:
         return read_options(environ)
@@ -112,27 +111,27 @@ def _options_for(folder: Path, environ: Mapping[str, str]) -> Options:
 
 
 def folders_to_read(run: RunFolder | None) -> list[Path]:
-    """Return journal folders on this node: of one run, or those in shared memory of all.
+    """Return the journal folders on this node: of ``run``, or of all runs in shared memory.
 
     Raises:
-        StoreError: Windows has no locks that show whose runs are still served.
+        StoreError: Windows has no locks that show which runs are still served.
     """
     if IS_WINDOWS:
         raise StoreError("recovering runs: Windows cannot; do it on a machine that records runs")
     if run is None:
         return folders_with_journals()
-    # This user's folders, whoever owns the run folder: those of other users could not be read to
-    # the end and removed.
+    # Only folders of this user, whoever owns the run folder: journals of other users cannot be
+    # removed after reading.
     places = map(Path, folders_of_run(run.facts.id, run.path, user=user_id()))
     return [place for place in places if place.is_dir()]
 
 
 def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
-    """Convert the profiler windows and send the requests that wait in a run's folder.
+    """Convert profiler windows and send requests that are pending in a run folder.
 
     Raises:
-        RunServed: an agent of this node works on it; its files would change concurrently.
-        StoreError: it is another user's, who may have put links where it is written to.
+        RunServed: an agent of this node still serves the run, and would change files concurrently.
+        StoreError: the run folder is another user's, who could place links where files are written.
     """
     run_folder = run.path
     if (owner := run_folder.stat().st_uid) != user_id():
@@ -159,9 +158,9 @@ def _is_served(run: RunFolder) -> bool:
 
 
 def _folders_of_agents(run_folder: Path) -> list[Path]:
-    """Return folders, not links, in which an agent has left its state, log or requests."""
-    left = [path.parent for name in _LEFT for path in (run_folder / "agent").glob(f"*/{name}")]
-    return sorted({place for place in left if not place.is_symlink()})
+    """Return folders (no links) that contain the state, log or requests of an agent."""
+    found = [path.parent for name in _FILES for path in (run_folder / "agent").glob(f"*/{name}")]
+    return sorted({place for place in found if not place.is_symlink()})
 
 
 def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
@@ -175,10 +174,10 @@ def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
 
 
 def _store_log(run_folder: Path, place: Path, options: Options) -> AgentState:
-    """Store events that a killed agent had logged, and return the state that contains them.
+    """Store events that a killed agent had logged; return the state that contains them.
 
-    The program of a container takes its agent with it, and the journals in the container's shared
-    memory. The log is then all that is left, and each journal ends with it.
+    When a container ends, its agent is killed and the journals in its shared memory are removed.
+    Only the event log then remains, and each journal is treated as ended.
     """
     state = load_or_begin(run_folder, place)
     logged = Log(place, state.segment, state.logged).replay()
@@ -193,7 +192,7 @@ def _store_log(run_folder: Path, place: Path, options: Options) -> AgentState:
 def _deliver_left(run_folder: Path, place: Path, options: Options, state: AgentState) -> Recovered:
     parts = make_node_parts(run_folder, place, options, state)
     converted = 0
-    # No log is needed here: a window's result is removed only after the state that contains it.
+    # Not logged: a window's result file is removed only after the state is written.
     for event in parts.windows.rest(state):
         parts.processor.apply(event)
         converted += not event.lost
@@ -204,7 +203,7 @@ def _deliver_left(run_folder: Path, place: Path, options: Options, state: AgentS
     parts.sender.drain(PATIENCE_S)
     parts.sender.stop()
     parts.processor.settle()
-    # After settling, which removes outcomes; before the state, which the next reader relies on.
+    # Must run after ``settle``, which consumes outcomes, and before the state is written.
     state.pending = parts.outbox.pending
     delivered = before - len(state.pending)
     waiting = parts.outbox.requests_of(parts.sender.accounts)

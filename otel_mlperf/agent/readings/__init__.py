@@ -1,1 +1,1 @@
-"""Readings of the node: host, processes, control groups and GPUs."""
+"""Sensor readings of the node: host, processes, control groups and GPUs."""

@@ -1,9 +1,9 @@
-"""Sampler of the GPUs that a rank sees and the agent of its node does not.
+"""Sidecar (sampler) that reads GPUs which a rank sees but the agent of its node does not.
 
-Every rank starts an agent; all but one find that the node is served. Such an agent runs in the
-control group of its rank. Where GPUs are hidden from the serving agent, it stays as a *sampler*.
-The sampler reads the GPUs of every vendor and nothing else, and passes the readings to the agent.
-It ends when the ranks that see the same GPUs have ended. The training process has no part in it.
+Every rank starts an agent process in its own control group. Only one of them serves the node. If
+GPUs of a rank are hidden from the serving agent, the rank's other agent process continues as a
+*sampler*. It reads only GPUs, and passes the readings to the serving agent through files. It ends
+once all ranks that see the same GPUs have ended. The training process is not involved.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _AGENT_S: Final = 60.0
-"""Maximum wait for the agent's view of its GPUs: a driver may take long to load."""
+"""Maximum wait for the agent's view of its GPUs: a driver may load slowly."""
 _LOOK_S: Final = 0.5
-"""Time between two checks whether the ranks still live."""
+"""Interval between checks whether the ranks are still running."""
 
 
 def sample(journal: Path, environ: Mapping[str, str], proc: Path = PROC) -> None:
-    """Read the GPUs that the rank of ``journal`` sees and the agent does not, until the rank ends.
+    """Read GPUs that the rank of ``journal`` sees but the agent does not, until the rank ends.
 
-    Return immediately if nothing is hidden, or no readings of GPUs are wanted.
+    Returns immediately if no GPUs are hidden from the agent, or GPU readings are disabled.
     """
     options = read_options(environ)
     if options.readings == "none" or "gpu" not in options.sources:
@@ -65,7 +65,7 @@ def sample(journal: Path, environ: Mapping[str, str], proc: Path = PROC) -> None
     finally:
         ranks.close()
         with contextlib.suppress(OSError):
-            journal.parent.rmdir()  # empty if we wrote after the agent had ended
+            journal.parent.rmdir()  # left over if we wrote after the agent had removed it
 
 
 def _wait_for_agent(ranks: _Ranks) -> View | None:
@@ -78,16 +78,16 @@ def _wait_for_agent(ranks: _Ranks) -> View | None:
 
 
 class _Ranks:
-    """Rank of one journal, and other ranks that see the same GPUs."""
+    """Processes of one rank, and of other ranks that see the same GPUs."""
 
     def __init__(self, journal: Path) -> None:
         self.folder, self.name = journal.parent, journal.name
         self.pids: frozenset[int] = frozenset()
-        """Processes that are alive."""
+        """Ids of the running processes."""
         self._readers: dict[str, JournalReader] = {}
 
     def look(self, key: str = "") -> bool:
-        """Return whether its own rank is alive, or another one that sees the same GPUs."""
+        """Update ``pids``; return whether this rank, or one with view ``key``, is running."""
         names = {self.name}
         if key:
             names |= {name for name, view in read_views(self.folder).items() if view.key == key}
@@ -110,7 +110,7 @@ class _Ranks:
 
 
 class _Sampler:
-    """Sampler of GPUs for one rank, and for the ranks that see the same."""
+    """Sampler of GPUs for one rank, and for other ranks that see the same GPUs."""
 
     def __init__(
         self, ranks: _Ranks, place: str, options: Options, level: Level, proc: Path
@@ -119,7 +119,7 @@ class _Sampler:
         self._gpus = Gpus(Surroundings(level, pids=lambda: ranks.pids, proc=proc))
 
     def run(self, agent: View | None) -> None:
-        """Read until there is nothing to read that the agent does not see."""
+        """Read until the ranks have ended; return immediately if the agent sees the same GPUs."""
         try:
             if not self._find_gpus():
                 return
@@ -135,10 +135,7 @@ class _Sampler:
             self._gpus.close()
 
     def _find_gpus(self) -> bool:
-        """Return whether there is any GPU.
-
-        A driver that hangs is retried until the rank has ended.
-        """
+        """Return whether there is a GPU; retry while a driver hangs, until the rank has ended."""
         while self._ranks.look():
             late = self._gpus.late
             self._gpus.read()
@@ -154,7 +151,7 @@ class _Sampler:
             while self._ranks.look(view.key):
                 agent = read_view(folder, AGENT)
                 if agent is not None and agent.ids == view.ids:
-                    return  # another agent has come, from here
+                    return  # a new agent has started, which sees these GPUs
                 if time.monotonic() >= due_s:
                     due_s = time.monotonic() + self._interval_s
                     write_sampled(folder, view.key, self._read())
@@ -163,7 +160,7 @@ class _Sampler:
             drop_sampled(folder, view.key)
 
     def _read(self) -> Sampled:
-        """Read once; the duration is reported for the first rank, since each node has one agent."""
+        """Read once. Measurements without device are reported for the first process."""
         pid = min(self._ranks.pids, default=0)
         measured = [m if m.device else m._replace(pid=pid) for m in self._gpus.read()]
         return Sampled(time.monotonic_ns(), measured)

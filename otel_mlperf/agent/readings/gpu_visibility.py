@@ -1,10 +1,10 @@
-"""Visibility of GPUs by process, and the readings of GPUs that the agent does not see.
+"""Visibility of GPUs by process, and readings of GPUs that the agent does not see.
 
-Where every task has a control group or container of its own (Slurm), the agent sees the GPUs of the
-task that started it. Samplers in the other tasks see theirs. They communicate by small files next
-to the journals, each replaced as a whole: ``agent.gpus`` and ``<journal>.gpus`` record who sees
-what, ``<key>.sampled`` contains what a sampler has read. ``gpu_sidecar`` writes the samplers'
-files; the agent reads them as one more source, ``TaskGpus``.
+If every task has its own control group or container (Slurm), the agent only sees the GPUs of the
+task that started it. Samplers (``gpu_sidecar``) in other tasks read the GPUs of those tasks. They
+communicate with the agent by small files next to the journals, each replaced as a whole:
+``agent.gpus`` and ``<journal>.gpus`` list the visible devices, ``<key>.sampled`` contains the
+readings of a sampler. The agent reads these files as the source ``TaskGpus``.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _FIRST_S: Final = 2.0
-"""Maximum wait for the agent's own first look at the GPUs."""
+"""Maximum wait for the agent's own first list of GPUs."""
 _MISSED: Final = 3
-"""Number of readings of a sampler that may be missing before its last one is ignored."""
+"""Number of readings that a sampler may miss before its last reading is considered outdated."""
 AGENT: Final = "agent"
-"""Used in place of a journal's name for what the agent sees."""
+"""Used in place of a journal's name for the agent's own view."""
 _SEEN: Final = ".gpus"
 _SAMPLED: Final = ".sampled"
 SAMPLER: Final = ".sampler"
-"""Suffix of the lock that makes a sampler the only one of its key."""
+"""Suffix of the lock file that allows one sampler per key."""
 
 
 class View(msgspec.Struct, frozen=True):
-    """Devices that one process sees."""
+    """Devices that are visible to one process."""
 
     place: str
-    """Identifies which devices it may open: two processes with the same value see the same."""
+    """Control groups, namespaces and container: processes with equal values see equal devices."""
     devices: tuple[Device, ...]
 
     @property
     def ids(self) -> frozenset[str]:
-        """Return ``hw.id`` of all devices and of the instances on them."""
+        """Return the ``hw.id`` of all devices and of the instances on them."""
         return find_ids(self.devices)
 
     @property
     def key(self) -> str:
-        """Return a key that is equal for all processes that see the same devices."""
+        """Return a hash of the ids: equal for all processes that see the same devices."""
         return blake2b("\0".join(sorted(self.ids)).encode(), digest_size=8).hexdigest()
 
 
 class Sampled(msgspec.Struct, frozen=True):
-    """Last readings of a sampler."""
+    """Latest readings of a sampler."""
 
     monotonic_ns: int
     measurements: list[Measurement]
@@ -71,33 +71,33 @@ _decode_sampled: Final = msgspec.msgpack.Decoder(Sampled).decode
 
 
 def find_ids(devices: Iterable[Device]) -> frozenset[str]:
-    """Return ``hw.id`` of devices and of the instances on them."""
+    """Return the ``hw.id`` of devices and of the instances on them."""
     return frozenset(
         uuid for device in devices for uuid in (device.uuid, *(i.uuid for i in device.instances))
     )
 
 
 def detect_place(environ: Mapping[str, str], proc: Path = PROC) -> str:
-    """Return control groups, name spaces and container of this process, as one text."""
-    here = proc / "self"
-    words = [read_once(here / "cgroup").decode("utf-8", "replace")]
+    """Return control groups, namespaces and container of this process as one text."""
+    process = proc / "self"
+    parts = [read_once(process / "cgroup").decode("utf-8", "replace")]
     for kind in ("cgroup", "mnt"):
         with contextlib.suppress(OSError):
-            words.append(str((here / "ns" / kind).readlink()))
-    return "\n".join([*words, environ.get(CONTAINER, "")])
+            parts.append(str((process / "ns" / kind).readlink()))
+    return "\n".join([*parts, environ.get(CONTAINER, "")])
 
 
 def write_view(folder: Path, name: str, view: View) -> None:
-    """Replace the view of the process of journal ``name``, or of the agent.
+    """Write the view of the process of journal ``name``, or of the agent (``AGENT``).
 
     Raises:
-        OSError: the folder is gone, or there is no room.
+        OSError: the folder was removed, or there is no room.
     """
     _replace(folder / (name + _SEEN), view)
 
 
 def read_view(folder: Path, name: str) -> View | None:
-    """Return a view; None: not written yet."""
+    """Return the view of ``name``; None if it was not written or is unreadable."""
     try:
         return _decode_view(read_regular(folder / (name + _SEEN)))
     except (OSError, ValueError, msgspec.MsgspecError):
@@ -105,7 +105,7 @@ def read_view(folder: Path, name: str) -> View | None:
 
 
 def read_views(folder: Path) -> dict[str, View]:
-    """Return the views of ranks by the name of their journal; remove those of removed journals."""
+    """Return the views of ranks by journal name; remove views whose journal was removed."""
     views = {}
     for path in folder.glob(f"*{_SEEN}"):
         name = path.name.removesuffix(_SEEN)
@@ -119,16 +119,16 @@ def read_views(folder: Path) -> dict[str, View]:
 
 
 def write_sampled(folder: Path, key: str, sampled: Sampled) -> None:
-    """Replace the readings of the sampler of ``key``.
+    """Write the readings of the sampler of ``key``.
 
     Raises:
-        OSError: the folder is gone, or there is no room.
+        OSError: the folder was removed, or there is no room.
     """
     _replace(folder / (key + _SAMPLED), sampled)
 
 
 def read_sampled(folder: Path) -> list[Sampled]:
-    """Return the last readings of all samplers, including ended ones."""
+    """Return the latest readings of all samplers, including samplers that were killed."""
     sampled = []
     for path in sorted(folder.glob(f"*{_SAMPLED}")):
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
@@ -137,12 +137,12 @@ def read_sampled(folder: Path) -> list[Sampled]:
 
 
 def drop_sampled(folder: Path, key: str) -> None:
-    """Remove the readings of the sampler of ``key``, which are not read any more."""
+    """Remove the readings of the sampler of ``key``, when it ends."""
     (folder / (key + _SAMPLED)).unlink(missing_ok=True)
 
 
 def drop_views(folder: Path) -> None:
-    """Remove all files of this module."""
+    """Remove all files that this module writes."""
     for ending in (_SEEN, _SAMPLED, SAMPLER):
         for path in folder.glob(f"*{ending}*"):
             path.unlink(missing_ok=True)
@@ -153,7 +153,7 @@ def _replace(path: Path, content: View | Sampled) -> None:
 
 
 class TaskGpus:
-    """Source that publishes what the agent sees, and returns what samplers read of the rest."""
+    """Source that publishes the agent's view and returns the samplers' readings of other GPUs."""
 
     def __init__(
         self,
@@ -164,51 +164,51 @@ class TaskGpus:
         proc: Path = PROC,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``seen`` returns the GPUs that the agent sees itself; None: it has not looked yet."""
+        """``seen`` returns the GPUs that the agent sees; None if they are not determined yet."""
         self._folder, self._seen, self._clock = folder, seen, clock
         self._fresh_s = _MISSED * interval_s + 1
         self._place = detect_place(os.environ, proc)
-        self._told: View | None = None
+        self._published: View | None = None
         self._began_s = clock()
         self.views: Mapping[str, tuple[Device, ...]] = {}
-        """GPUs of ranks that see others than the agent, by journal; replaced as a whole."""
+        """GPUs that ranks see but the agent does not, by journal. Replaced as a whole."""
 
     def begin(self) -> bool:
-        """Return True, because a pass never waits."""
+        """Return True, because a reading never blocks."""
         return True
 
     def take(self) -> list[Measurement] | None:
-        """Return the measurements of devices that the agent does not see itself, each once."""
-        own = self._seen()
-        # Without its own list it would treat GPUs as hidden that it is about to see itself.
-        if own is None and self._clock() - self._began_s < _FIRST_S:
+        """Return measurements of devices that the agent does not see; None if not ready."""
+        own_devices = self._seen()
+        # Wait for the agent's own list: otherwise its own GPUs would count as hidden.
+        if own_devices is None and self._clock() - self._began_s < _FIRST_S:
             return None
         try:
-            if own is not None:
-                self._tell(View(self._place, tuple(own)))
+            if own_devices is not None:
+                self._publish(View(self._place, tuple(own_devices)))
             views = read_views(self._folder)
             self.views = {name: view.devices for name, view in views.items()}
-            return self._sampled(set(find_ids(own or ())))
+            return self._sampled(set(find_ids(own_devices or ())))
         except OSError as error:
             _log.info("reading what samplers say: %s", error)
             return []
 
     def close(self) -> None:
-        """Remove every file, because the ranks have ended."""
+        """Remove all files, because the ranks have ended."""
         drop_views(self._folder)
 
-    def _tell(self, view: View) -> None:
-        if view != self._told:
+    def _publish(self, view: View) -> None:
+        if view != self._published:
             write_view(self._folder, AGENT, view)
-            self._told = view
+            self._published = view
 
     def _sampled(self, taken: set[str]) -> list[Measurement]:
         measured: list[Measurement] = []
-        # Older ones are of a sampler that has ended: its last reading is not current.
+        # Older readings are from a sampler that was killed, and are outdated.
         oldest_ns = (self._clock() - self._fresh_s) * 1e9
         for sampled in read_sampled(self._folder):
             if sampled.monotonic_ns >= oldest_ns:
-                new = [said for said in sampled.measurements if said.device not in taken]
-                taken.update(said.device for said in new if said.device)
+                new = [each for each in sampled.measurements if each.device not in taken]
+                taken.update(each.device for each in new if each.device)
                 measured += new
         return measured

@@ -1,12 +1,12 @@
-"""Schedule of the readings of each source, and their assignment to ranks.
+"""Schedule of the readings of each source, and assignment of readings to ranks.
 
-A reading of a training process belongs to its rank. So does that of a GPU which the rank uses.
-PyTorch reports the GPU once there are tensors on it; before that, the variables that the process
-was started with decide. Everything else belongs to the node.
+Readings of a training process, and of a GPU that a rank uses, belong to the rank. PyTorch reports
+the GPU once it has allocated tensors; before that, the environment variables of the process
+determine it. All other readings belong to the node.
 
-Rates need two readings. Host and processes are therefore read at each look in the first seconds of
-a rank's steps, and GPUs each second. A short run thus has rates, too. GPUs that a sampler reads for
-a task are excepted.
+Rates need two readings. In the first seconds of a rank's steps, host and processes are therefore
+read at each poll of the journals, and GPUs each second, so that even short runs have rates. GPUs
+that a sidecar reads are not read more often.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
     from otel_mlperf.sensors.measurement import Measurement
 
 Mains = dict[str, "JournalMeta"]
-"""Journals of ranks that are alive, by name."""
+"""Metadata of the main journals of running ranks, by journal name."""
 Used = dict[str, frozenset[str]]
-"""``hw.id`` of the GPUs on which a process has tensors, by its journal."""
+"""``hw.id`` of the GPUs on which a process has tensors, by journal name."""
 _NODE: Final = ""
 _SOON_S: Final = 1.0
 _QUICK_S: Final[Mapping[str, float]] = {"host": 0.4, "process": 0.4, GPUS: 0.9}
-"""Intervals of quick readings. For /proc, less than between two looks; a journal that fills up
-causes many more. A driver reports a GPU's last second. Other sources and disks keep their interval.
-"""
+"""Intervals of quick readings. For /proc, shorter than the poll interval, but limited because a
+journal that fills up causes many polls. GPU drivers report averages over a second. All other
+sources keep their interval."""
 _QUICK_FOR_S: Final = 10.0
-"""Duration of quick readings: longer runs have two readings five seconds apart."""
+"""Duration of quick readings: longer runs have two regular readings."""
 _SECOND_WITHIN_S: Final = 0.85
-"""Time after the first reading: CPU rates need a second one. GPUs report them immediately."""
+"""Duration of quick readings after the first reading, because CPU rates need a second one."""
 
 
 class ReadingRounds:
-    """Schedule that reads the sources of a machine, one interval after the other."""
+    """Schedule that reads the sources of a machine at regular intervals."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class ReadingRounds:
         self._owners: tuple[object, dict[str, str]] = (None, {})
 
     def hasten(self) -> None:
-        """Schedule the next reading soon, for a new rank and others that start meanwhile."""
+        """Schedule the next reading within a second, because a rank has started."""
         self._due_s = min(self._due_s, self._clock() + _SOON_S)
 
     def step(self, mains: Mains, stepping: Collection[str] = ()) -> list[Read]:
-        """Start due readings, and return completed ones, without waiting.
+        """Start due readings and return completed ones, without blocking.
 
-        ``stepping`` are those of ``mains`` that have started a step.
+        ``stepping`` are the journals in ``mains`` whose rank has started a step.
         """
         now_s = self._clock()
         if not self._stepping.issuperset(stepping):
@@ -88,7 +88,7 @@ class ReadingRounds:
             if self._is_first:
                 self._is_first, self._quick_until_s = False, now_s + _SECOND_WITHIN_S
             self._due_s += self._interval_s
-            # Readings that a stopped machine has missed are not made up for.
+            # Skip missed readings, for example after the machine was suspended.
             if self._due_s <= now_s:
                 self._due_s = now_s + self._interval_s
             self._want(mains, self._machine.sources.keys())
@@ -134,7 +134,7 @@ class ReadingRounds:
         readings = []
         for metric, labels, value, pid, device, text in measured:
             journal = by_pid.get(pid) if pid else owners.get(device, _NODE)
-            if journal is not None:  # else the process has just ended
+            if journal is not None:  # None: the process has just ended
                 readings.append(SensorReading(journal, metric, labels, float(value), text))
         metrics = self._machine.metrics.get(source, tuple)()
         return Read(source, time.time_ns(), readings, [*metrics])
@@ -143,8 +143,7 @@ class ReadingRounds:
         used = self._used()
         views = self._machine.views()
         known = (devices, tuple(mains), used, views)
-        # Cached until one of them changes: passes are many, and the assignment of GPUs rarely
-        # changes.
+        # Cached until an input changes: readings are frequent, but GPU assignments rarely change.
         if self._owners[0] != known:
             self._owners = (known, find_owners(devices, mains, used, self._proc, views))
         return self._owners[1]
@@ -178,16 +177,16 @@ def find_owners(
 ) -> dict[str, str]:
     """Return the journal of the rank that uses each device, by ``hw.id``.
 
-    A rank counts what it sees itself: ``views``, for those that do not see ``devices``. If several
-    ranks claim one device, the rank in the agent's own control group owns it: where each task has a
-    container of its own, all count from zero, and the agent sees what its task sees. Otherwise it
-    is the first rank.
+    Device indices of a rank refer to the GPUs that it sees: its entry in ``views``, or else
+    ``devices``. If several ranks claim a device, the owner is the rank in the agent's own control
+    group, or else the first rank. Such conflicts occur if each task has its own container: all of
+    them count GPUs from zero, and the agent sees only those of its own task.
     """
     claims: dict[str, list[str]] = {}
     for name, meta in sorted(mains.items(), key=lambda item: item[1].rank):
         seen = (views or {}).get(name, devices)
-        told: Collection[str] = used.get(name, frozenset()) & find_ids(seen)
-        for uuid in told or filter(None, (device_of(meta.local_rank, meta.visible, seen),)):
+        allocated_on: Collection[str] = used.get(name, frozenset()) & find_ids(seen)
+        for uuid in allocated_on or filter(None, (device_of(meta.local_rank, meta.visible, seen),)):
             claims.setdefault(uuid, []).append(name)
     return {
         uuid: ranks[0] if len(ranks) == 1 else _nearest(ranks, mains, proc)
@@ -197,5 +196,5 @@ def find_owners(
 
 def _nearest(ranks: list[str], mains: Mapping[str, JournalMeta], proc: Path) -> str:
     ours = read_once(proc / "self" / "cgroup")
-    beside = (name for name in ranks if read_once(proc / str(mains[name].pid) / "cgroup") == ours)
-    return next(beside, ranks[0])
+    nearby = (name for name in ranks if read_once(proc / str(mains[name].pid) / "cgroup") == ours)
+    return next(nearby, ranks[0])

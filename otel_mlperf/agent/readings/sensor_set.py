@@ -1,8 +1,8 @@
 """Set of the sensors that the agent reads, by level.
 
-Sensors that may wait for a driver or a disk are read in a thread of their own, with a deadline. The
-others take microseconds and are read between two looks at the journals. One of the sensors is the
-agent's own.
+A sensor that may block on a driver or a disk is read in its own thread, with a deadline. All other
+sensors cost microseconds and are read between two polls of the journals. One sensor measures the
+agent itself.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger("otel_mlperf.agent")
 
 Fullest = dict[int, tuple[int, int]]
-"""Waiting bytes and capacity in bytes, by process."""
+"""Maximum unread bytes and capacity of the ring in bytes, by process id."""
 
 
 class ReadingSource(Protocol):
-    """Interface of a sensor that is started and read later, as ``TimedSensor``."""
+    """Interface of a sensor that is started first and read later, such as ``TimedSensor``."""
 
     def begin(self) -> bool:
-        """Start a pass."""
+        """Start a reading."""
 
     def take(self) -> list[Measurement] | None:
-        """Return the result of the pass; None: not yet."""
+        """Return the result of the reading; None if it is not complete yet."""
 
     def close(self) -> None:
         """Release resources."""
 
 
 class DirectSensor:
-    """Source that is read synchronously, and reports how long that took."""
+    """Source that is read synchronously; also reports the duration of each reading."""
 
     def __init__(self, name: str, sensor: Sensor) -> None:
         self._labels = {names.SAMPLER: name}
@@ -65,11 +65,11 @@ class DirectSensor:
         self._broken = False
 
     def begin(self) -> bool:
-        """Return True, because a pass never waits."""
+        """Return True, because a reading never blocks."""
         return True
 
     def take(self) -> list[Measurement]:
-        """Read once."""
+        """Read the sensor and return the measurements."""
         began_s = time.perf_counter()
         try:
             measured = self._sensor.read()
@@ -86,9 +86,9 @@ class DirectSensor:
 
 
 class HealthSensor:
-    """Sensor of the agent's own CPU time and memory, and of the journals of the ranks.
+    """Sensor of the agent's own CPU time and memory, and of the journals' fill levels.
 
-    If the agent is a thread of the program, its memory is not known separately.
+    If the agent is a thread of the program, its memory cannot be measured separately.
     """
 
     def __init__(self, fullest: Callable[[], Fullest]) -> None:
@@ -97,7 +97,7 @@ class HealthSensor:
         self._process = read_psutil("Process")
 
     def read(self) -> list[Measurement]:
-        """Read the current values; ``fullest`` is called once."""
+        """Read the current values. Calls ``fullest`` once, which resets it."""
         measured = self._of_process() if self._is_process else self._of_thread()
         for pid, (waited, room) in self._fullest().items():
             measured.append(Measurement(names.JOURNAL_USAGE.name, {}, waited, pid))
@@ -123,24 +123,24 @@ class HealthSensor:
         return [Measurement(names.AGENT_CPU_TIME.name, {}, time.thread_time())]
 
     def close(self) -> None:
-        """Do nothing; no resource is open."""
+        """Do nothing: the sensor has no resources."""
 
 
 @dataclass
 class SensorSet:
-    """Set of the sources that can be read here."""
+    """Set of the sources that can be read on this machine."""
 
     sources: dict[str, ReadingSource] = field(default_factory=dict)
     devices: Callable[[], Sequence[Device]] = tuple
     """The accelerators found so far."""
     views: Callable[[], Mapping[str, Sequence[Device]]] = dict
-    """GPUs of ranks that see others than the agent, by their journals."""
+    """GPUs that ranks see but the agent does not, by journal name of the rank."""
     metrics: dict[str, Callable[[], Sequence[Metric]]] = field(default_factory=dict)
-    """Metrics that ``names`` lacks, by source: of sensors of other packages."""
+    """Metrics that ``names`` lacks, from sensors of other packages, by source."""
     pids: frozenset[int] = frozenset()
-    """Current training processes, for sensors that need them; replaced as a whole."""
+    """Process ids of the current training processes. Replaced, never changed in place."""
     loop_threads: Mapping[int, int] = field(default_factory=dict)
-    """Thread in which the loop of each process runs, if known; replaced as a whole."""
+    """Thread id of the training loop, if known, by process id. Replaced, never changed in place."""
 
 
 def this_machine(
@@ -152,12 +152,12 @@ def this_machine(
     proc: Path = PROC,
     sys: Path = SYS,
 ) -> SensorSet:
-    """Make the sensors that ``options`` select; ``journals`` is the folder of samplers' files."""
+    """Create the sensors that ``options`` select; ``journals`` contains the sidecars' files."""
     machine = SensorSet()
     level = options.readings
     if level == "none":
         return machine
-    here = Surroundings(
+    surroundings = Surroundings(
         level,
         run_folder,
         pids=lambda: machine.pids,
@@ -170,35 +170,35 @@ def this_machine(
         if name not in options.sources:
             continue
         if name == GPUS:
-            _add_gpus(machine, here, options, journals)
+            _add_gpus(machine, surroundings, options, journals)
         elif name in kinds:
-            machine.sources[name] = _source(kinds[name], here)
-    _add_brought(machine, here)
+            machine.sources[name] = _source(kinds[name], surroundings)
+    _add_brought(machine, surroundings)
     machine.sources["agent"] = DirectSensor("agent", HealthSensor(fullest))
     return machine
 
 
-def _source(kind: SensorKind[Any], here: Surroundings) -> ReadingSource:
+def _source(kind: SensorKind[Any], surroundings: Surroundings) -> ReadingSource:
     if kind.at_once:
-        return DirectSensor(kind.name, kind.make(here))
-    return TimedSensor(kind.name, StartedSensor(lambda: kind, here))
+        return DirectSensor(kind.name, kind.make(surroundings))
+    return TimedSensor(kind.name, StartedSensor(lambda: kind, surroundings))
 
 
 def _add_gpus(
-    machine: SensorSet, here: Surroundings, options: Options, journals: Path | None
+    machine: SensorSet, surroundings: Surroundings, options: Options, journals: Path | None
 ) -> None:
-    gpus = Gpus(here)
+    gpus = Gpus(surroundings)
     machine.sources[GPUS], machine.devices = gpus, gpus.devices
     machine.metrics[GPUS] = lambda: gpus.metrics
     if journals is not None:
-        tasks = TaskGpus(journals, gpus.seen, options.readings_s, proc=here.proc)
+        tasks = TaskGpus(journals, gpus.seen, options.readings_s, proc=surroundings.proc)
         machine.sources[TASK_GPUS], machine.views = tasks, lambda: tasks.views
-        # A sidecar has the same packages as the agent, so its vendors have the same metrics.
+        # A sidecar has the same packages as the agent, so its GPU vendors define the same metrics.
         machine.metrics[TASK_GPUS] = machine.metrics[GPUS]
 
 
-def _add_brought(machine: SensorSet, here: Surroundings) -> None:
-    for name, sensor in find_brought_sensors(here).items():
+def _add_brought(machine: SensorSet, surroundings: Surroundings) -> None:
+    for name, sensor in find_brought_sensors(surroundings).items():
         if name in {*READING_SOURCES, TASK_GPUS, "agent"}:
             _log.warning("a sensor of another package is called %s, as one of ours: left out", name)
             continue

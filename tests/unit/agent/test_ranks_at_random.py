@@ -93,7 +93,7 @@ def test_each_row_of_each_rank_counts_once(seed, journals, run_folder, monkeypat
                 agent.mark()
             case "kill":
                 agent._stop()
-                agent._let_go()
+                agent._close()
                 agent = make_agent(journals, ranks)
     for rank in ranks:
         rank.stop()

@@ -135,7 +135,7 @@ def test_an_agent_that_is_killed_halfway_is_taken_up_there(
     program, agent_of, run_folder, monkeypatch
 ) -> None:
     """A state may end in the middle of the log: what is behind that counts, once."""
-    monkeypatch.setattr(agent_loop, "_MOST_WAITING", 100)
+    monkeypatch.setattr(agent_loop, "_MAX_ROWS", 100)
     first = agent_of(program)
     first.tick()
     rounds(program, first._queue.spill, 5)
