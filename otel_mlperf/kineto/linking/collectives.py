@@ -1,10 +1,9 @@
 """Collective operations in a trace: operation, process group and bytes moved of each event.
 
-One collective shows up to four times: the operator ``record_param_comms`` with the requested
-arguments, the annotation of the backend inside it (``nccl:all_reduce``), the kernel, and the
-device's copy of the annotation. Values that the kernel itself does not record (before PyTorch 2.3
-it records none) are copied from the operator that launched it. A value that no event records is
-absent.
+One collective has up to four events: the operator ``record_param_comms`` with the requested
+arguments, the annotation of the backend inside that operator (``nccl:all_reduce``), the kernel, and
+the device's copy of the annotation. Values that the kernel does not record (before PyTorch 2.3:
+all) are copied from the operator that launched it. A value that no event records is None.
 
 The profiler writes element types as C++ names them (``c10::BFloat16``, ``long int``) or as
 PyTorch's enum does (``BFloat16``, ``Long``); users know them as ``torch.bfloat16`` and
@@ -40,12 +39,12 @@ _OPERATIONS: Final = (
     *("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send_recv"),
     *("barrier", "send", "recv", "reduce", "gather", "scatter"),
 )
-"""Longer names come before the names that they contain."""
+"""Ordered so that a name precedes all names that it contains."""
 _SHAPE: Final = re.compile(
     r"_(RING|TREE|COLLNET_DIRECT|COLLNET_CHAIN|COLLNET|NVLS_TREE|NVLS|PAT)_(LL128|LL|SIMPLE)(?![^_(])"
 )
 
-_MOST_RANKS: Final = 1 << 20
+_MAX_RANKS: Final = 1 << 20
 """Maximum plausible size of a group; a larger one in a file is ignored."""
 
 
@@ -74,16 +73,16 @@ class Collective(NamedTuple):
 
     @property
     def message_bytes(self) -> int | None:
-        """Size of the message, as NCCL's tests count it: the larger of sent and received."""
+        """Size of the message as in NCCL's tests: the larger one of sent and received bytes."""
         known = [size for size in (self.in_bytes, self.out_bytes) if size is not None]
         return max(known, default=None)
 
     @property
     def bus_bytes(self) -> float | None:
-        """Bytes that the busiest link has to carry; divided by the duration: the bus bandwidth.
+        """Bytes over the busiest link; bus bandwidth is this value divided by the duration.
 
-        The message size times the factor of NCCL's tests: ``2 (n - 1) / n`` for an all-reduce of n
-        ranks, ``(n - 1) / n`` for all-gather, reduce-scatter and all-to-all, 1 for the others.
+        It is the message size times the factor of NCCL's tests: ``2 (n - 1) / n`` for an all-reduce
+        of n ranks, ``(n - 1) / n`` for all-gather, reduce-scatter and all-to-all, otherwise 1.
         """
         size, ranks = self.message_bytes, self.group_size
         if self.operation in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
@@ -100,31 +99,31 @@ def collectives(trace: Trace, links: Links) -> dict[int, Collective]:
         TraceError: the trace file cannot be read again.
     """
     rows, operators, annotations = _find_parts(trace, links)
-    asked = {*rows, *operators.values()} - {NONE}
-    details = read_details(trace, sorted(asked)) if asked else {}
+    requested = {*rows, *operators.values()} - {NONE}
+    details = read_details(trace, sorted(requested)) if requested else {}
     known = {}
     for row in rows:
         operator = operators[row]
-        # The event's own arguments take precedence; its operator supplies missing ones.
+        # The event's own arguments take precedence; its operator supplies missing arguments.
         args = details.get(operator, {}) | details[row]
-        words = [trace.names[trace.events.name[row]]]
+        labels = [trace.names[trace.events.name[row]]]
         if operator in annotations:
-            words.insert(0, trace.names[trace.events.name[annotations[operator]]])
-        if (collective := _describe(args, words)) is not None:
+            labels.insert(0, trace.names[trace.events.name[annotations[operator]]])
+        if (collective := _describe(args, labels)) is not None:
             known[row] = collective
     return known
 
 
 def is_collective(annotation: str) -> bool:
-    """Return whether an annotation is one that a backend puts around each collective."""
+    """Return whether an annotation is that of a single collective, written by a backend."""
     return _ANNOTATION.fullmatch(annotation) is not None
 
 
 def _find_parts(trace: Trace, links: Links) -> tuple[list[int], dict[int, int], dict[int, int]]:
-    """Return every event that may be part of a collective, its operator, and annotations.
+    """Return the rows of events of collectives, their operators, and annotations by operator.
 
-    The operator is the one that requested the event, NONE without one. Annotations are the first
-    one of a backend inside each operator.
+    The operator of an event is the ``record_param_comms`` that requested it, or NONE. The
+    annotation of an operator is the first annotation of a backend inside it.
     """
     name, roles = trace.events.name, find_roles(trace)
     is_operator = (roles == Role.OPERATOR) & _named(trace, _OPERATOR.__eq__)[name]
@@ -137,7 +136,7 @@ def _find_parts(trace: Trace, links: Links) -> tuple[list[int], dict[int, int], 
     on_host = np.where(links.is_device, cause, np.arange(len(name)))
     operator = np.append(np.where(is_operator, np.arange(len(name)), above), NONE)[on_host]
     rows = np.flatnonzero(is_operator | is_annotation | is_kernel | is_copy).tolist()
-    # Reverse order, so that of several annotations the first one stays in the dictionary.
+    # In reverse order, so that the dictionary keeps the first of several annotations.
     annotations = np.flatnonzero(is_annotation)[::-1].tolist()
     return (
         rows,
@@ -147,23 +146,23 @@ def _find_parts(trace: Trace, links: Links) -> tuple[list[int], dict[int, int], 
 
 
 def _named(trace: Trace, is_wanted: Callable[[str], Any]) -> NDArray[np.bool_]:
-    """Return for each name of the trace whether it is wanted."""
+    """Return for each name of the trace whether ``is_wanted`` accepts it."""
     return np.array([bool(is_wanted(name)) for name in trace.names] or [False])
 
 
-def _describe(args: dict[str, Any], words: list[str]) -> Collective | None:
-    """Describe a collective by its arguments; ``words`` are event names, most detailed first."""
-    annotated = [match for word in words if (match := _ANNOTATION.fullmatch(word))]
-    names = [str(args.get("Collective name", "")), *(match[2] for match in annotated), words[-1]]
+def _describe(args: dict[str, Any], labels: list[str]) -> Collective | None:
+    """Return a collective by its arguments; ``labels`` are event names, most detailed first."""
+    annotated = [match for label in labels if (match := _ANNOTATION.fullmatch(label))]
+    names = [str(args.get("Collective name", "")), *(match[2] for match in annotated), labels[-1]]
     operation = next((known for name in names if (known := parse_operation(name))), None)
     if operation is None:
         return None
-    shape = _SHAPE.search(words[-1])
+    shape = _SHAPE.search(labels[-1])
     group = args.get("Process Group Name", args.get("Process Group ID"))
     written = args.get("dtype", "")
     return Collective(
         operation,
-        backend=annotated[0][1] if annotated else "nccl" if "nccl" in words[-1] else None,
+        backend=annotated[0][1] if annotated else "nccl" if "nccl" in labels[-1] else None,
         group=None if group in (None, "") else str(group),
         group_size=_positive(args.get("Group size")),
         ranks=_ranks(args),
@@ -177,7 +176,7 @@ def _describe(args: dict[str, Any], words: list[str]) -> Collective | None:
 
 
 def _element(args: dict[str, Any]) -> str | None:
-    """Return the type passed to the collective, else the one type that all its tensors have."""
+    """Return the element type passed to the collective, or the common type of its tensors."""
     if isinstance(written := args.get("dtype"), str) and written:
         return element_type(written)
     inputs = args.get("Input type")
@@ -190,13 +189,13 @@ def _element(args: dict[str, Any]) -> str | None:
 
 
 def _bytes(args: dict[str, Any], key: str) -> int | None:
-    """Return the bytes of a message: elements times element size."""
+    """Return the bytes of a message: element count times element size; None if not recorded."""
     count, size = _number(args.get(key)), element_bytes(str(args.get("dtype", "")))
     return None if count is None or size is None else count * size
 
 
 def _input_bytes(args: dict[str, Any]) -> int | None:
-    """Return the bytes from recorded shapes, for backends that write no ``dtype``."""
+    """Return the bytes of the inputs by their shapes, for backends that record no ``dtype``."""
     shapes, types = args.get("Input Dims"), args.get("Input type")
     if not isinstance(shapes, list) or not isinstance(types, list) or len(shapes) != len(types):
         return None
@@ -211,19 +210,19 @@ def _input_bytes(args: dict[str, Any]) -> int | None:
 
 
 def _ranks(args: dict[str, Any]) -> tuple[int, ...] | None:
-    """Return the ranks of the group; a list shortened by PyTorch (``0, 1, ..., 29``) is ignored."""
+    """Return the ranks of the group; None if PyTorch shortened the list (``0, 1, ..., 29``)."""
     written = args.get("Process Group Ranks")
     if isinstance(written, str) and re.fullmatch(r"\[\d+(, ?\d+)*\]", written):
         return tuple(int(rank) for rank in re.findall(r"\d+", written))
     keys = ("Global rank start", "Global rank stride", "Group size")
     start, stride, size = (_number(args.get(key)) for key in keys)
-    if start is None or not stride or size is None or size > _MOST_RANKS:
+    if start is None or not stride or size is None or size > _MAX_RANKS:
         return None
     return tuple(range(start, start + stride * size, stride))
 
 
 def _number(value: Any) -> int | None:
-    """Return a non-negative whole number, also from text."""
+    """Return a non-negative integer, also from text; None for any other value."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         value = int(value)
     return value if type(value) is int and value >= 0 else None
@@ -234,9 +233,9 @@ def _positive(value: Any) -> int | None:
 
 
 def parse_operation(written: str) -> str | None:
-    """Return the normalised name of an operation; None for other names (``wait``, ``init``)."""
+    """Return the normalised name of an operation; None if it is not a collective (``wait``)."""
     letters = re.sub(r"[^a-z]", "", written.lower())
-    # In the order of the tuple: reduce_scatter contains reduce and scatter.
+    # In this order, because reduce_scatter contains reduce and scatter.
     for operation in _OPERATIONS:
         if operation.replace("_", "") in letters:
             return operation
@@ -275,7 +274,7 @@ _NAMES: Final = {
 
 
 def element_type(written: str) -> str:
-    """Return the type's name in ``torch``; an unknown type unchanged."""
+    """Return the name that ``torch`` uses for an element type; unknown types unchanged."""
     return _NAMES.get(written.lower().replace("c10::", ""), written)
 
 
@@ -286,7 +285,7 @@ def element_bytes(written: str) -> int | None:
 
 
 def count_elements(shape: Any) -> int | None:
-    """Count the elements of a shape, or of all in a list of shapes; None if it is not a shape."""
+    """Return the number of elements of a shape or nested list of shapes; None for other values."""
     if not isinstance(shape, list):
         return None
     if all(type(size) is int for size in shape):

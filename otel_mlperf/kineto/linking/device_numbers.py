@@ -1,4 +1,4 @@
-"""Device and stream numbers of device work, from its ``args`` or its row."""
+"""Device and stream numbers of device work, from its ``args`` or its row of the timeline."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from otel_mlperf.kineto.trace_events import Trace
 
-_MOST_DEVICES: Final = 1 << 12
-"""Maximum number of device numbers that are made distinct: each costs a pass over all work."""
+_MAX_DEVICES: Final = 1 << 12
+"""Maximum number of (device, process) pairs; with more, device numbers are not made unique."""
 
 
 def find_device_numbers(
     trace: Trace, rows: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return device and stream of each of these rows, which are work of devices."""
+    """Return the device and stream numbers of the device events in these rows."""
     events, track = trace.events, trace.events.track[rows]
     tracks = find_device_tracks(trace.tracks)
     of_track = np.array([found[1:] for found in tracks] or [(NONE, NONE)], np.int64)
@@ -33,9 +33,9 @@ def find_device_numbers(
 
 
 def set_device_numbers(trace: Trace, roles: NDArray[np.uint8]) -> None:
-    """Change the columns of ``trace`` if its rows contain more than the ``args``.
+    """Set the device and stream columns of ``trace`` where the ``args`` are insufficient.
 
-    This is the case for events without a category, and for ranks that were merged into one file.
+    This is the case for events without a known category, and in files with several merged ranks.
     """
     rows = np.flatnonzero(roles == Role.DEVICE)
     device, stream = find_device_numbers(trace, rows)
@@ -56,9 +56,9 @@ def _changed(
 
 
 def _apart(device: NDArray[np.int64], process: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return device numbers that are unique to one process: merged ranks share theirs.
+    """Return device numbers that are unique across processes, because merged ranks repeat them.
 
-    The first process keeps the number; the next one that has it gets the lowest that is free.
+    The first process with a number keeps it; each further process gets the next free number.
     """
     if len(np.unique(device)) == len(np.unique(process)) == 1:
         return device
@@ -66,21 +66,21 @@ def _apart(device: NDArray[np.int64], process: NDArray[np.int64]) -> NDArray[np.
         np.stack([device, process]), axis=1, return_index=True, return_inverse=True
     )
     numbers = both[0].tolist()
-    if len(set(numbers)) == len(numbers) or len(numbers) > _MOST_DEVICES:
+    if len(set(numbers)) == len(numbers) or len(numbers) > _MAX_DEVICES:
         return device
     after: dict[int, int] = {}
     renumbered = np.zeros(len(numbers), np.int64)
     for at in np.argsort(first).tolist():
-        renumbered[at] = _take_free(numbers[at], after)
+        renumbered[at] = _next_free(numbers[at], after)
     return renumbered[place.reshape(-1)]
 
 
-def _take_free(number: int, after: dict[int, int]) -> int:
-    """Take the lowest free number from ``number`` upward; ``after`` leads past those taken."""
+def _next_free(number: int, after: dict[int, int]) -> int:
+    """Return the lowest unused number from ``number`` upward; ``after`` links the used numbers."""
     passed = []
     while number in after:
         passed.append(number)
         number = after[number]
-    # Each path is shortened, as a file may have a million processes.
+    # Paths are compressed, because a file may have a million processes.
     after |= dict.fromkeys([*passed, number], number + 1)
     return number

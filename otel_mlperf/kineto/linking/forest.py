@@ -1,23 +1,25 @@
-"""Forests of nested events: the parents of events on one thread, and sums along them.
+"""Forests of nested events: the parents of events on one thread, and sums along the parents.
 
-An event's parent is the innermost event of its track that contains it whole: it starts no later,
-ends no sooner, and has not ended where the event starts. Consequences:
+An event's parent is the innermost event of its track that contains it completely: the parent starts
+no later, ends no earlier, and is still open when the event starts. Consequences:
 
-- an event that starts inside another one and ends after it is not its child: both are children of
-  the event that contains both (a profiler that opens an annotation inside one call and closes it
-  inside another writes such pairs);
-- an event of no duration belongs to what is open at its time; where one event ends and the next
-  starts, it belongs to the next. Two events of no duration at the same time are siblings;
-- a negative duration counts as no duration;
-- of equal intervals the one with the lower rank is outside, then the one with the lower row.
+- an event that starts inside another event and ends after it is not its child: both are children of
+  the event that contains both (such pairs occur if an annotation is opened inside one call and
+  closed inside another);
+- an event with duration 0 is a child of the event that is open at its time; if one event ends there
+  and the next starts, of the next. Two events with duration 0 at the same time are siblings;
+- a negative duration counts as 0;
+- among equal intervals, the one with the lower rank is the outer one; with equal ranks, the one
+  with the lower row.
 
-Frames of Python nest apart from everything else. A frame whose end the profiler missed lasts until
-the window ends and would be the innermost around all that follows. Such a frame counts as ended
-with the frame that it started in. A frame that outlives an event in which it started is above
-nothing of that event. So the nearest event above another that is not a frame is the one that would
-be there without any frames.
+Python frames are nested separately from all other events. If the profiler missed the end of a
+frame, the frame lasts until the end of the window and would contain all later events. Such a frame
+is cut at the end of the frame in which it started. A frame that ends after the event in which it
+started is not the parent of anything in that event. Therefore the nearest ancestor that is not a
+frame is the same with and without recorded frames.
 
-Queries about parents are answered by levels or by doubling, never event by event.
+Queries about parents process whole levels, or double the distance in each round; they never loop
+over events.
 """
 
 from __future__ import annotations
@@ -36,13 +38,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CHUNK = 1 << 16
-"""Rows that are Python's integers at a time: a million of them would take 100 MB."""
+"""Number of rows converted to Python integers at a time: a million would need 100 MB."""
 _Value = TypeVar("_Value", bound=np.generic)
 _Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 
 class Forest:
-    """Forest of trees given by a column of parents; NONE: a root."""
+    """Trees of rows, given by the parent of each row; NONE: a root."""
 
     def __init__(self, parent: NDArray[np.int32]) -> None:
         self.parent = parent
@@ -59,28 +61,28 @@ class Forest:
         return [part for part in np.split(order, edges) if len(part)]
 
     def forget_levels(self) -> None:
-        """Free the memory of the levels; they are computed again when needed."""
+        """Free the memory of ``levels``, which are computed again on the next access."""
         self.__dict__.pop("levels", None)
 
     def depth(self) -> NDArray[np.int32]:
-        """Return the number of rows above each row."""
+        """Return the number of ancestors of each row."""
         above = self.parent
         deep: NDArray[np.int32] = (above != NONE).astype(np.int32)
         while (going := above != NONE).any():
-            # All items of a round see the state before it: the right sides are copies.
+            # All items use the state before the round, because the right-hand sides are copies.
             deep += np.where(going, looked_up(deep, above), np.int32(0))
             above = np.where(going, looked_up(above, above), np.int32(NONE))
         return deep
 
     def roots(self) -> NDArray[np.int32]:
-        """Return the topmost row above each row; for a root, the root itself."""
+        """Return the root of each row's tree; for a root, the root itself."""
         rows = np.arange(len(self), dtype=np.int32)
         return _followed(np.where(self.parent == NONE, rows, self.parent))
 
     def nearest(self, wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """Return the nearest wanted row above each row; NONE without one."""
+        """Return the nearest wanted ancestor of each row; NONE if there is none."""
         root = self.parent == NONE
-        # Each wanted row, or root, points to itself; the other rows are followed upwards.
+        # Wanted rows and roots point to themselves; paths of other rows are followed upwards.
         rows = np.arange(len(self), dtype=np.int32)
         reached = _followed(np.where(wanted | root, rows, self.parent))
         del rows
@@ -90,21 +92,21 @@ class Forest:
         return above
 
     def sums(self, values: NDArray[_Integer]) -> NDArray[_Integer]:
-        """Return for each row the sum of a column over it and everything below."""
+        """Return for each row the sum of ``values`` over the row and its descendants."""
         total = values.copy()
         for rows in reversed(self.levels[1:]):
             np.add.at(total, self.parent[rows], total[rows])
         return total
 
     def smallest(self, values: NDArray[_Integer]) -> NDArray[_Integer]:
-        """Return for each row the smallest value of a column in it and everything below."""
+        """Return for each row the minimum of ``values`` over the row and its descendants."""
         least = values.copy()
         for rows in reversed(self.levels[1:]):
             np.minimum.at(least, self.parent[rows], least[rows])
         return least
 
     def smallest_above(self, values: NDArray[_Integer]) -> NDArray[_Integer]:
-        """Return for each row the smallest value of a column in it and everything above."""
+        """Return for each row the minimum of ``values`` over the row and its ancestors."""
         least = values.copy()
         for rows in self.levels[1:]:
             least[rows] = np.minimum(least[rows], least[self.parent[rows]])
@@ -112,7 +114,7 @@ class Forest:
 
 
 def looked_up(values: NDArray[_Value], rows: NDArray[np.integer[Any]]) -> NDArray[_Value]:
-    """Return ``values[rows]``, computed in pieces: numpy converts the given rows to 64 bits."""
+    """Return ``values[rows]``, computed in pieces, because numpy converts ``rows`` to 64 bits."""
     found = np.empty(len(rows), values.dtype)
     for begin in range(0, len(rows), _CHUNK):
         found[begin : begin + _CHUNK] = values[rows[begin : begin + _CHUNK]]
@@ -120,9 +122,9 @@ def looked_up(values: NDArray[_Value], rows: NDArray[np.integer[Any]]) -> NDArra
 
 
 def _followed(next_row: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return where each row's path ends; the end of a path points to itself."""
+    """Return the last row of each row's path; the last row of a path points to itself."""
     while True:
-        # Each round looks twice as far up: ten thousand levels take fourteen rounds.
+        # Each round doubles the distance: ten thousand levels need fourteen rounds.
         further = looked_up(next_row, next_row)
         if np.array_equal(further, next_row):
             return next_row
@@ -154,7 +156,7 @@ def _outer_first(
     for column in (track, start, end):
         ordered = column[order]
         same &= ordered[1:] == ordered[:-1]
-    if same.any():  # Such rows are few: a fourth key for all rows would cost a third of the time.
+    if same.any():  # Few rows: a fourth key for all rows would take 33 % longer.
         tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
         rows = order[tied]
         keys = (rows, rank[rows], -end[rows], start[rows], track[rows])
@@ -164,7 +166,7 @@ def _outer_first(
 
 _EVENT, _FRAME = 0, 1
 _Open = tuple[list[int], list[int]]
-"""For events and for frames: rows, or ends, of those that may still contain something."""
+"""Rows, or ends, of the open intervals: first of events, then of frames."""
 
 
 def _containing(
@@ -176,8 +178,8 @@ def _containing(
 ) -> NDArray[np.int32]:
     """Return the parent of each interval; ``order`` lists them outer first.
 
-    A loop over rows on purpose: 0.3 µs each however deep they nest. Rounds over whole arrays are
-    twice as fast on common traces, but take hours on a trace that was made to be deep.
+    This is a loop over rows on purpose: it needs 0.3 µs for each row, independent of depth. Rounds
+    over whole arrays are twice as fast on common traces, but need hours on maliciously deep traces.
     """
     parent = np.empty(len(start), np.int32)
     open_rows: _Open = ([], [])
@@ -191,8 +193,9 @@ def _containing(
             if its_track != current:
                 open_rows, open_ends, current = ([], []), ([], []), its_track
             rows, ends = open_rows[kind], open_ends[kind]
-            # An event that ends sooner contains nothing that starts later and ends later; a frame
-            # never outlives the one that it started in.
+            # An event that ends before ``stop`` does not contain this event; later events that it
+            # contains are inside this event, too. An open frame remains, because ``until`` cuts the
+            # inner frame at its end.
             while ends and (ends[-1] <= begin or (ends[-1] < stop and kind == _EVENT)):
                 ends.pop()
                 rows.pop()
@@ -209,7 +212,7 @@ def _containing(
 
 
 def _inner(open_rows: _Open, open_ends: _Open, begin: int, stop: int) -> int:
-    """Return the parent of an interval, choosing the later start among open events and frames."""
+    """Return the parent of an interval: the open event or frame that contains it closest."""
     event, event_end = _innermost(open_rows[_EVENT], open_ends[_EVENT], begin, stop)
     frame, frame_end = _innermost(open_rows[_FRAME], open_ends[_FRAME], begin, stop)
     is_between = frame > event and (event == NONE or frame_end <= event_end)
@@ -217,11 +220,11 @@ def _inner(open_rows: _Open, open_ends: _Open, begin: int, stop: int) -> int:
 
 
 def _innermost(rows: list[int], ends: list[int], begin: int, stop: int) -> tuple[int, int]:
-    """Return row and end of the innermost interval that contains another; NONE: none does."""
+    """Return row and end of the innermost open interval around another; NONE if there is none."""
     while ends and ends[-1] <= begin:
         ends.pop()
         rows.pop()
     at = len(ends)
-    if ends and ends[-1] < stop:  # Rare; by bisection, since a file may be made to be deep.
+    if ends and ends[-1] < stop:  # Rare; by bisection, because a file may be maliciously deep.
         at = bisect_right(ends, -stop, key=neg)
     return (rows[at - 1], ends[at - 1]) if at else (NONE, NONE)

@@ -1,12 +1,12 @@
 """Parents, sections and steps of host events.
 
-Steps are recorded ones, or else the annotations ``ProfilerStep#N``. An event counts to the step in
-which it starts. The first of these that is known decides:
+Steps are the recorded steps or, if none was recorded, the annotations ``ProfilerStep#N``. An event
+counts to the step in which it starts. It is the first of these steps that exists:
 
-- the step open on its own thread;
-- the step open on the thread that waits for it: autograd runs the backward pass on threads of its
-  own, for the thread that ran the forward pass;
-- the step open at its time on any thread.
+- the step that is open on the event's own thread;
+- the step that is open on the thread that waits for the event: autograd runs the backward pass on
+  threads of its own, while the thread of the forward pass waits;
+- the step that is open on any thread.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 TOLERANCE_NS: Final = 3_000
-"""By how much an event may seem to start before the section that it is in: the times of the
-profiler were measured 1.7 µs early to 2.0 µs late against the clock that sections are recorded by.
+"""Maximum time by which an event inside a section may start before the section.
+
+The profiler's times were measured to be 1.7 µs early to 2.0 µs late, compared with the clock of
+recorded sections.
 """
 
 _ANNOTATION: Final = re.compile(r"ProfilerStep#\d+")
 
 
 class HostEvents:
-    """The host events, and the sections or steps that were open around them."""
+    """Host events, and the sections or steps that were open when they started."""
 
     def __init__(
         self,
@@ -58,8 +60,8 @@ class HostEvents:
         self._trace, self._roles, self._is_host = trace, roles, is_host
         self._around, self._waiting, self._sections = around, waiting, sections
         self._of_track = sections_of_tracks(trace, sections.thread)
-        # Recorded sections are in the recorder's clock, hence the tolerance; annotations of steps
-        # below are in the trace's own clock and need none.
+        # Times of recorded sections are from the recorder's clock, hence the tolerance. Annotations
+        # of steps (below) are from the trace's own clock and need no tolerance.
         self._open = self._find_open(
             {
                 track: Innermost(sections.start_ns, sections.end_ns, rows)
@@ -82,15 +84,14 @@ class HostEvents:
             open_ = self._find_open(self._step_covers(steps), 0)
         inner = np.where(open_.own == NONE, open_.waiting, open_.own)
         step = np.append(part_of, np.int32(NONE))[inner]
-        # The thread of these events is not known to belong to a step: the time decides, on
-        # whatever thread the step is.
-        untold = np.flatnonzero(self._is_host & (inner == NONE))
-        step[untold] = _cover(steps).at(self._trace.events.start_ns[untold])
-        # Backward operators after the end of any step belong to the step of their forward
-        # operator.
+        # No step is open on the thread of these events or on a waiting thread: the step that is
+        # open at their time on any thread is used.
+        unassigned = np.flatnonzero(self._is_host & (inner == NONE))
+        step[unassigned] = _cover(steps).at(self._trace.events.start_ns[unassigned])
+        # Backward operators outside of all steps belong to the step of their forward operator.
         outermost = forward[Forest(self._around).roots()]
-        untold = untold[(step[untold] == NONE) & (outermost[untold] != NONE)]
-        step[untold] = step[outermost[untold]]
+        unassigned = unassigned[(step[unassigned] == NONE) & (outermost[unassigned] != NONE)]
+        step[unassigned] = step[outermost[unassigned]]
         return steps, step
 
     def _step_covers(self, steps: list[TraceStep]) -> dict[int, Innermost]:
@@ -118,16 +119,16 @@ class HostEvents:
         section = np.where(in_section, own, NONE)
         place[in_section] = Place.SECTION
         of_step = np.array([trace_step.section for trace_step in steps] + [NONE], np.int32)[step]
-        # The nearer relation first: a section that waits for the event's thread, else the step
-        # that it counts to.
+        # The closer relation first: a section on the thread that waits for the event, then the
+        # section of the event's step.
         for tied, why in ((self._open.waiting, Place.ENGINE), (of_step, Place.STEP)):
-            left = self._is_host & (parent == NONE) & (section == NONE) & (tied != NONE)
-            section[left] = tied[left]
-            place[left] = why
+            unplaced = self._is_host & (parent == NONE) & (section == NONE) & (tied != NONE)
+            section[unplaced] = tied[unplaced]
+            place[unplaced] = why
         section[is_twin] = twin[is_twin]
         place[is_twin] = Place.TWIN
         part_of = _recorded_steps(self._sections)[1]
-        # A twin counts to the step of its section, which was recorded, and not to a derived one.
+        # A twin counts to the recorded step of its section, not to the step derived by time.
         known = np.append(part_of, np.int32(NONE))[np.where(is_twin, twin, NONE)]
         step = np.where(known == NONE, step, known)
         nothing = np.full(len(parent), NONE, np.int32)
@@ -165,7 +166,7 @@ def _step_annotations(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.intp
 
 
 def _annotated_steps(trace: Trace, rows: NDArray[np.intp]) -> list[TraceStep]:
-    """Return the steps that annotations show."""
+    """Return the steps of the annotations in these rows."""
     events = trace.events
     start = events.start_ns[rows]
     end = start + np.maximum(events.duration_ns[rows], 0)
@@ -179,7 +180,7 @@ def _annotated_steps(trace: Trace, rows: NDArray[np.intp]) -> list[TraceStep]:
 
 
 def _recorded_steps(sections: Sections) -> tuple[list[TraceStep], NDArray[np.int32]]:
-    """Return the recorded steps, and for each section the index of its step."""
+    """Return the recorded steps, and for each section the index of its step (NONE: no step)."""
     rows = np.flatnonzero(sections.is_step).tolist()
     steps = [
         TraceStep(sections.name[at], int(sections.start_ns[at]), int(sections.end_ns[at]), NONE, at)

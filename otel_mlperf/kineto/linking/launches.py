@@ -1,15 +1,15 @@
 """Launches of device work: the launching call and the parent operator of each device event.
 
-A device event has the correlation of the call of the runtime or driver that launched it. Several
-events may share one correlation: those of a graph, whose parent is the call itself. The parent of
-any other device event is the innermost operator or annotation around that call, not what happens
-to run on the host when the device runs it.
+A device event has the correlation of the runtime or driver call that launched it. All device events
+of a graph share one correlation, and their parent is the call itself. The parent of any other
+device event is the innermost operator or annotation around its call, not the host event that runs
+at the time of the device event.
 
-The ``External id``, of the work or else of its call, names the operator that the profiler
-considered open. It is used where nothing else is known, and where it only adds detail: that
-operator is inside the event around the call, or it is around the call as well and ends sooner. If
-the profiler knows no operator, it fills that field with the correlation itself; such a number is
-ignored.
+The ``External id`` of the device event or, if missing, of its call is that of the operator that the
+profiler considered open. It is used in two cases: if no event is around the call, and if its
+operator is more precise than the event around the call. The latter is the case if the operator is
+inside that event, or is also around the call and ends earlier. Without an open operator the
+profiler writes the correlation into this field; such an id is ignored.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Launches(NamedTuple):
     """Links between device events and the host; one item for each event of the trace."""
 
     call: NDArray[np.int32]
-    """Row of the call that launched it."""
+    """Row of the call that launched the device event."""
     parent: NDArray[np.int32]
     is_unknown: NDArray[np.bool_]
-    """Whether its External id is no operator's."""
+    """Whether the event's External id belongs to no operator."""
     contradicts: NDArray[np.bool_]
-    """Whether its External id is that of an operator that is not around its call."""
+    """Whether the event's External id belongs to an operator that is not around its call."""
 
 
 def find_launches(
@@ -51,25 +51,25 @@ def find_launches(
     """Return the calls and parents of device events; NONE for all others.
 
     Args:
-        trace: what was read.
+        trace: the trace.
         roles: role of each event.
-        around: for each host event the one that contains it on its thread.
-        parents: for each host event its parent.
+        around: row of the event that contains each host event on its thread.
+        parents: row of the parent of each host event.
     """
-    # The call takes precedence over the External id. A correlation names the exact call. The id is
-    # of the operator that the profiler considered open, was seen twice in one file, and repeats
-    # the correlation if the profiler knew no operator.
+    # The call takes precedence over the External id, because a correlation identifies the exact
+    # call. External ids are less reliable: some files repeat them, and without an open operator the
+    # field contains the correlation.
     launch = _find_calls(trace, roles)
     rows = np.flatnonzero(_is_in(roles, IS_DEVICE))
     call = launch[rows]
-    told, asked = _find_operators(trace, roles, rows, call)
+    has_id, requester = _find_operators(trace, roles, rows, call)
     parent = np.full(len(roles), NONE, np.int32)
-    parent[rows] = _find_parents(trace, roles, around, parents, call, asked)
+    parent[rows] = _find_parents(trace, roles, around, parents, call, requester)
     copies = roles == Role.DEVICE_ANNOTATION
     parent[copies] = _find_originals(trace, roles)[copies]
     is_unknown, contradicts = np.zeros((2, len(roles)), np.bool_)
-    is_unknown[rows] = told & (asked == NONE)
-    contradicts[rows] = (call != NONE) & (asked != NONE) & ~_contains(trace, asked, call)
+    is_unknown[rows] = has_id & (requester == NONE)
+    contradicts[rows] = (call != NONE) & (requester != NONE) & ~_contains(trace, requester, call)
     return Launches(launch, parent, is_unknown, contradicts)
 
 
@@ -79,29 +79,29 @@ def _find_parents(
     around: NDArray[np.int32],
     parents: NDArray[np.int32],
     call: NDArray[np.int32],
-    asked: NDArray[np.int32],
+    requester: NDArray[np.int32],
 ) -> NDArray[np.int32]:
-    """Return the parent of each piece of work, by its call and the operator of its External id."""
+    """Return the parent of each device event, by its call and its External id's operator."""
 
     def above(parents: NDArray[np.int32], wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
         return np.append(Forest(parents).nearest(wanted), np.int32(NONE))[call]
 
     is_owner = _is_in(roles, _OWNERS)
     owner = above(parents, is_owner)
-    parent = np.where(_says_more(trace, owner, call, asked), asked, owner)
+    parent = np.where(_is_closer(trace, owner, call, requester), requester, owner)
     parent = np.where(_is_graph(trace)[call], call, parent)
-    # If no operator is around the call: an id that names one is certain, a frame of Python a good
-    # guess, and the call itself has at least the right time. If an operator is around the call,
-    # but outside of a recorded section, the section is nearer than any of them.
+    # Without an operator around the call, candidates in order of reliability: the operator of the
+    # External id, the Python frame around the call, the call itself. The External id is not used if
+    # an operator contains a recorded section around the call: then the section is closer.
     is_bare = above(around, is_owner) == NONE
     frame = above(parents, roles == Role.PYTHON)
-    for better in (np.where(is_bare, asked, NONE), frame, call):
+    for better in (np.where(is_bare, requester, NONE), frame, call):
         parent = np.where(parent == NONE, better, parent)
     return parent
 
 
 def _is_graph(trace: Trace) -> NDArray[np.bool_]:
-    """Return which events launch a graph: no operator requested its kernels one by one."""
+    """Return which events launch a graph; operators do not request its kernels one by one."""
     is_graph = np.array([_GRAPH.search(name) is not None for name in trace.names] or [False])
     return np.append(is_graph[trace.events.name], False)
 
@@ -109,28 +109,29 @@ def _is_graph(trace: Trace) -> NDArray[np.bool_]:
 _GRAPH: Final = re.compile(r"(?:cu|hip)\w*GraphLaunch")
 
 
-def _says_more(
-    trace: Trace, owner: NDArray[np.int32], call: NDArray[np.int32], asked: NDArray[np.int32]
+def _is_closer(
+    trace: Trace, owner: NDArray[np.int32], call: NDArray[np.int32], requester: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return whether the External id's operator is nearer to the call than the owner by time.
+    """Return whether the External id's operator is closer to the call than the owner by time.
 
-    It is inside the owner and had started: it ended a tick before the call did. Or both are around
-    the call, and the owner, though started later, outlives it.
+    This is the case if the operator is inside the owner and started no later than the call (its
+    recorded end may be a tick before that of the call), or if both are around the call and the
+    owner started no earlier than the operator but ends later.
     """
     start, end = trace.events.start_ns, trace.events.start_ns + trace.events.duration_ns
-    is_known = (owner != NONE) & (call != NONE) & (asked != NONE) & (asked != owner)
-    is_inside = _contains(trace, owner, asked) & ~_contains(trace, asked, owner)
-    is_inside &= start[asked] <= start[call]
-    is_crossed = _contains(trace, asked, call) & (end[asked] < end[owner])
-    is_crossed &= start[asked] <= start[owner]
-    says_more: NDArray[np.bool_] = is_known & (is_inside | is_crossed)
-    return says_more
+    is_known = (owner != NONE) & (call != NONE) & (requester != NONE) & (requester != owner)
+    is_inside = _contains(trace, owner, requester) & ~_contains(trace, requester, owner)
+    is_inside &= start[requester] <= start[call]
+    is_crossed = _contains(trace, requester, call) & (end[requester] < end[owner])
+    is_crossed &= start[requester] <= start[owner]
+    is_closer: NDArray[np.bool_] = is_known & (is_inside | is_crossed)
+    return is_closer
 
 
 def _contains(
     trace: Trace, outer: NDArray[np.int32], inner: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return whether one event is around another, by time and thread."""
+    """Return whether ``outer`` contains ``inner`` in time, on the same thread."""
     events = trace.events
     end = events.start_ns + events.duration_ns
     is_around: NDArray[np.bool_] = events.track[outer] == events.track[inner]
@@ -149,7 +150,7 @@ def _is_in(roles: NDArray[np.uint8], wanted: tuple[Role, ...]) -> NDArray[np.boo
 
 
 def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Return the call of each work by correlation, else by the arrow between call and device."""
+    """Return the call of each device event, by correlation or else by the arrow from the call."""
     events = trace.events
     on_host = ~_is_in(roles, (*IS_DEVICE, Role.WINDOW))
     calls = np.flatnonzero(on_host & (events.correlation > 0))
@@ -157,7 +158,7 @@ def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
     call = np.full(len(events), NONE, np.int32)
     wanted = events.correlation[works]
     call[works] = _matched(trace, calls, events.correlation[calls], works, wanted)
-    # Second choice, because an arrow may lack an end if the window started or ended in between.
+    # Arrows are the second choice: they lack an end if the window started or ended in between.
     lost = np.flatnonzero((roles == Role.DEVICE) & (call == NONE))
     if len(lost):
         tails, heads = find_arrows(trace, "ac2g", np.flatnonzero(on_host), lost)
@@ -168,29 +169,30 @@ def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
 def _find_operators(
     trace: Trace, roles: NDArray[np.uint8], rows: NDArray[np.intp], call: NDArray[np.int32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """Return which works have an External id, their own or their call's, and its operators."""
+    """Return which device events or their calls have an External id, and its operators."""
     events = trace.events
     owners = np.flatnonzero(_is_in(roles, _OWNERS) & (events.external > 0))
-    begun = np.where(call == NONE, rows, call)
-    teller = np.where(events.external[rows] > 0, rows, begun)
-    wanted = events.external[teller]
-    # An id equal to the correlation is not an operator's: the profiler fills it in when it knows
-    # none.
-    told = (wanted > 0) & (wanted != events.correlation[teller]) & (roles[rows] == Role.DEVICE)
+    started = np.where(call == NONE, rows, call)
+    id_row = np.where(events.external[rows] > 0, rows, started)
+    wanted = events.external[id_row]
+    # An id equal to the correlation is ignored: the profiler writes it if no operator is open.
+    has_id = (wanted > 0) & (wanted != events.correlation[id_row]) & (roles[rows] == Role.DEVICE)
     operator = np.full(len(rows), NONE, np.int32)
-    operator[told] = _matched(trace, owners, events.external[owners], begun[told], wanted[told])
-    return told, operator
+    operator[has_id] = _matched(
+        trace, owners, events.external[owners], started[has_id], wanted[has_id]
+    )
+    return has_id, operator
 
 
 def _find_originals(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Return the original of each device annotation: the same External id and the same name."""
+    """Return for each device annotation the host annotation with equal External id and name."""
     events = trace.events
     originals = np.flatnonzero((roles == Role.ANNOTATION) & (events.external > 0))
     copies = np.flatnonzero((roles == Role.DEVICE_ANNOTATION) & (events.external > 0))
     original = np.full(len(events), NONE, np.int32)
     wanted = events.external[copies]
     rows = _matched(trace, originals, events.external[originals], copies, wanted)
-    # The number alone is not enough: External ids were seen twice in one file.
+    # The id alone is not enough, because some files repeat External ids.
     same = rows != NONE
     same[same] = events.name[rows[same]] == events.name[copies[same]]
     original[copies[same]] = rows[same]
@@ -201,10 +203,10 @@ def _matched(
     trace: Trace,
     candidates: NDArray[np.intp],
     keys: NDArray[np.int64],
-    begun: NDArray[np.intp],
+    started: NDArray[np.intp],
     wanted: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return the candidate's row for each wanted key; it started before the event ``begun``."""
+    """Return the candidate's row for each wanted key, started before the event ``started``."""
     start = trace.events.start_ns
-    at = last_before(keys, start[candidates], wanted, start[begun])
+    at = last_before(keys, start[candidates], wanted, start[started])
     return np.where(at == NONE, NONE, np.append(candidates, NONE)[at])

@@ -1,17 +1,17 @@
 """Linking: the parent, launch, section and step of each event of a trace.
 
-Host events nest by time on their thread (``forest``). The parent of device work is the operator
-that launched it (``launches``); backward operators know their forward operator (``arrows``). If
-the trace belongs to a run, recorded sections are above the events that they contain
-(``sections``). Every event counts to a step (``host_parents``, ``threads``): a device event to the
-step of the call that launched it, however late the device runs it.
+Host events are nested by time on their thread (``forest``). The parent of device work is the
+operator that launched it (``launches``); backward operators are linked to their forward operator
+(``arrows``). If the trace belongs to a run, recorded sections are above the events that they
+contain (``sections``). Every event is assigned to a step (``host_parents``, ``threads``), a device
+event to the step of the call that launched it, no matter how late it runs.
 
-Times in whole microseconds leave a fifth of all operators without duration. By time alone such an
-operator is inside the event that starts at its moment, and never inside the one that ends then.
-Its External id adds information: an event with a higher id started later and is not around it. An
-event that ends at that moment is around it under two conditions: it started before, and the same
-operator is seen inside such an event elsewhere in the file. Checked with 1,743 operators of traces
-in nanoseconds, cut to microseconds: this decided all of them.
+If times are whole microseconds, a fifth of all operators have duration 0. By time alone, such an
+operator is inside the event that starts at the same time, and never inside an event that ends then.
+External ids correct this. An event with a higher id started later and is not around the operator.
+An event that ends at the operator's time is around it if two conditions hold: it has a lower id,
+and elsewhere in the file an operator of that name is inside an event of the other name. A test with
+1,743 operators of nanosecond traces, cut to microseconds, placed all of them correctly.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 
 def link(trace: Trace, sections: Sections | None = None) -> Links:
-    """Find the parent, section and step of each event of a trace.
+    """Return the links (parent, section, step, launch) of each event of a trace.
 
-    Set device numbers of work from its rows, if the ``args`` have none of their own. Sections are
-    ignored if the trace has no Unix time: then its time is not known.
+    Also changes ``trace``: missing device numbers are set, and merged ranks get their own rows.
+    ``sections`` are ignored if the trace has no Unix time, because they cannot be aligned.
     """
     roles = find_roles(trace)
     split_shared_rows(trace, roles)
@@ -54,15 +54,15 @@ def link(trace: Trace, sections: Sections | None = None) -> Links:
     is_host = ~np.isin(roles, (*IS_DEVICE, Role.WINDOW))
     around = _nest(trace, roles, is_host)
     backward = find_forward(trace, roles)
-    given = sections if sections is not None and trace.is_unix_time else no_sections()
-    # The order matters: the thread that waits for another follows from its forward operators,
-    # steps from the waiting threads, parents from steps, and the device's parents from the host's.
+    usable = sections if sections is not None and trace.is_unix_time else no_sections()
+    # The order matters: waiting threads are derived from forward operators, steps from waiting
+    # threads, parents from steps, and parents of device events from those of host events.
     waiting = find_waiting(trace, around, backward.forward)
-    host = HostEvents(trace, roles, is_host, around, waiting, given)
+    host = HostEvents(trace, roles, is_host, around, waiting, usable)
     steps, step = host.steps(backward.forward)
     links = host.place(steps, step)
     links.forward = backward.forward
-    del host, waiting  # they take much memory for millions of events; what follows needs its own
+    del host, waiting  # Frees much memory, which the following steps need.
     launches = find_launches(trace, roles, around, links.parent)
     _place_devices(links, launches, roles)
     links.orphans = _count(trace, links, launches, backward, roles)
@@ -72,9 +72,9 @@ def link(trace: Trace, sections: Sections | None = None) -> Links:
 
 
 def _nest(trace: Trace, roles: NDArray[np.uint8], is_host: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return for each host event the one that contains it on its thread."""
+    """Return for each host event the event that contains it on its thread."""
     events, rows = trace.events, np.flatnonzero(is_host)
-    # Of equal intervals calls are innermost; an operator's id is lower than those of its children.
+    # Among equal intervals calls are innermost. An operator has a lower id than its children.
     rank = _DEPTHS[roles[rows]] << 48 | np.clip(
         events.external[rows].astype(np.int64), 0, (1 << 48) - 1
     )
@@ -104,8 +104,8 @@ def _place_devices(links: Links, launches: Launches, roles: NDArray[np.uint8]) -
     links.launch[rows] = call
     cause = np.where(call == NONE, parent, call)
     links.step[rows] = np.append(links.step, np.int32(NONE))[cause]
-    # An annotation that repeats a recorded section is not sent: the parent of what it launched is
-    # the section.
+    # An annotation that repeats a recorded section is not sent: the section becomes the parent of
+    # its device events.
     is_shown_as_section = np.append(links.place, np.uint8(Place.ROOT))[parent] == Place.TWIN
     links.section[rows[is_shown_as_section]] = links.section[parent[is_shown_as_section]]
     links.parent[rows] = np.where(is_shown_as_section, NONE, parent)
@@ -118,7 +118,7 @@ def _count(
     backward: Backward,
     roles: NDArray[np.uint8],
 ) -> dict[str, int]:
-    """Count events that are not linked, or contradictory, by kind; kinds with 0 are left out."""
+    """Return the number of unlinked or contradictory events by kind, without kinds of 0."""
     works = roles == Role.DEVICE
     copies = roles == Role.DEVICE_ANNOTATION
     inside = (links.place != Place.WINDOW) & bool(links.steps)
@@ -135,19 +135,19 @@ def _count(
     return {kind: count for kind, count in counts.items() if count}
 
 
-_MOST_LEVELS: Final = 64
-"""Maximum number of nested events of one moment considered: a file may be made to be deep."""
+_MAX_LEVELS: Final = 64
+"""Maximum nesting depth considered at one time, because a file may be maliciously deep."""
 
 
 def settle(trace: Trace, roles: NDArray[np.uint8], around: NDArray[np.int32]) -> None:
-    """Correct ``around`` for operators without duration by their External ids."""
+    """Correct ``around`` of operators with duration 0 by their External ids, in place."""
     events = trace.events
     is_operator = roles == Role.OPERATOR
     rows = np.flatnonzero(is_operator & (events.duration_ns <= 0) & (events.external > 0))
     if not len(rows):
         return
     above = around[rows]
-    for _ in range(_MOST_LEVELS):
+    for _ in range(_MAX_LEVELS):
         late = (above != NONE) & (events.start_ns[above] == events.start_ns[rows])
         late &= events.external[above] > events.external[rows]
         if not late.any():
@@ -156,7 +156,7 @@ def settle(trace: Trace, roles: NDArray[np.uint8], around: NDArray[np.int32]) ->
     inner = _ending(trace, is_operator, rows)
     known = _pairs(trace, is_operator, around)
     end = events.start_ns + events.duration_ns
-    for _ in range(_MOST_LEVELS):
+    for _ in range(_MAX_LEVELS):
         inner[(inner != NONE) & (end[inner] != events.start_ns[rows])] = NONE
         going = inner != NONE
         if not going.any():
@@ -170,7 +170,7 @@ def settle(trace: Trace, roles: NDArray[np.uint8], around: NDArray[np.int32]) ->
 def _ending(
     trace: Trace, is_operator: NDArray[np.bool_], rows: NDArray[np.intp]
 ) -> NDArray[np.int32]:
-    """Return the last started operator among those that end at each instant; NONE without one."""
+    """Return the last operator with a lower id that ends when each row starts; else NONE."""
     events = trace.events
     end, number = events.start_ns + events.duration_ns, events.external
     moments, moment = np.unique(events.start_ns[rows], return_inverse=True)
@@ -188,11 +188,11 @@ def _ending(
 def _pairs(
     trace: Trace, is_operator: NDArray[np.bool_], around: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return which operators are certainly seen inside which, by their names."""
+    """Return the pairs of operator names of which the second is certainly inside the first."""
     events = trace.events
     is_inside = is_operator & (around != NONE) & is_operator[around]
-    # An event without duration that starts with its surrounding event may as well have come before
-    # it.
+    # Uncertain pairs are excluded: an event with duration 0 at the start of its surrounding event
+    # may have ended before.
     is_inside &= (events.duration_ns > 0) | (events.start_ns > events.start_ns[around])
     inside = np.flatnonzero(is_inside)
     return np.unique(_pair(trace, around[inside], inside))

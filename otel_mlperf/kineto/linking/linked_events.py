@@ -1,7 +1,7 @@
 """Roles of events, and the links of each event: parent, section, step and launch.
 
-The role follows from the event's category, independent of version and vendor. Everything else is
-derived by linking (``link``), in the terms that all later stages use.
+The role of an event is determined from its category, independent of profiler version and vendor.
+The links are derived by ``link`` and used by all later stages.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Role(IntEnum):
-    """The role of an event."""
+    """Role of an event: its type, independent of the vendor."""
 
     HOST = 0
-    """On a thread of the host, without more information."""
+    """On a thread of the host; the type is not known."""
     OPERATOR = 1
     ANNOTATION = 2
     PYTHON = 3
@@ -35,11 +35,11 @@ class Role(IntEnum):
     """A call of a runtime or driver."""
     DEVICE = 5
     DEVICE_ANNOTATION = 6
-    """A device's copy of an annotation, as long as the device worked for it."""
+    """Device's copy of an annotation; it lasts as long as the device works for the annotation."""
     WINDOW = 7
-    """The profiler's own span around everything."""
+    """The profiler's own span around all events."""
     SUMMARY = 8
-    """On a device's rows, but not work: a copy of other rows, or a wait for an event."""
+    """On a device's row, but not work: repeats other rows, or waits for an event."""
 
 
 _ROLES: Final = {
@@ -72,18 +72,18 @@ _BY_TRACK: Final = {
 }
 _STEP: Final = "ProfilerStep#"
 _WAITS: Final = re.compile(r"(?:event|notify)_(?:wait|record)", re.IGNORECASE)
-"""Prefixes of names on Ascend's streams."""
+"""Name prefixes of waits on Ascend's streams."""
 _XLA_FLOW: Final = re.compile(r"(?:while|conditional|call)(?:\.\d+)?")
-"""Names of XLA's control flow, whose records contain those of their parts."""
+"""Names of XLA's control flow, whose records contain the records of other work."""
 _XLA_FRAME: Final = "$"
-"""Prefix of the names of Python's frames in traces of JAX: ``$train.py:12 step``."""
+"""Name prefix of Python frames in traces of JAX, e.g. ``$train.py:12 step``."""
 
 
 def find_roles(trace: Trace) -> NDArray[np.uint8]:
     """Return the role of each event.
 
-    An event of an unknown category with a stream is the device's (runtime calls and operators have
-    none); otherwise its row of the timeline decides.
+    An event of an unknown category is a device event if it has a stream, because runtime calls and
+    operators have none. Otherwise its role is that of its row of the timeline.
     """
     if trace.roles is not None:
         return trace.roles
@@ -97,7 +97,7 @@ def find_roles(trace: Trace) -> NDArray[np.uint8]:
 
 
 def _guessed(trace: Trace, roles: NDArray[np.uint8], *, has_annotations: bool) -> NDArray[np.uint8]:
-    """Return the roles, completed from rows of the timeline and names."""
+    """Return the roles, with unknown roles derived from rows of the timeline and names."""
     is_guessed = roles == _UNKNOWN
     if is_guessed.any():
         has_stream = trace.events.stream != NONE
@@ -112,7 +112,7 @@ def _guessed(trace: Trace, roles: NDArray[np.uint8], *, has_annotations: bool) -
         frames = _of_names(trace, [name.startswith(_XLA_FRAME) for name in trace.names])
         roles[is_guessed & frames & (roles == Role.OPERATOR)] = Role.PYTHON
     if not has_annotations:
-        # Without categories of annotations, steps are among the operators.
+        # Without categories for annotations, steps are written as operators.
         is_host = (roles == Role.OPERATOR) | (roles == Role.HOST)
         is_step = _of_names(trace, [name.startswith(_STEP) for name in trace.names])
         roles[is_host & is_step] = Role.ANNOTATION
@@ -120,19 +120,19 @@ def _guessed(trace: Trace, roles: NDArray[np.uint8], *, has_annotations: bool) -
 
 
 def _with_parts(trace: Trace, flow: NDArray[np.bool_], work: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Return the rows of control flow in whose time other work of their track starts."""
+    """Return the rows of control flow during which other work of the same track starts."""
     events, found = trace.events, [np.zeros(0, np.intp)]
     for track in np.unique(events.track[flow]).tolist():
         on_track = events.track == track
         rows, starts = np.flatnonzero(flow & on_track), np.sort(events.start_ns[work & on_track])
-        begun = np.searchsorted(starts, events.start_ns[rows])
+        started = np.searchsorted(starts, events.start_ns[rows])
         ended = np.searchsorted(starts, events.start_ns[rows] + events.duration_ns[rows])
-        found.append(rows[ended > begun])
+        found.append(rows[ended > started])
     return np.concatenate(found)
 
 
 def is_category_known(trace: Trace) -> NDArray[np.bool_]:
-    """Return for each event whether its category is one of those that Kineto writes."""
+    """Return for each event whether Kineto defines its category."""
     known: NDArray[np.bool_] = np.array([name in _KNOWN for name in trace.categories] or [False])
     return known[trace.events.category]
 
@@ -149,42 +149,42 @@ def _of_names(trace: Trace, wanted: list[bool]) -> NDArray[np.bool_]:
 
 
 class TraceStep(NamedTuple):
-    """A step that the trace shows."""
+    """Step of a trace: a recorded step or an annotation."""
 
     name: str
     start_ns: int
     end_ns: int
     row: int
-    """Row of its annotation; NONE if it was recorded."""
+    """Row of the annotation; NONE: the step was recorded."""
     section: int
-    """Index into the sections; NONE if it is an annotation."""
+    """Index into the recorded sections; NONE: the step is an annotation."""
 
 
 class Place(IntEnum):
     """Reason why an event has its parent."""
 
     ROOT = 0
-    """A host event without any event around it."""
+    """Host event without any event around it."""
     NESTED = 1
-    """A host event within the time of its parent, on the same thread."""
+    """Host event within the time of its parent, on the same thread."""
     LAUNCHED = 2
-    """A device event under what launched it, by the correlation of the call."""
+    """Device event under the operator of its launching call, matched by correlation."""
     ASKED = 3
-    """A device event without its call, under the operator of its External id."""
+    """Device event without its call, under the operator of its External id."""
     ANNOTATED = 4
-    """A device's copy of a host annotation, under that annotation."""
+    """Device's copy of a host annotation, under that annotation."""
     SECTION = 5
-    """Under the recorded section that was open on its thread, even if an event is around both."""
+    """Host event under the recorded section on its thread, even if an event is around both."""
     ENGINE = 6
-    """A root on a thread of autograd, under the section open on the thread that waits for it."""
+    """Root on a thread of autograd, under the section open on the thread that waits for it."""
     STEP = 7
-    """A root on another thread without sections, under the step of its time."""
+    """Root on another thread without sections, under the step open at its start."""
     TWIN = 8
-    """An annotation that repeats a recorded section: not to be shown again."""
+    """Annotation that repeats a recorded section and is not sent."""
     WINDOW = 9
-    """The profiler's own span around everything."""
+    """The profiler's own span around all events."""
     ORPHAN = 10
-    """A device event whose launch is not known."""
+    """Device event whose launch is not known."""
 
 
 @dataclass(slots=True)
@@ -192,25 +192,25 @@ class Links:
     """Links of each event; every array has one item for each event of the trace."""
 
     parent: NDArray[np.int32]
-    """Row of the event above it; NONE: a root."""
+    """Row of the parent event; NONE: a root."""
     around: NDArray[np.int32]
     """For host events: row of the event that contains it on its thread, independent of ``parent``.
     """
     section: NDArray[np.signedinteger[Any]]
-    """For roots: index of the recorded section above; NONE: no section. A twin's is its own
-    section. Once all is linked, this and the next two are in the narrowest sufficient integer
-    type.
+    """For roots: index of the recorded section above; for a twin: of its own section; NONE: none.
+
+    After linking, this column, ``step`` and ``forward`` have the narrowest sufficient integer type.
     """
     step: NDArray[np.signedinteger[Any]]
     """Index into ``steps``; NONE: outside of any step."""
     forward: NDArray[np.signedinteger[Any]]
-    """For backward operators: row of the forward operator."""
+    """For backward operators: row of the forward operator; NONE: not a backward operator."""
     launch: NDArray[np.int32]
-    """For device events: row of the call of runtime or driver that launched it."""
+    """For device events: row of the runtime or driver call that launched it; NONE: not known."""
     place: NDArray[np.uint8]
-    """A ``Place``."""
+    """``Place``: reason for the parent."""
     is_device: NDArray[np.bool_]
-    """Whether it ran on a device, not on a thread of the host."""
+    """Whether the event ran on a device, not on a thread of the host."""
     steps: list[TraceStep]
     orphans: dict[str, int]
     """Number of unlinked or contradictory events, by kind."""

@@ -1,15 +1,15 @@
-"""Merged traces of several ranks in one file, whose ids are made distinct before linking.
+"""Merged traces of several ranks in one file, whose ids are made unique before linking.
 
-Tools that merge ranks change the processes and leave everything else: correlations, External ids
-and arrows of all ranks start at the same numbers. The host's process of each rank is recognised by
-its calls. A device's process belongs to a rank by the first of these rules that applies:
+Tools that merge ranks only change the process ids: correlations, External ids and arrow ids of all
+ranks start at the same numbers. The host process of each rank is recognised by its calls. The rank
+of a device process is determined by the first of these rules that applies:
 
-- the rank whose tag the process has (``[rank 1] 0``);
-- the rank among whose events it is located in the file;
-- the ranks in their order.
+- the tag in the process id (``[rank 1] 0``);
+- the position in the file: among the events of which rank it is located;
+- the order: device processes are assigned to the ranks in order.
 
-If lists of events were joined unchanged, ranks share rows of devices: each rank gets rows of its
-own by the file's order.
+If lists of events were joined without changing process ids, ranks share device rows. Then each rank
+gets rows of its own, by the order of the file.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _OFFSET: Final = 1 << 40
-"""Distance between the numbers of two ranks: a profiler counts no further."""
-_MOST_RANKS: Final = 1 << 12
+"""Offset between the ids of two ranks, above the highest id of any profiler."""
+_MAX_RANKS: Final = 1 << 12
 _LONGEST_PID: Final = 256
 _LAST_NUMBER: Final = re.compile(r"-?\d+\W*$")
 
 
 def split_shared_rows(trace: Trace, roles: NDArray[np.uint8]) -> None:
-    """Change ``trace``: give each rank device rows of its own, if ranks share rows in the file.
+    """Assign device rows that ranks share to one rank each, by adding rows to ``trace``.
 
-    A rank's device events follow the first event of its host in the file.
+    In the file, a rank's device events are located after the first event of its host process.
     """
     hosts = _hosts(trace, roles)
     firsts = _places_of_ranks(trace, hosts) if hosts else []
@@ -69,7 +69,7 @@ def split_shared_rows(trace: Trace, roles: NDArray[np.uint8]) -> None:
 def _moved_flows(
     trace: Trace, hosts: dict[str, int], moved: dict[tuple[int, int], int]
 ) -> NDArray[np.signedinteger[Any]]:
-    """Return the rows of the ends of arrows, which follow the order of the file as well."""
+    """Return the tracks of arrow ends, after assigning them to ranks by the order of the file."""
     track = trace.flows.track.astype(np.int64)
     rank_of = {pid: at for at, pid in enumerate(hosts)}
     of_track = np.array([rank_of.get(one.pid, 0) for one in trace.tracks], np.int64)
@@ -80,7 +80,7 @@ def _moved_flows(
 
 
 def are_mixed(trace: Trace, roles: NDArray[np.uint8]) -> bool:
-    """Return whether ranks share rows of devices and their events are in no order by rank."""
+    """Return whether ranks share device rows and their events are not ordered by rank."""
     hosts = _hosts(trace, roles)
     devices = _first_rows(trace, [track.pid for track in trace.tracks], roles == Role.DEVICE)
     return 0 < len(devices.keys() - hosts.keys()) < len(hosts) and not _places_of_ranks(
@@ -89,7 +89,7 @@ def are_mixed(trace: Trace, roles: NDArray[np.uint8]) -> bool:
 
 
 def tell_apart(trace: Trace, roles: NDArray[np.uint8]) -> Trace:
-    """Return the trace with numbers that no two ranks share; unchanged if it has one rank."""
+    """Return the trace with ids that are unique across ranks; unchanged if it has one rank."""
     rank_of = _ranks_of_tracks(trace, roles)
     if rank_of is None:
         return trace
@@ -112,7 +112,7 @@ def _moved(
 
 
 def _ranks_of_tracks(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int64] | None:
-    """Return the index of the rank of each row of the timeline; None without several ranks."""
+    """Return the rank index of each row of the timeline; None unless there are several ranks."""
     hosts = _hosts(trace, roles)
     if not hosts:
         return None
@@ -125,15 +125,15 @@ def _ranks_of_tracks(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int64
 
 
 def _hosts(trace: Trace, roles: NDArray[np.uint8]) -> dict[str, int]:
-    """Return the host process of each rank with its first call's row; empty: not several ranks."""
+    """Return the host process of each rank with its first call's row; empty if one rank."""
     calls = (roles == Role.CALL) & (trace.events.correlation > 0)
     hosts = _first_rows(trace, [track.pid for track in trace.tracks], calls)
-    are_ranks = 1 < len(hosts) <= _MOST_RANKS and _share_numbers(trace, calls)
+    are_ranks = 1 < len(hosts) <= _MAX_RANKS and _share_numbers(trace, calls)
     return hosts if are_ranks else {}
 
 
 def _share_numbers(trace: Trace, calls: NDArray[np.bool_]) -> bool:
-    """Return whether calls of different processes have the same correlation."""
+    """Return whether calls of different processes share a correlation."""
     process = process_numbers(trace.tracks)[trace.events.track[calls]]
     number = trace.events.correlation[calls].astype(np.int64)
     both = np.unique(np.stack([number, process]), axis=1)
@@ -141,7 +141,7 @@ def _share_numbers(trace: Trace, calls: NDArray[np.bool_]) -> bool:
 
 
 def _first_rows(trace: Trace, pids: list[str], wanted: NDArray[np.bool_]) -> dict[str, int]:
-    """Return the processes of wanted events, in order, with the first row of each."""
+    """Return the processes of wanted events in file order, with the first row of each."""
     tracks, first = np.unique(trace.events.track[np.flatnonzero(wanted)], return_index=True)
     rows = np.flatnonzero(wanted)[first]
     found: dict[str, int] = {}
@@ -151,7 +151,7 @@ def _first_rows(trace: Trace, pids: list[str], wanted: NDArray[np.bool_]) -> dic
 
 
 def _by_tag(hosts: list[str], devices: list[str]) -> dict[str, int]:
-    """Return the ranks by the text before the last number; empty unless it identifies all."""
+    """Return the rank of each device process by its tag; empty unless the tags identify all."""
     tags = {_tag(pid): at for at, pid in enumerate(hosts)}
     if len(tags) < len(hosts):
         return {}
@@ -160,14 +160,14 @@ def _by_tag(hosts: list[str], devices: list[str]) -> dict[str, int]:
 
 
 def _tag(pid: str) -> str:
-    """Return the text before a short process's last number; longer ones are no tool's."""
+    """Return the process id without its last number; long ids are returned unchanged."""
     return _LAST_NUMBER.sub("", pid) if len(pid) <= _LONGEST_PID else pid
 
 
 def _by_place(
     trace: Trace, pids: list[str], hosts: dict[str, int], devices: dict[str, int]
 ) -> dict[str, int]:
-    """Return ranks by the host events before them in the file, else (if mixed) by their order."""
+    """Return the rank of each device process by position in the file or, if mixed, by order."""
     if firsts := _places_of_ranks(trace, hosts):
         middles = [np.median(rows) for rows in _rows_of(trace, pids, devices)]
         ranks = np.maximum(np.searchsorted(firsts, middles, "right") - 1, 0)
@@ -177,7 +177,7 @@ def _by_place(
 
 
 def _places_of_ranks(trace: Trace, hosts: dict[str, int]) -> list[int]:
-    """Return the row at which each rank starts in the file; empty if the ranks are mixed."""
+    """Return the first row of each rank; empty if the ranks' events are mixed in the file."""
     rows = _rows_of(trace, [track.pid for track in trace.tracks], hosts)
     ends = [(int(of_rank[0]), int(of_rank[-1])) for of_rank in rows]
     is_apart = all(before[1] < after[0] for before, after in pairwise(ends))

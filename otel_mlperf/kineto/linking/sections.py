@@ -1,13 +1,14 @@
 """Recorded sections that were open during a profiler window, and the events inside them.
 
-The recorder's times are the monotonic clock plus one anchor, read when the process started. A
-trace of the profiler contains the system's Unix time. If the system's clock was set or slewed in
-between, the two differ; the window's own pair of readings at its start and end shows by how much.
+The recorder's times are monotonic time plus an anchor that was read when the process started. The
+profiler's times are the system's Unix time. If the system clock was set or slewed in between, the
+two differ. Both clocks were read together at the start and end of the window to measure the
+difference.
 
-The parent of an event is the innermost open interval, whether it was recorded or is in the trace:
-an operator in a section in an annotation belongs to the section. If a section is inside an
-annotation or a frame of Python, these are shown as siblings and not as parents: what was recorded
-is sent long before.
+The parent of an event is the innermost open interval, either a recorded section or an event of the
+trace: an operator in a section in an annotation belongs to the section. An annotation or Python
+frame around a section is sent as its sibling and not as its parent, because the section was sent
+before the trace was available.
 """
 
 from __future__ import annotations
@@ -31,27 +32,29 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _TWIN_NS: Final = 100_000
-"""Maximum distance of an annotation's ends from its section's: opening and closing one takes some
-10 µs while the profiler runs, with Python stacks several times that.
+"""Maximum time between the start (or end) of an annotation and that of its section.
+
+Opening or closing a section takes about 10 µs while the profiler runs, several times longer with
+Python stacks.
 """
 
 
 @dataclass(slots=True)
 class Sections:
-    """Recorded sections as columns, by start; every array has one item for each."""
+    """Recorded sections as columns, by start; every array has one item for each section."""
 
     span_id: NDArray[np.uint64]
     parent_id: NDArray[np.uint64]
     """0: the root of its trace."""
     trace_id: NDArray[np.uint8]
-    """16 bytes each."""
+    """16 bytes for each section."""
     start_ns: NDArray[np.int64]
     """Unix time, in the clock of the window."""
     end_ns: NDArray[np.int64]
     thread: NDArray[np.int64]
     """Native id of the thread; NONE if it is not known."""
     is_step: NDArray[np.bool_]
-    """Whether it is a step of the window: the root of a step's trace."""
+    """Whether the section is a step of the window, that is, the root of a step's trace."""
     name: list[str]
 
     def __len__(self) -> int:
@@ -68,10 +71,10 @@ _SQL: Final = """
 
 
 def read_sections(run_folder: Path, window: Window) -> Sections:
-    """Return the recorded sections of the window's steps, and the section that exported it.
+    """Return the recorded sections of the window's steps, and the window's parent section.
 
-    Only sections of the window's own process are read. A step that is not in the folder has no
-    sections: it was not sampled, or is not yet stored.
+    Only sections of the window's own process are read. A step that was not sampled or is not yet
+    stored has no sections.
 
     Raises:
         StoreError: a file of the run cannot be read.
@@ -102,11 +105,11 @@ def _columns(rows: list[tuple[Any, ...]], window: Window) -> Sections:
 
 
 def shifted(unix_ns: NDArray[np.int64], window: Window) -> NDArray[np.int64]:
-    """Return the recorder's times in the clock of a window.
+    """Return the recorder's times converted to the system clock of a window.
 
-    A time of the recorder is ``monotonic + anchor``. At both ends of the window the system's clock
-    was read together with the monotonic one. Its deviation from the anchor at these points is
-    added; in between and beyond it changes in proportion to the monotonic time.
+    A time of the recorder is ``monotonic + anchor``. At both ends of the window the system clock
+    was read together with the monotonic clock. The deviation of ``system - monotonic`` from the
+    anchor is added to the times, linearly interpolated or extrapolated.
     """
     anchor = window.anchor[0] - window.anchor[1]
     if window.anchor == (0, 0):  # The anchor is not known: recorded times stay unchanged.
@@ -114,8 +117,8 @@ def shifted(unix_ns: NDArray[np.int64], window: Window) -> NDArray[np.int64]:
     off_start = window.start[0] - window.start[1] - anchor
     off_end = window.end[0] - window.end[1] - anchor
     since = unix_ns - (window.start[1] + anchor)
-    # Slewing changes the clock evenly; a jump within the window cannot be distinguished from it,
-    # and is spread.
+    # Interpolation is correct for slewing. A jump of the clock within the window cannot be
+    # distinguished from slewing, and is spread over the window.
     slope = (off_end - off_start) / max(window.end[1] - window.start[1], 1)
     moved: NDArray[np.int64] = unix_ns + off_start + np.rint(since * slope).astype(np.int64)
     return moved
@@ -137,7 +140,7 @@ def no_sections() -> Sections:
 
 
 def sections_of_tracks(trace: Trace, threads: NDArray[np.int64]) -> dict[int, NDArray[np.intp]]:
-    """Return for each track the indices of the sections that ran on it, by native thread id."""
+    """Return by track the indices of the sections that ran on it, matched by native thread id."""
     of_thread = {
         str(thread): np.flatnonzero(threads == thread)
         for thread in np.unique(threads).tolist()
@@ -157,14 +160,14 @@ def find_twins(
 ) -> NDArray[np.int32]:
     """Return the index of the section that each annotation repeats; NONE for all others.
 
-    Such an annotation is on the section's thread and has its name, start and end; each section has
-    at most one. An annotation of a step matches the recorded step with which it shares more than
-    half of the time of either.
+    Such an annotation has the section's thread and name, and nearly the same start and end; each
+    section has at most one. An annotation of a step (``steps``) repeats the recorded step with
+    which it shares more than half of the longer one's duration.
     """
     twins = np.full(len(trace.events), NONE, np.int32)
-    for track, there in of_track.items():
+    for track, candidates in of_track.items():
         named: dict[str, list[int]] = defaultdict(list)
-        for index in there.tolist():
+        for index in candidates.tolist():
             named[sections.name[index]].append(index)
         taken: set[int] = set()
         for row in annotations[trace.events.track[annotations] == track].tolist():
@@ -172,21 +175,21 @@ def find_twins(
             if twin not in (NONE, *taken):
                 twins[row] = twin
                 taken.add(twin)
-        recorded = there[sections.is_step[there]].tolist()
+        recorded = candidates[sections.is_step[candidates]].tolist()
         for row in steps[trace.events.track[steps] == track].tolist():
             twins[row] = _same_time(trace, row, sections, recorded)
     return twins
 
 
-def _nearest(trace: Trace, row: int, sections: Sections, there: list[int]) -> int:
-    """Return the section, among those of its name, that starts and ends with an annotation."""
+def _nearest(trace: Trace, row: int, sections: Sections, candidates: list[int]) -> int:
+    """Return the section of ``candidates`` that an annotation repeats; NONE if there is none."""
     start = int(trace.events.start_ns[row])
     end = start + int(trace.events.duration_ns[row])
-    # Only its neighbours in time can be as near as a twin has to be.
-    at = bisect.bisect(there, start, key=lambda index: int(sections.start_ns[index]))
+    # Only the last section before the annotation's start and the next one can be a twin.
+    at = bisect.bisect(candidates, start, key=lambda index: int(sections.start_ns[index]))
     near = [
         index
-        for index in there[max(at - 1, 0) : at + 1]
+        for index in candidates[max(at - 1, 0) : at + 1]
         if abs(int(sections.start_ns[index]) - start) <= _TWIN_NS
         and abs(int(sections.end_ns[index]) - end) <= _TWIN_NS
         and _shares_half(start, end, sections, index)
@@ -194,10 +197,10 @@ def _nearest(trace: Trace, row: int, sections: Sections, there: list[int]) -> in
     return min(near, key=lambda index: abs(int(sections.start_ns[index]) - start), default=NONE)
 
 
-def _same_time(trace: Trace, row: int, sections: Sections, there: list[int]) -> int:
+def _same_time(trace: Trace, row: int, sections: Sections, candidates: list[int]) -> int:
     start = int(trace.events.start_ns[row])
     end = start + int(trace.events.duration_ns[row])
-    return next((index for index in there if _shares_half(start, end, sections, index)), NONE)
+    return next((index for index in candidates if _shares_half(start, end, sections, index)), NONE)
 
 
 def _shares_half(start: int, end: int, sections: Sections, index: int) -> bool:
@@ -211,12 +214,13 @@ def is_of_section(
     inner: NDArray[np.int32],
     sections: Sections,
 ) -> NDArray[np.bool_]:
-    """Return which events belong under the section that they are in, not under the event around.
+    """Return which events are children of their section instead of the event around them.
 
-    These are events without an event around them, and those whose section started inside of it.
+    These are the events without an event around them, and the events whose section started inside
+    the event around them.
 
     Args:
-        parent: for each event the one around it.
+        parent: for each event the row of the event around it.
         start_ns: start of each event.
         inner: for each event the innermost section in which it starts.
         sections: the recorded sections.

@@ -1,8 +1,9 @@
 """Innermost open interval of the program at the start of each host event.
 
-Intervals are recorded sections, or the annotations of steps; each is on one thread. An event is
-looked up on its own thread. If no interval is open there, it is looked up on the thread that waits
-for it: for a thread of autograd this is the thread whose forward operators it answers.
+Intervals are recorded sections or annotations of steps; each is on one thread. An event is looked
+up on its own thread and, if no interval is open there, on the thread that waits for it. The thread
+that waits for a thread of autograd is the one that ran the forward operators of its backward
+operators.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Innermost:
-    """Intervals, each open from its start until before its end; the last started is innermost.
+    """Lookup of the innermost of several intervals, that is, of the open one that started last.
 
-    Of those that start together it is the one that ends first. With ``rows``, only these intervals
-    of the columns count.
+    An interval is open from its start until before its end. If several start together, the one that
+    ends first is innermost. With ``rows``, only these intervals count.
     """
 
     def __init__(
@@ -40,22 +41,22 @@ class Innermost:
         self._inner = np.append(rows, NONE)[inner].astype(np.int32)
 
     def at(self, time_ns: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the index of the innermost interval at each time; NONE: none."""
+        """Return the index of the innermost interval at each time; NONE if none is open."""
         return self._inner[np.searchsorted(self._bounds, time_ns, "right")]
 
     def around(
         self, start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], tolerance_ns: int
     ) -> NDArray[np.int32]:
-        """Return the index of the innermost interval in which each event starts; NONE: none.
+        """Return the index of the innermost interval in which each event starts; else NONE.
 
-        An event that starts before an interval by no more than the tolerance, but has more of its
-        time inside it than before it, counts as started inside.
+        An event that starts before an interval, but by at most the tolerance, counts as started
+        inside if more of its duration is inside the interval than before.
         """
         first = np.searchsorted(self._bounds, start_ns, "right")
         place = np.searchsorted(self._bounds, start_ns + tolerance_ns, "right")
         unsure = np.flatnonzero(place > first)
-        # Bounds within the tolerance are tried from the last backwards: the innermost interval
-        # that contains more of the event than precedes it.
+        # Bounds within the tolerance are tried in reverse order, to find the innermost interval
+        # that contains the larger part of the event.
         while len(unsure):
             inner = self._inner[place[unsure]]
             begin = np.append(self._start, 0)[inner]
@@ -70,7 +71,7 @@ class Innermost:
 def _segments(
     start: NDArray[np.int64], end: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the times at which the innermost interval may change, and it before and after each."""
+    """Return the bounds of all intervals, and the innermost interval around each bound."""
     bounds = np.unique(np.concatenate((start, end)))
     waiting = iter(enumerate(np.lexsort((-end, start)).tolist()))
     begins, ends = start.tolist(), end.tolist()
@@ -78,7 +79,7 @@ def _segments(
     open_: list[tuple[int, int]] = []
     inner = [NONE]
     for bound in bounds.tolist():
-        # Starts are handled before ends of the same time: an interval of no length is never open.
+        # Starts precede ends of the same time, so that an interval with length 0 is never open.
         while upcoming is not None and begins[upcoming[1]] <= bound:
             heapq.heappush(open_, (-upcoming[0], upcoming[1]))
             upcoming = next(waiting, None)
@@ -89,12 +90,12 @@ def _segments(
 
 
 class Open(NamedTuple):
-    """Indices of intervals, one item for each event of the trace; NONE: none, or a device's."""
+    """Open interval of each event of the trace; NONE: no interval, or a device event."""
 
     own: NDArray[np.int32]
-    """Interval open on the event's own thread."""
+    """Index of the interval that is open on the event's own thread."""
     waiting: NDArray[np.int32]
-    """Interval open on the thread that waits for it, if there is none on its own."""
+    """Index of the interval on the thread that waits for the event, if ``own`` is NONE."""
 
 
 def find_open(
@@ -104,32 +105,32 @@ def find_open(
     waiting: NDArray[np.int32],
     tolerance_ns: int,
 ) -> Open:
-    """Return the innermost interval open where each event of the host starts.
+    """Return the innermost interval that is open when each host event starts.
 
     Args:
-        trace: what was read.
-        is_host: for each event whether it is the host's.
-        covers: for each track the intervals on it.
-        waiting: for each event the track that waits for it, NONE if it is not known.
-        tolerance_ns: by how much the clocks of events and intervals may differ.
+        trace: the trace.
+        is_host: whether each event is a host event.
+        covers: intervals by track.
+        waiting: track that waits for each event; NONE: not known.
+        tolerance_ns: maximum difference between the clocks of events and intervals.
     """
     events = trace.events
     own = np.full(len(events), NONE, np.int32)
-    there = own.copy()
+    on_waiting = own.copy()
     end = events.start_ns + np.maximum(events.duration_ns, 0)
     for track, rows in rows_by(events.track, np.flatnonzero(is_host)).items():
         if track in covers:
             own[rows] = covers[track].around(events.start_ns[rows], end[rows], tolerance_ns)
     for track, rows in rows_by(waiting, np.flatnonzero(is_host & (own == NONE))).items():
         if track in covers:
-            there[rows] = covers[track].at(events.start_ns[rows])
-    return Open(own, there)
+            on_waiting[rows] = covers[track].at(events.start_ns[rows])
+    return Open(own, on_waiting)
 
 
 def rows_by(
     values: NDArray[np.signedinteger[Any]], rows: NDArray[np.intp]
 ) -> dict[int, NDArray[np.intp]]:
-    """Return the rows of each value, in ascending order, for any number of values."""
+    """Return the rows of each value, in ascending order of the values."""
     rows = rows[np.argsort(values[rows], kind="stable")]
     edges = np.flatnonzero(np.diff(values[rows])) + 1
     return {int(values[part[0]]): part for part in np.split(rows, edges) if len(part)}
@@ -140,8 +141,9 @@ def find_waiting(
 ) -> NDArray[np.int32]:
     """Return the track of the thread that waits for each event; NONE if it is not known.
 
-    It is the track of the forward operator that the outermost event around it answers, else the
-    track that most of its thread's operators answer.
+    If the outermost event around it is a backward operator, it is the track of its forward
+    operator. Otherwise it is the most frequent track of the forward operators of the event's
+    thread.
     """
     track = trace.events.track
     answers = np.flatnonzero(forward != NONE)
