@@ -10,20 +10,20 @@ from otel_mlperf.analysis.summary.call_figures import CallFigures  # noqa: TC001
 class PeriodSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of one phase that ended in a period.
 
-    A step of several ranks ends when its last rank ends it. Durations are those of the ranks'
-    successful steps, without a slow first one, as in the summary. If all steps of the run failed,
-    all of them count.
+    A step of several ranks ends when its last rank ends it. As in the summary, durations are those
+    of successful steps on all ranks, without the warm-up. If all steps of the run failed, all of
+    them count.
     """
 
     count: int
-    """Steps of one rank, summed over its starts."""
+    """Number of steps of one rank, summed over its restarts."""
     failed: int
-    """Steps that an exception ended on some rank."""
+    """Number of steps that ended in an exception on at least one rank."""
     samples: int | None
-    """Sum over these steps and all ranks; None: not known."""
+    """Sum over these steps and all ranks; None: unknown."""
     tokens: int | None
     measured: int
-    """Steps of all ranks behind the figures below."""
+    """Number of steps of all ranks from which the following figures are computed."""
     sum_ns: int
     mean_ns: float | None
     """None: no step was measured."""
@@ -32,7 +32,7 @@ class PeriodSteps(msgspec.Struct, frozen=True, kw_only=True):
     p99_ns: int | None
     max_ns: int | None
     wait_ns: int
-    """Part of the sum in which the steps waited for data on their own thread."""
+    """Part of ``sum_ns`` in which the steps waited for data on their own thread."""
     wait_share: float | None
     samples_per_s: float | None
     """Rate over the time in steps, summed over all ranks."""
@@ -55,11 +55,11 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: int
     """Start of the next period."""
     lived_ns: int
-    """Time of the period in which a process of the run existed; 0: none did."""
+    """Time in the period in which at least one process of the run existed."""
     steps: PeriodSteps | None
-    """None: no step ended in it."""
+    """None: no step ended in the period."""
     requests: list[CallFigures]
-    """Requests that ended in it, by name and bound."""
+    """Requests that ended in the period, by name and bound."""
     process: PeriodProcess
 
 
@@ -71,15 +71,15 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     name: str
     outcome: str
     rank: int | None
-    """The only rank behind the figures; None: all ranks."""
+    """The only rank of the figures; None: all ranks."""
     phase: str | None
-    """Phase of the steps; None: the run has none, or requests were requested."""
+    """Phase of the steps; None: the run has no steps, or only its requests were selected."""
     every_ns: int
     utc_offset_s: int
-    """UTC offset of the clock on which periods start: local time at the run's start."""
+    """UTC offset of local time at the run's start, with which all periods are aligned."""
     periods: list[Period]
     """Periods from the run's first to its last, without a gap."""
     undated_requests: int
-    """Requests in no period: runs recorded by earlier versions lack request timestamps."""
+    """Number of requests in no period: earlier versions did not record request timestamps."""
     missing: list[str]
-    """Records that were not stored in time for this answer."""
+    """Records that existed when the figures were requested and are not included, as text."""

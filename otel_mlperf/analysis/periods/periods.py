@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 
-# The kernel's peak counts to the period in which a rise of it was read.
+# The kernel's memory peak is attributed to the period in which an increase was read.
 _USED: Final = """WITH read AS (
     SELECT name, labels, time_ns, value, value - lag(value) OVER series AS more,
         time_ns - lag(time_ns) OVER series AS held_ns
@@ -43,13 +43,13 @@ def read_use_by_period(store: Store, grid: Grid) -> dict[int, PeriodProcess]:
         main=json.dumps({names.PROCESS_ROLE: "main"})[1:-1],
         origin=grid.origin_ns,
         every=grid.every_ns,
-        last=grid.periods - 1,  # a reading at the very end belongs to the run, too
+        last=grid.periods - 1,  # includes a reading at the very end
     )
     return {period: PeriodProcess(cpus=cpus, memory_peak_bytes=peak) for period, cpus, peak in rows}
 
 
 def lived_by_period(processes: Processes, grid: Grid) -> list[int]:
-    """Return for each period the time in which at least one process existed."""
+    """Return for each period the time in ns in which at least one process existed."""
     lived = [0] * grid.periods
     until = grid.origin_ns
     for process in sorted(processes.all, key=lambda one: one.start_ns):
@@ -125,8 +125,8 @@ def read_periods(
     grid = lay_grid(*_bounds(store, processes, run.facts.started_ns), every_ns)
     steps = read_steps_by_period(store, of_steps, grid) if of_steps else {}
     # If a phase is requested, requests are excluded: they belong to no phase.
-    is_told = phase is None or of_steps is None
-    requests = read_requests_by_period(store, grid.origin_ns, every_ns) if is_told else {}
+    has_requests = phase is None or of_steps is None
+    requests = read_requests_by_period(store, grid.origin_ns, every_ns) if has_requests else {}
     undated = requests.pop(None, [])
     used, lived = read_use_by_period(store, grid), lived_by_period(processes, grid)
     return Periods(

@@ -7,4 +7,4 @@ from typing import Annotated
 import msgspec
 
 GivenNumber = Annotated[float, msgspec.Meta(extra_json_schema={"nullable": True})]
-"""The number as the program gave it; non-finite values are null in JSON."""
+"""A number as passed by the program; non-finite values are null in JSON."""

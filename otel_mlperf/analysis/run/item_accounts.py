@@ -33,7 +33,7 @@ class RunAccount(msgspec.Struct, kw_only=True):
 
     @property
     def ended(self) -> int:
-        """Return the number of items with a known fate."""
+        """Return the number of items that are no longer pending."""
         return self.delivered + self.rolled_up + self.unselected + sum(self.lost.values())
 
     def add(self, other: RunAccount) -> None:
@@ -49,7 +49,7 @@ Accounts = dict[str, dict[str, RunAccount]]
 
 
 def read_accounts(folder: Path) -> Accounts:
-    """Return the accounts of a run folder, summed over nodes; empty before an agent wrote one.
+    """Return the accounts of a run folder, summed over nodes; empty if no agent has written any.
 
     Raises:
         StoreError: a file is not readable; the message names it.
@@ -58,11 +58,11 @@ def read_accounts(folder: Path) -> Accounts:
     for file in sorted((folder / "accounting").glob("*.json")):
         try:
             of_node = msgspec.json.decode(read_regular(file), type=Accounts)
-        except (OSError, ValueError) as error:  # invalid JSON, another shape, or not text
+        except (OSError, ValueError) as error:  # invalid JSON, other fields, or not text
             raise StoreError(f"reading {file}: {error}; move it away to read the rest") from error
         for signal, destinations in of_node.items():
             for destination, account in destinations.items():
-                # Every node has its own file, so that no two agents write to the same one.
+                # Sums the files of all nodes: each agent writes its own file.
                 accounts.setdefault(signal, {}).setdefault(destination, RunAccount()).add(account)
     return accounts
 
@@ -70,7 +70,7 @@ def read_accounts(folder: Path) -> Accounts:
 def lost(accounts: Accounts) -> int:
     """Return the number of items lost to at least one destination."""
     return sum(
-        # All destinations receive the same items: a sum would count an item lost by two twice.
+        # All destinations receive the same items: a sum would count an item twice if two lose it.
         max(sum(account.lost.values()) for account in destinations.values())
         for destinations in accounts.values()
         if destinations
@@ -78,7 +78,7 @@ def lost(accounts: Accounts) -> int:
 
 
 def sections_lost(accounts: Accounts) -> int:
-    """Return the number of sections that the recorder could not write and thus not measure."""
+    """Return the number of sections that were not recorded because the ring was full."""
     spans = accounts.get("spans", {})
     return max((account.lost.get(RING_FULL, 0) for account in spans.values()), default=0)
 

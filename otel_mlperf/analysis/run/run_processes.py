@@ -20,12 +20,12 @@ ENDED = "ended"
 FINISHED = "finished"
 IMPORTED = "imported"
 """Outcome of a process known only from imported traces: its end was not observed."""
-_RANKS_TOLD = 16
+_MAX_RANKS_LISTED = 16
 _WORST_FIRST = ("failed", "killed", "interrupted", RUNNING, FINISHED, IMPORTED)
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """How and where the first rank that did not finish ended."""
+    """Abnormal end of the first failed rank: its step, section and error."""
 
     rank: int
     step: int | None
@@ -53,8 +53,8 @@ class Processes(msgspec.Struct, frozen=True):
     def decisive(self) -> list[ProcessRow]:
         """Return the processes that determine the outcome: the newest of each rank and its parent.
 
-        A program that starts its ranks itself has the number of the first rank, and existed when
-        that rank started. A process that had ended by then was restarted.
+        A program that starts its ranks itself has the rank number of its first rank, and is still
+        running when that rank starts. A process that had ended by then was restarted.
         """
         newest = {process.rank: process for process in self.last_of_rank}
         return [
@@ -66,7 +66,7 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> str:
-        """Return the worst outcome of any rank; ``running`` before anything is known."""
+        """Return the worst outcome of any rank; ``running`` before a process is known."""
         outcomes = {process.outcome for process in self.decisive}
         return next((outcome for outcome in _WORST_FIRST if outcome in outcomes), RUNNING)
 
@@ -82,7 +82,7 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def end_ns(self) -> int:
-        """Return the time of the last end or sign of life; 0 before anything is known."""
+        """Return the Unix time of the last end or sign of life; 0 before a process is known."""
         return max(map(self.end_of, self.all), default=0)
 
     @property
@@ -92,15 +92,15 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def busy_ns(self) -> int:
-        """Return the sum of all processes' lifetimes."""
+        """Return the sum of all processes' lifetimes, in ns."""
         return sum(self.end_of(process) - process.start_ns for process in self.all)
 
     def end_of(self, process: ProcessRow) -> int:
-        """Return when the process ended, or its last sign of life."""
+        """Return the Unix time of the process's end, or of its last sign of life."""
         return max(process.end_ns or self.last_ns, process.start_ns)
 
     def failure(self) -> Failure | None:
-        """Return the first abnormal end: later ones may be its consequences."""
+        """Return the first abnormal end, because later ones may be its consequences; or None."""
         outcome = self.outcome
         bad = [process for process in self.decisive if process.outcome == outcome]
         if not bad or outcome in (FINISHED, RUNNING, IMPORTED):
@@ -117,7 +117,7 @@ class Processes(msgspec.Struct, frozen=True):
     def result(self) -> dict[str, Any]:
         """Return the values of ``Run.result()``; the lowest rank's value takes precedence."""
         merged: dict[str, Any] = {}
-        # The lowest rank comes last, so that its values overwrite the other ranks'.
+        # The lowest rank must be last: its values overwrite those of other ranks.
         for process in reversed(self.last_of_rank):
             merged |= json.loads(process.result or "{}")
         return merged
@@ -137,14 +137,16 @@ def read_processes(store: Store) -> Processes:
 
 def no_such_rank(run: RunFolder, rank: int) -> NoSuchRun:
     """Return the error for an unknown rank, which lists the known ranks."""
-    there = [
+    existing = [
         known
         for (known,) in Store(run.path).rows(
             "SELECT rank FROM processes UNION SELECT rank FROM steps UNION SELECT rank FROM spans "
             "ORDER BY rank"
         )
     ]
-    known = ", ".join(map(str, there[:_RANKS_TOLD])) + " …" * (len(there) > _RANKS_TOLD)
+    known = ", ".join(map(str, existing[:_MAX_RANKS_LISTED])) + " …" * (
+        len(existing) > _MAX_RANKS_LISTED
+    )
     return NoSuchRun(
         f"looking for rank {rank} of run {run.short_id}: its ranks are {known or 'not known'}"
     )

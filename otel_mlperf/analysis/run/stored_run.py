@@ -1,7 +1,7 @@
 """A stored run as Arrow tables, for programs and notebooks.
 
-Arrow is used because pandas, polars and DuckDB all read it, where they are installed. DuckDB and
-pyarrow are imported when a table is requested.
+Arrow is used because pandas, polars and DuckDB all read it. DuckDB and pyarrow are imported only
+when a table is requested.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class StoredRun:
         return self.table("steps")
 
     def sections(self) -> RunTable:
-        """Return one row per step and section in it; outside steps one per time and place."""
+        """Return one row per step and section; outside steps, one row per flush and section path."""
         return self.table("sections")
 
     def readings(self) -> RunTable:
@@ -97,7 +97,7 @@ class StoredRun:
         return self.table("readings")
 
     def values(self) -> RunTable:
-        """Return one row for each value given to ``log()``."""
+        """Return one row for each value passed to ``log()``."""
         return self.table("values")
 
     def marks(self) -> RunTable:
@@ -106,7 +106,7 @@ class StoredRun:
 
     def kernels(self) -> RunTable:
         """Return one row for each profiler window and kernel in it."""
-        return self._ask("SELECT * FROM totals WHERE what = 'kernel' ORDER BY total_ns DESC")
+        return self._query("SELECT * FROM totals WHERE what = 'kernel' ORDER BY total_ns DESC")
 
     def table(self, name: str) -> RunTable:
         """Return a table of the run folder, in time order.
@@ -119,11 +119,11 @@ class StoredRun:
             raise NoSuchTable(f"reading table {name!r}: there are {', '.join(TABLES)}")
         columns = [column.name for column in TABLES[name]]
         order = [column for column in ("start_ns", "time_ns", "rank") if column in columns]
-        return self._ask(
+        return self._query(
             f'SELECT * FROM "{name}"' + (f" ORDER BY {', '.join(order)}" * bool(order))
         )
 
-    def _ask(self, sql: str) -> RunTable:
+    def _query(self, sql: str) -> RunTable:
         return RunTable(Store(self.path).arrow(sql))
 
 
@@ -140,7 +140,7 @@ def read_run(run: str | os.PathLike[str] = LATEST) -> StoredRun:
 
     Raises:
         NoSuchRun: no run matches, or several ids start with it.
-        StoreError: its folder cannot be read.
+        StoreError: the run folder cannot be read.
     """
     found = find_run(str(run))
     return StoredRun(found.path, found.facts.id, found.facts.name)

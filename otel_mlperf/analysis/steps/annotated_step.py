@@ -1,7 +1,7 @@
-"""A step that only a profiler's annotation shows, as in imported traces.
+"""A step that is known only from a profiler's annotation, as in imported traces.
 
-Its sections are the annotations of the program. Annotations inside an operator count as operators.
-Operators and kernels are listed under the innermost section around the code that launched them.
+The sections of the step are the program's annotations. Annotations inside an operator count as
+operators. Operators and kernels are listed under the innermost section around their launch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 _KEPT: Final = "profiled"
-_LISTED: Final = 10
+_MAX_LISTED: Final = 10
 _ANNOTATION: Final = "user_annotation"
 _FRAME: Final = "python_function"
 _Rows = list[dict[str, Any]]
@@ -43,10 +43,10 @@ def has_recorded_steps(store: Store) -> bool:
 def read_annotated(
     run: RunFolder, number: int | None, phase: str | None, rank: int | None, *, operators: bool
 ) -> StepFindings | None:
-    """Return the step of that number, or the longest; None if no trace of the run shows steps.
+    """Return the step of that number, or the longest step; None if no trace has annotated steps.
 
     Raises:
-        NoSuchStep: traces do not show that step.
+        NoSuchStep: no trace contains that step.
         StoreError: a file of the run cannot be read.
     """
     store = Store(run.path, rank)
@@ -74,7 +74,7 @@ def read_annotated(
             for of_rank, length_ns in sorted(found.lengths_ns.items())
         ],
         chosen=number is None,
-        kept=sorted({step.number for step in known})[:_LISTED] if number is None else [],
+        kept=sorted({step.number for step in known})[:_MAX_LISTED] if number is None else [],
         nearby=[],
     )
 
@@ -115,7 +115,7 @@ def _rank_step(rank: int, length_ns: int, name: str, events: _Rows, *, operators
 
 
 def _sections(events: _Rows) -> _Rows:
-    """Return the annotations without an enclosing operator, each below the next one above it."""
+    """Return the annotations outside operators, each with the enclosing annotation as parent."""
     by_id = {row["span_id"]: row for row in events}
     activity = {row["span_id"]: _activity(row) for row in events}
 

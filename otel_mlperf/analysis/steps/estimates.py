@@ -1,11 +1,11 @@
 """Estimates of mean durations with standard errors, and confidence intervals of their ratio.
 
 Steps are not independent: a slow moment of the machine affects several of them. Therefore the
-error of a mean is derived from blocks of steps, as in a block bootstrap. The variance that the
-moving block bootstrap of a mean approaches with more and more resamples has a closed form (Künsch
-1989, The jackknife and the bootstrap for general stationary observations). Nothing is drawn, so the
-same runs always give the same answer. For a trimmed mean the same formula is applied to its
-influence values, which are the winsorized times (Huber 1981, Robust statistics, section 3.3).
+error of a mean is derived from blocks of steps, as in a block bootstrap. The variance of the moving
+block bootstrap of a mean, in the limit of many resamples, has a closed form (Künsch 1989, The
+jackknife and the bootstrap for general stationary observations). No random numbers are drawn, so
+results are reproducible. For a trimmed mean the same formula is applied to its influence values,
+which are the winsorized times (Huber 1981, Robust statistics, section 3.3).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Times = NDArray[np.float64]
 
 TRIMMED: Final = 0.1
-"""Share of the shortest, and of the longest values, that a usual time excludes."""
+"""Share of the shortest, and of the longest values, that a trimmed mean excludes."""
 _PIECES: Final = 10
 FEWEST_BLOCKS: Final = 8.0
 """Minimum number of blocks: with fewer, the error of the mean is too inaccurate itself."""
@@ -34,9 +34,9 @@ class Estimate(msgspec.Struct, frozen=True):
 
     value: float
     error: float | None
-    """Standard error, in the unit of ``value``; None: not known for a single value."""
+    """Standard error, in the unit of ``value``; None: unknown for a single value."""
     blocks: float
-    """Independent blocks behind the estimate."""
+    """Effective number of independent blocks from which the error is estimated."""
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 def estimate_mean(times: Times, trimmed: float = 0.0) -> Estimate:
-    """Return the mean without the ``trimmed`` shortest and longest share, with its error.
+    """Return the mean without the ``trimmed`` share at either end, with its standard error.
 
     ``times`` are in the order of measurement, and must not be empty.
     """
@@ -65,11 +65,12 @@ def estimate_mean(times: Times, trimmed: float = 0.0) -> Estimate:
 
 
 def _evenness(values: Times) -> float:
-    """Return the effective part of the blocks for estimating their own spread: 1.0 if normal.
+    """Return the effective fraction of the blocks, at most 1.0; 1.0 for normal values.
 
-    A few stalls dominate the observed spread, and whether they were sampled is chance. The variance
-    of a variance is (kurtosis - 1) / 2 times that of normal values (Cramér 1946, Mathematical
-    methods of statistics, section 27.4). The effective number of blocks is divided by this factor.
+    If a few stalls dominate the spread of the values, the observed spread is uncertain. The
+    variance of a variance is (kurtosis - 1) / 2 times that of normal values (Cramér 1946,
+    Mathematical methods of statistics, section 27.4). The effective number of blocks is divided by
+    this factor.
     """
     squares = (values - values.mean()) ** 2
     whole = float(squares.mean())
@@ -82,10 +83,10 @@ def _evenness(values: Times) -> float:
 def compare_estimates(
     before: Estimate, after: Estimate, confidence: float, fewest: float = FEWEST_BLOCKS
 ) -> Interval | None:
-    """Return the relative change of ``after`` with an interval of that ``confidence``.
+    """Return the relative change from ``before`` to ``after``, with its confidence interval.
 
-    None: an estimate is zero, or rests on fewer than ``fewest`` blocks. The interval is that of
-    Student's t on the logarithm of the ratio, with the degrees of freedom of Welch.
+    None if an estimate is zero, has no error, or has fewer than ``fewest`` blocks. The interval is
+    that of Student's t on the logarithm of the ratio, with Welch's degrees of freedom.
     """
     if before.error is None or after.error is None or min(before.value, after.value) <= 0:
         return None
@@ -99,7 +100,7 @@ def compare_estimates(
 
 
 def block_length(values: Times) -> int:
-    """Return the steps per block, from the autocorrelation of the values: one without any.
+    """Return the number of steps per block, from the autocorrelation of the values; 1 without any.
 
     After Politis and White (2004, Automatic block-length selection for the dependent bootstrap,
     with the correction of 2009), for circular blocks.
@@ -132,7 +133,7 @@ def block_length(values: Times) -> int:
 
 
 def _first_run(is_small: NDArray[np.bool_], run: int) -> int:
-    """Return the lags before the first ``run`` small ones in a row; all lags without such a run."""
+    """Return the number of lags before ``run`` small ones in a row; all lags if there are none."""
     for before in range(len(is_small) - run + 1):
         if is_small[before : before + run].all():
             return before
@@ -143,7 +144,7 @@ def _long_run_variance(values: Times, length: int) -> float:
     count = len(values)
     sums = np.concatenate(([0.0], np.cumsum(values - values.mean())))
     means = (sums[length:] - sums[:-length]) / length
-    # Blocks vary around the mean of the same values: correct the bias that this causes.
+    # Corrects a bias: blocks vary around the mean of the same values.
     return float(length * np.mean(means**2) / (1 - length / count))
 
 

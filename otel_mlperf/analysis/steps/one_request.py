@@ -19,20 +19,20 @@ attributes, row_number() OVER (ORDER BY start_ns, rank, span_id) AS number
 FROM spans WHERE category = $category AND span_id = root_id AND ($rank IS NULL OR rank = $rank)
 ORDER BY number"""
 _FAILED: Final = "error"
-_LISTED: Final = 10
+_MAX_LISTED: Final = 10
 
 
 def read_request(
     run: RunFolder, wanted: str | None = None, rank: int | None = None, *, operators: bool = True
 ) -> RequestTrace:
-    """Return a request with sampled spans, with everything nested in it.
+    """Return a request with sampled spans, including everything nested in it.
 
     Args:
         run: the run.
-        wanted: the id that the program gave it, else its number among the sampled ones, from 1 in
-            the order of their starts; None: the slowest.
-        rank: only of this rank.
-        operators: with the profiler's operators under each section.
+        wanted: the id assigned by the program, or the number among the sampled requests (from 1,
+            by start time); None: the slowest.
+        rank: only requests of this rank.
+        operators: whether to include the profiler's operators under each section.
 
     Raises:
         NoSuchRequest: no spans of such a request were sampled.
@@ -82,8 +82,12 @@ def _missing(run: RunFolder, rows: list[dict[str, Any]], wanted: str | None) -> 
     if not rows:
         return f"{tried}: no spans of requests are stored; see otel-mlperf summary {run.short_id}"
     ids = [one for row in rows if (one := _id_of(row)) is not None]
-    told = f", with ids {', '.join(ids[:_LISTED])}" + " …" * (len(ids) > _LISTED) if ids else ""
+    ids_text = (
+        f", with ids {', '.join(ids[:_MAX_LISTED])}" + " …" * (len(ids) > _MAX_LISTED)
+        if ids
+        else ""
+    )
     return (
-        f"{tried}: its spans were not kept; those of {len(rows):,} requests were{told}: "
+        f"{tried}: its spans were not kept; those of {len(rows):,} requests were{ids_text}: "
         f"--request 1 to {len(rows)} shows one of them"
     )

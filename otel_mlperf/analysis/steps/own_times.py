@@ -1,7 +1,7 @@
-"""Own time (self time) of each section in a phase's steps: sums and the 95th percentile.
+"""Self time of each section in a phase's steps: sums and the 95th percentile.
 
-A run may have more section rows than fit in memory. They are read some steps at a time, without
-splitting a step, and only sums and the longest times of each piece are retained.
+A run may have more section rows than fit in memory. Therefore ranges of whole steps are read one
+after the other, and only the sums and the longest times of each range are retained.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _P95: Final = 0.95
-_HELD: Final = 10_000
-"""Values buffered in addition to the longest ones, before the list is trimmed again."""
+_BUFFERED: Final = 10_000
+"""Number of values buffered beyond the retained ones before the buffer is trimmed."""
 # A step that an error cut short is not representative: it counts only if all steps failed.
 _FAILED: Final = "SELECT bool_and(error) FROM steps WHERE phase = $phase AND n >= $first"
 _PIECE: Final = """WITH chosen AS (
@@ -42,7 +42,7 @@ FROM own GROUP BY rank, name, aggregate, beside, wait"""
 
 
 class SectionTime(NamedTuple):
-    """Own time of one section, on all ranks."""
+    """Self time of one section, on all ranks."""
 
     name: str
     category: str
@@ -50,18 +50,18 @@ class SectionTime(NamedTuple):
     beside: bool
     sum_ns: int
     p95_ns: int
-    """Over all steps: 0 in a step without the section."""
+    """95th percentile over all steps; a step without the section counts as 0."""
     wait: str
     """Data wait that contains the section; empty: none."""
 
 
 class OwnTimes(NamedTuple):
-    """Own times of all sections of the steps, in the order of their starts."""
+    """Self times of all sections of the steps, sorted by start within the step."""
 
     sections: list[SectionTime]
     """Concurrent sections last."""
     of_ranks: dict[int, dict[str, int]]
-    """Own times by rank and name, without concurrent sections."""
+    """Self times by rank and name, without concurrent sections."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class _Sums:
     steps: int = 0
     own_ns: int = 0
     since_ns: float = 0.0
-    """Start within its step, summed."""
+    """Sum of the start times within the steps."""
 
     @property
     def mean_since_ns(self) -> float:
@@ -88,26 +88,26 @@ class _Longest:
 
     def __init__(self, kept: int) -> None:
         self._kept, self._count = kept, 0
-        self._held: list[NDArray[np.int64]] = []
+        self._buffer: list[NDArray[np.int64]] = []
 
     def add(self, each_ns: NDArray[np.int64]) -> None:
-        """Add the section's times in some steps of a rank."""
-        self._held.append(each_ns)
+        """Add the section's times in some of a rank's steps."""
+        self._buffer.append(each_ns)
         self._count += len(each_ns)
         # Rarely true: each of thousands of ranks adds far fewer values than are retained.
-        if self._count > 2 * self._kept + _HELD:
+        if self._count > 2 * self._kept + _BUFFERED:
             self._cut()
 
     def least_ns(self) -> int:
-        """Return the shortest of them."""
+        """Return the shortest of the retained times."""
         self._cut()
-        return int(self._held[0].min())
+        return int(self._buffer[0].min())
 
     def _cut(self) -> None:
-        all_ns = np.concatenate(self._held)
+        all_ns = np.concatenate(self._buffer)
         if len(all_ns) > self._kept:
             all_ns = np.partition(all_ns, len(all_ns) - self._kept)[-self._kept :].copy()
-        self._held, self._count = [all_ns], len(all_ns)
+        self._buffer, self._count = [all_ns], len(all_ns)
 
 
 class _Place(NamedTuple):
@@ -118,7 +118,10 @@ class _Place(NamedTuple):
 
 
 def read_own_times(store: Store, phase: str, first: int, chosen: int) -> OwnTimes:
-    """Return the own times in the ``chosen`` steps of each process from number ``first`` upward."""
+    """Return the self times in a phase's steps from ``n = first`` upward.
+
+    ``chosen`` is the number of these steps over all ranks.
+    """
     sums: dict[tuple[int, _Place], _Sums] = {}
     longest: dict[_Place, _Longest] = {}
     kept = chosen - math.ceil(_P95 * chosen) + 1
@@ -132,7 +135,7 @@ def read_own_times(store: Store, phase: str, first: int, chosen: int) -> OwnTime
 def _pieces(
     store: Store, phase: str, first: int
 ) -> Iterator[tuple[int, _Place, _Sums, NDArray[np.int64]]]:
-    """Yield the sums of a rank and section over some of the steps, with its time in each step."""
+    """Yield rank, section, sums and the time in each step, for one range of steps at a time."""
     values: dict[str, Any] = {"phase": phase, "first": first}
     ((failed,),) = store.rows(_FAILED, **values)
     for low, high in step_ranges(store, first):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.step_shapes import RankFigures
 
 _SLOW: Final = row_of("straggler")
-"""Row whose value is a mean divided by the median of the ranks."""
+"""Row of the findings table whose value is a rank's mean divided by the median of the ranks."""
 
 
 def stand_outs(ranks: Sequence[RankFigures], mean_ns: float) -> list[StandOut]:

@@ -1,4 +1,4 @@
-"""The trace of a run outside its steps, on every rank."""
+"""Trace of a run without steps, on every rank."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
 def find_run_trace(
     run: RunFolder, rank: int | None = None, *, operators: bool = True
 ) -> RunTrace | None:
-    """Return the trace of a run without steps since its newest restart: its sections as a tree.
+    """Return the sections of a run without steps as a tree, of its newest restart.
 
-    For a running run these are the sections that have ended. Profiled sections contain their
-    ``operators``. None: the run has steps, or no part of it is stored yet.
+    A running run has only sections that have ended. With ``operators``, profiled sections include
+    their operators. None if the run has steps, or if no part of it is stored yet.
 
     Raises:
-        NoSuchRun: nothing is known of that rank.
+        NoSuchRun: no process of that rank is known.
         StoreError: a file of the run cannot be read.
     """
     if has_recorded_steps(Store(run.path)):
         return None
     store = Store(run.path, rank)
-    began = store.records(
+    processes = store.records(
         "SELECT rank, restart, start_ns, end_ns FROM processes "
         "QUALIFY restart = max(restart) OVER () ORDER BY rank"
     )
-    if rank is not None and not began:
+    if rank is not None and not processes:
         raise no_such_rank(run, rank)
-    roots = [process | {"trace_id": _trace(run, process)} for process in began]
+    roots = [process | {"trace_id": _trace(run, process)} for process in processes]
     spans = read_spans(store, roots, operators=operators)
-    ranks = [_rank_trace(process, spans.get(process["rank"], [])) for process in began]
+    ranks = [_rank_trace(process, spans.get(process["rank"], [])) for process in processes]
     if not any(of_rank.spans for of_rank in ranks):
         return None
     return RunTrace(
         id=run.facts.id,
         short_id=run.short_id,
         name=run.facts.name,
-        restart=began[0]["restart"],
-        trace_id=_trace(run, began[0]),
+        restart=processes[0]["restart"],
+        trace_id=_trace(run, processes[0]),
         ranks=ranks,
     )
 

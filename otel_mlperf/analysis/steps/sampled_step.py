@@ -1,4 +1,4 @@
-"""One step with its sections and spans, on every rank that sampled it."""
+"""One step with its sections and sampled spans, on every rank."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.store.run_folders import RunFolder
 
-_BEGUN = """WITH begun AS (
+_STARTED = """WITH begun AS (
     SELECT rank, restart, phase, n, number, epoch, start_ns, end_ns, duration_ns, self_ns,
            samples, tokens, error, kept, trace_id FROM steps
     UNION ALL
@@ -38,8 +38,9 @@ _BEGUN = """WITH begun AS (
            NULL, true, kept, trace_id FROM spans
     WHERE interrupted AND span_id = root_id AND n IS NOT NULL
 )"""
-"""Steps that ended, and those open when their process died: the latter have only spans."""
-_LISTED = 10
+"""SQL of ended steps, and of steps that were open when their process died (which have only
+spans)."""
+_MAX_LISTED = 10
 
 
 def read_step(
@@ -50,10 +51,10 @@ def read_step(
     *,
     operators: bool = True,
 ) -> StepFindings:
-    """Return the step with the user's ``number``; the newest, if the number was used again.
+    """Return the step with ``number`` as reported by the program; if reused, the newest.
 
-    Without a number it is the slowest step with spans. The spans of a profiled step contain its
-    ``operators``. For a run with imported traces it is the step that their annotations show.
+    Without a number, return the slowest step with spans. With ``operators``, the spans of a
+    profiled step include its operators. For imported traces, return a step from their annotations.
 
     Raises:
         NoSuchStep: the phase, or the rank, has no step of that number.
@@ -94,9 +95,9 @@ def read_step(
 def _newest_of_number(
     store: Store, phase: str, number: int, rank: int | None
 ) -> list[dict[str, Any]]:
-    """Return the step on each rank; for a reused number, its last use on any rank."""
+    """Return the step on each rank; for a reused number, the newest step on any rank."""
     return store.records(
-        f"{_BEGUN} SELECT * FROM begun WHERE phase = $phase AND number = $number "
+        f"{_STARTED} SELECT * FROM begun WHERE phase = $phase AND number = $number "
         "AND ($rank IS NULL OR rank = $rank) "
         "QUALIFY (restart, n) = last_value((restart, n)) OVER (ORDER BY start_ns, rank "
         "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY rank",
@@ -111,7 +112,7 @@ def _slowest_kept(
 ) -> tuple[int, list[int]]:
     """Return the slowest step with spans except the warm-up, and the first numbers with spans."""
     kept = store.rows(
-        f"{_BEGUN} SELECT number, max(duration_ns) FROM begun WHERE phase = $phase "
+        f"{_STARTED} SELECT number, max(duration_ns) FROM begun WHERE phase = $phase "
         "AND kept IS NOT NULL AND ($rank IS NULL OR rank = $rank) GROUP BY number ORDER BY number",
         phase=phase,
         rank=rank,
@@ -122,7 +123,7 @@ def _slowest_kept(
     # The warm-up is the slowest step of nearly every run, for a known reason.
     usual = [step for step in kept if warm_up is None or step[0] != warm_up.number]
     slowest = max(usual or kept, key=lambda step: step[1])
-    return slowest[0], [number for number, _ in kept[:_LISTED]]
+    return slowest[0], [number for number, _ in kept[:_MAX_LISTED]]
 
 
 def _rank_steps(store: Store, steps: list[dict[str, Any]], *, operators: bool) -> list[RankStep]:
@@ -167,13 +168,13 @@ def _sections(step: dict[str, Any], rows: Sequence[tuple[Any, ...]]) -> list[Ste
     own = step["self_ns"]
     if own is not None:
         rest = StepSection(name=UNTRACKED, count=1, sum_ns=own, self_ns=own, beside=False)
-        # Placed after the sections that add up with it to the step, before concurrent ones.
+        # After the sections that sum to the step together with it, and before concurrent sections.
         sections.insert(sum(not section.beside for section in sections), rest)
     return sections
 
 
 def _outside_ns(step: dict[str, Any]) -> int:
-    """Return the time in the span that is no part of the duration: a validation, profiler start."""
+    """Return the time in the step's span outside its duration, such as that of a validation."""
     outside_ns: int = step["end_ns"] - step["start_ns"] - step["duration_ns"]
     return max(0, outside_ns)
 

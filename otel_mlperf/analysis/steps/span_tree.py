@@ -1,4 +1,4 @@
-"""Tree of the spans of a step, with the own time of each span."""
+"""Tree of the spans of a step, with the self time of each span."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def draw_tree(
     """Return the spans, parents before their children.
 
     Args:
-        rows: of table ``spans``, by start.
+        rows: rows of table ``spans``, sorted by start.
         under: operators directly under a span, by span id.
-        begin_ns: start of the step, from which start times count.
+        begin_ns: start of the step; start times of spans are relative to it.
     """
     ids = {row["span_id"] for row in rows}
     inside: dict[str, list[dict[str, Any]]] = {}
@@ -39,7 +39,7 @@ def draw_tree(
         inside.setdefault(parent if parent in ids else "", []).append(row)
     spans: list[Span] = []
     pending = [(row, 0, _track(row)) for row in reversed(inside.get("", []))]
-    # Uses a list instead of recursion: programs may nest sections without limit.
+    # A list, not recursion: programs may nest sections without limit.
     while pending:
         row, depth, track = pending.pop()
         below = inside.get(row["span_id"], [])

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 PIECE_ROWS: Final = 1_500_000
-"""Rows of table ``sections`` that are read together."""
+"""Approximate number of rows of table ``sections`` in one range."""
 _EXTENT: Final = """SELECT min(n), max(n),
 (SELECT count(*) FROM sections WHERE n IS NOT NULL) FROM steps WHERE n >= $first"""
 
@@ -18,8 +18,8 @@ _EXTENT: Final = """SELECT min(n), max(n),
 def step_ranges(store: Store, first: int = 0) -> Iterator[tuple[int, int]]:
     """Yield ranges ``low <= n < high`` that together contain all steps from ``first`` upward.
 
-    A join or a group per step and section of a whole run may exceed the memory. No range splits a
-    step. Parts are written in time order, so that a query between two bounds skips most other rows.
+    A query over the sections of all steps at once may exceed the memory. No range splits a step.
+    Parts are written in time order, so that a query of one range skips most other rows.
     """
     ((begin, last, rows),) = store.rows(_EXTENT, first=first)
     if begin is not None:

@@ -1,7 +1,7 @@
 """Table rows of one step: sections, GPU times, marks and spans, on all ranks at once.
 
-A query for each rank would mean thousands of queries. Profiler events are queried rank by rank: few
-ranks have them, and each may have many.
+One query covers all ranks, because a run may have thousands. Only profiler events are queried rank
+by rank: few ranks have them, and each may have many.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ WHERE (rank, parent_id) NOT IN (SELECT (rank, span_id) FROM inside)
 GROUP BY rank, name ORDER BY rank, sum(end_ns - start_ns) DESC, name"""
 _SPANS: Final = """SELECT * FROM spans WHERE trace_id = $trace AND restart = $restart
 AND list_contains($ranks, rank) AND kind NOT IN ('event', 'event_rollup')
-ORDER BY rank, start_ns, end_ns DESC"""  # thousands of events are rolled up by name instead
+ORDER BY rank, start_ns, end_ns DESC"""  # excludes events: they are rolled up by name
 _PROFILED: Final = """SELECT DISTINCT rank FROM spans WHERE trace_id = $trace
 AND restart = $restart AND list_contains($ranks, rank) AND kind = 'event'"""
-_MOST_MARKS: Final = 100
+_MAX_MARKS: Final = 100
 _Row = dict[str, Any]
 
 
@@ -61,11 +61,11 @@ class StepRows:
         self._ranks = [step["rank"] for step in steps]
         self.sections = self._by_rank(_SECTIONS, **self._key, ranks=self._ranks)
         self.gpu = self._by_rank(_GPU, **self._key, ranks=self._ranks)
-        when = {"restart": steps[0]["restart"], "phase": steps[0]["phase"], "most": _MOST_MARKS}
+        when = {"restart": steps[0]["restart"], "phase": steps[0]["phase"], "most": _MAX_MARKS}
         self.marks = self._by_rank(_MARKS, **when, **_extents(steps))
 
     def outside(self, ranks: Iterable[int]) -> Mapping[int, list[tuple[Any, ...]]]:
-        """Return spans of other traces directly inside the step of these ranks, on its thread."""
+        """Return names of the outermost spans of other traces inside the step, on its thread."""
         chosen = set(ranks)
         steps = [step for step in self._steps if step["rank"] in chosen]
         if not steps:
@@ -94,10 +94,10 @@ def read_spans(store: Store, roots: list[_Row], *, operators: bool) -> dict[int,
     """Return the sampled spans of one trace by rank, parents before their children.
 
     Args:
-        store: of the run.
-        roots: trace id, rank, restart and the start from which times count, of each rank; trace and
-            restart are the same for all ranks.
-        operators: with the profiler's operators under each span.
+        store: tables of the run.
+        roots: for each rank: trace id, rank, restart, and the start to which times are relative.
+            Trace and restart must be the same for all ranks.
+        operators: whether to include the profiler's operators under each span.
     """
     if not roots:
         return {}

@@ -1,4 +1,4 @@
-"""Selection of steps and ranks of a run, as SQL conditions, and errors that list what exists.
+"""Selection of steps and ranks of a run as SQL conditions; errors that list the existing steps.
 
 The conditions apply to the views of a store, so that other rows are never read.
 """
@@ -26,7 +26,7 @@ _TRACES = (
     "WHERE phase = $phase AND n IS NOT NULL AND number BETWEEN $first AND $last"
 )
 
-_NEARBY = 5
+_MAX_NEARBY = 5
 
 _ANYTHING = (
     "SELECT 1 FROM processes UNION ALL SELECT 1 FROM steps UNION ALL SELECT 1 FROM spans LIMIT 1"
@@ -45,7 +45,7 @@ class Selected(NamedTuple):
     """Values of the parameters (``$name``) in the condition."""
     start_ns: int = -(1 << 63)
     end_ns: int = (1 << 63) - 1
-    """``start_ns`` and ``end_ns`` limit the selected time."""
+    """End of the selected time, which starts at ``start_ns``."""
 
 
 def select(
@@ -53,13 +53,13 @@ def select(
     numbers: tuple[int, int] | None = None,
     rank: int | None = None,
 ) -> Selected:
-    """Return a selection: everything, or steps by their first and last number.
+    """Return a selection of the whole run, or of steps by their first and last number.
 
-    A step includes everything in its trace, also events of a profiler window. Training steps are
-    meant, if there are any.
+    A step includes everything in its trace, also events of a profiler window. Numbers refer to
+    training steps; without training, to steps of the first phase.
 
     Raises:
-        NoSuchRun: nothing is known of that rank.
+        NoSuchRun: no process or record of that rank is known.
         NoSuchStep: no step has such a number, or none on that rank.
     """
     store = Store(run.path, rank)
@@ -86,10 +86,10 @@ def _no_such_steps(store: Store, run: RunFolder, numbers: tuple[int, int], phase
     phases = store.rows(
         "SELECT phase, min(number), max(number) FROM steps GROUP BY phase ORDER BY min(start_ns)"
     )
-    there = ", ".join(f"{name} {least} to {most}" for name, least, most in phases) or "none"
+    existing = ", ".join(f"{name} {least} to {most}" for name, least, most in phases) or "none"
     return (
         f"looking for {phase} {which} of run {run.short_id}: there is none; "
-        f"the steps that ended are {there}"
+        f"the steps that ended are {existing}"
     )
 
 
@@ -100,7 +100,7 @@ def nearby_steps(store: Store, phase: str, number: int) -> list[int]:
         "ORDER BY abs(number - $number), number LIMIT $most",
         phase=phase,
         number=number,
-        most=_NEARBY,
+        most=_MAX_NEARBY,
     )
     return sorted(row[0] for row in rows)
 
@@ -123,7 +123,7 @@ def no_such_step(
             f"{tried}: its steps are of {', '.join(name for name, *_ in phases)}; what happened "
             f"outside steps is in otel-mlperf summary {run.short_id}"
         )
-    there = ", ".join(
+    existing = ", ".join(
         f"{name} {first} to {last} on {ranks} rank{'s' * (ranks != 1)}"
         for name, first, last, ranks in phases
     )
@@ -137,4 +137,4 @@ def no_such_step(
             f"{tried}: it was lost, with others: {lost:,} sections found no room in shared memory; "
             f"see otel-mlperf doctor {run.short_id}"
         )
-    return f"{tried}: there is none; the steps that ended are {there}"
+    return f"{tried}: there is none; the steps that ended are {existing}"

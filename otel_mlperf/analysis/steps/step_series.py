@@ -53,11 +53,11 @@ class StepSeries(NamedTuple):
     own_ns: NDArray[np.float64]
     """Untracked time."""
     elements: NDArray[np.float64]
-    """Elements of the batches, of the rank with most; NaN if not known."""
+    """Elements of the batches of each step, as the maximum over the ranks; NaN if unknown."""
 
 
 class SectionSeries(NamedTuple):
-    """One section's own time in each of these steps: 0 in a step without it."""
+    """Self time of one section in each step of a series; 0 in a step without the section."""
 
     name: str
     category: str
@@ -72,7 +72,7 @@ class _Section:
     same steps."""
     steps: int = 0
     since_ns: float = 0.0
-    """Start within its steps, summed."""
+    """Sum of the start times within the steps."""
 
 
 def read_step_series(store: Store, phase: str, *, has_warm_up: bool) -> StepSeries:
@@ -87,7 +87,7 @@ def read_step_series(store: Store, phase: str, *, has_warm_up: bool) -> StepSeri
 
 
 def read_section_series(store: Store, phase: str, *, has_warm_up: bool) -> list[SectionSeries]:
-    """Return the sections of the same steps, ordered by their start, without concurrent ones."""
+    """Return the sections of the same steps, sorted by start, without concurrent sections."""
     values = _values(phase, has_warm_up)
     steps = store.arrow(_NUMBERED, **values)
     places, ranks = steps["place"].to_numpy(), steps["ranks"].to_numpy()

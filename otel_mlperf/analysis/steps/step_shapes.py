@@ -17,11 +17,11 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     span_id: str
     start_ns: int
-    """Time since the start of its rank's step; outside steps, of its process."""
+    """Time since the start of the rank's step; outside steps, since the start of the process."""
     duration_ns: int
-    """Duration; for a roll-up, the sum."""
+    """Duration; for a roll-up, the sum over its sections."""
     self_ns: int
-    """Time in no child of the same thread."""
+    """Time without children on the same thread or task."""
     thread: str
     beside: bool
     """Whether it ran on another thread or task than the step."""
@@ -30,39 +30,40 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     """``section``, ``segment`` (of a long-running section) or ``rollup`` (of many sections)."""
     attributes: dict[str, Any]
     operators: list[Operator] = []
-    """Profiled operators directly under it, by name; empty without a profiler, or if not
+    """Profiled operators directly under the span, by name; empty without a profiler, or if not
     requested."""
 
 
 class StepSection(msgspec.Struct, frozen=True, kw_only=True):
-    """A section of a measured step, by name."""
+    """All calls of one section in one step on one rank."""
 
     name: str
     count: int
     sum_ns: int
     self_ns: int
     beside: bool
-    """Costs the step no time: on another thread or task, or a part of a data wait."""
+    """Whether it adds no time to the step: on another thread or task, or a part of a data wait."""
     is_part: bool = False
-    """Whether it is a part of a data wait, whose time contains it."""
+    """Whether it is a part of a data wait, and included in the time of that wait."""
     inside: str = ""
     """Enclosing section of a garbage collection, of an aggregated section, or of a part."""
     aggregate: bool = False
     """Whether it is only aggregated: it has no span."""
     min_ns: int | None = None
     max_ns: int | None = None
-    """Shortest and longest call; None: in no span."""
+    """``min_ns`` and ``max_ns``: shortest and longest call; None for untracked time."""
 
 
 class StepOnGpu(msgspec.Struct, frozen=True, kw_only=True):
     """GPU time of a step on one rank."""
 
     gpu_ns: int
-    """Time from its start to its end on the device."""
+    """Time from the start to the end of the step on the device."""
     idle_ns: int | None
-    """Part of it in no section that gives the device work; None: no section does."""
+    """Part of ``gpu_ns`` outside sections that launch device work; None: no section launches
+    any."""
     paced_by: str
-    """``host`` or ``device``: which one set most of the pace; empty: not known."""
+    """Side that set the pace for over half of the time, ``host`` or ``device``; empty: unknown."""
 
 
 class StepMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,20 +81,20 @@ class RankStep(msgspec.Struct, frozen=True, kw_only=True):
     duration_ns: int
     """Duration without ``outside_ns``."""
     outside_ns: int
-    """Time between its start and end that is not the step's: a validation, the profiler's work."""
+    """Time between start and end that is not counted as step time: a validation, profiler work."""
     outside: list[str]
-    """Names of what took it, as far as their spans were sampled."""
+    """Names of the sections in that time, as far as their spans were sampled."""
     kept: str | None
-    """Reason for which its spans were sampled; None: it was only measured."""
+    """Reason why the step's spans were sampled; None: not sampled, only measured."""
     is_error: bool
     samples: int | None
     tokens: int | None
     sections: list[StepSection]
     spans: list[Span]
     gpu: StepOnGpu | None = None
-    """None: its GPU time is not known."""
+    """None: the GPU time of the step is unknown."""
     marks: list[StepMark] = []
-    """Points in it that the program marked by ``run.mark()``."""
+    """Points in the step that the program marked by ``run.mark()``."""
 
 
 class StepFindings(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="step/1"):
@@ -103,7 +104,7 @@ class StepFindings(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"
     short_id: str
     number: int
     phase: str
-    """Empty for a step that only a profiler's annotation shows."""
+    """Empty for a step that is known only from a profiler's annotation."""
     restart: int
     n: int
     epoch: int | None
@@ -112,13 +113,13 @@ class StepFindings(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"
     nearby: list[int]
     """Numbers of the nearest steps with spans, if this step has none."""
     chosen: bool = False
-    """Whether no number was requested: then it is the slowest step with spans."""
+    """Whether the slowest step with spans was chosen, because no number was requested."""
     kept: list[int] = []
     """Numbers of the first steps with spans, if no number was requested."""
 
     @property
     def is_kept(self) -> bool:
-        """Return whether any rank sampled its spans."""
+        """Return whether any rank sampled spans of the step."""
         return any(rank.spans for rank in self.ranks)
 
 
@@ -127,13 +128,13 @@ class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     duration_ns: int
-    """Time from the start of its process to its end; while it runs, to the end of its last
+    """Time from the start to the end of the process; while it runs, to the end of its last
     section."""
     spans: list[Span]
 
 
 class RunTrace(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="run_trace/1"):
-    """The trace of a run that has no steps: the run itself and its sections."""
+    """Trace of a run without steps: the run itself and its sections."""
 
     id: str
     short_id: str
@@ -150,9 +151,9 @@ class RequestTrace(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"
     short_id: str
     name: str
     request_id: str | None
-    """Id that the program gave it."""
+    """Id assigned by the program; None: no id was assigned."""
     number: int
-    """Number among the requests with sampled spans, from 1 in the order of their starts."""
+    """Number among the requests with sampled spans, from 1, by start time."""
     kept_requests: int
     trace_id: str
     rank: int
@@ -162,30 +163,30 @@ class RequestTrace(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"
     duration_ns: int
     is_error: bool
     kept: str
-    """Reason for which its spans were sampled."""
+    """Reason why the spans of the request were sampled."""
     chosen: bool
-    """Whether none was requested: then it is the slowest request with sampled spans."""
+    """Whether the slowest request with sampled spans was chosen, because no id was requested."""
     spans: list[Span]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A section's own time in one step, over all steps behind the figures."""
+    """Self time of one section per step, over all evaluated steps."""
 
     name: str
     """Displayed name: ``data wait``, a section's name, ``untracked``."""
     category: str
     mean_ns: float
     p95_ns: int | None
-    """None for several sections together."""
+    """None: unknown, or the row is the sum of several sections."""
     share: float
     """Share of the mean step, 0.0 to 1.0. Rows that are not ``beside`` sum to 1."""
     beside: bool = False
-    """Costs the step no time: on another thread or task, or a part of a data wait."""
+    """Whether it adds no time to the step: on another thread or task, or a part of a data wait."""
     aggregate: bool = False
     inside: str = ""
     """For garbage collections: the section that contains most of their time.
 
-    For a row beside the step: the data wait that contains it, such as ``data wait``.
+    For a ``beside`` row: the data wait that contains it; empty: no data wait.
     """
 
 
@@ -194,7 +195,7 @@ class RankFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     count: int
-    """Number of steps behind the figures."""
+    """Number of evaluated steps."""
     mean_ns: float
     sections: dict[str, float]
     """Mean self time in nanoseconds by displayed name."""
@@ -205,7 +206,7 @@ class StandOut(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     more_ns: dict[str, float]
-    """Excess in each of its slow sections, largest first."""
+    """Excess over the median in each slow section, in ns per step, largest first."""
 
 
 class StepFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,8 +242,8 @@ class AggregateTotal(msgspec.Struct, frozen=True, kw_only=True):
     enclosing: str
     phase: str
     beside: bool
-    """On another thread or task than its surroundings, or in a forked child: no part of
-    their time."""
+    """Whether on another thread or task than the enclosing section, or in a forked child: not part
+    of the enclosing section's time."""
     count: int
     sum_ns: int
     self_ns: int
@@ -252,21 +253,21 @@ class AggregateTotal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slowest(msgspec.Struct, frozen=True, kw_only=True):
-    """The slowest step, of those that no profiler slowed down, if there are any."""
+    """The slowest step; if possible, one that no profiler slowed down."""
 
     number: int
     rank: int
     duration_ns: int
     section: str
-    """Its largest row."""
+    """Section with most self time in the step."""
     section_ns: int
     kept: bool
-    """Whether its spans were sampled."""
+    """Whether spans of the step were sampled."""
     profiled: bool
-    """Whether a profiler slowed it down: there are no other steps."""
+    """Whether a profiler slowed the step down, because there are no other steps."""
     kept_number: int | None
-    """The slowest of the steps with sampled spans."""
+    """Number of the slowest step with sampled spans; None: no step has any."""
     collection_ns: int = 0
-    """Garbage collections of a millisecond or more in it, on any thread."""
+    """Time of garbage collections of at least 1 ms in the step, on any thread."""
     collection_in: str = ""
-    """Section that contains most of that time; empty: it was on another thread."""
+    """Section that contains most of ``collection_ns``; empty: on another thread."""

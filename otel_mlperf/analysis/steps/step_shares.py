@@ -24,9 +24,9 @@ UNTRACKED = "untracked"
 DATA_WAIT = "data wait"
 COLLECTION = "garbage collection"
 PROFILED = "profiled"
-"""Reason for which the steps of a profiler window are sampled."""
-_FEWEST = 3
-"""Minimum number of steps of a rank to identify a slow first one."""
+"""Sampling reason of the steps in a profiler window."""
+_MIN_STEPS = 3
+"""Minimum number of steps of a rank to identify a slow first step."""
 LONGER = 2.0
 """Minimum duration of a warm-up step, in multiples of the median of the other steps."""
 
@@ -49,7 +49,7 @@ def shown_around(name: str, phase: str) -> str:
 
 
 def share_of_passes(steps: StepFigures) -> float:
-    """Return the share of forward and backward in a step, 0.0 to 1.0, without concurrent ones."""
+    """Return the share of forward and backward in a step, without concurrent sections."""
     passes = (names.FORWARD, names.BACKWARD)
     return sum(row.share for row in steps.rows if row.category in passes and not row.beside)
 
@@ -62,7 +62,7 @@ def main_phase(store: Store) -> str | None:
 
 
 def count_steps(store: Store, phase: str | None) -> int:
-    """Return the steps of a phase on one rank, summed over its starts; 0 without a phase."""
+    """Return the number of steps of a phase on one rank, summed over restarts; 0 if None."""
     sql = "SELECT DISTINCT restart, n FROM steps WHERE phase = $phase"
     ((count,),) = store.rows(f"SELECT count(*) FROM ({sql})", phase=phase)
     return int(count)
@@ -92,8 +92,8 @@ def count_profiled(store: Store, phase: str | None) -> int:
 def read_warm_up(store: Store, phase: str) -> WarmUp | None:
     """Return the first step, if it took over twice the median of the other steps.
 
-    It compiles, allocates and fills caches, and would distort every mean. With fewer than three
-    steps a typical duration is unknown: all of them count.
+    The first step compiles, allocates and fills caches: it would distort every mean. With fewer
+    than three steps a typical duration is unknown, and the result is None.
     """
     (usual, others), *_ = store.rows(
         "SELECT quantile_disc(duration_ns, 0.5), count(DISTINCT n) FROM steps "
@@ -105,7 +105,7 @@ def read_warm_up(store: Store, phase: str) -> WarmUp | None:
         "ORDER BY duration_ns DESC LIMIT 1",
         phase=phase,
     )
-    if not slowest or others < _FEWEST - 1 or slowest[0][1] <= LONGER * usual:
+    if not slowest or others < _MIN_STEPS - 1 or slowest[0][1] <= LONGER * usual:
         return None
     return WarmUp(number=slowest[0][0], duration_ns=slowest[0][1])
 
@@ -113,8 +113,8 @@ def read_warm_up(store: Store, phase: str) -> WarmUp | None:
 def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
     """Return the figures of a phase's steps over all ranks; the rows sum to the mean step.
 
-    A step that ended in an error only counts in the number of steps. The figures of each rank are
-    its mean step, and the own time of each section.
+    Steps that ended in an error count only in the number of steps. The figures of each rank are its
+    mean step, and the mean self time of each section.
     """
     values: dict[str, Any] = {"phase": phase, "first": 1 if warm_up else 0}
     (chosen, mean, p50, p95, own, own_p95, samples, tokens), *_ = store.rows(
@@ -141,7 +141,7 @@ def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
 
 
 def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Slowest | None:
-    """Return the slowest step behind the figures, and the section with most of its time.
+    """Return the slowest evaluated step, and the section with most of its time.
 
     Steps that a profiler slowed down count only if there are no other steps.
     """
@@ -186,8 +186,8 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
 def per_second(column: str) -> str:
     """Return the SQL of a rate per second over all ranks, which step together.
 
-    It is the sum of all known values divided by the time of all steps of a rank. That includes
-    steps without samples, because they update again for the same batch.
+    The rate is the sum of all known values divided by the time of all steps of one rank. That time
+    includes steps without samples: they update again for the same batch.
     """
     return f"sum({column}) * 1e9 / sum(duration_ns) * count(DISTINCT rank)"
 
