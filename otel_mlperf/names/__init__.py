@@ -1,9 +1,9 @@
-"""Names, units and meanings of every span, attribute and metric.
+"""Names, units and meanings of all spans, attributes and metrics.
 
-This is the one vocabulary, as data; nothing else in the package spells these strings. It imports
-nothing else of the package. Names with a semantic convention (``process.*``, ``code.*``) follow
-OpenTelemetry semantic conventions 1.44. ``ml.*`` is ours where there is none, ``otel_mlperf.*`` our
-own health.
+All other modules use these constants instead of literal names. This package imports no other part
+of ``otel_mlperf``. Names with a semantic convention (``process.*``, ``code.*``) follow the
+OpenTelemetry semantic conventions 1.44. ``ml.*`` contains names without a convention,
+``otel_mlperf.*`` the health of this package.
 """
 
 from __future__ import annotations
@@ -27,4 +27,4 @@ METRICS: Final[tuple[Metric, ...]] = tuple(
     for value in vars(module).values()
     if isinstance(value, Metric)
 )
-"""Every metric that the package itself makes."""
+"""All metrics that the package itself emits."""

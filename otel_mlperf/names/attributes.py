@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Phases: what a loop of steps is for.
+# Phases: the purposes of steps.
 TRAIN: Final = "train"
 VALIDATE: Final = "validate"
 PREDICT: Final = "predict"
@@ -21,9 +21,9 @@ PHASE_OF: Final = {
     "inference": "predict",
     "prediction": "predict",
 }
-"""The phase that is meant by other words for it."""
+"""Phases by their accepted synonyms."""
 
-# Categories: what kind of work a section does.
+# Categories: the kinds of work of sections.
 DATA_LOADING: Final = "data_loading"
 FORWARD: Final = "forward"
 BACKWARD: Final = "backward"
@@ -44,15 +44,15 @@ GARBAGE_COLLECTION: Final = "garbage_collection"
 COMPILE: Final = "compile"
 OTHER: Final = "other"
 
-# Spans that the package itself makes.
+# Names of spans that the package itself creates.
 SPAN_RUN: Final = "run"
 SPAN_EPOCH: Final = "train.epoch"
 SPAN_DATA: Final = "data.load"
 SPAN_LOSS: Final = "loss"
 SPAN_TRAINING_STEP: Final = "training_step"
-"""Span that Lightning's program records in a step: the closure that it passes to its optimizer."""
+"""Section of a Lightning step: the closure that Lightning passes to the optimizer."""
 SPAN_GRAPH_REPLAY: Final = "graph.replay"
-"""A CUDA graph of a whole step: forward, backward and optimizer at once."""
+"""Replay of a CUDA graph that contains a whole step: forward, backward and optimizer."""
 SPAN_CHECKPOINT: Final = "checkpoint"
 SPAN_CHECKPOINT_LOAD: Final = "checkpoint.load"
 SPAN_MICRO_STEP: Final = "micro_step"
@@ -64,14 +64,14 @@ SPAN_COMPILE: Final = "compile"
 SPAN_DEVICE_LOST: Final = "device.lost"
 SPAN_DEVICE_BACK: Final = "device.back"
 DEVICE_LOST_ERROR: Final = "DeviceLost"
-"""``error.type`` of a ``device.lost``; its message is the driver's."""
+"""``error.type`` of a ``device.lost`` span; the error message is the driver's."""
 SPAN_FINDING: Final = "finding"
 SPAN_DOCTOR: Final = "doctor.check"
 SERVICE_DOCTOR: Final = "otel-mlperf-doctor"
 
 
 def step_span(phase: str) -> str:
-    """Return the name of a step's span in ``phase``: ``train.step``."""
+    """Return the name of a step's span in ``phase``, such as ``train.step``."""
     return f"{phase}.step"
 
 
@@ -100,7 +100,7 @@ CATEGORY_OF: Final = {
     "all_to_all": COMMUNICATION,
     "barrier": COMMUNICATION,
 }
-"""The category that a section's name implies when none is given."""
+"""Category that a section's name implies if the program declares none."""
 
 
 # Attributes of the sending software.
@@ -108,7 +108,7 @@ SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE: Final = "otel_mlperf"
 VERSION: Final = "0.1.0"
 USER_AGENT: Final = f"{SCOPE}/{VERSION} OTel-OTLP-Exporter-Python/{VERSION}"
-"""In the form that the specification of OTLP exporters requires."""
+"""HTTP user agent, in the format that the specification of OTLP exporters requires."""
 SDK: Final = {
     "telemetry.sdk.name": SCOPE,
     "telemetry.sdk.language": "python",
@@ -135,12 +135,11 @@ SECTION_NAME: Final = "ml.section.name"
 SECTION_CATEGORY: Final = "ml.section.category"
 TRAINING_EPOCH: Final = "ml.training.epoch"
 EPOCH_MEMORY_PEAK: Final = "ml.training.epoch.memory.peak"
-"""For an epoch: peak resident memory of the process from the start of the run to the epoch's end.
-"""
+"""For an epoch: peak resident memory of the process from the run's start to the epoch's end."""
 EPOCH_CUDA_PEAK: Final = "ml.training.epoch.cuda.peak"
-"""For an epoch: peak memory that PyTorch's allocator had allocated on one device."""
+"""For an epoch: peak memory allocated by PyTorch's allocator on one device."""
 EPOCH_CUDA_RESERVED: Final = "ml.training.epoch.cuda.reserved"
-"""For an epoch: peak memory that PyTorch's allocator had reserved on one device, in use or not."""
+"""For an epoch: peak memory reserved by PyTorch's allocator on one device, in use or not."""
 TRAINING_STEP: Final = "ml.training.step"
 MICRO_STEP: Final = "ml.training.micro_step"
 BATCH_SIZE: Final = "ml.batch.size"
@@ -155,17 +154,18 @@ REQUEST_ID: Final = "ml.request.id"
 SECTION_BOUND: Final = "ml.section.bound"
 """For a section: maximum duration in seconds, as declared by the program."""
 SECTION_PROFILER: Final = "ml.section.profiler"
-"""For a profiled section, which profiling slows down: ``calls``, ``lines`` or ``memory``."""
+"""For a profiled section (slowed down by it): kind of profile, ``calls``, ``lines`` or ``memory``.
+"""
 SECTION_PROFILED: Final = "ml.section.profiler.call"
-"""The how many-th profiled call of the section it is, from 1."""
+"""For a profiled section: number of the profiled call, from 1."""
 STEP_FLOPS: Final = "ml.training.step.flops"
-"""Floating point operations of a step's models."""
+"""For a step: floating point operations of its models."""
 CHECKPOINT_SIZE: Final = "ml.checkpoint.size"
-"""Bytes that were written or read; absent if unknown."""
+"""For a checkpoint: bytes written or read; absent if unknown."""
 CHECKPOINT_RATE: Final = "ml.checkpoint.rate"
-"""Bytes a second: its size ÷ the time of the call."""
+"""For a checkpoint: bytes per second (size / duration of the call)."""
 CHECKPOINT_DIRECTION: Final = "ml.checkpoint.io.direction"
-"""``write`` or ``read``."""
+"""For a checkpoint: ``write`` or ``read``."""
 CHECKPOINT_WRITE: Final = "write"
 CHECKPOINT_READ: Final = "read"
 THREAD_ID: Final = "thread.id"
@@ -178,40 +178,40 @@ SCOPE_VERSION: Final = "otel.scope.version"
 SCOPE_SCHEMA_URL: Final = "otel.scope.schema_url"
 SCOPE_FIELDS: Final = (SCOPE_NAME, SCOPE_VERSION, SCOPE_SCHEMA_URL)
 STATUS_DESCRIPTION: Final = "otel.status_description"
-"""Status description that was set on a span that failed."""
+"""Description of the error status of a span."""
 DROPPED_ATTRIBUTES: Final = "otel.dropped_attributes_count"
 """Number of dropped attributes of a span, an event or a link."""
 DROPPED_EVENTS: Final = "otel.dropped_events_count"
 DROPPED_LINKS: Final = "otel.dropped_links_count"
 TRACE_STATE: Final = "w3c.tracestate"
-"""The tracestate of a caller's trace, as it came."""
+"""Tracestate of a remote caller's trace, unchanged."""
 REMOTE_PARENT: Final = "otel_mlperf.parent.remote"
-"""True where the parent of a span is in another process."""
+"""True if the parent of a span is in another process."""
 UNSAMPLED: Final = "otel_mlperf.trace.unsampled"
-"""True where a span is in a trace that the program which started it has not sampled."""
+"""True if the span belongs to a trace that its originator (a remote program) has not sampled."""
 EXCEPTION_TYPE: Final = "exception.type"
 EXCEPTION_MESSAGE: Final = "exception.message"
 EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 EXCEPTION: Final = (EXCEPTION_TYPE, EXCEPTION_MESSAGE, EXCEPTION_STACKTRACE)
 BASE64: Final = "base64"
-"""The only key of a mapping that represents bytes: journals and tables cannot contain bytes."""
+"""Only key of a mapping that represents bytes, since journals and tables cannot contain bytes."""
 CODE_FUNCTION: Final = "code.function.name"
 CODE_FILE: Final = "code.file.path"
 CODE_LINE: Final = "code.line.number"
 STACK_CALL: Final = "ml.stack.call"
-"""For a sampled line: what it calls, by the name in the line; empty: it calls nothing."""
+"""For a sampled line: name of the called function, as in the line; empty: no call."""
 STACK_PACKAGE: Final = "ml.stack.package"
-"""The package of the Python function that it calls; empty: a C function, or nothing."""
+"""For a sampled line: package of the called Python function; empty: a C function, or no call."""
 STACK_WITHIN: Final = "ml.stack.within"
-"""Caller of the line: ``loading`` (a DataLoader), ``torch``; empty: the program."""
+"""For a sampled line: its caller, ``loading`` (a DataLoader) or ``torch``; empty: the program."""
 RESULT: Final = "ml.result."
-"""Prefix of each name given to ``Run.result()``."""
+"""Prefix of all names passed to ``Run.result()``."""
 KEPT: Final = "otel_mlperf.kept"
 INTERRUPTED: Final = "otel_mlperf.interrupted"
 INTERRUPTED_WORDS: Final = "the process ended while this section was open"
-"""The status message of such a span."""
+"""Status message of an interrupted span."""
 STEP_OUTSIDE: Final = "otel_mlperf.step.outside"
-"""For a step: excluded nanoseconds of its span, such as a validation or a checkpoint."""
+"""For a step: nanoseconds within its span that do not count, such as a validation inside it."""
 SEGMENT_OF: Final = "otel_mlperf.segment.of"
 ROLLED_UP: Final = "otel_mlperf.rolled_up.count"
 ROLLED_UP_SUM: Final = "otel_mlperf.rolled_up.sum"
@@ -224,18 +224,20 @@ OVERFLOW: Final = "otel.metric.overflow"
 
 # Attributes of spans in a profiler window.
 PROFILER_ACTIVITY: Final = "pytorch.profiler.activity"
-"""Kind of the event, as Kineto names it: ``cpu_op``, ``kernel``, ``gpu_memcpy``, …"""
+"""Kind of the event in Kineto: ``cpu_op``, ``kernel``, ``gpu_memcpy``, …"""
 PROFILER_PROBLEM: Final = "pytorch.profiler.problem"
-"""Problem of its window: no GPU was found, CUPTI was refused, records are missing, …"""
+"""Problem of the profiler window: no GPU was found, CUPTI was refused, records are missing, …"""
 PROFILER_COMPLETENESS: Final = "pytorch.profiler.completeness"
-"""For the profiler's own span around a window: the smallest share of a kind of record that is
-there, from 0.0 to 1.0."""
+"""For the span of a profiler window: recorded share of the least complete kind of record, from 0.0
+to 1.0."""
 CAPTURED_OPERATOR: Final = "pytorch.profiler.captured_operator"
-"""For work of a graph's replay: the operator that launched it when the graph was captured."""
+"""For device work of a replayed graph: operator that launched this work during the capture."""
 LAUNCH: Final = "pytorch.profiler.launch"
-"""For device work whose call has another correlation, or none: the span id of that call."""
+"""For device work: span id of the launching call, if the correlation id does not identify it."""
 ASYNCHRONOUS: Final = "pytorch.profiler.asynchronous"
-"""True: it ran on a device concurrently to its parent, which launched it, and may end after it."""
+"""True if the span ran on a device, concurrently to the parent that launched it.
+
+Such a span may end after its parent."""
 SEQUENCE_NUMBER: Final = "pytorch.sequence_number"
 INPUT_SHAPES: Final = "pytorch.operator.input_shapes"
 INPUT_TYPES: Final = "pytorch.operator.input_types"
@@ -247,10 +249,10 @@ KERNEL_BLOCK: Final = "cuda.kernel.block"
 KERNEL_REGISTERS: Final = "cuda.kernel.registers_per_thread"
 KERNEL_SHARED_MEMORY: Final = "cuda.kernel.shared_memory"
 KERNEL_OCCUPANCY: Final = "cuda.kernel.occupancy"
-"""Share of the maximum number of warps of a multiprocessor, as estimated by Kineto."""
+"""Occupancy: share of a multiprocessor's maximum number of warps, as estimated by Kineto."""
 MEMCPY_KIND: Final = "cuda.memcpy.kind"
 MEMCPY_SIZE: Final = "cuda.memcpy.size"
-"""Bytes of a copy or memset."""
+"""Size of a copy or memset in bytes."""
 COLLECTIVE_OPERATION: Final = "ml.collective.operation"
 COLLECTIVE_BACKEND: Final = "ml.collective.backend"
 COLLECTIVE_GROUP: Final = "ml.collective.process_group.name"
@@ -260,7 +262,7 @@ COLLECTIVE_TYPE: Final = "ml.collective.element.type"
 COLLECTIVE_SEQUENCE: Final = "ml.collective.sequence_number"
 COLLECTIVE_ALGORITHM: Final = "ml.collective.algorithm"
 COLLECTIVE_BUS_BANDWIDTH: Final = "ml.collective.bus_bandwidth"
-"""Bytes a second on the busiest link: message size x the factor of NCCL's tests / duration."""
+"""Bytes per second on the busiest link: message size x factor of NCCL's tests / duration."""
 
 # Attributes of readings of host and process.
 CPU_MODE: Final = "cpu.mode"
@@ -277,27 +279,27 @@ FILESYSTEM_STATE: Final = "system.filesystem.state"
 MOUNTPOINT: Final = "system.filesystem.mountpoint"
 CONTEXT_SWITCH: Final = "process.context_switch.type"
 PROCESS_ROLE: Final = "ml.process.role"
-"""``main``: the training process; ``worker``, ``other``: its children, summed.
+"""``main``: the training process; ``worker`` and ``other``: sums over its child processes.
 
-``ended`` (of the CPU time alone): what children used that no reading saw.
+``ended`` (only for CPU time): time of ended children that no reading contains.
 """
 PSI_RESOURCE: Final = "linux.psi.resource"
 PSI_KIND: Final = "linux.psi.kind"
-"""``some``: at least one task waited; ``full``: all of them did at once."""
+"""``some``: at least one task waited; ``full``: all tasks waited at the same time."""
 
-# Attributes of readings of hardware; a GPU's hw.id is its UUID, as in DCGM's label of that name.
+# Attributes of readings of hardware.
 HW_ID: Final = "hw.id"
-"""Unique id of a piece of hardware; for a GPU its UUID."""
+"""Unique id of a hardware component; for a GPU its UUID, as in the label ``UUID`` of DCGM."""
 HW_SENSOR_LOCATION: Final = "hw.sensor_location"
 HW_NAME: Final = "hw.name"
-"""``gpu0``: its number in the order of the PCI bus; ``gpu0.mig1`` of an instance on it."""
+"""Name with the GPU's index in PCI bus order, such as ``gpu0``; ``gpu0.mig1`` for an instance."""
 HW_MODEL: Final = "hw.model"
 HW_PARENT: Final = "hw.parent"
-"""For a MIG instance: ``hw.id`` of its GPU. Sums over GPUs exclude devices with a parent."""
+"""For a MIG instance: ``hw.id`` of its GPU. Sums over GPUs must exclude devices with a parent."""
 HW_TYPE: Final = "hw.type"
 HW_GPU_TASK: Final = "hw.gpu.task"
 TASK_GENERAL: Final = "general"
-"""Task of compute and graphics, besides encoder and decoder."""
+"""Task for compute and graphics; the other tasks are ``encoder`` and ``decoder``."""
 HW_LIMIT_TYPE: Final = "hw.limit_type"
 ACCELERATOR_LINK: Final = "ml.accelerator.link.type"
 """``pcie`` or ``nvlink``."""
@@ -305,21 +307,22 @@ CLOCK_DOMAIN: Final = "ml.accelerator.clock.domain"
 """``sm`` or ``memory``."""
 THROTTLE_REASON: Final = "ml.accelerator.throttle.reason"
 REPAIR_TYPE: Final = "ml.accelerator.memory.repair.type"
-"""``rows`` are replaced by spare ones, ``pages`` are taken out of use."""
+"""``rows`` (replaced by spare rows) or ``pages`` (retired)."""
 SAMPLER: Final = "otel_mlperf.sampler.name"
 
-# Attributes of what the training process reports itself.
+# Attributes of data that the training process itself reports.
 GC_GENERATION: Final = "cpython.gc.generation"
 COMPILE_ID: Final = "pytorch.compile.id"
-"""For a compilation: frame and number of its earlier compilations, as TorchDynamo counts: ``0/1``.
-"""
+"""For a compilation: TorchDynamo's frame number and number of earlier compilations, as ``0/1``."""
 COMPILE_REASON: Final = "pytorch.compile.reason"
-"""For a compilation: ``dynamo``, a frame; ``lazy_backward``, a backward pass when it was needed."""
+"""For a compilation: ``dynamo`` (a frame) or ``lazy_backward`` (a backward pass, at its first use).
+"""
 CUDA_MEMORY_STATE: Final = "pytorch.cuda.memory.state"
-"""``allocated`` to tensors; ``reserved`` by the allocator, which includes the allocated."""
+"""``allocated`` (by tensors) or ``reserved`` (by the allocator, including allocated memory)."""
 CUDA_MEMORY_DELTA: Final = "pytorch.cuda.memory.section.delta"
-"""For a section: memory allocated at its end minus that at its start, bytes."""
+"""For a section: allocated bytes at its end minus allocated bytes at its start."""
 CUDA_MEMORY_PEAK: Final = "pytorch.cuda.memory.section.peak"
-"""For a section: peak memory allocated in it, bytes; absent if torch does not know it."""
+"""For a section: peak of allocated bytes within the section; absent if torch cannot determine it.
+"""
 CUDA_MEMORY_SNAPSHOT: Final = "pytorch.cuda.memory.snapshot"
-"""For a section that ran out of GPU memory: the file in the run folder that shows the allocator."""
+"""For a section that ran out of GPU memory: allocator snapshot file in the run folder."""

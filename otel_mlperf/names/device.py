@@ -1,6 +1,6 @@
 """Metrics of GPUs and other hardware.
 
-A value that a device does not offer is absent, never zero.
+Values that a device does not provide are absent, never zero.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Metrics of the package's own health.
+"""Metrics of the health of this package.
 
-Each item that was created is counted once more where it ended: delivered, rolled up, lost, …
+Each created item is counted a second time when its outcome is known: delivered, rolled up, lost, …
 """
 
 from __future__ import annotations

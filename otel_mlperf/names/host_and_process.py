@@ -1,4 +1,4 @@
-"""Metrics of the machine, of the processes of a run, and of their control group."""
+"""Metrics of the host, of the processes of a run, and of their control groups."""
 
 from __future__ import annotations
 

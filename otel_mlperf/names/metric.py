@@ -9,19 +9,22 @@ Instrument = Literal["counter", "gauge", "updowncounter", "histogram"]
 
 
 class Metric(NamedTuple):
-    """Metric: its name, unit, instrument and meaning."""
+    """Definition of a metric: name, unit, instrument, meaning and labels."""
 
     name: str
     unit: str
-    """UCUM; empty where Prometheus would append a wrong word."""
+    """Unit in UCUM notation; empty: none, or Prometheus would append a wrong suffix."""
     instrument: Instrument
     meaning: str
     labels: tuple[str, ...] = ()
-    """Point attributes; rank and run are attributes of the resource."""
+    """Attributes of the metric's points; rank and run are resource attributes instead."""
 
     @property
     def prometheus(self) -> str:
-        """Return the name in Prometheus, by its OTLP rules (UnderscoreEscapingWithSuffixes)."""
+        """Return the metric's name in Prometheus, by its OTLP translation strategy.
+
+        The strategy is ``UnderscoreEscapingWithSuffixes``.
+        """
         words = _WORDS.findall(self.name)
         unit = UNIT_WORDS.get(self.unit, "")
         if unit and unit not in words:
@@ -45,5 +48,5 @@ UNIT_WORDS: Final = {
 
 
 def user_metric(name: str) -> str:
-    """Return the metric name of a value that the user named: ``ml.user.<name>``."""
+    """Return the metric name of a value that the program calls ``name``: ``ml.user.<name>``."""
     return f"ml.user.{name}"

@@ -1,4 +1,4 @@
-"""Metrics that the training process reports itself, through its journal."""
+"""Metrics that the training process itself reports through its journal."""
 
 from __future__ import annotations
 

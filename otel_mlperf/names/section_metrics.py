@@ -1,15 +1,10 @@
 """Measures and metrics of sections: resource use, GPU time, data loading and files.
 
-Resource use: CPU time, bytes and context switches are those of the section's thread. Memory is that
-of its process: the kernel has it for all threads together.
-
-GPU time: the time on the device between the stamps at a section's start and at its end, in the
-stream that was current there.
-
-Data loading: the wait of the loop and the concurrent work of the loader's workers, by the dataset's
-class.
-
-Files: their calls are measured while a program requests it.
+- Resource use: CPU time, bytes and context switches are those of the section's thread. Memory is
+  that of the process, since the kernel only reports it for all threads together.
+- GPU time: device time between the stamps at a section's start and end, each in the current stream.
+- Data loading: waits of the loop, and concurrent work of the loader's workers, by dataset class.
+- Files: file calls are measured only while the program requests it.
 """
 
 from __future__ import annotations
@@ -30,10 +25,10 @@ from otel_mlperf.names.metric import Metric
 
 
 class Measure(NamedTuple):
-    """Measure of each call of a section."""
+    """Measured value of each call of a section."""
 
     key: str
-    """Name in the tables and in JSON, with its unit."""
+    """Name in tables and JSON, with the unit as suffix."""
     attribute: str
     """Name of the span attribute."""
     meaning: str
@@ -101,7 +96,7 @@ MEASURES: Final = (
     CUDA_GROWTH,
     CUDA_PEAK,
 )
-"""In the order in which a section's payload has them."""
+"""Measures in the order of a section's payload."""
 
 _LABELS: Final = (SECTION_NAME, SECTION_CATEGORY, ML_PHASE)
 SECTION_CPU: Final = Metric(
@@ -161,10 +156,10 @@ GPU_NS: Final = Measure(
     "gpu_ns", "ml.section.gpu.time", "time on the GPU from its start to its end in nanoseconds"
 )
 GPU_IDLE: Final = "ml.step.gpu.idle"
-"""For a step: time on the GPU in none of the sections that give it work, ns."""
+"""For a step: GPU time outside the sections that launch GPU work, in ns."""
 PACED_BY: Final = "ml.step.paced_by"
-"""``host``: the GPU waited for it; ``device``: it was ahead; ``unknown``: the clocks do not decide.
-"""
+"""``host`` (the GPU waited for the host), ``device`` (the host was ahead) or ``unknown`` (the
+clocks are not accurate enough)."""
 
 SECTION_GPU: Final = Metric(
     "ml.section.gpu.time",
@@ -197,14 +192,14 @@ GPU_TIME_MISSED: Final = Metric(
 )
 
 DATASET: Final = "ml.dataset.name"
-"""The class of a loader's dataset; a second one of it at a time has a number behind."""
+"""Class of a loader's dataset; a number is appended for further loaders of the class at a time."""
 LOADER_WORKER: Final = "ml.dataloader.worker.id"
-"""Number of a worker; ``main``: the training process itself, of a loader without workers."""
+"""Number of a worker; ``main``: the training process itself, if the loader has no workers."""
 LOADER_WORKERS: Final = "ml.dataloader.workers.state"
-"""``started`` for this pass, ``kept`` from the previous one, ``none``: the loader has no workers.
-"""
+"""State of the workers in a pass: ``started`` for it, ``kept`` from the previous pass, or ``none``
+(the loader has no workers)."""
 LOADER_PART: Final = "ml.dataloader.fetch.part"
-"""``items``: ``__getitem__`` or the dataset's iterator; ``collate``: made into a batch."""
+"""``items`` (``__getitem__`` or the dataset's iterator) or ``collate`` (making a batch of them)."""
 LOADER_ITEMS: Final = "items"
 LOADER_COLLATE: Final = "collate"
 

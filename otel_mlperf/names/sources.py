@@ -1,7 +1,7 @@
-"""Sources of metrics, and the level of readings at which each one is read.
+"""Sources of metrics, and the minimum level of readings of each metric.
 
-A metric that is not listed here is of the run itself, at every level: its steps, sections and
-windows, and the health of the package.
+Metrics that are not listed here describe the run itself (steps, sections, profiler windows) or the
+health of the package, and are emitted at every level.
 """
 
 from __future__ import annotations
@@ -165,15 +165,19 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
         ),
     },
 }
-"""By source and level: the metrics that the level adds. A metric of two levels has more series at
-the second one.
+"""Metrics that each level adds, by source and level. A metric of two levels has additional series
+at the higher level.
 
-Sources are those of ``disabled_readings``, and ``agent``, which only level ``none`` switches off.
+The sources are those of the setting ``disabled_readings``, and ``agent``, which is disabled only by
+level ``none``.
 """
 
 
 def levels_of(metric: Metric) -> dict[str, list[str]]:
-    """Return the sources of ``metric``, with the levels that add it; empty: a metric of the run."""
+    """Return the sources of ``metric``, with the levels that add it or further series of it.
+
+    Empty for metrics of the run itself.
+    """
     found = {
         source: [level for level, metrics in levels.items() if metric in metrics]
         for source, levels in SOURCES.items()

@@ -1,8 +1,9 @@
 """Metrics of steps, sections and profiler windows, and of the work of a model.
 
-They are derived from the rows and windows of the training processes. Rank and run are attributes of
-the resource. The work of a model (its size, and the operations of its steps) comes from calls of
-``model_work`` alone. What could not be counted is in neither sum.
+They are derived from the rows and windows of training processes. Rank and run are resource
+attributes. The work of a model (size, and operations of its steps) is known only if the program
+calls ``model_work``. Steps whose operations could not be counted are missing in the sums of both
+operations and time.
 """
 
 from __future__ import annotations
@@ -298,20 +299,20 @@ LOGGED: Final = {
     "learning_rate": LEARNING_RATE,
     "grad_norm": GRADIENT_NORM,
 }
-"""Names given to ``log()`` that have a metric of their own; others become ``ml.user.<name>``."""
+"""Metrics of special names in calls of ``log()``; all other names become ``ml.user.<name>``."""
 
 
 MODEL_NAME: Final = "ml.model.name"
-"""The class of the module that was named."""
+"""Class of the module that was passed to ``model_work``."""
 PARAMETERS_KIND: Final = "ml.model.parameters.kind"
 PARAMETERS_TOTAL: Final = "total"
 PARAMETERS_TRAINABLE: Final = "trainable"
 PARAMETERS_EMBEDDING: Final = "embedding"
-"""Parameters of lookup tables, ``torch.nn.Embedding``, which multiply nothing."""
+"""Kind for parameters of lookup tables (``torch.nn.Embedding``), which need no multiplications."""
 FLOPS_TYPE: Final = "ml.flops.type"
-"""The type that matrix products are made in: ``bfloat16``, ``float16``, ``tf32``, ``float32``."""
+"""Type of matrix products: ``bfloat16``, ``float16``, ``tf32`` or ``float32``."""
 PEAK_SOURCE: Final = "ml.flops.peak.source"
-"""The data sheet of the peak, or ``given``."""
+"""Data sheet with the peak, or ``given`` (configured by the program)."""
 
 MODEL_PARAMETERS: Final = Metric(
     "ml.model.parameters",

@@ -1,1 +1,1 @@
-"""The run folder: what a run left on disk, written by the agent and read by everything else."""
+"""Storage of runs in run folders: written by the agent, and read by all other parts."""

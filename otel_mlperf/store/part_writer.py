@@ -1,12 +1,12 @@
-"""Writer of table parts in a run folder: atomic, in little memory, and within a size limit.
+"""Writer of table parts in a run folder: atomic, with little memory, and within a size limit.
 
-Only the agent uses it. A part is written next to its place and renamed into it, so that a reader
-never sees a partial one. Writing the same number again replaces the same rows. pyarrow's own
-allocator keeps memory that it once had. It is configured to use the system's, on one thread.
+Only the agent uses this module. A part is written to a temporary file and renamed, so that readers
+never see an incomplete part. Writing the same part number again replaces the same rows. pyarrow is
+configured to use the system's allocator, since its own never releases memory, and a single thread.
 
-At the size limit the oldest profiler windows are removed first, then the oldest spans. They are
-examples, and the newest ones matter. Only when none are left are the oldest per-step sections
-removed, and last the steps. The newest part of a table is never removed.
+At the size limit parts are removed, oldest first: profiler windows, then spans (both are only
+examples, and new ones are the most useful), then other tables in the order of ``_REMOVAL_ORDER``,
+steps last. The newest part of a table is never removed.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 MERGE_OVER = 8
 """Maximum number of adjacent parts of one size class before they are merged.
 
-Every node of a run has as many in each table, and a reader opens them all.
+Limited because a reader opens all parts, and each node of a run may have so many in each table.
 """
 _LARGE = 1 << 20
-"""Size in bytes from which upward a part is not merged any more: over the limit of a run whole
-parts are removed."""
+"""Minimum size in bytes of parts that are not merged: at a run's size limit whole parts are
+removed, which must not be too large."""
 _MOST_UNITED = 8 << 20
-"""Maximum size in bytes of the part that is merged at a run's end."""
+"""Maximum total size in bytes of parts that are merged at a run's end."""
 _GROUP_ROWS = 32_768
-"""Maximum number of rows in memory while merging (besides one part)."""
+"""Approximate number of rows in memory while merging, in addition to one batch of a part."""
 
 pa.set_memory_pool(pa.system_memory_pool())
 pa.set_cpu_count(1)
@@ -68,20 +68,20 @@ _TYPES = {
 }
 _NUMPY = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float64(): np.float64}
 
-# pyarrow's arrays are sequences too; it has no types for that.
+# pyarrow's arrays are sequences as well, but have no types that declare it.
 Values = Sequence[Any] | np.ndarray[Any, Any]
 
 
 def write_part(
     folder: Path | str, table: str, host: str, number: int, columns: Mapping[str, Values]
 ) -> Path:
-    """Write one part of ``table`` and return its path; an existing one is replaced.
+    """Write one part of ``table`` and return its path; an existing part is replaced.
 
-    All columns have the same length; None is a missing value. A column that may be null can be left
-    out.
+    All columns have the same length; None is a missing value. Columns that may be null can be
+    omitted.
 
     Raises:
-        StoreError: a column is unknown, missing or does not fit its type, or the disk refuses.
+        StoreError: a column is unknown, missing or of the wrong type, or writing fails.
     """
     rows = _as_table(table, columns)
     return _write(Path(folder), table, part_name(host, number), [rows])
@@ -90,7 +90,7 @@ def write_part(
 def write_pieces(
     folder: Path | str, table: str, host: str, number: int, pieces: Iterable[Mapping[str, Values]]
 ) -> Path:
-    """Write one part of ``table`` of which only one piece at a time must be in memory.
+    """Write one part of ``table`` piece by piece, with only one piece in memory at a time.
 
     Raises:
         StoreError: as ``write_part``.
@@ -112,14 +112,13 @@ def _write(folder: Path, table: str, name: str, pieces: Iterable[pa.Table]) -> P
 
 
 def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -> Path | None:
-    """Merge the parts of ``host`` once more than ``over`` of one size class are adjacent.
+    """Merge parts of ``host`` if more than ``over`` parts of one size class are adjacent.
 
-    Readers see each row once at every moment. The merged part's name determines which ones no
-    longer count, before they are removed. Return the merged part, or None if there was nothing to
-    do.
+    Readers see each row once at any time: the merged part's name marks the merged parts as outdated
+    before they are removed. Return the merged part, or None if nothing was merged.
 
     Raises:
-        StoreError: a part cannot be read, or the disk refuses.
+        StoreError: a part cannot be read, or writing fails.
     """
     mine = _behind_large(_own_parts(folder, table, host))
     return _merge_run(folder, table, host, _mergeable(mine, over))
@@ -128,9 +127,9 @@ def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -
 def merge_all(
     folder: Path | str, table: str, host: str, most_bytes: int = _MOST_UNITED
 ) -> Path | None:
-    """Merge the newest parts of ``host``, up to a size, so that an ended run has few parts.
+    """Merge the newest parts of ``host`` up to ``most_bytes``, so that an ended run has few parts.
 
-    Returns and raises what ``compact`` does.
+    Return value and exceptions are those of ``compact``.
     """
     mine = _own_parts(folder, table, host)
     return _merge_run(folder, table, host, _small_end(mine, most_bytes))
@@ -138,8 +137,8 @@ def merge_all(
 
 def _own_parts(folder: Path | str, table: str, host: str) -> list[TablePart]:
     place = table_folder(Path(folder), table)
-    # First remove what a killed agent left: parts that a merged one covers are on the disk twice
-    # until then. Only one agent writes for a host, so no other one accesses these files.
+    # First remove files that a killed agent left: unfinished parts, and parts whose rows are also
+    # in a merged part. This is safe because only one agent writes the files of a host.
     _remove_unfinished(place, host)
     _remove(covered_parts(place, host))
     return live_parts(place, host)
@@ -153,8 +152,8 @@ def _merge_run(folder: Path | str, table: str, host: str, run: Sequence[TablePar
         _merge([part.path for part in run], path, table)
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"merging {len(run)} parts into {path}: {error}") from error
-    # After the merged part has its name, which marks these as outdated: readers that list in
-    # between see each row once.
+    # Must follow the renaming of the merged part, whose name marks these parts as outdated: readers
+    # that list the folder in between see each row once.
     _remove(run)
     return path
 
@@ -172,14 +171,13 @@ def _small_end(parts: list[TablePart], most_bytes: int) -> list[TablePart]:
 
 
 def _mergeable(parts: list[TablePart], over: int) -> list[TablePart]:
-    """Return the newest run of parts of one size class that is long enough.
+    """Return the newest adjacent parts of one size class if there are more than ``over``, else [].
 
-    A class is a power of ``over`` in part numbers. A row is therefore written again once per class,
-    and not with every merge.
+    Size classes are powers of ``over`` in the number of merged parts: therefore a row is rewritten
+    only once per class, and not in every merge.
     """
     run: list[TablePart] = []
-    # From the newest backwards: old parts are large, and a run that starts with them would write
-    # them again.
+    # Search from the newest part backwards: old parts are large, and should not be rewritten.
     for part in reversed(parts):
         if run and _size_class(part, over) > _size_class(run[-1], over):
             if len(run) > over:
@@ -214,7 +212,7 @@ def _batches(paths: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _completed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Add null columns to a batch of an earlier version, which lacks the columns added since."""
+    """Return the batch with null columns for columns that were added after its version."""
     known = batch.schema.names
     columns = [
         batch.column(field.name) if field.name in known else pa.nulls(len(batch), field.type)
@@ -255,8 +253,8 @@ def _as_array(table: str, column: Column, values: Values | None, rows: int) -> p
 
 
 def _numbers(values: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array | None:
-    """Wrap ``values`` without a copy if they are plain numbers of exactly that type."""
-    # pa.array() loads numpy.ma for an array: 9 MB.
+    """Wrap ``values`` as an Arrow array without copying; None if their type is not ``kind``."""
+    # Avoids pa.array(), which imports numpy.ma for NumPy arrays: 9 MB of memory.
     if values.dtype != _NUMPY.get(kind):
         return None
     plain = np.ascontiguousarray(values)
@@ -270,19 +268,22 @@ def _schema(table: str) -> pa.Schema:
 
 
 def _open(path: str, table: str) -> pq.ParquetWriter:
-    # Dictionaries of numbers and ids cost 12 MB of memory, and double the file size.
+    # Dictionary encoding of numbers and ids would cost 12 MB of memory, and double the file size.
     words = [column.name for column in TABLES[table] if column.type == "word"]
     return pq.ParquetWriter(path, _schema(table), compression="zstd", use_dictionary=words)
 
 
 def _replacing(path: Path) -> AbstractContextManager[str]:
-    """Return a name next to ``path`` that readers ignore (see ``_remove_unfinished``)."""
+    """Return a context manager for a temporary file that replaces ``path`` at its end.
+
+    Readers ignore the temporary name; ``_remove_unfinished`` removes leftovers.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     return replacing(path, is_durable=True, temporary=temporary)
 
 
 def _remove_unfinished(place: Path, host: str) -> None:
-    """Remove the files of an agent of this host that was killed while it wrote."""
+    """Remove temporary files of an agent of this host that was killed while writing."""
     for path in place.glob(f".*{SUFFIX}.*"):
         name, _, pid = path.name[1:].rpartition(".")
         part = parse(place / name)
@@ -297,21 +298,21 @@ def _remove(parts: Iterable[TablePart]) -> None:
 
 _REMOVAL_ORDER: Final = ("spans", "readings", "sections", "values", "marks", "durations", "steps")
 _SPANS: Final = 1
-"""Index of windows and the first table: removed spans of these are counted."""
+"""Index of the last list of parts (windows, then the table ``spans``) whose spans are counted."""
 
 
 def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) -> int:
-    """Remove parts of ``host`` until its tables need at most ``most_bytes``.
+    """Remove parts of ``host`` until its tables have at most ``most_bytes``.
 
-    ``windows`` stand for the host in parts of its profiler windows, the oldest first. Return the
-    number of removed spans of sections and events (no roll-ups, no segments).
+    ``windows`` are the host names used in the parts of its profiler windows, oldest first. Return
+    the number of removed spans of sections and events, without roll-ups and segments.
     """
     by_window = [part for window in windows for part in _own(folder, "spans", window)]
     parts = [by_window, *(_own(folder, table, host) for table in _REMOVAL_ORDER)]
     size = sum(part.path.stat().st_size for of_table in parts for part in of_table)
     removed = 0
     for place, of_table in enumerate(parts):
-        # The newest part is kept whatever its size: a user may be viewing it.
+        # The newest part is never removed, since a user may be viewing its data.
         for part in of_table[:-1]:
             if size <= most_bytes:
                 return removed
@@ -327,7 +328,7 @@ def _own(folder: Path, table: str, host: str) -> list[TablePart]:
 
 
 def _items(part: TablePart) -> int:
-    """Count the spans of a part; 0 for a damaged part, whose count is unknown."""
+    """Return the number of section and event spans in a part; 0 for a damaged part."""
     try:
         kinds: list[str] = pq.read_table(part.path, columns=["kind"])["kind"].to_pylist()
     except (OSError, pa.ArrowException):

@@ -1,9 +1,9 @@
-"""Files that make up a table, such that readers see each row once during writes and merges.
+"""Files of a table, named so that readers see each row exactly once during writes and merges.
 
-A table is a folder of parts, ``<host>-<number>.parquet``. A merged part names the numbers that it
-replaces, ``<host>-<first>_<last>.parquet``. Replaced parts that are still in the folder no longer
-count. Next to the tables, ``<host>.json`` records the time up to which those of a host are
-complete.
+A table is a folder of parts, ``<host>-<number>.parquet``. The name of a merged part contains the
+range of numbers that it replaces, ``<host>-<first>_<last>.parquet``. Readers ignore replaced parts
+that are still in the folder. Next to the tables, ``<host>.json`` contains the time up to which the
+tables of this host are complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from otel_mlperf.whole_file import make_folder, read_regular, regular_files, wri
 
 SUFFIX = ".parquet"
 _AS_OF = "as_of_ns"
-# As ``safe_name`` makes it: DuckDB treats a name with ``*``, ``?`` or ``[`` as a pattern.
+# Only characters that safe_name() allows: DuckDB would treat ``*``, ``?`` or ``[`` as a pattern.
 _NAME = re.compile(
     r"(?P<host>[A-Za-z0-9_][A-Za-z0-9._-]*)-(?P<first>\d{6,})(?:_(?P<last>\d{6,}))?\.parquet"
 )
@@ -27,7 +27,7 @@ _LISTINGS = 100
 
 
 class TablePart(NamedTuple):
-    """Part of a table: one file with the numbers ``first`` to ``last`` of one host."""
+    """Part of a table: one file of one host, with the part numbers ``first`` to ``last``."""
 
     host: str
     first: int
@@ -41,15 +41,15 @@ def table_folder(folder: Path, table: str) -> Path:
 
 
 def part_name(host: str, first: int, last: int | None = None) -> str:
-    """Return the file name of a part; with ``last``, of a merged one."""
+    """Return the file name of a part; with ``last``, of a merged part."""
     numbers = f"{first:06d}" if last is None else f"{first:06d}_{last:06d}"
     return f"{safe_name(host)}-{numbers}{SUFFIX}"
 
 
 def window_host(digest: str) -> str:
-    """Return the substitute for the host in parts of a profiler window.
+    """Return the name used as host in the parts of a profiler window.
 
-    It is the same for all importers.
+    It depends only on the trace's digest, so that a repeated import on any host replaces the parts.
     """
     return f"window-{digest[:16]}"
 
@@ -64,18 +64,19 @@ def parse(path: Path) -> TablePart | None:
 
 
 def live_parts(folder: Path, host: str | None = None) -> list[TablePart]:
-    """Return the parts of a table folder that count, by host and number; empty if it is missing.
+    """Return the valid parts of a table folder, sorted by host and number; empty if it is missing.
 
-    With a ``host``, only its own: for the parts of hundreds of other hosts only the name is read.
+    Parts that a merged part replaces are omitted. With ``host``, only parts of this host are
+    returned, and file names of other hosts are not parsed.
 
     Raises:
-        StoreError: a link leads there.
+        StoreError: the folder is a symbolic link.
     """
     found = _parsed(folder, _stable_names(folder, host), host)
     parts = sorted(found, key=lambda part: (part.host, part.first, -part.last))
     live: list[TablePart] = []
     for part in parts:
-        # Ranges nest and never cross, so the widest one that starts first covers those after it.
+        # Ranges never overlap partially: a part is replaced if the previous range contains its own.
         if live and live[-1].host == part.host and part.last <= live[-1].last:
             continue
         live.append(part)
@@ -83,23 +84,23 @@ def live_parts(folder: Path, host: str | None = None) -> list[TablePart]:
 
 
 def covered_parts(folder: Path, host: str) -> list[TablePart]:
-    """Return the parts of a host whose rows are also in a merged part, to be removed."""
+    """Return the removable parts of a host, whose rows are also in a merged part."""
     live = {part.path for part in live_parts(folder, host)}
     parts = _parsed(folder, _names(folder, host), host)
     return [part for part in parts if part.path not in live]
 
 
 def last_number(folder: Path, table: str, host: str) -> int:
-    """Return the highest part number that ``host`` has used in ``table``; 0 for none."""
+    """Return the highest part number of ``host`` in ``table``; 0 if there are no parts."""
     place = table_folder(folder, table)
     return max((part.last for part in _parsed(place, _names(place, host), host)), default=0)
 
 
 def write_as_of(folder: Path, host: str, unix_ns: int) -> None:
-    """Record that everything that had ended on ``host`` by that time is in the tables.
+    """Record that the tables contain everything that ended on ``host`` before ``unix_ns``.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: writing fails.
     """
     place = _as_of_file(folder, host)
     make_folder(place.parent)
@@ -119,9 +120,9 @@ def _as_of_file(folder: Path, host: str) -> Path:
 
 
 def _stable_names(folder: Path, host: str | None) -> list[str]:
-    """Return a listing during which no merge ran: the second one was equal."""
-    # A directory that changes while it is listed may show neither the merged part nor a part that
-    # it replaces, or both. Two equal listings had no merge between them.
+    """Return the file names of a folder; listing is repeated until two listings are equal."""
+    # The listing of a folder that changes concurrently may contain both the merged part and a part
+    # that it replaces, or neither. If two listings are equal, no merge happened in between.
     before = _names(folder, host)
     for _ in range(_LISTINGS):
         after = _names(folder, host)
@@ -134,7 +135,7 @@ def _stable_names(folder: Path, host: str | None) -> list[str]:
 def _names(folder: Path, host: str | None) -> list[str]:
     begin = "" if host is None else f"{safe_name(host)}-"
     try:
-        # Regular files only: opening a pipe that another user has put there would block.
+        # Regular files only: opening a pipe that another user has created there would block.
         return sorted(name for name in regular_files(folder) if name.startswith(begin))
     except FileNotFoundError:
         return []
@@ -146,5 +147,5 @@ def _names(folder: Path, host: str | None) -> list[str]:
 
 def _parsed(folder: Path, names: list[str], host: str | None) -> list[TablePart]:
     parts = [part for name in names if (part := parse(folder / name)) is not None]
-    # The name of one host may be a prefix of another one.
+    # Compare whole host names: the name of one host may be a prefix of another host's name.
     return parts if host is None else [part for part in parts if part.host == safe_name(host)]

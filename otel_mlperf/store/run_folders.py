@@ -1,4 +1,4 @@
-"""Run folders: their list, and the lookup of one by a name, an id prefix or a path."""
+"""List of run folders, and lookup of a run by name, id prefix or path."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class RunFolder(msgspec.Struct, frozen=True):
-    """Run folder on disk, with the facts of its run."""
+    """Run folder with the content of its ``run.json``."""
 
     path: Path
     facts: RunFile
 
     @property
     def short_id(self) -> str:
-        """Return the id prefix in the folder's name; for a UUID its first eight characters."""
+        """Return the short run id: eight characters of a UUID, else the id in the folder's name."""
         if _UUID.fullmatch(self.facts.id):
             return self.facts.id[:8]
         before = safe_name(self.facts.name) + "-"
@@ -43,20 +43,20 @@ class RunFolder(msgspec.Struct, frozen=True):
 
 
 def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the run folders: ``$OTEL_MLPERF_DIR``, else ``./otel-runs``."""
+    """Return the parent folder of all run folders: ``$OTEL_MLPERF_DIR``, else ``./otel-runs``."""
     return Path(environ.get(DIR_VARIABLE) or DEFAULT_DIR)
 
 
 def list_runs(folder: Path) -> list[RunFolder]:
-    """Return the runs in ``folder``, newest first; unreadable ones are skipped."""
+    """Return the runs in ``folder``, newest first; unreadable runs are skipped."""
     return scan_runs(folder)[0]
 
 
 def scan_runs(folder: Path) -> tuple[list[RunFolder], dict[str, StoreError]]:
     """Return the runs in ``folder``, newest first, and errors of unreadable folders by name.
 
-    Runs of programs that only started another program are left out; that program is recorded in
-    their place.
+    Runs of wrapper programs that only started another program are omitted; the started program has
+    a run of its own.
     """
     runs: list[RunFolder] = []
     bad: dict[str, StoreError] = {}
@@ -75,8 +75,8 @@ def read_run(path: Path) -> RunFolder:
     """Read the run in the folder ``path``.
 
     Raises:
-        StoreError: its ``run.json`` is not readable, or from a newer version; or its path, as seen
-            from the current folder too, is not UTF-8.
+        StoreError: ``run.json`` is unreadable or from a newer version; or neither the path nor the
+            path relative to the current folder is UTF-8.
     """
     if not _is_utf8(path):  # DuckDB and JSON accept only text
         path = Path(os.path.relpath(path))
@@ -92,13 +92,13 @@ def _is_utf8(path: Path) -> bool:
 
 
 def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:
-    """Find a run by a path, ``latest``, a name or the beginning of an id.
+    """Return a run by path, ``latest``, name or id prefix; by name, the newest run with this name.
 
-    Of several runs of one name the newest is returned. Warns if other users can change its folder.
+    Warns if other users can change the run's folder.
 
     Raises:
-        NoSuchRun: none matches, or several ids match.
-        StoreError: it is named by its folder, and is not readable.
+        NoSuchRun: no run matches, or several ids match.
+        StoreError: the folder named by ``run`` is unreadable.
     """
     found = _find(run, folder)
     if sentence := describe_sharing(found.path):
@@ -134,7 +134,7 @@ def _find(run: str, folder: Path | None) -> RunFolder:
 
 
 def _begun(runs: list[RunFolder], start: str) -> list[RunFolder]:
-    """Return the runs whose ids start with ``start``; an exact displayed id means only that run."""
+    """Return the runs whose ids start with ``start``; if it equals one short id, only that run."""
     shown = [run for run in runs if run.short_id == start]
     if len(shown) == 1:
         return shown

@@ -1,8 +1,8 @@
-"""Answers to a ``SELECT`` over a run's tables, with no other file in reach.
+"""Execution of ``SELECT`` queries of users on a run's tables, without access to other files.
 
-A user's own query is answered in a separate process, which is killed at its deadline. DuckDB checks
-for an interruption between two blocks of rows only, and its memory limit does not count everything
-that it allocates.
+Each query runs in a separate process, which is killed at its deadline. Limits within DuckDB would
+not suffice: it can be interrupted only between blocks of rows, and its memory limit does not
+include all of its allocations.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 200
 LIMIT_S: Final = 30.0
 MOST_MEMORY_BYTES: Final = 5 << 29
-"""Maximum data size of the answering process: DuckDB's memory, the libraries and the answer."""
+"""Maximum data size of the query process: DuckDB's memory, libraries and the answer."""
 _MOST_ANSWER_BYTES: Final = 64 << 20
 _MOST_THREADS: Final = 8
-"""Each thread needs memory, whatever it reads."""
+"""Maximum number of DuckDB threads, each of which needs memory."""
 _LONGEST_TEXT: Final = 10_000
 _LONGEST_ERROR: Final = 300
 _LARGEST: Final = 1 << 63
@@ -43,15 +43,15 @@ _LOCKED: Final = (
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
-"""After the first settings no other file can be reached; the last one makes them irreversible."""
+"""Settings that prevent access to other files; the last one makes them irreversible."""
 
 
 class QueryColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """Column of an answer."""
+    """Column of a query's answer."""
 
     name: str
     type: str
-    """Type as DuckDB names it."""
+    """Name of the type in DuckDB."""
 
 
 class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="query/1"):
@@ -62,13 +62,13 @@ class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     short_id: str
     columns: list[QueryColumn]
     rows: list[list[Any]]
-    """Rows with a value for each column; values without a JSON type are text."""
+    """Rows with one value per column; values without a JSON type are text."""
     is_complete: bool
-    """Whether these are all rows."""
+    """Whether ``rows`` contains all rows of the result."""
 
 
 class _Request(msgspec.Struct, frozen=True, array_like=True):
-    """Request to the answering process."""
+    """Request to the query process."""
 
     folder: str
     sql: str
@@ -79,10 +79,10 @@ class _Request(msgspec.Struct, frozen=True, array_like=True):
 def ask_within(
     run: RunFolder, sql: str, most_rows: int = MOST_ROWS, limit_s: float = LIMIT_S
 ) -> QueryAnswer:
-    """Return the answer of ``ask``, from a process with limited time and memory.
+    """Run ``ask`` in a process with limited time and memory, and return its answer.
 
     Raises:
-        QueryError: as of ``ask``; or the query needs more time or memory than it may use.
+        QueryError: as in ``ask``, or the query exceeds the limit of time or memory.
     """
     request = _Request(os.fspath(run.path), sql, most_rows, limit_s)
     try:
@@ -117,9 +117,12 @@ def _refuse_late(run: RunFolder, limit_s: float) -> NoReturn:
 
 
 def main(_: list[str]) -> int:
-    """Answer the request on standard input; end at its limit also if the caller has gone."""
+    """Answer the request on standard input, and return the exit code.
+
+    The process enforces its time limit itself, in case the caller has died.
+    """
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=_Request)
-    if not IS_WINDOWS:  # there the caller ends it, and DuckDB limits memory
+    if not IS_WINDOWS:  # on Windows, the caller enforces the timeout, and DuckDB the memory limit
         _limit_process(request.limit_s)
     try:
         answer = ask(read_run(Path(request.folder)), request.sql, request.most_rows)
@@ -140,7 +143,7 @@ def main(_: list[str]) -> int:
 def _limit_process(limit_s: float) -> None:
     import resource
 
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it may have been ignored
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # may be inherited as ignored
     signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001))
     most = resource.getrlimit(resource.RLIMIT_DATA)[1]
     limit = MOST_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(most, MOST_MEMORY_BYTES)
@@ -148,10 +151,10 @@ def _limit_process(limit_s: float) -> None:
 
 
 def ask(run: RunFolder, sql: str, most_rows: int = MOST_ROWS) -> QueryAnswer:
-    """Return the first rows of one ``SELECT``; it reads this run's files alone, and writes none.
+    """Return the first rows of one ``SELECT``, which can only read the files of this run.
 
     Raises:
-        QueryError: it is not a ``SELECT``, or it is wrong.
+        QueryError: the query is not a single ``SELECT``, or it is invalid.
     """
 
     def first_rows(connection: duckdb.DuckDBPyConnection) -> QueryAnswer:
@@ -173,9 +176,9 @@ def ask(run: RunFolder, sql: str, most_rows: int = MOST_ROWS) -> QueryAnswer:
 
 
 class _LockedStore(Store):
-    """Store of a run's tables without access to any other file."""
+    """Store of a run's tables whose queries cannot access any other file."""
 
-    reads_once = False  # there is a single query, and its memory is limited
+    reads_once = False  # only one query is run, and its memory is limited
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = super()._open()
@@ -213,7 +216,7 @@ def _select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to JSON types, with a maximum length of texts."""
+    """Convert a value to JSON types; long texts are cut."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):

@@ -20,21 +20,21 @@ _OPTIONS: Final[dict[Form, str]] = {
     "parquet": "FORMAT parquet, COMPRESSION zstd",
 }
 _FORMULA: Final = r"^\s*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}]|^[\t\r\n]"
-"""Start of a text that a spreadsheet would evaluate."""
+"""Start of texts that a spreadsheet would evaluate as formulas."""
 
 
 def write_tables(
     store: Store, folder: Path, form: Form, *, is_replaced: bool = False
 ) -> dict[str, int]:
-    """Write ``TABLE.csv`` or ``TABLE.parquet`` for each table that has rows; return row counts.
+    """Write each non-empty table to ``TABLE.csv`` or ``TABLE.parquet``; return row counts by table.
 
-    Columns are those of the tables, in their order. Times are Unix nanoseconds, unknown values are
-    empty in CSV. No text has control characters, and none is a formula in CSV. ``is_replaced`` is
-    whether files of these names may be replaced.
+    The columns are those of the tables, in the same order. Times are Unix nanoseconds; null is an
+    empty cell in CSV. Control characters in texts are replaced, and formulas in CSV are quoted.
+    ``is_replaced`` allows replacing existing files.
 
     Raises:
-        NothingToExport: no table has a row.
-        OutputError: the folder exists and may not be written to, or the place refuses.
+        NothingToExport: all tables are empty.
+        OutputError: the folder exists and ``is_replaced`` is False, or writing fails.
         StoreError: a file of the run cannot be read.
     """
     counts: dict[str, int] = {}
@@ -62,9 +62,9 @@ def write_tables(
 
 
 def _as_plain_text(table: str, form: Form) -> str:
-    """Select the table with control characters replaced, and formulas quoted in CSV.
+    """Return SQL that selects the table with safe texts; number columns are unchanged.
 
-    Control characters become question marks. Numbers may start with a minus and stay unchanged.
+    Control characters become question marks. For CSV, formulas are quoted.
     """
     columns = [
         _plain_column(column.name, form) if column.type in ("text", "word") else column.name

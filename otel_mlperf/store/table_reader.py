@@ -1,8 +1,8 @@
-"""SQL over the tables of a run folder, also while it is being written.
+"""SQL queries on the tables of a run folder, which may be written concurrently.
 
-DuckDB is loaded only here, when a store is opened. Opening a file takes as long as reading a small
-one, and a summary runs some seventy queries. A small table, or one in many small parts, is
-therefore read once, by the first query that names it, and kept in memory.
+DuckDB is imported only when a store runs its first query. Opening a file costs as much as reading a
+small file, and a summary runs about seventy queries. Therefore the first query that refers to a
+small table, or to a table in many small parts, reads the whole table into memory.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 _Row = TypeVar("_Row", bound=Row)
 MANY: Final = 32
-"""Number of parts from which upward a table is read once."""
+"""Minimum number of parts for a table above ``_SMALL_BYTES`` to be read into memory."""
 _SMALL_BYTES: Final = 1 << 20
-"""A table of at most this size on disk is read once, which makes a summary a fifth faster."""
+"""Maximum size on disk of tables that are always read into memory: a summary is a fifth faster."""
 _MOST_BYTES: Final = 64 << 20
-"""Maximum size on disk; in memory it is eight times as much. For larger parts reading costs more
-than opening."""
+"""Maximum size on disk of tables that are read into memory, where they need eight times as much.
+The parts of larger tables cost more to read than to open."""
 _MOST_RECENT: Final = 1024
 _ALWAYS_WHOLE: Final = ("processes", "instruments")
-"""Tables whose rows are written once, not repeatedly."""
+"""Tables of which all parts are needed, since their rows are not written repeatedly."""
 _WORD: Final = re.compile(r"\w+")
 
 
 def is_read_once(parts: int, size_bytes: float) -> bool:
-    """Return whether a table of this many parts is read into memory by the first query."""
+    """Return whether the first query reads a table of this size and number of parts into memory."""
     return parts > 0 and size_bytes <= (_MOST_BYTES if parts >= MANY else _SMALL_BYTES)
 
 
@@ -55,22 +55,25 @@ def is_small(size_bytes: float) -> bool:
 
 
 def measure_bytes(files: list[str]) -> float:
-    """Return the size of a table in these files; infinite if it is not known."""
+    """Return the total size of a table's files; infinite if a file is missing."""
     try:
         return sum(Path(file).stat().st_size for file in files)
-    except FileNotFoundError:  # merged since it was listed: the query detects it
+    except FileNotFoundError:  # merged since the listing; the query detects it and retries
         return math.inf
 
 
 def named_in(sql: str) -> set[str]:
-    """Return the tables that a query may refer to."""
+    """Return all tables whose names occur in a query."""
     return TABLES.keys() & set(_WORD.findall(sql))
 
 
 def gather(connection: duckdb.DuckDBPyConnection, table: str, selection: str) -> None:
-    """Read a table into memory, and create a view of it; ``selection`` is SQL for all its rows."""
+    """Read a table into memory, and create a view with its name.
+
+    ``selection`` is SQL that selects all rows of the table.
+    """
     connection.execute("ATTACH IF NOT EXISTS ':memory:' AS gathered (COMPRESS)")
-    # No query depends on the order, and preserving it prevents reading files on several processors.
+    # No query depends on the order, and preserving it would prevent reading files in parallel.
     connection.execute("SET preserve_insertion_order = false")
     connection.execute(f"CREATE TABLE gathered.{table} AS {selection}")
     connection.execute("SET preserve_insertion_order = true")
@@ -78,7 +81,7 @@ def gather(connection: duckdb.DuckDBPyConnection, table: str, selection: str) ->
 
 
 def newest(table: str, parts: list[TablePart]) -> list[TablePart]:
-    """Return the newest parts of each host if there are very many; they have the current state."""
+    """Return all parts, or if there are very many, only the newest parts of each host."""
     if len(parts) <= _MOST_RECENT or table in _ALWAYS_WHOLE:
         return parts
     by_host = [list(of_host) for _, of_host in groupby(parts, key=lambda part: part.host)]
@@ -87,7 +90,7 @@ def newest(table: str, parts: list[TablePart]) -> list[TablePart]:
 
 
 RANGE_ROWS: Final = 20_000
-"""Number of rows in memory at one time."""
+"""Default number of rows per time range, as a limit of memory."""
 _FIRST: Final = -(1 << 63)
 _LAST: Final = (1 << 63) - 1
 _Answer = tuple[list[str], list[tuple[Any, ...]]]
@@ -101,24 +104,24 @@ _TYPES = {
 }
 _TRIES = 50
 _PATTERN: Final = re.compile(r"[*?\[]")
-"""Characters that make DuckDB treat a path as a pattern, unless they are in brackets."""
+"""Characters in a path that DuckDB treats as a pattern; each must be enclosed in brackets."""
 
 
 def label_path(name: str) -> str:
-    """Return the path for ``labels ->> $path`` to select this label; null if it is missing."""
+    """Return the JSON path of a label for ``labels ->> $path``, which is null if it is missing."""
     return f'$."{name}"'
 
 
 class Store:
-    """Store: the tables of one run folder as views of the same names; a missing one is empty.
+    """SQL access to the tables of one run folder, as views of the same names.
 
-    ``processes`` contains one row for each process, the last one written. With a ``rank``, rows of
-    other ranks are left out. With ``is_recent``, only the newest parts of a table in very many
-    parts are read.
+    Missing tables are empty. ``processes`` contains only the latest row of each process. With
+    ``rank``, rows of other ranks are omitted. With ``is_recent``, only the newest parts of tables
+    with very many parts are read.
     """
 
     reads_once = True
-    """Whether a table that is small, or in many parts, may be read into memory."""
+    """Whether tables may be read into memory: see ``is_read_once``."""
 
     def __init__(self, folder: Path, rank: int | None = None, *, is_recent: bool = False) -> None:
         self._folder = folder
@@ -126,13 +129,13 @@ class Store:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._files: dict[str, list[str]] = {}
         self._unread: set[str] = set()
-        """Tables to be read into memory that no query has named yet."""
+        """Tables that the first query that refers to them reads into memory."""
 
     def rows(self, sql: str, **values: object) -> list[tuple[Any, ...]]:
-        """Return the rows of a query; ``$name`` stands for ``values["name"]``.
+        """Return the rows of a query, in which ``$name`` is the parameter ``values["name"]``.
 
         Raises:
-            StoreError: a file of the run cannot be read; names it.
+            StoreError: a file of the run cannot be read; the message names it.
         """
         return self._answer(sql, values)[1]
 
@@ -142,8 +145,11 @@ class Store:
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def read(self, row: type[_Row], more: str = "", **values: object) -> list[_Row]:
-        """Return the rows of a table; ``more`` is SQL that follows it, e.g. ``ORDER BY rank``."""
-        # Not by name: a column may have the name of a table, which would then be read into memory.
+        """Return the rows of the table with the row type ``row``.
+
+        ``more`` is SQL that follows the table's name, such as ``ORDER BY rank``.
+        """
+        # Columns are not listed: a column's name may be that of a table, which would then be read.
         found = self.records(f"SELECT * FROM {NAMES[row]} {more}", **values)
         return [row(**of_row) for of_row in found]
 
@@ -151,7 +157,7 @@ class Store:
         """Return the rows of a query as an Arrow table; ``values`` as in ``rows``.
 
         Raises:
-            StoreError: as of ``rows``.
+            StoreError: as in ``rows``.
         """
         table: pa.Table = self.tried(
             lambda connection: connection.sql(sql, params=values or None).to_arrow_table(), sql
@@ -167,7 +173,7 @@ class Store:
         return found
 
     def tried(self, ask: Callable[[duckdb.DuckDBPyConnection], Any], sql: str) -> Any:
-        """Return the result of ``ask`` for ``sql``, retried if a file was removed meanwhile."""
+        """Return the result of ``ask``, which runs ``sql``; retry if files have been removed."""
         load_duckdb()
         import duckdb
 
@@ -177,7 +183,7 @@ class Store:
                 self._gather(self._connection, sql)
                 return ask(self._connection)
             except (duckdb.Error, UnicodeDecodeError) as error:
-                # The agent may have merged a part since it was listed: list again.
+                # The agent may have merged parts since they were listed: list them again.
                 if last or not self._is_outdated():
                     raise self._explained(error) from error
                 self._connection = None
@@ -187,7 +193,7 @@ class Store:
         import duckdb
 
         connection = duckdb.connect(":memory:", config={"autoload_known_extensions": False})
-        connection.execute("SET enable_progress_bar = false")  # it would go to stdout
+        connection.execute("SET enable_progress_bar = false")  # would be printed to stdout
         self._files = {table: self._listed(table) for table in TABLES}
         sizes = {table: measure_bytes(files) for table, files in self._files.items()}
         if self.reads_once:
@@ -197,7 +203,7 @@ class Store:
                 if is_read_once(len(self._files[table]), size)
             }
         if all(map(is_small, sizes.values())):
-            # Distributing small tables to other threads makes a summary a seventh slower.
+            # Distributing small tables over threads would make a summary a seventh slower.
             connection.execute("SET threads = 1")
         for table in TABLES.keys() - self._unread:
             rows = _all_rows(table, self._files[table], self._rank)
@@ -217,10 +223,10 @@ class Store:
         return any(not Path(file).exists() for files in self._files.values() for file in files)
 
     def _explained(self, error: Exception) -> StoreError:
-        """Convert the error to one that names the file at fault."""
+        """Return a StoreError that names the damaged file, if there is any."""
         import duckdb
 
-        if isinstance(error, duckdb.OutOfMemoryException):  # no file is at fault
+        if isinstance(error, duckdb.OutOfMemoryException):  # not caused by a file
             return StoreError(f"reading the tables in {self._folder}: {error}")
         for table, files in self._files.items():
             for file in files:
@@ -233,10 +239,10 @@ class Store:
 
 
 def load_duckdb() -> None:
-    """Load DuckDB if it may map what it needs; otherwise it would end the process.
+    """Import DuckDB if the address space limit allows it; otherwise DuckDB would crash the process.
 
     Raises:
-        StoreError: it may not.
+        StoreError: the limit is too low.
     """
     if "duckdb" not in sys.modules:
         if lack := shortage(room_here(), TABLES_BYTES):
@@ -254,9 +260,9 @@ def time_ranges(
 ) -> Iterator[tuple[int, int]]:
     """Yield ranges ``low <= column < high`` of about ``rows`` rows each, which cover all rows.
 
-    They are for a table that may be large. Between two moments a query touches only the rows there,
-    and the whole table is never in memory. ``table`` and ``where`` are SQL, with ``$name`` for
-    ``values``. Rows of one moment are never separated.
+    For reading large tables piece by piece: a query with such a range has only its rows in memory.
+    Rows of the same time are always in the same range. ``table`` and ``where`` are SQL, with
+    ``$name`` for ``values["name"]``.
     """
     placed = (
         f"SELECT {column} AS moment, row_number() OVER (ORDER BY {column}) AS place "
@@ -277,7 +283,7 @@ def _fault(table: str, file: str) -> str | None:
 
     try:
         duckdb.execute(f"SELECT bit_xor(hash(t)) FROM ({_selection(table, [file])}) t").fetchall()
-    except UnicodeDecodeError:  # the message itself contains the damaged text
+    except UnicodeDecodeError:  # DuckDB's error message contains the invalid text
         return "its column names are not text"
     except duckdb.Error as error:
         return str(error).partition("\n")[0]
@@ -304,7 +310,7 @@ def _selection(table: str, files: list[str]) -> str:
     columns = ", ".join(column.name for column in TABLES[table])
     listed = _list_of(_PATTERN.sub(r"[\g<0>]", file) for file in files)
     if any(column.added for column in TABLES[table]):
-        # Opening every part together is slower: only for tables whose parts may differ.
+        # union_by_name is slower, since it opens all parts first: only used if parts may differ.
         parts = f"SELECT * FROM read_parquet({listed}, union_by_name = true)"
         return f"SELECT {columns} FROM ({_empty(table)} UNION ALL BY NAME {parts})"
     if table != "processes":

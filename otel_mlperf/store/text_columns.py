@@ -1,4 +1,4 @@
-"""Conversion of number columns to text columns without an object for each row."""
+"""Vectorized conversion of NumPy columns to Arrow columns, without a Python object per row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def hex_text(data: NDArray[np.uint8]) -> pa.Array:
-    """Convert rows of bytes, shape (n, width), to hexadecimal text."""
+    """Convert an array of bytes, of shape (rows, width), to one hexadecimal text per row."""
     rows, width = data.shape
     text = np.empty((rows, 2 * width), np.uint8)
     text[:, 0::2] = _DIGITS[data >> 4]
@@ -26,35 +26,35 @@ def hex_text(data: NDArray[np.uint8]) -> pa.Array:
 
 
 def span_hex(ids: NDArray[np.uint64]) -> pa.Array:
-    """Convert span ids to text as servers show them; empty for 0, which is no span."""
+    """Convert span ids to hexadecimal text as used by servers; empty for 0 (no span)."""
     text = hex_text(ids.astype(">u8").view(np.uint8).reshape(-1, 8))
     return text if ids.all() else pc.if_else(pa.array(ids != 0), text, "")
 
 
 def words(known: Sequence[str], index: NDArray[np.integer[Any]]) -> pa.Array:
-    """Select one of a few texts for each row."""
+    """Return a text column: for each row the element of ``known`` with its index."""
     return pa.array(known, pa.string()).take(_integers(index))
 
 
 def known(values: Sequence[int | None], index: NDArray[np.integer[Any]]) -> pa.Array:
-    """Select one of a few numbers for each row, or null."""
+    """Return a number column: for each row the element of ``values`` (or null) with its index."""
     return pa.array(values, pa.int64()).take(_integers(index))
 
 
 def where(is_known: NDArray[np.bool_], values: NDArray[np.int64]) -> pa.Array:
-    """Return the numbers where they are known, and null elsewhere."""
+    """Return a number column with nulls where ``is_known`` is False."""
     return pc.if_else(pa.array(is_known), _integers(values), pa.scalar(None, pa.int64()))
 
 
 def same(word: str, rows: int) -> pa.Array:
-    """Return the same text in all rows."""
+    """Return a text column with the same text in all rows."""
     return words([word], np.zeros(rows, np.int64))
 
 
 def json_text(numbers: Mapping[str, NDArray[np.int64]], before: pa.Array) -> pa.Array:
-    """Build a JSON object for each row: its constant part, then numbers.
+    """Return a column of JSON objects: for each row the text ``before``, then ``numbers`` by key.
 
-    The constant part has no braces and is not empty.
+    ``before`` contains at least one member per row, without braces.
     """
     parts: list[Any] = ["{", before]
     for key, column in numbers.items():

@@ -1,7 +1,7 @@
-"""Structures and constants of the tables of profiler windows, in JSON columns too.
+"""Data types and constants of the tables of profiler windows and of their JSON columns.
 
-The code that counts windows writes them, and the code that answers questions reads them. ``--json``
-has the same shapes. Times are Unix nanoseconds where the trace's are.
+They are written when traces are converted, read by analyses, and printed unchanged by ``--json``.
+Times are Unix nanoseconds if the times in the trace are Unix times.
 """
 
 from __future__ import annotations
@@ -11,39 +11,40 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 KERNEL: Final = "kernel"
-"""Value of ``what`` in ``totals`` for work of a device: kernels, copies and memsets."""
+"""Value of ``what`` in table ``totals`` for device work: kernels, copies and memsets."""
 OPERATOR: Final = "operator"
 ANNOTATION: Final = "annotation"
 ON_DEVICE: Final = "device"
-"""Category of what is counted over device work."""
+"""Category of totals over device work, e.g. by section or step."""
 CAPTURED: Final = "captured"
-"""Operators that launched work of a graph in its capture."""
+"""Category of operators that launched work of a graph during the graph's capture."""
 ON_HOST: Final = "host"
-"""Category of what is counted over the outermost operators of the host."""
+"""Category of totals over the outermost operators of the host, e.g. by section or step."""
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Loss of records of one kind that a window lacks, or that are implausible."""
+    """Missing or implausible records of one kind in a window."""
 
     kind: str
     missing: int
-    """Number of missing records, of the ``of`` that should be there."""
+    """Number of missing records among ``of`` expected records."""
     of: int
     start_ns: int
-    """Start of the loss, up to ``end_ns``."""
+    """Start of the time range (up to ``end_ns``) of the loss."""
     end_ns: int
     of_part: int = 0
-    """Number of records that should be there between these times; 0: not known."""
+    """Number of expected records in this time range; 0: unknown."""
     device: int | None = None
     stream: int | None = None
     what: str = ""
-    """Which records, or by how much."""
+    """Affected records, or the extent of the implausibility."""
     words: str = ""
-    """All of this as half a sentence; its times count from the start of the window."""
+    """Description of the loss without initial capital and final period; its times are relative to
+    the start of the window."""
 
 
 class DevicePart(msgspec.Struct, frozen=True):
-    """Activity of one device in the part of a window that is whole."""
+    """Activity of one device in the complete part of a window."""
 
     device: int
     busy_ns: int
@@ -52,7 +53,7 @@ class DevicePart(msgspec.Struct, frozen=True):
 
 
 class WholePart(msgspec.Struct, frozen=True):
-    """Longest part of a window in which no work of a device is missing."""
+    """Longest part of a window in which no device work is missing."""
 
     start_ns: int
     end_ns: int
@@ -60,7 +61,7 @@ class WholePart(msgspec.Struct, frozen=True):
 
     @property
     def length_ns(self) -> int:
-        """Return its length."""
+        """Return the length of the part in nanoseconds."""
         return self.end_ns - self.start_ns
 
 
@@ -68,63 +69,64 @@ class WindowCompleteness(msgspec.Struct, frozen=True, kw_only=True):
     """Completeness of the records of a window."""
 
     ratio: float
-    """The smallest share of a kind of record that is there; 1.0: nothing is missing."""
+    """Recorded share of the least complete kind of record; 1.0: nothing is missing."""
     is_complete: bool
     has_device_times: bool
-    """Whether the times of devices are plausible: otherwise they were busier."""
+    """Whether device times are plausible; if not, the devices were busier than recorded."""
     launches: int
-    """Number of calls that put work on a device."""
+    """Number of calls that launch device work."""
     answered: int
-    """Of these, calls whose work has a record."""
+    """Number of these calls whose device work has a record."""
     losses: list[Loss]
     whole: WholePart | None
-    """Set where device work is missing; None: no part of any length is whole."""
+    """Longest complete part, if device work is missing; None: nothing is missing, or no part is
+    complete."""
 
     @property
     def words(self) -> str:
-        """Return all losses as one sentence; empty without any."""
+        """Return the descriptions of all losses as one text; empty without losses."""
         return "; ".join(loss.words for loss in self.losses)
 
 
 class CollectiveTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """Total of the kernels of one collective operation in groups of one size."""
+    """Totals of the kernels of one collective operation, for process groups of one size."""
 
     operation: str
     """``all_reduce``, ``all_gather``, …"""
     group_size: int | None
-    """Ranks of the group; None: the trace does not contain it."""
+    """Number of ranks of the group; None: not recorded in the trace."""
     calls: int
     total_ns: int
     bytes: int
-    """Message bytes of the kernels whose size is known."""
+    """Message bytes, summed over the kernels with a known size."""
     bus_bytes: float
-    """Bytes that the busiest link had to carry for the kernels that took ``bus_ns``."""
+    """Bytes on the busiest link, summed over the kernels whose durations sum to ``bus_ns``."""
     bus_ns: int
 
 
 class UnknownRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one process of a trace of which it is unknown whether they are work of a device."""
+    """Timeline rows of one process in a trace that may or may not be device work."""
 
     process: str
-    """Name of the process, else its number as the file writes it."""
+    """Name of the process, or else its id in the trace file."""
     events: int
     is_device: bool
-    """Whether the process is a device's by its name; false: nothing in the file is known."""
+    """Whether the process is a device by its name; false: its kind is unknown."""
 
 
 class CapturedWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Information in a capture's trace about the graphs that a window replays."""
+    """Result of matching a window's graph replays with a trace of the graphs' capture."""
 
     capture: str
-    """File name."""
+    """File name of the capture's trace."""
     captures: int
-    """Number of graphs whose capture it shows."""
+    """Number of graph captures in this trace."""
     work: int
-    """Kernels, copies and memsets that launches of graphs ran."""
+    """Number of kernels, copies and memsets that were run by graph launches."""
     matched: int
-    """Of these, those whose operator is known."""
+    """Number of these whose operator was found in the capture."""
     unmatched: dict[str, int]
-    """Of these, those whose operator is unknown, by the reason."""
+    """Number of these without an operator, by reason."""
 
 
 class StepEvents(NamedTuple):
@@ -132,13 +134,14 @@ class StepEvents(NamedTuple):
 
     name: str
     phase: str
-    """Empty: only an annotation shows the step."""
+    """Phase of the step; empty: the step is only known from a profiler annotation."""
     number: int
     windows: list[tuple[int, str]]
-    """Rank and digest of the windows that recorded it."""
+    """Rank and digest of each window that contains the step."""
     events: list[dict[str, Any]]
-    """Rows of table ``spans``, of the kind *event*."""
+    """Rows of table ``spans`` of the kind ``event``."""
     sections: dict[str, tuple[str, bool]]
-    """Name of each recorded section above them, and whether it is the step itself, by id."""
+    """Recorded sections that enclose the events, by span id: the section's name, and whether it is
+    the step itself."""
     lengths_ns: dict[int, int]
-    """Own duration of the step by rank, without other work inside it."""
+    """Duration of the step by rank, without phases and checkpoints inside it if known."""
