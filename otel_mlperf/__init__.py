@@ -1,4 +1,4 @@
-"""Puts the performance of ML training into OpenTelemetry: spans, metrics and a run folder.
+"""OpenTelemetry profiling for ML training: spans, metrics and a run folder.
 
 ::
 
@@ -13,7 +13,7 @@
                 om.log(loss=loss)
         run.result(accuracy=accuracy)
 
-The training process only writes to shared memory; an agent beside it does everything else.
+The training process only writes to shared memory; the agent, a background process, does the rest.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -119,7 +119,7 @@ __version__ = _VERSION
 
 
 def __dir__() -> list[str]:
-    """What is public; the modules below are not."""
+    """Return the public names; submodules are not public."""
     return sorted(__all__)
 
 
@@ -141,7 +141,7 @@ _LATER = {
     "StoredRun": "otel_mlperf.analysis.run.stored_run",
     "read_run": "otel_mlperf.analysis.run.stored_run",
 }
-"""Where names are whose modules load what training does not need."""
+"""Modules of public names that are imported on first access, since training does not need them."""
 
 
 def __getattr__(name: str) -> object:

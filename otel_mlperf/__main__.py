@@ -1,4 +1,4 @@
-"""Entry point of ``python -m otel_mlperf``, which is the same as the command ``otel-mlperf``."""
+"""Entry point of ``python -m otel_mlperf``, equivalent to the command ``otel-mlperf``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Server of the Model Context Protocol over standard input and output, and its tools.
+"""Model Context Protocol (MCP) server on standard input and output, and its tools.
 
-A tool's docstring and arguments are what an assistant reads. Each tool runs a command in a process
-of its own and answers with the command's JSON: so it can be stopped, its memory is released, and
-each number has one source.
+Assistants read the docstring and arguments of a tool. Each tool runs a command in a separate
+process, and returns the command's JSON. A process can be stopped, and releases its memory; the
+figures are those of the command line.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ _SELF: Final = "otel-mlperf: "
 
 
 async def answer(command: str, *arguments: str) -> str:
-    """Return the output of ``otel-mlperf COMMAND --json``, in one line.
+    """Return the output of ``otel-mlperf COMMAND --json`` as JSON in one line.
 
     Raises:
-        NotAnswered: the command fails, is too slow, or its answer is too long.
+        NotAnswered: the command fails, exceeds the timeout, or its output is too long.
     """
-    # Without -P Python would also import modules from the folder in which the assistant was
-    # started.
+    # -P is required: otherwise Python could import modules from the assistant's working directory.
     call = [sys.executable, "-P", "-m", "otel_mlperf", command, "--json", *arguments]
     try:
         with anyio.fail_after(LIMIT_S):
@@ -59,11 +58,11 @@ async def answer(command: str, *arguments: str) -> str:
 
 
 def run_path(run: str) -> str:
-    """Return the folder of a run by name, id or ``latest``; paths are refused.
+    """Return the folder of a run by name, id prefix or ``latest``; paths are rejected.
 
     Raises:
-        NoSuchRun: none matches.
-        StoreError: it is not readable.
+        NoSuchRun: no run matches, or ``run`` is a path.
+        StoreError: the run is unreadable.
     """
     folder = runs_dir()
     if "/" not in run and "\0" not in run:
@@ -189,11 +188,11 @@ async def query(
 
 
 TOOLS: Final = (runs, summary, findings, compare, show, kernels, query)
-"""Tools in the order in which they are offered."""
+"""Tools in the order of the server's list."""
 
 
 def tables() -> str:
-    """Return the tables and their columns, the end of the description of ``query``."""
+    """Return the tables and their columns as text, which ends the description of ``query``."""
     return "\n".join(
         f"{table}({', '.join(column.name for column in columns)})"
         for table, columns in TABLES.items()
@@ -201,7 +200,7 @@ def tables() -> str:
 
 
 def _given(**options: str | int | None) -> list[str]:
-    """Return options of a command line; no value can be mistaken for another option."""
+    """Return command line options as ``--name=value``, so that no value is parsed as an option."""
     return [f"--{name}={value}" for name, value in options.items() if value is not None]
 
 
@@ -214,7 +213,7 @@ _READS_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_wo
 
 
 def serve() -> None:
-    """Serve requests until standard input ends."""
+    """Serve MCP requests until standard input ends."""
     version = importlib.metadata.version("otel-mlperf")
     server = MCPServer(
         "otel-mlperf", instructions=INSTRUCTIONS, version=version, log_level="WARNING"
@@ -235,7 +234,7 @@ def _description(tool: Tool) -> str:
 
 
 def _with_tool_errors(tool: Tool) -> Tool:
-    """Wrap a tool so that its errors are texts for the assistant."""
+    """Wrap a tool so that an assistant receives its errors as messages."""
 
     @wraps(tool)
     async def answered(*given: object, **named: object) -> str:

@@ -1,7 +1,8 @@
-"""Peak floating point operations per second of devices.
+"""Table of peak floating point operations per second by device and number type.
 
-Figures are for dense matrix products, as the vendor's data sheet gives them. Where the sheet gives
-the figure with sparsity, it is halved. The peak of a device that is not in the table is not known.
+The figures are those for dense matrix products in the vendors' data sheets. Figures that a data
+sheet specifies with sparsity are halved. The peaks of devices that are not in the table are
+unknown.
 """
 
 from __future__ import annotations
@@ -14,25 +15,25 @@ if TYPE_CHECKING:
 
 
 class Peak(NamedTuple):
-    """Peak operations per second of one device at one type."""
+    """Peak operations per second of one device for one number type."""
 
     flops_per_s: float
     type: str
     device: str
     """Name of the device in PyTorch."""
     source: str
-    """Title of the document, or ``given``."""
+    """Title of the data sheet, or ``given`` (configured by the program)."""
 
 
 class Device(NamedTuple):
-    """Row of the table."""
+    """Row of the table: devices with the same peaks."""
 
     pattern: str
-    """Pattern of the device's name in PyTorch."""
+    """Regular expression for the device's name in PyTorch."""
     tflops: Mapping[str, float]
-    """Peak by type of the products; ``float16`` and ``bfloat16`` accumulate in float32."""
+    """Peaks in TFLOP/s by number type; ``float16`` and ``bfloat16`` accumulate in float32."""
     source: str
-    """Title of the document with all of its figures; a row without one is not accepted."""
+    """Title of the data sheet with these figures; required for each row."""
 
 
 def _halves(both: float, **more: float) -> dict[str, float]:
@@ -46,7 +47,7 @@ _H200: Final = "NVIDIA H200 Tensor Core GPU data sheet"
 _V100: Final = "NVIDIA V100 Tensor Core GPU data sheet"
 _CDNA3: Final = "AMD Instinct MI300X Accelerator data sheet"
 
-# The first match counts, so that more specific names come first.
+# The first matching row is used: more specific patterns must come first.
 DEVICES: Final = (
     Device(r"\bB200\b", _halves(2250.0), "NVIDIA DGX B200 data sheet"),
     Device(r"\bH200 NVL\b", _halves(835.5, tf32=417.5, float32=60.0), _H200),
@@ -69,10 +70,10 @@ DEVICES: Final = (
 
 
 def find_peak(device: str, kind: str) -> Peak | None:
-    """Return the peak of a device by its name in PyTorch; None if the table lacks it.
+    """Return the peak of a device by its name in PyTorch; None if it is not in the table.
 
-    ``kind`` is the type that products are made in. An instance of a GPU (MIG) is a part of it,
-    whose peak is not documented.
+    ``kind`` is the number type of matrix products. MIG instances have no peak: that of a part of a
+    GPU is not documented.
     """
     if "MIG" in device:
         return None

@@ -1,7 +1,7 @@
-"""Errors that this package can raise, and the exit code of the command line for each.
+"""Errors of this package, each with its exit code of the command line.
 
-Recording never raises. These errors come from setting up, from reading files and from commands.
-Each message contains what was tried, what was found and what to do.
+Recording never raises. These errors are raised by set-up, by reading files and by commands. Each
+message has three parts: what was tried, what was found and what to do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class OtelMlperfError(Exception):
 
 
 class ConfigError(OtelMlperfError):
-    """Error in an argument or a configuration file; raised before any work is done."""
+    """Error: an argument or a configuration file is invalid; raised before any work is done."""
 
     exit_code = 78
 
@@ -35,7 +35,7 @@ class NoSuchRun(OtelMlperfError):
 
 
 class StoreError(OtelMlperfError):
-    """Error: a run folder, or a file in it, cannot be read; names the file."""
+    """Error: a run folder, or a file in it, cannot be read; the message names the file."""
 
     exit_code = 65
 
@@ -45,13 +45,13 @@ class SharedRunFolderWarning(UserWarning):
 
 
 class JournalError(OtelMlperfError):
-    """Error: a journal cannot be created, or is not one; names the file."""
+    """Error: a journal cannot be created, or a file is no journal; the message names the file."""
 
     exit_code = 74
 
 
 class Unreachable(OtelMlperfError):
-    """Error: a server did not answer, or refused what it was sent."""
+    """Error: a server did not respond, or rejected the sent data."""
 
     exit_code = 69
 
@@ -63,13 +63,13 @@ class NotRunning(OtelMlperfError):
 
 
 class RunServed(OtelMlperfError):
-    """Error: an agent still serves the run, and delivers what waits itself."""
+    """Error: an agent still serves the run, and will deliver the pending data itself."""
 
     exit_code = 75
 
 
 class NoRoom(OtelMlperfError):
-    """Error: a process may not map as much as it has to load."""
+    """Error: the address space limit of a process is too low for the libraries that it loads."""
 
     exit_code = 71
 
@@ -87,19 +87,19 @@ class NoSuchProgram(OtelMlperfError):
 
 
 class NoSuchStep(OtelMlperfError):
-    """Error: no step of that number has ended in the run."""
+    """Error: no step with the given number has ended in the run."""
 
     exit_code = 66
 
 
 class NoSuchPhase(OtelMlperfError):
-    """Error: no step of that phase, or no request, has ended in the run."""
+    """Error: no step of the given phase, or no request, has ended in the run."""
 
     exit_code = 66
 
 
 class NoSuchRequest(OtelMlperfError):
-    """Error: no spans of such a request are stored."""
+    """Error: no spans of the given request are stored."""
 
     exit_code = 66
 
@@ -111,7 +111,7 @@ class NoSuchWindow(OtelMlperfError):
 
 
 class TraceError(OtelMlperfError):
-    """Error: nothing in a profiler trace can be read; names the file."""
+    """Error: nothing in a profiler trace can be read; the message names the file."""
 
     exit_code = 65
 
@@ -125,7 +125,7 @@ class NoSuchLoader(OtelMlperfError):
 class LoaderError(OtelMlperfError):
     """Error: the named object yields no batches.
 
-    It is no loader, it is empty, or its own code raises.
+    It is not a loader, it is empty, or its code raises an exception.
     """
 
     exit_code = 65
@@ -138,30 +138,30 @@ class NothingToExport(OtelMlperfError):
 
 
 class NoSuchTable(OtelMlperfError):
-    """Error: a run folder has no table of that name."""
+    """Error: a run folder has no table with the given name."""
 
     exit_code = 64
 
 
 class QueryError(OtelMlperfError):
-    """Error: a query over a run's tables is refused, wrong, or too slow."""
+    """Error: a query of a run's tables is not permitted, invalid, or exceeds a limit."""
 
     exit_code = 65
 
 
 class NotAnswered(OtelMlperfError):
-    """Error: a tool of an assistant has no answer; contains the reason."""
+    """Error: a tool for assistants has no answer; the message contains the reason."""
 
     exit_code = 70
 
 
 class MissingPackage(OtelMlperfError):
-    """Error: the request needs a package that is not installed; names it."""
+    """Error: a required package is not installed; the message names it."""
 
     exit_code = 69
 
 
 class OutputError(OtelMlperfError):
-    """Error: a file cannot be written, because it exists already or its place refuses it."""
+    """Error: a file cannot be written, because it exists already or the system refuses it."""
 
     exit_code = 73

@@ -1,8 +1,8 @@
-"""Detection of exceptions that our code caught but that belong to the program.
+"""Detection of exceptions that this package caught but that belong to the program.
 
-A signal handler of the program raised it while our code ran (a time limit, say), or another thread
-injected it. Only the place where it was raised distinguishes it from failures of our code, or of
-what our code calls on purpose.
+Such an exception was raised by a signal handler of the program while code of this package ran (e.g.
+for a time limit), or was injected by another thread. Only the place where it was raised
+distinguishes it from failures of this package and of the functions that it calls.
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ if TYPE_CHECKING:
     from types import CodeType
 
 _RAISING = tuple(opcode.opmap[name] for name in ("RAISE_VARARGS", "RERAISE"))
-# Exceptions that the interpreter and its modules raise without a message.
+# Exceptions that the interpreter and its C modules raise without a message.
 _WORDLESS = (MemoryError, StopIteration, StopAsyncIteration, EOFError)
 _QUEUE_EMPTY = ("_queue", "queue")
-# Not the exceptions themselves: they reference frames, and with them objects that the program wants
-# to release.
+# The arguments, not the exceptions: these reference frames, and thereby objects that the program
+# wants to release.
 _arguments_raised_again: deque[tuple[Any, ...]] = deque(maxlen=8)
 
 
 def note_raised_again(error: BaseException) -> None:
-    """Record that an exception of the program is raised again, without a traceback from then on."""
-    if error.args:  # all empty tuples are one object
+    """Record that an exception of the program is raised again without its traceback.
+
+    ``is_foreign`` recognizes recorded exceptions by the identity of ``args``.
+    """
+    if error.args:  # all empty tuples are the same object
         _arguments_raised_again.append(error.args)
 
 
 def is_foreign(error: BaseException) -> bool:
     """Return whether an exception belongs to the program and must propagate.
 
-    An exception that is no ``Exception`` always does: Ctrl-C, an exit. Otherwise a signal handler
-    is in its traceback, or it was raised where no code raises anything.
+    This is true for exceptions that are no ``Exception`` (Ctrl-C, an exit), exceptions with a
+    signal handler in their traceback, and exceptions raised at an instruction that raises nothing.
     """
     if not isinstance(error, Exception):
         return True
@@ -55,17 +58,17 @@ def is_foreign(error: BaseException) -> bool:
 
 
 def raise_foreign(error: BaseException) -> None:
-    """Raise an exception of the program again, in code that degrades instead of failing.
+    """Raise ``error`` again if it belongs to the program; for code that handles its own failures.
 
     Raises:
-        BaseException: ``error`` itself, if it is the program's.
+        BaseException: ``error`` itself, if it is foreign.
     """
     if is_foreign(error):
         raise error
 
 
 def _is_given_frame(frame: FrameType) -> bool:
-    """Return whether a function was called with a frame, as signal handlers are."""
+    """Return whether a function was called with a frame as an argument, like signal handlers."""
     code, values = frame.f_code, frame.f_locals
     named = code.co_argcount + code.co_kwonlyargcount
     names = code.co_varnames[: named + bool(code.co_flags & 0x04)]
@@ -89,13 +92,17 @@ def _codes_of_handlers() -> set[CodeType]:
 
 
 def _is_injected(error: Exception, last: TracebackType) -> bool:
-    """Return whether the interpreter raised it itself, for another thread, given only a class."""
+    """Return whether the interpreter raised the exception for another thread.
+
+    The other thread specifies only a class: such an exception has no message.
+    """
     if last.tb_frame.f_code.co_code[last.tb_lasti] in _RAISING or isinstance(error, _WORDLESS):
         return False
     kind = type(error)
     if kind.__module__ in _QUEUE_EMPTY:
         return False
-    # Exceptions raised in C have a message and a class of C. Other classes build their own message.
+    # C code raises exceptions with a message and a class implemented in C. A class with its own
+    # constructor in Python may create the message itself.
     return not error.args or any(
         isinstance(vars(base).get(name), FunctionType | staticmethod)
         for base in kind.__mro__

@@ -1,13 +1,13 @@
 """Unions, gaps, overlaps and self times of intervals.
 
-All results are exact integers. Sets of intervals are sorted once, and nothing is iterated in
-Python. A *group* (a stream, a device, a parent) is a number; intervals of different groups never
-meet.
+All results are exact integers. Sets of intervals are sorted once, and most functions do not iterate
+in Python. A *group* (a stream, a device, a parent) is a number; intervals of different groups never
+interact.
 
-Self time, wherever it is shown, is a duration less what the intervals directly inside cover.
-``inner_ns`` computes it where all intervals are there as columns. ``CoveredTime`` computes it where
-they come one by one (the agent sees children long before the section around them ends, a page shows
-a handful). A property test asserts that the two are equal.
+Self time is always the duration of an interval minus the time covered by the intervals directly
+inside it. ``inner_ns`` computes the covered time if all intervals are available as columns.
+``CoveredTime`` computes it incrementally (in the agent, where child sections end before their
+parent). A property test asserts that both are equal.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ Count = TypeVar("Count", int, NDArray[np.int64])
 
 
 class Intervals(NamedTuple):
-    """Set of intervals that neither overlap nor touch, by group and start."""
+    """Intervals sorted by group and start; those of one group neither overlap nor touch."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     group: NDArray[np.int64]
     first: NDArray[np.intp]
-    """Index of the given interval that opens it; for a gap, of the one that ends it."""
+    """Index of the original interval with which each interval starts; for a gap, of the original
+    interval that ends the gap."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -46,9 +47,9 @@ class Intervals(NamedTuple):
 
 
 def union(start_ns: Integers, end_ns: Integers, group: Integers) -> Intervals:
-    """Return the time that at least one interval of a group covers.
+    """Return the time that is covered by at least one interval of a group, as merged intervals.
 
-    An interval that ends before it starts covers nothing.
+    Intervals that end before their start cover nothing.
     """
     order = np.lexsort((start_ns, group))
     start, inside, end = (_wide(column[order]) for column in (start_ns, group, end_ns))
@@ -75,17 +76,17 @@ def gaps(covered: Intervals) -> Intervals:
 
 
 def sums(values: Integers, group: Integers, groups: int) -> NDArray[np.int64]:
-    """Return the sum of the values of each group."""
+    """Return the sum of the values of each group, as an array indexed by group."""
     total = np.zeros(groups, np.int64)
     np.add.at(total, group, _wide(values))
     return total
 
 
 def shared(sets: Sequence[Intervals], groups: int) -> NDArray[np.int64]:
-    """Return the duration of each combination of the sets in each group.
+    """Return the duration of each combination of concurrently active sets, per group.
 
-    Column ``m`` of the result is the time in which exactly the sets whose bits are set in ``m``
-    were active. Column 0, in which none was, counts only the time between intervals.
+    The result has one row per group. Column ``m`` is the time in which exactly the sets whose bits
+    are set in ``m`` were active. Column 0 (no set was active) contains only gaps between intervals.
     """
     times = np.concatenate(
         [part for intervals in sets for part in (intervals.start_ns, intervals.end_ns)]
@@ -97,7 +98,7 @@ def shared(sets: Sequence[Intervals], groups: int) -> NDArray[np.int64]:
     times, inside = times[order], inside[order]
     on = np.cumsum(_changes(sets)[order], dtype=np.int16)
     del order
-    # Between points at the same time the combination may be impossible; it lasts no time.
+    # Between changes at the same time the combination may be invalid, but has no duration.
     lasts = np.flatnonzero((inside[1:] == inside[:-1]) & (times[1:] > times[:-1]))
     result = np.zeros((groups, 1 << len(sets)), np.int64)
     np.add.at(result, (inside[lasts], on[lasts]), times[lasts + 1] - times[lasts])
@@ -105,7 +106,7 @@ def shared(sets: Sequence[Intervals], groups: int) -> NDArray[np.int64]:
 
 
 def _changes(sets: Sequence[Intervals]) -> NDArray[np.int16]:
-    """Return starts and ends of intervals, for each set at its own bit."""
+    """Return +1 for each start and -1 for each end of an interval, shifted to its set's bit."""
     return np.concatenate(
         [
             np.full(len(intervals), sign << bit, np.int16)
@@ -116,10 +117,11 @@ def _changes(sets: Sequence[Intervals]) -> NDArray[np.int16]:
 
 
 def inner_ns(start_ns: Integers, end_ns: Integers, around: Integers) -> NDArray[np.int64]:
-    """Return how much of each interval is covered by those directly inside it, clipped to it.
+    """Return how much of each interval is covered by the intervals directly inside it.
 
-    ``around`` is the row of the directly enclosing interval. It is negative if no interval counts
-    as enclosing, because it runs elsewhere. No interval ends before it starts.
+    ``around`` is the row of the directly enclosing interval, to which an inner interval is clipped.
+    It is negative if there is none, or if the enclosing interval is on another track. No interval
+    may end before its start.
     """
     rows = np.flatnonzero(around >= 0)
     above = around[rows]
@@ -130,11 +132,11 @@ def inner_ns(start_ns: Integers, end_ns: Integers, around: Integers) -> NDArray[
 
 
 def latest_ns(start_ns: Sequence[int], end_ns: Sequence[int]) -> list[int]:
-    """Return how long each interval was the latest started one of those active.
+    """Return for each interval the time in which it was the most recently started active interval.
 
-    Of several that started together it is the shortest, of equal ones the first. Every moment that
-    any interval covers thus belongs to one of them. This iterates in Python, for the few that
-    overlap.
+    Of several intervals with the same start the shortest is preferred, of equal intervals the
+    first. Each covered moment therefore belongs to exactly one interval. This function iterates in
+    Python: only for small numbers of intervals.
     """
     order = sorted(range(len(start_ns)), key=lambda i: (start_ns[i], -end_ns[i], -i))
     own, going_on, at = [0] * len(start_ns), list[int](), 0
@@ -153,33 +155,33 @@ def latest_ns(start_ns: Sequence[int], end_ns: Sequence[int]) -> list[int]:
 
 
 class CoveredTime(msgspec.Struct, array_like=True):
-    """Time covered by intervals that come in the order of their starts."""
+    """Running total of the time covered by intervals, which are added in order of their starts."""
 
     until_ns: int = 0
-    """Time up to which everything is counted already."""
+    """Time up to which covered time has been counted."""
     covered_ns: int = 0
 
     def add(self, start_ns: int, end_ns: int) -> None:
-        """Add the next interval; one that ends before it starts covers nothing."""
+        """Add the next interval; an interval that ends before its start covers nothing."""
         self.covered_ns += max(0, end_ns - max(start_ns, self.until_ns))
         self.until_ns = max(self.until_ns, end_ns)
 
 
 def nearest_rank(count: Count, percent: int) -> Count:
-    """Return the index of a quantile in ``count`` sorted values.
+    """Return the index of a quantile in ``count`` sorted values, by the nearest-rank method.
 
-    It is ``ceil(count * percent / 100) - 1``: always one of the values, never between two.
+    The index is ``ceil(count * percent / 100) - 1``: values are not interpolated.
     """
     return (count * percent + 99) // 100 - 1
 
 
 def _running_maximum(values: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the largest value so far in each group.
+    """Return the running maximum of the values within each group.
 
-    Rows of a group must be adjacent, and groups ascend.
+    Rows must be sorted by group.
     """
     highest, back = values.copy(), 1
-    # Each round looks back twice as far, as long as any group is that long.
+    # Each round doubles the distance, until no group is longer.
     while back < len(group) and (same := group[back:] == group[:-back]).any():
         np.maximum(highest[back:], highest[:-back], out=highest[back:], where=same)
         back *= 2

@@ -1,7 +1,7 @@
-"""Requests for profiler windows to running ranks, and their results.
+"""Requests for profiler windows to running ranks, and the results of these requests.
 
-The request is passed through the journal in shared memory. It therefore works only on the node, and
-for the user, of the process. The process accepts it before its next step.
+A request is passed to a process through its journal in shared memory. Therefore it must be made on
+the node of the process, by the same user. The process accepts it before its next step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _REASONS: Final = {
 
 
 class AskedRank(NamedTuple):
-    """Rank with a pending request."""
+    """Rank with a pending request for a window of ``steps`` steps."""
 
     rank: int
     control: WindowControl
@@ -55,18 +55,18 @@ class StoppedRank(NamedTuple):
 
     rank: int
     words: str
-    """Text for people."""
+    """Result as text for the user."""
     asked: AskedRank | None = None
-    """The request of a window that is ending, to wait for."""
+    """Request whose window is ending, so that callers can wait for its trace; None: no window."""
 
 
 def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
-    """Return the journals of the given ranks, or of all that run on this node; by rank.
+    """Return the journals of ``ranks`` by rank; if it is empty, of all ranks running on this node.
 
     Raises:
-        NotRunning: no process of the run is here.
-        UsageError: one of those ranks is not.
-        JournalError: journals are another user's, or invalid.
+        NotRunning: no process of the run is running on this node.
+        UsageError: one of ``ranks`` is not running on this node.
+        JournalError: the journals belong to another user, or are invalid.
     """
     here = _journals(run)
     if not here:
@@ -84,17 +84,17 @@ def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
 
 
 def ask_ranks(journals: dict[int, Path], steps: int) -> list[AskedRank]:
-    """Request a window from every rank, or from none.
+    """Request a window from each rank; after a failure all requests are withdrawn.
 
     Raises:
-        JournalError: a rank cannot be reached; the other requests are withdrawn.
-        NotRunning: there is nothing to profile in one.
+        JournalError: a rank cannot be reached.
+        NotRunning: a rank has not imported torch, so that there is nothing to profile.
     """
     asked: list[AskedRank] = []
     try:
         for rank, path in journals.items():
             asked.append(_ask(rank, path, steps))
-    except OtelMlperfError:  # a window of only some ranks was not requested
+    except OtelMlperfError:  # windows on only some of the ranks would not be useful
         for each in asked:
             each.control.withdraw(each.request)
         raise
@@ -102,16 +102,16 @@ def ask_ranks(journals: dict[int, Path], steps: int) -> list[AskedRank]:
 
 
 def stop_ranks(journals: dict[int, Path]) -> Iterator[StoppedRank]:
-    """End the requested windows, rank by rank; a failure does not undo earlier ranks.
+    """End the requested windows, and yield the results rank by rank; failures undo nothing.
 
     Raises:
-        JournalError: a process has ended, or does not look.
+        JournalError: a process has ended, or does not check for requests.
     """
     return (_stop(rank, WindowControl(path)) for rank, path in journals.items())
 
 
 def _journals(run: RunFolder) -> dict[int, Path]:
-    """Return the journals of running ranks; a rank's own before those of forked children."""
+    """Return the journals of running ranks by rank; a forked child's only if there is no other."""
     journals: dict[int, Path] = {}
     for path in sorted(journals_in(*_folders(run))):
         rank = rank_of(path)
@@ -120,7 +120,7 @@ def _journals(run: RunFolder) -> dict[int, Path]:
         except JournalError:
             if path.exists():
                 raise
-            continue  # its process has just ended, and the agent has removed the journal
+            continue  # the process has just ended, and the agent has removed its journal
         if rank is not None and control.is_running and (control.listens or rank not in journals):
             journals[rank] = path
         control.close()
@@ -128,7 +128,7 @@ def _journals(run: RunFolder) -> dict[int, Path]:
 
 
 def _folders(run: RunFolder) -> list[Path]:
-    """Return the folders that may contain journals of the run."""
+    """Return the folders that may contain journals of the run, owned by the run's user."""
     owner = run.path.stat().st_uid
     shared, on_disk = map(Path, folders_of_run(run.facts.id, run.path, user=owner))
     if shared.parent.exists() and not os.access(shared.parent, os.R_OK | os.X_OK):
@@ -150,7 +150,7 @@ def _ask(rank: int, path: Path, steps: int) -> AskedRank:
 
 
 def _has_torch(pid: int) -> bool:
-    """Return whether a process has loaded torch; True if that is unknown."""
+    """Return whether a process has loaded torch; True if this is unknown."""
     try:
         return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
     except OSError:
@@ -159,7 +159,7 @@ def _has_torch(pid: int) -> bool:
 
 def _stop(rank: int, control: WindowControl) -> StoppedRank:
     waiting = control.waiting
-    # Withdrawal comes first: a window that has not started need not end.
+    # Try to withdraw first: a window that has not started does not need to be ended.
     if waiting is not None and control.withdraw(waiting):
         return StoppedRank(rank, "taken back")
     taken = control.stop()
@@ -170,7 +170,7 @@ def _stop(rank: int, control: WindowControl) -> StoppedRank:
 
 
 def wait_for_trace(run: RunFolder, asked: AskedRank) -> Path | str:
-    """Wait for one rank's window; return its trace, or a text about why there is none."""
+    """Wait for one rank's window; return its trace, or a text with the reason why there is none."""
     while (answer := asked.control.answer(asked.request)) is None:
         if not asked.control.is_running:
             return "its process ended before the window was complete"
@@ -182,30 +182,27 @@ def wait_for_trace(run: RunFolder, asked: AskedRank) -> Path | str:
 
 
 def take_back(asked: AskedRank) -> Literal["taken back", "goes on", "ended"]:
-    """Withdraw a request that its process has not started; return the resulting state."""
+    """Withdraw a request if its window has not started; return the resulting state."""
     if asked.control.withdraw(asked.request):
         return "taken back"
     return "goes on" if asked.control.answer(asked.request) is None else "ended"
 
 
 def has_agent(asked: Iterable[AskedRank]) -> bool:
-    """Return whether an agent has read any of their journals.
-
-    Only then will it read their traces.
-    """
+    """Return whether an agent has read a journal of these ranks; only then will it read traces."""
     return any(each.control.word(Word.BEAT) for each in asked)
 
 
 def wait_until_read(run: RunFolder, traces: Iterable[Path], *, is_hopeful: bool) -> set[str]:
-    """Wait until the agent has read traces: from then on ``kernels`` shows them.
+    """Wait until the agent has read traces, so that the command ``kernels`` shows them.
 
     Args:
-        run: of the traces.
-        traces: that were written.
-        is_hopeful: whether there is an agent; otherwise nothing is waited for.
+        run: Run of the traces.
+        traces: Trace files that were written.
+        is_hopeful: Whether there is an agent; otherwise the function returns immediately.
 
     Returns:
-        The names of those that it has not read after a minute.
+        The names of traces that were not read within a minute.
     """
     from otel_mlperf.analysis.profiles.recorded_windows import find_unread
     from otel_mlperf.store.table_reader import Store
@@ -213,7 +210,7 @@ def wait_until_read(run: RunFolder, traces: Iterable[Path], *, is_hopeful: bool)
     names = {trace.name for trace in traces}
     end = time.monotonic() + _READING_S * is_hopeful
     while names:
-        # A new store each time: one that is open shows what there was when it was opened.
+        # A new store each time, since an open store does not contain later rows.
         names &= set(find_unread(run, Store(run.path)))
         if not names or time.monotonic() >= end:
             break
@@ -222,7 +219,7 @@ def wait_until_read(run: RunFolder, traces: Iterable[Path], *, is_hopeful: bool)
 
 
 def _trace(run: RunFolder, pid: int, number: int) -> Path:
-    """Return the trace of a process's window; the folder of all traces if it is not found."""
+    """Return the trace of a window by process and number; the folder of traces if not found."""
     for path in sorted((run.path / FOLDER).glob(f"*.{number}{WINDOW_SUFFIX}")):
         window = read_window(path)
         if (window.pid, window.number) == (pid, number):

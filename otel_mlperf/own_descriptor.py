@@ -1,7 +1,7 @@
-"""File descriptor that is closed only while it is the file that was opened.
+"""File descriptor that is closed only if it still refers to the file that was opened.
 
 A program may close descriptors that it has not opened (``os.closerange``, libraries that start
-daemons). The numbers then belong to files that it opens later, which no other code may close.
+daemons). Their numbers may then be reused for files of the program, which must not be closed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from otel_mlperf.portability import open_descriptors
 
 
 class OwnDescriptor:
-    """Descriptor with the identity of its file."""
+    """File descriptor with the identity (device and inode) of the file that was opened."""
 
     __slots__ = ("_identity", "fd")
 
@@ -22,7 +22,7 @@ class OwnDescriptor:
         self._identity = _identity_of(fd)
 
     def is_ours(self) -> bool:
-        """Return whether the number still belongs to the file that was opened (costs 1 µs)."""
+        """Return whether the descriptor still refers to the original file (costs 1 µs)."""
         try:
             return _identity_of(self.fd) == self._identity
         except OSError as error:
@@ -30,10 +30,10 @@ class OwnDescriptor:
             return False
 
     def close(self) -> None:
-        """Close the descriptor if it is still ours; a second call does nothing.
+        """Close the descriptor if it still refers to the original file; may be called repeatedly.
 
         Raises:
-            OSError: the kernel refuses.
+            OSError: closing fails.
         """
         if self.fd >= 0 and self.is_ours():
             os.close(self.fd)
@@ -41,13 +41,13 @@ class OwnDescriptor:
 
 
 def own_descriptors(fd: int) -> list[OwnDescriptor]:
-    """Return other descriptors of this process that are open on the same file as ``fd``."""
+    """Return all other descriptors of this process that refer to the same file as ``fd``."""
     wanted, found = _identity_of(fd), []
     for other in open_descriptors():
         try:
             if other != fd and _identity_of(other) == wanted:
                 found.append(OwnDescriptor(other))
-        except OSError as error:  # the descriptor of the listing itself
+        except OSError as error:  # the descriptor that open_descriptors() itself used is closed
             raise_foreign(error)
     return found
 

@@ -1,20 +1,19 @@
-"""Processes that this package starts: their command, and the address space that they may map.
+"""Command line and address space limit of the processes that this package starts.
 
-A process loads exactly this package, and nothing of the program's. It is started with ``-I``: no
-variable and no module next to the user's script reaches it. Another installed copy of this package
-(``pip install -e``) would come first on such a process's path. A copy of another version could not
-read what this one writes. The package is therefore loaded from its file.
+- A process loads this copy of the package, and no code of the program. It is started with ``-I``,
+  so that neither variables nor modules next to the user's script affect it. The package is loaded
+  from its file: another installed copy (``pip install -e``) would precede it on the import path,
+  and a copy of another version could not read the data of this one.
+- The package's public names, which require half of its modules, are loaded only when accessed.
+- The process does not import pandas: pyarrow would import it to check whether a list is a Series,
+  which costs 50 MB. pandas can still be found, since other libraries (W&B) check for it and may
+  import it later.
 
-The public names of the package come from half of its modules, and are loaded once one of them is
-accessed. The process does not load pandas either, where that is installed. pyarrow would, to check
-whether a list is a Series, and that costs 50 MB. Other libraries (W&B) look for pandas and load it
-later, if ever. It can therefore be found.
-
-Libraries map far more than they use, and some end the process without a message where they may not
-(RLIMIT_AS, ``ulimit -v``). A limit is mostly set for the program that is recorded. The processes
-that we start next to it raise their own limit, as far as they may, and check whether it is enough.
-The program keeps its limit. In portable mode no limit is known: macOS enforces none, Windows has
-none.
+Libraries map far more memory than they use, and some end the process without a message if the limit
+(RLIMIT_AS, ``ulimit -v``) is reached. Such a limit is usually set for the recorded program. The
+processes that this package starts raise their own limit as far as possible, and check whether it is
+sufficient; the limit of the program is unchanged. In portable mode no limit is known: macOS does
+not enforce it, and Windows has none.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from otel_mlperf.portability import IS_PORTABLE
 with suppress(ImportError):  # Windows
     import resource
 HOME: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-"""Folder of this package."""
+"""Folder that contains this package."""
 _LOAD: Final = """\
 import importlib.util, sys
 sys.path += sys.argv[2:]
@@ -57,38 +56,38 @@ sys.exit(main(sys.argv[1:2]))
 
 
 def command(module: str, argument: str, *, before: str = "") -> list[str]:
-    """Return the command that runs ``main([argument])`` of a module; ``before`` runs first."""
+    """Return the command that runs ``main([argument])`` of a module, after the code ``before``."""
     text = before + _LOAD.format(module=module)
     return [sys.executable, "-I", "-c", text, argument, *_import_paths()]
 
 
 def _import_paths() -> list[str]:
-    """Return the folders of this package and of its dependencies."""
+    """Return the folders that contain this package and its dependencies."""
     installed = [p for p in sys.path if p.rstrip("/").endswith(("site-packages", "dist-packages"))]
     return list(dict.fromkeys([HOME, *installed]))
 
 
 AGENT_BYTES: Final = 350 << 20
-"""Address space that an agent maps in total: with 300 MiB it could not start its threads."""
+"""Address space that an agent requires: with 300 MiB it could not start its threads."""
 TABLES_BYTES: Final = 768 << 20
-"""Address space that DuckDB maps, for two cores: 740 MiB."""
+"""Address space that DuckDB requires (with two cores it maps 740 MiB)."""
 _UNLIMITED: Final = 1 << 64
 
 
 def lift_limit() -> None:
-    """Raise the limit of this process as far as its parent could permit."""
+    """Raise this process's address space limit to the hard limit."""
     if not IS_PORTABLE:
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def room_of_next() -> int:
-    """Return the bytes that a child process may map, which raises its own limit."""
+    """Return the address space in bytes that a child process may map after raising its limit."""
     return _UNLIMITED if IS_PORTABLE else _bytes(resource.getrlimit(resource.RLIMIT_AS)[1])
 
 
 def room_here() -> int:
-    """Return the bytes that this process may still map."""
+    """Return the address space in bytes that this process may still map."""
     if IS_PORTABLE:
         return _UNLIMITED
     with open("/proc/self/statm", encoding="ascii") as file:
@@ -97,7 +96,7 @@ def room_here() -> int:
 
 
 def shortage(room_bytes: int, needed_bytes: int) -> str:
-    """Return a message if there is too little room; empty if there is enough."""
+    """Return a message if the available address space is insufficient, else an empty text."""
     if room_bytes >= needed_bytes:
         return ""
     return (

@@ -1,9 +1,9 @@
-"""The switch of portable mode: recording where there is no ``/proc`` and no ``/dev/shm``.
+"""Portable mode, for systems without ``/proc`` and ``/dev/shm``, and portable system calls.
 
-Every system but Linux is recorded in this mode, and a Linux without ``/proc``. A variable forces it
-elsewhere, for tests of portability. Journals are then plain files of the user's temporary folder,
-and readings that only the Linux kernel provides are absent. On Windows nothing is recorded; runs
-can be read there.
+Portable mode is used on all systems other than Linux, on Linux without ``/proc``, and for tests if
+an environment variable forces it. Journals are then plain files in the user's temporary folder, and
+readings that only the Linux kernel provides are absent. On Windows runs can be read, but not
+recorded.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ IS_PORTABLE: Final = (
     or not os.path.exists("/proc/self/fd")
 )
 IS_WINDOWS: Final = sys.platform == "win32"
-"""On Windows nothing is recorded, and no folder has a descriptor by which files in it are opened.
-"""
+"""Whether the system is Windows: nothing is recorded, and folders have no descriptors."""
 NOFOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)
-"""Flags of ``os.open``; 0 on Windows, which lacks them."""
+"""Flag of ``os.open``, like ``NONBLOCK``; 0 on Windows, which does not support it."""
 NONBLOCK: Final[int] = getattr(os, "O_NONBLOCK", 0)
 CLOEXEC: Final[int] = getattr(os, "O_CLOEXEC", getattr(os, "O_BINARY", 0))
-"""Flag of every file of ours; on Windows the flag by which bytes are read unchanged."""
+"""Flag for all files that this package opens; on Windows the flag for binary mode instead."""
 
 
 def shared_memory() -> str:
-    """Return the folder for journals of all runs.
+    """Return the folder for the journals of all runs.
 
-    It is memory on Linux, otherwise the user's temporary folder.
+    It is ``/dev/shm`` (in memory), or in portable mode the user's temporary folder.
     """
-    # Not as tempfile finds it: that writes a file first, and raises where it cannot.
+    # tempfile.gettempdir() is not used: it writes a test file, and raises if this fails.
     return (os.environ.get("TMPDIR") or "/tmp") if IS_PORTABLE else "/dev/shm"
 
 
@@ -43,12 +42,12 @@ def host_name() -> str:
 
 
 def user_id() -> int:
-    """Return the number of this user; 0 on Windows, where files have no owner's number either."""
+    """Return the user id of this process; 0 on Windows, where files have no owner id either."""
     return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def open_descriptors() -> list[int]:
-    """Return descriptors that may be open; the first thousand numbers if no folder lists them."""
+    """Return the numbers of descriptors that may be open; 0 to 1023 if the system lists none."""
     try:
         return [int(name) for name in os.listdir("/dev/fd" if IS_PORTABLE else "/proc/self/fd")]
     except OSError:
@@ -56,12 +55,12 @@ def open_descriptors() -> list[int]:
 
 
 def usable_cpus() -> int:
-    """Return the number of CPUs that this process may use, as far as the system reports it."""
+    """Return the number of CPUs that this process may use, or else the number of all CPUs."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_at(fd: int, size: int, position: int) -> bytes:
-    """Read a part of a file as ``os.pread`` does, which Windows lacks."""
+    """Read up to ``size`` bytes of a file from ``position``: ``os.pread``, also for Windows."""
     if hasattr(os, "pread"):
         return os.pread(fd, size, position)
     before = os.lseek(fd, 0, os.SEEK_CUR)
@@ -73,10 +72,12 @@ def read_at(fd: int, size: int, position: int) -> bytes:
 
 
 def allocate(fd: int, size: int) -> None:
-    """Allocate ``size`` bytes for a new file. A store without room would be a SIGBUS.
+    """Allocate ``size`` bytes on disk for a new file that will be mapped into memory.
+
+    Without allocation, writing to the mapping on a full disk would raise SIGBUS.
 
     Raises:
-        OSError: there is no room.
+        OSError: the disk is full.
     """
     if not IS_PORTABLE:
         os.posix_fallocate(fd, 0, size)

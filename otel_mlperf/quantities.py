@@ -1,4 +1,4 @@
-"""Times, counts, sizes and shares as short text, so that columns stay narrow and true."""
+"""Formatting of times, counts, sizes and shares as short texts for tables."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """Unit of time with the number of decimals of a column in it."""
+    """Unit of time, with the number of decimals of a column in this unit."""
 
     name: str
     size: int
-    """In nanoseconds."""
+    """Length of the unit in nanoseconds."""
     decimals: int = 1
 
     def number(self, ns: float) -> str:
-        """Format ``ns`` in this unit, without its name."""
+        """Format ``ns`` in this unit, without the unit's name."""
         return f"{ns / self.size:,.{self.decimals}f}"
 
 
@@ -23,7 +23,7 @@ _MINUTE = 59.95e9
 
 
 def column_unit(ns: float) -> Unit:
-    """Return the unit of a column with maximum about ``ns``: milliseconds where possible."""
+    """Return the unit for a column of times up to about ``ns``: milliseconds if appropriate."""
     if ns >= 10e9:
         return Unit("s", 1_000_000_000, 2)
     if ns >= 1e6:
@@ -32,7 +32,7 @@ def column_unit(ns: float) -> Unit:
 
 
 def duration(ns: float) -> str:
-    """Format a time in its unit, three figures: ``412 ms``, ``19.2 s``, ``2 m 51 s``."""
+    """Format a time with three significant digits: ``412 ms``, ``19.2 s``, ``2 m 51 s``."""
     if ns >= _MINUTE:
         return _long(round(ns / 1e9))
     unit = own_unit(ns) if ns else _UNITS[0]
@@ -40,13 +40,13 @@ def duration(ns: float) -> str:
 
 
 def own_unit(ns: float) -> Unit:
-    """Return the unit for one time below a minute."""
-    # 0.9995 s is written 1.00 s: the unit is chosen by what will be shown.
+    """Return the unit in which a single time below a minute is shown."""
+    # The threshold is below the unit: 0.9995 s is rounded and shown as 1.00 s.
     return next((unit for unit in _UNITS if ns >= unit.size * 0.9995), _UNITS[-1])
 
 
 def parts(total_ns: float, ns: float) -> str:
-    """Format a part of a time in the unit of the total before it, without the unit."""
+    """Format a part of a total time in the total's unit, without the unit's name."""
     if total_ns >= _MINUTE:
         return duration(ns)
     unit = own_unit(total_ns)
@@ -54,21 +54,21 @@ def parts(total_ns: float, ns: float) -> str:
 
 
 def figures(value: float) -> str:
-    """Format three significant figures, and all before the point: ``1.92``, ``48.1``, ``412``."""
+    """Format a number with three significant digits, or all integer digits: ``1.92``, ``4,120``."""
     if value < 9.995:
         return f"{value:.2f}" if value else "0"
     return f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
 
 
 def percent(share: float) -> str:
-    """Format a share for a column; less than one percent is not rounded to zero."""
+    """Format a share in whole percent; positive shares below 1 % become ``<1 %``."""
     if 0 < share < 0.01:
         return "<1 %"
     return f"{share * 100:.0f} %"
 
 
 def rate(per_second: float) -> str:
-    """Format a rate with three figures: ``1,330``."""
+    """Format a rate with three significant digits: ``1,330``."""
     if per_second < 999.5:
         return figures(per_second)
     return f"{round(per_second, 3 - len(str(int(per_second)))):,.0f}"
@@ -94,7 +94,7 @@ def size_and_rate(count: float, per_second: float) -> str:
 
 
 def size(count: float, step: int = 1000) -> str:
-    """Format bytes in their unit: ``307 MB``; by 1024 ``6.17 GiB``."""
+    """Format bytes with three significant digits: ``307 MB``; with step 1024 ``6.17 GiB``."""
     letters = "KMGTP" if step == 1024 else "kMGTP"
     if count < step:
         return f"{count:,.0f} B"
@@ -106,12 +106,12 @@ def size(count: float, step: int = 1000) -> str:
 
 
 def signed(ratio: float) -> str:
-    """Format a relative change in percent: ``+3.1``, ``-12``; zero has no minus."""
+    """Format a relative change in percent, without the percent sign: ``+3.1``, ``-12``."""
     digits = 1 if abs(ratio) < 0.0995 else 0
     return f"{round(ratio * 100, digits) + 0.0:+,.{digits}f}"
 
 
 def signed_size(many: int) -> str:
-    """Format a change in bytes: ``+3.1 MB``; zero has no sign."""
+    """Format a change in bytes with its sign: ``+3.10 MB``; zero has no sign."""
     sign = "-" if many < 0 else "+" * bool(many)
     return sign + size(abs(many))

@@ -2,12 +2,12 @@
 
 Secrets are detected in two ways:
 
-- By shape: keys, tokens and private keys whose form their issuer documents, logins in URLs,
-  signatures of signed URLs, headers that authenticate.
+- By shape: keys, tokens and private keys of a documented form, logins in URLs, signatures of signed
+  URLs, authentication headers.
 - By key: any value under a name like ``password`` or ``api_key``.
 
-``secret_patterns``, ``KEY_WORDS`` and the constants next to it are the complete list. A text is
-searched once for each of the two, in time that is linear in its length.
+``secret_patterns``, and ``KEY_WORDS`` with the constants below it, are the complete list. A text is
+searched once in each way; the time is linear in the text's length.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _PEM: Final = (
     r"-----BEGIN[ A-Z0-9]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----"
     r"(?:.*?-----END[ A-Z0-9]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----|.*)"
 )
-"""RFC 7468; of a key that was cut, everything to the end of the text."""
+"""Private key of RFC 7468; if its end is missing, everything up to the end of the text."""
 _LOGIN: Final = (
     r"(?<=://)(?!\[redacted\]@)[^\s/?\#\"'<>]+(?=@)"
     # An unquoted password may contain a slash.
     r"|(?<=://)(?!\[redacted\]@)[^\s/?\#@:]{0,64}:(?!\d*[/?\#])[^\s\"'<>@]{1,128}(?=@)"
 )
-"""RFC 3986, user information of a URL, up to the last ``@`` of the authority."""
+"""User information of a URL (RFC 3986), up to the last ``@`` of the authority."""
 _BARE_LOGIN: Final = (
     r"(?<![\w/@.-])(?!(?i:mailto|e-?mail|from|to|b?cc|author|contact|sip|acct|jdbc|oracle):)"
     r"[\w.+-]{1,64}:(?!//)[^\s\"'<>,@]{1,64}(?:(?:@[^\s\"'<>,@/]{1,64})+(?=@\w)"
     r"|(?=@(?:localhost\b|[\w-]+(?:\.[\w-]+)*(?:\.[A-Za-z]{2,}\b|:\d|/)|\d+(?:\.\d+){3})))"
 )
-"""A login without a scheme, ``user:password@host``; image and e-mail references are excluded."""
+"""Login without a URL scheme, ``user:password@host``; image and e-mail references are excluded."""
 _BEARER: Final = (
     r"(?<=bearer\ )(?=\S*\d)[A-Za-z0-9._~+/=-]{6,}"
     r"|(?<=basic\ )(?=\S*(?:\d|=))(?:[A-Za-z0-9+/]{4}){2,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
     r"(?![\w+/=])"
 )
-"""RFC 6750 and RFC 7617, anywhere; the digit distinguishes them from a sentence."""
+"""Bearer and basic authentication (RFC 6750, RFC 7617); the digit excludes ordinary sentences."""
 
 KEY_WORDS: Final = frozenset({
     "password", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "credential",
@@ -62,10 +62,10 @@ KEY_WORDS: Final = frozenset({
     "redis pass", "login pass", "http pass", "proxy pass", "secret str", "secret bytes",
     "storepass", "keypass",
 })  # fmt: skip
-"""A name that ends with one of these, in any writing (``api_key``, ``apiKey``, ``API-KEY``), has a
-secret as its value. After the keys that Sentry's SDK hides (``sentry_sdk.scrubber``)."""
+"""Last words of names with a secret value, in any notation (``api_key``, ``apiKey``, ``API-KEY``).
+The list is based on the keys that Sentry's SDK hides (``sentry_sdk.scrubber``)."""
 ENDINGS: Final = ("password", "passwords", "passwd", "passphrase", "pwd")
-"""Endings that are hidden also without a separator before them: ``PGPASSWORD``, ``MYSQL_PWD``."""
+"""Endings of secret names that need no separator before them: ``PGPASSWORD``, ``MYSQL_PWD``."""
 URL_PARAMETERS: Final = frozenset({
     "x-amz-signature", "x-amz-credential", "x-amz-security-token", "x-goog-signature",
     "x-goog-credential", "awsaccesskeyid", "googleaccessid", "signature", "sig", "key",
@@ -76,11 +76,10 @@ signatures."""
 _SUFFIXES: Final = frozenset({
     "base", "base64", "b64", "content", "data", "hash", "plain", "raw", "string", "value",
 })  # fmt: skip
-"""Words behind a secret's name that do not make it harmless, as in ``secret_key_base``."""
+"""Words that may follow a secret's name without making the value harmless: ``secret_key_base``."""
 
 _BLANK: Final = "\x1f"
-"""Separator of items of a list that is read as a command line: items may contain other separators.
-"""
+"""Separator for joining the items of a list that is searched as a command line."""
 
 _BETWEEN: Final = (
     r"(?![A-Za-z0-9_])[ \t]*+(?:(?:(?:is|was|for|with)\b|->|<-|[:=(|>\"'\[])[ \t]*+){0,4}+"
@@ -97,44 +96,44 @@ _PROSE: Final = (
     r"(?P<value>(?!\[redacted\])[^\s\"']{4,128})(?=[\"'])",
     r"(?<![a-z])(?:(?:api|access|secret|private|auth|account|wandb)[ _-]?key|token|secret|login)"
     rf"{_BETWEEN}(?P<value>{_HEX}|(?-i:{_RANDOM}))",
-    # A PIN, or another password of digits; pins of a chip have fewer.
+    # A PIN, or another password of digits; pins of chips have fewer digits.
     r"(?:(?<![a-z])(?:pin|otp|puk)|(?-i:(?<=[a-z])(?:Pin|Otp)))(?:[ _-]?(?:code|number))?"
     r"(?:[\"']?[ \t]*[:=][ \t]*[\"']?|[ \t]+(?:is|was)[ \t]+|[\"'],[ \t]*[\"']?|(?<=--pin)[ \t]+)"
     r"(?P<value>\d{4,12})(?![\w.])",
     r"(?<![a-z])(?:cvv2?|cvc)[\"']?[ \t]*[:=][ \t]*[\"']?(?P<value>\d{3,4})(?![\w.])",
     rf"(?:wandb|login|api)\b[^\n]{{0,40}}?(?<![a-z])key{_BETWEEN}(?P<value>{_HEX})",
-    # Weights & Biases: as long as a commit hash, but a commit is not called a key.
+    # Key of Weights & Biases: it has the form of a commit hash, but the name ``key``.
     r"(?<![\w.-])(?<!cache\ )(?<!hash\ )(?<!index\ )key[\"']?[ \t]*[:=][ \t]*[\"']?"
     r"(?P<value>[0-9a-f]{40})(?![\w-])",
 )
-"""Secrets behind their names without an assignment sign: only values that look like no word."""
+"""Secrets after their names, without assignment: only values that are no ordinary words."""
 _HINT: Final = re.compile("pass|pwd?|token|secret|login|key|pin|otp|puk|cv[vc]", re.IGNORECASE)
-"""Found in every text in which one of ``_PROSE`` matches."""
+"""Fast pre-check: matches every text in which any pattern of ``_PROSE`` matches."""
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _TO_LINE_END: Final = ("cookie", "cookies", "authorization")
-"""Headers whose value has blanks."""
+"""Headers whose value may contain blanks, and ends at the end of the line."""
 _MOST_NAME: Final = 128
 _MOST_PASSES: Final = 8
 
 
 class Redactor:
-    """Redactor that hides and counts secrets; one instance serves all that a process records."""
+    """Redactor that hides and counts secrets in texts and values."""
 
     def __init__(self) -> None:
         self.hidden = 0
-        """Number of hidden values that were not reported yet."""
+        """Number of hidden values that have not been reported yet."""
         self._tell: Callable[[int], None] | None = None
 
     def count_with(self, tell: Callable[[int], None] | None) -> None:
-        """Report hidden values to ``tell`` from now on, starting with earlier ones."""
+        """Report the number of hidden values to ``tell``, including values hidden earlier."""
         self._tell = tell
         self._count(0)
 
     def text(self, text: str) -> str:
-        """Replace each secret in ``text`` by ``[redacted]``; names that announce one stay."""
+        """Replace each secret in ``text`` by ``[redacted]``; the names of secrets are unchanged."""
         count = 0
-        # Repeated after each replacement: the secret may have been between a name and its value.
+        # Repeated after a replacement, which may uncover a name and its value that it separated.
         for _ in range(_MOST_PASSES):
             before = text
             text, found = _hidden_in(text)
@@ -145,7 +144,7 @@ class Redactor:
         return text
 
     def value(self, key: str, value: Any) -> Any:
-        """Redact ``value`` to be stored under ``key``; lists and mappings are searched."""
+        """Redact a ``value`` that will be stored under ``key``; lists and mappings are searched."""
         if isinstance(value, str):
             is_secret = is_secret_key(key) or _is_named_in_prose(key, value)
             return self._hide(value) if is_secret else self.text(value)
@@ -159,14 +158,14 @@ class Redactor:
             value = self._command(value)
             names = ("", *(_flag(item, is_pair=len(value) == 2) for item in value))
             return [self.value(name or key, item) for name, item in zip(names, value, strict=False)]
-        # A number under "token" is one of a vocabulary, under "password" a user's.
+        # A number under "token" is probably a token id of a vocabulary, but not under "password".
         is_hidden = type(value) is int and (
             key.lower().endswith(ENDINGS) or _is_named_in_prose(key, str(value))
         )
         return self._hide(value) if is_hidden else value
 
     def _command(self, items: list[Any]) -> list[Any]:
-        """Redact secrets in ``items`` as a command line, in which an item can be a flag."""
+        """Redact secrets in ``items`` as in a command line, where a secret may follow a flag."""
         if not all(isinstance(item, str) for item in items):
             return items
         text, count = _commands_hidden(_BLANK.join(items))
@@ -177,7 +176,7 @@ class Redactor:
         return hidden
 
     def values(self, values: Mapping[str, Any], around: str = "") -> dict[str, Any]:
-        """Redact each of ``values``; all are hidden if ``around`` is the name of a secret."""
+        """Redact the values of a mapping; all are hidden if ``around`` is the name of a secret."""
         named = values.get("name")
         if isinstance(named, str) and is_secret_key(named) and "value" in values:
             values = {**values, "value": self.value(named, values["value"])}
@@ -197,11 +196,11 @@ class Redactor:
 
 
 IN_PROCESS: Final = Redactor()
-"""Redactor of the process that records."""
+"""Redactor for everything that this process records."""
 
 
 def _hidden_in(text: str) -> tuple[str, int]:
-    """Redact ``text`` once; return it and the number of secrets found."""
+    """Redact ``text`` in one pass; return it with the number of secrets found."""
     text, count = _tokens().subn(HIDDEN, text)
     if "@" in text:
         text, found = _logins().subn(HIDDEN, text)
@@ -244,13 +243,13 @@ def _assigned_hidden(text: str) -> tuple[str, int]:
 
 @lru_cache(4096)
 def is_secret_key(name: str) -> bool:
-    """Return whether a value under ``name`` is a secret, by the name's last words."""
+    """Return whether ``name`` is the name of a secret, by its last words."""
     words = [word.lower() for word in _WORD.findall(name[-_MOST_NAME:])]
     if _ends_like_secret(words):
         return True
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
         del words[-1]
-        # A "token_string" is mostly one of a vocabulary.
+        # A "token_string" is usually a text of a vocabulary's token.
         if _ends_like_secret(words) and words[-1] not in ("token", "auth"):
             return True
     return False
@@ -265,7 +264,7 @@ def _is_named_in_prose(key: str, value: str) -> bool:
 
 
 def _flag(item: Any, *, is_pair: bool) -> str:
-    """Return the name that an item of a list gives to the next one; empty if it gives none."""
+    """Return an item of a list if it is the name of a secret in the next item, else empty."""
     is_name = isinstance(item, str) and (is_pair or item.startswith("-"))
     return item if is_name and is_secret_key(item) else ""
 
@@ -294,7 +293,7 @@ def _without_value(match: re.Match[str]) -> str:
     return match[0][:start] + HIDDEN + match[0][end:]
 
 
-# Compiled when a text is searched for the first time: most processes never do.
+# Compiled at the first search, since most processes never search a text.
 @cache
 def _tokens() -> re.Pattern[str]:
     shapes = "|".join(shape.pattern for shape in SHAPES)
@@ -314,10 +313,14 @@ def _prose() -> list[re.Pattern[str]]:
 
 @cache
 def _names() -> re.Pattern[str]:
-    """Compile ``name=``, ``name: ``, ``"name": "``, ``("name", "``, ``--name ``; read once each."""
+    """Compile the pattern of a name before its value.
+
+    It matches ``name=``, ``name: ``, ``"name": "``, ``("name", "`` and ``--name ``, and never
+    backtracks.
+    """
     flag = r"--?(?P<flag>[A-Za-z][\w-]*+)[ \t]++(?![-=:|<>])"
-    # Settings of shells and Dockerfiles. Lower case may be prose: the value must then look like no
-    # word.
+    # Settings of shells and Dockerfiles. Text in lower case may be prose: then the value must not
+    # be an ordinary word.
     setting = (
         r"(?:(?i:setx?|setenv)|ENV|ARG)(?:[ \t]++-\w++)*+[ \t]++"
         r"(?P<setting>[A-Z][A-Z\d_]*+(?![a-z])(?=[ \t]++(?![-=|<>]|(?i:for|to|is)\b))"
@@ -326,7 +329,7 @@ def _names() -> re.Pattern[str]:
     field = r"(?:(?<=[:=])|(?<=[:=][ ]))(?P<field>[\w.-]++),[ \t]*+value[ \t]*+[=:][ \t]*+"
     first = r"(?:(?<=[(\[]['\"])|(?<=['\"](?=--)))(?P<first>[\w.-]++)['\"],[ \t]*+(?=b?['\"])"
     in_field = r"[\"'\s][\s,]*+[\"']?value[\"']?[ \t]*+[=:][ \t]*+"
-    # Printed objects of Python and Rust; further arguments are hidden in further passes.
+    # Printed objects of Python and Rust; later passes hide further arguments.
     call = (
         r"\((?:\[redacted\],[ \t]*+){0,4}+(?=b?['\"])"
         r"|[({][ \t]*+_{0,2}(?:value|raw|inner|data|key|secret)_{0,2}[ \t]*+[=:]"
@@ -339,12 +342,12 @@ def _names() -> re.Pattern[str]:
 
 @cache
 def _values() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compile the pattern of a value, and that of one up to the end of the line.
+    """Compile two patterns of values: one for general values, one up to the end of the line.
 
     A value is a quoted text, a bracket, an indented block, or the text up to a blank or to the next
-    name with its sign.
+    assignment.
     """
-    # As in a shell, text directly behind the closing quote belongs to the value.
+    # As in a shell, text directly after the closing quote belongs to the value.
     quoted = (
         r"""(?:\\++"[^"\\]*+\\++"|b?\"""(?:[^\\]|\\.)*?\"""|b?\'\'\'(?:[^\\]|\\.)*?\'\'\'"""
         r"""|b?"(?:[^"\\]|\\.)*+"|b?'(?:[^'\\]|\\.)*+')[^\s,;&)}\]]*+"""
@@ -352,7 +355,7 @@ def _values() -> tuple[re.Pattern[str], re.Pattern[str]]:
     block = r"[|>][+-]?\d?[ \t]*\n(?:[ \t]+[^\n]*(?:\n|$))+|\n[ \t]+(?:-[ ])?[^\s:]+[ \t]*(?=\n|$)"
     bracket = r"[(\[{][^)\]}\n]{0,4096}+[)\]}]"
     is_next = r"[\s\"']*+(?:[\w.-]++[\"']?[ \t]*+[=:]|$)|\s"
-    # A value that was hidden before ends where it ended then.
+    # A value that was hidden in an earlier pass ends at the same place.
     plain = (
         rf"\[redacted\](?:\[redacted\]|[^\s,;&)}}\]])*"
         rf"|(?:\[redacted\]|[^\s,;&)}}\]]|[,;&](?!{is_next})|[)}}\]](?=\w))+"

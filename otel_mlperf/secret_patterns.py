@@ -1,7 +1,7 @@
-"""Patterns of secrets: the shapes of issuers' tokens, and command lines that contain a password.
+"""Patterns of secrets: shapes of issuers' tokens, and command lines that contain a password.
 
-A command line is a text, or a list as Python prints it, with the password at a known place. Each of
-its patterns has a group ``value``.
+A command line may be plain text, or a list as printed by Python. The group ``value`` of its
+patterns is the password.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 
 class Shape(NamedTuple):
-    """Shape of the secrets of one issuer."""
+    """Shape of an issuer's secrets."""
 
     issuer: str
     pattern: str
-    """Pattern of the whole secret; no alphanumeric character precedes it."""
+    """Regular expression for the whole secret, which no alphanumeric character precedes."""
     source: str
-    """Where the form is documented."""
+    """Document that specifies the shape."""
 
 
 _GITLEAKS: Final = "gitleaks.toml"
@@ -88,18 +88,19 @@ SHAPES: Final = (
     Shape("age identity", r"AGE-SECRET-KEY-1[A-Z0-9]{30,}", _GITLEAKS),
     Shape("JSON Web Token", r"eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*){0,3}", "RFC 7519"),
 )  # fmt: skip
-"""Shapes of tokens that stand alone in a text."""
+"""Shapes of tokens that are recognized without a name."""
 
 _SEPARATOR: Final = r"(?:[^\S\n]|[\"',])+"
-"""Between two items of a command line, or of a list as Python prints it."""
+"""Separator between two items of a command line, or of a list as printed by Python."""
 _ITEM: Final = r"[^\s\"',]+"
 _SPAN: Final = r"[^\n;|&]{0,200}?[\s\"',]"
-"""Bounded: otherwise the time would grow with the square of a text's length."""
+"""Text between a command and its flag; bounded, since otherwise the search would be quadratic."""
 _BEHIND_FLAG: Final = r"(?P<value>(?!\[redacted\])[^\s\"',;)\]]+)"
 _COMMANDS: Final = (
     # MySQL's clients and 7z expect the value directly behind the flag.
     rf"\b(?:mysql|mariadb|mycli|7z)[\w-]*\b{_SPAN}-p(?=[^\s\"',-])",
-    # They interpret a word behind it as a database; many users type a password. Lower case stays.
+    # These clients interpret a separate word after -p as a database, but many users type a
+    # password. Words in lower case are not hidden.
     rf"\b(?:mysql|mariadb|mycli)[\w-]*\b{_SPAN}-p{_SEPARATOR}(?![-<>|&;$])"
     r"(?=[a-z_-]*[^\sa-z_\"',-])",
     rf"\b(?:sshpass|mongo\w*|login|cqlsh|beeline|snowsql|rabbitmqadmin)\b{_SPAN}"
@@ -117,9 +118,9 @@ _COMMANDS: Final = (
     # For other programs a value with letters and digits: -p8080:80 is a port.
     r"(?<![\w.-])-p(?=[^\s\"',/:=]*\d)(?=[^\s\"',/:=]*[A-Za-z])(?=[^\s\"',/:=]{6})",
 )
-"""Commands with a one-letter flag for a password, up to its value."""
+"""Commands with a one-letter flag for a password, up to the start of the password."""
 _FLAG: Final = re.compile(r"[\s\"',]-|-p")
-"""In every text in which one of ``_COMMANDS`` finds something."""
+"""Fast pre-check: matches every text in which any pattern of ``_COMMANDS`` matches."""
 _PLACES: Final = (
     rf"\b(?:alias{_SEPARATOR}set|config{_SEPARATOR}host{_SEPARATOR}add)"
     rf"{_SEPARATOR}{_ITEM}{_SEPARATOR}https?:{_ITEM}{_SEPARATOR}{_ITEM}{_SEPARATOR}",
@@ -132,24 +133,24 @@ _PLACES: Final = (
     r"(?i:\bidentified\ by)\ [\"']",
     rf"(?i:\bset{_SEPARATOR}password{_SEPARATOR}for{_SEPARATOR})[^\n=]{{1,128}}=[\s\"']*",
 )
-"""Commands with a secret at a place of its own, up to it."""
+"""Commands with a secret as a positional argument, up to the start of the secret."""
 _AT_PLACE: Final = re.compile(
     "alias|config|sqlplus|sqlldr|sqlcl|[ei][xm]pdp|authtoken|jdbc:oracle|(?i:identified|password)"
 )
-"""In every text in which one of ``_PLACES`` or ``_ORACLE`` finds something."""
+"""Fast pre-check: matches every text in which ``_PLACES`` or ``_ORACLE`` match."""
 _ORACLE: Final = (
     r"jdbc:oracle:\w{1,16}:[^\s/@\"']{1,64}/(?P<value>(?!\[redacted\])[^\s\"']{1,128})(?=@)"
 )
-"""Oracle's URLs have a login without ``//`` before it."""
+"""Login in Oracle's URLs, which have no ``//`` before it."""
 
 
 def command_patterns(text: str) -> list[re.Pattern[str]]:
-    """Return the patterns that may find something in a text."""
+    """Return the patterns of command lines that may match in ``text``."""
     with_flags = [] if _FLAG.search(text) is None else _commands()
     return with_flags if _AT_PLACE.search(text) is None else with_flags + _places()
 
 
-# Compiled when a text is searched for the first time: most processes never do.
+# Compiled at the first search, since most processes never search a text.
 @cache
 def _commands() -> list[re.Pattern[str]]:
     return [re.compile(command + _BEHIND_FLAG) for command in _COMMANDS]

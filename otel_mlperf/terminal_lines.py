@@ -1,6 +1,7 @@
-"""Styled lines as text for a terminal of a given width, with or without colours and Unicode.
+"""Rendering of styled lines for a terminal of given width, with or without colours and Unicode.
 
-Text from programs (section names, messages) is made printable first: it must not move the cursor.
+Control characters in texts from programs (section names, messages) are replaced, so that they
+cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ Style = Literal["", "bold", "dim", "red", "green", "yellow", "blue", "magenta", 
 Line = list[tuple[str, Style]]
 
 WIDTH = 80
-"""Default number of columns, in a pipe or a file."""
+"""Default number of columns, used for pipes and files."""
 NARROWEST = 70
-"""Minimum number of columns; a narrower terminal breaks the lines itself."""
+"""Minimum number of columns; a narrower terminal wraps the lines itself."""
 LABEL = 10
-"""Columns of the label in front of a line."""
+"""Number of columns of a line's label."""
 _LONGEST = 400
-"""Maximum columns of a foreign text, on all its lines together."""
+"""Maximum total columns of a text from a program, summed over its lines."""
 _CODES = {
     "bold": 1,
     "dim": 2,
@@ -40,13 +41,14 @@ CONTROLS: Final = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f"
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 )
-"""Characters that command a terminal or turn the direction of text, for a regular expression."""
+"""Characters that control a terminal or change the text direction, as part of a regular expression.
+"""
 _CONTROLS = re.compile(f"[{CONTROLS}]")
 _ASCII = str.maketrans("▇·×…µ├└─│→–≤", "#-x~u|`-|>-<", "°")
 
 
 def shown_in(stream: TextIO, environ: Mapping[str, str] = os.environ) -> tuple[bool, bool]:
-    """Return whether a stream gets colours, and whether it accepts more than ASCII."""
+    """Return whether to use colours in a stream, and whether its encoding supports Unicode."""
     color = stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     try:
         "▇·×…µ├".encode(stream.encoding or "ascii")
@@ -56,13 +58,13 @@ def shown_in(stream: TextIO, environ: Mapping[str, str] = os.environ) -> tuple[b
 
 
 def width_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> int:
-    """Return the columns of a stream: ``COLUMNS``, else its terminal's, else ``WIDTH``."""
+    """Return the columns of a stream: ``$COLUMNS``, else of its terminal, else ``WIDTH``."""
     told = environ.get("COLUMNS", "")
     width = int(told) if told.isdecimal() else 0
     if not width:
         try:
             width = os.get_terminal_size(stream.fileno()).columns
-        except (OSError, ValueError):  # no terminal, or no file at all
+        except (OSError, ValueError):  # not a terminal, or not a file
             width = 0
     return max(NARROWEST, width or WIDTH)
 
@@ -73,8 +75,8 @@ def text(lines: Iterable[Line], *, color: bool, unicode: bool) -> str:
 
 
 def short(raw: str, width: int) -> str:
-    """Return ``raw`` on one line, printable, in at most ``width`` columns; a cut is marked."""
-    # A name may contain escape sequences: printed unchanged they would command the terminal.
+    """Return ``raw`` as one printable line of at most ``width`` columns; ``…`` marks a cut."""
+    # Must be made printable: escape sequences in a name would control the terminal.
     line = visible(" ".join(raw.split()))
     if columns(line) <= width:
         return line
@@ -83,7 +85,7 @@ def short(raw: str, width: int) -> str:
 
 
 def visible(raw: str) -> str:
-    """Replace characters by question marks that a terminal would obey instead of showing."""
+    """Replace unprintable characters, such as control characters, by question marks."""
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in raw)
 
 
@@ -93,13 +95,13 @@ def uncontrolled(raw: str) -> str:
 
 
 def left(raw: str, width: int) -> str:
-    """Return ``raw`` in exactly ``width`` columns."""
+    """Return ``raw`` left-aligned in exactly ``width`` columns; longer texts are cut."""
     cut = short(raw, width) if raw.strip() else raw[:width]
     return cut + " " * (width - columns(cut))
 
 
 def place_text(file: str, line: int, room: int) -> str:
-    """Format a line of a file; a long path is cut at its beginning, the less informative part."""
+    """Format a location as ``file:line``; a long path loses its first folders."""
     folders = f"{file.removeprefix(os.getcwd() + os.sep)}:{line}".split(os.sep)
     while len(folders) > 1 and len(os.sep.join(folders)) > room:
         folders.pop(0)
@@ -107,22 +109,21 @@ def place_text(file: str, line: int, room: int) -> str:
 
 
 def columns(line: str) -> int:
-    """Return the columns that a terminal needs for ``line``."""
-    # A Chinese character needs two columns, and a combining accent none.
+    """Return the number of columns of ``line`` in a terminal."""
+    # Wide characters (e.g. Chinese) need two columns, and combining characters none.
     wide = sum(unicodedata.east_asian_width(char) in "WF" for char in line)
     marks = sum(unicodedata.combining(char) > 0 for char in line)
     return len(line) + wide - marks
 
 
 def broken(raw: str, width: int) -> list[str]:
-    """Break ``raw`` at blanks into as many lines as needed; more than a few lines are cut."""
-    # The text is foreign. A text that is far too long is cut before it is broken; a line that is
-    # still too wide, because of wide characters, after it.
+    """Wrap ``raw`` at blanks into lines of ``width`` columns, of at most 400 columns in total."""
+    # Lines are cut again after wrapping: textwrap does not consider characters of two columns.
     return [short(part, width) for part in textwrap.wrap(short(raw, _LONGEST), width)]
 
 
 def wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[str]:
-    """Wrap ``head`` and the parts behind it at ``room`` columns; no part is cut."""
+    """Wrap ``head`` and the following parts at ``room`` columns; parts are not split or cut."""
     lines = [head]
     for at, part in enumerate(told):
         more = part + (between if at < len(told) - 1 else "")
@@ -133,12 +134,12 @@ def wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[
 
 
 def folded(line: Line, width: int, indent: str = "  ") -> list[Line]:
-    """Break a line between its parts into as many as needed; no part is dropped."""
+    """Wrap a styled line between its parts; no part is split or dropped."""
     lines: list[Line] = [[]]
     used = 0
     for part, style in line:
         is_first = used > 0 and used + columns(part) > width
-        # The separator of two parts belongs to neither.
+        # Remove the separator at the start of a new line.
         shown = indent + part.lstrip(" ,·") if is_first else part
         if is_first:
             lines.append([])
@@ -149,12 +150,12 @@ def folded(line: Line, width: int, indent: str = "  ") -> list[Line]:
 
 
 def labelled(label: str, line: str) -> Line:
-    """Return a line behind its label."""
+    """Return a line with a label in front."""
     return labelled_lines(label, [line])[0]
 
 
 def labelled_lines(label: str, lines: Iterable[str], style: Style = "") -> list[Line]:
-    """Return lines about one subject: only the first has the label."""
+    """Return lines of which only the first has the label; the others are indented."""
     words = chain([label], repeat(""))
     return [
         [(f"{word:<{LABEL}}", "dim"), (line, style)]
@@ -163,7 +164,7 @@ def labelled_lines(label: str, lines: Iterable[str], style: Style = "") -> list[
 
 
 def bar(share: float, full: int = 20) -> str:
-    """Return a bar of ``full`` characters for a share of 1; a share from 0.5 % upward has a bar."""
+    """Return a bar with a length of ``share * full``, at least 1; empty for shares below 0.5 %."""
     return "▇" * (max(1, round(min(share, 1.0) * full)) if share >= 0.005 else 0)
 
 
@@ -175,7 +176,7 @@ def _line(line: Line, color: bool, unicode: bool) -> str:
     written = "".join(_painted(part, style) if color else part for part, style in shown)
     if unicode:
         return written
-    # Our own characters are replaced by similar ones first; foreign ones become question marks.
+    # Symbols of this package become similar ASCII characters, all others question marks.
     return written.translate(_ASCII).encode("ascii", "replace").decode()
 
 

@@ -1,7 +1,8 @@
-"""Functions of upper packages that lower ones call when a program asks for them.
+"""Registry of functions of higher layers that lower layers call only when needed.
 
-The training process loads neither analysis nor agent nor the SDK by itself. ``otel_mlperf``
-registers where each of these functions is, and ``upper`` loads it at its first call.
+By default the training process loads neither analysis nor agent nor the OpenTelemetry SDK.
+``otel_mlperf`` registers the module of each such function, and ``upper`` imports the module at the
+first call.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ _PLACES: Final[dict[str, str]] = {}
 
 
 def register_upper(**places: str) -> None:
-    """Note the module of each function, by the function's name."""
+    """Register the modules of functions, with the functions' names as keywords."""
     _PLACES.update(places)
 
 
 def upper(name: Name) -> Any:
-    """Return the registered function of that name."""
+    """Import and return the registered function ``name``."""
     return getattr(importlib.import_module(_PLACES[name]), name)

@@ -1,4 +1,4 @@
-"""Sums of values: count, total, extremes and spread, merged without the values themselves."""
+"""Mergeable statistics of values: count, total, minimum, maximum and spread."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import msgspec
 
 
 class ValueSums(msgspec.Struct, frozen=True, gc=False):
-    """Sums of the values of one group."""
+    """Statistics of the values of one group."""
 
     count: int
     total: int
     least: int
     most: int
     spread: float
-    """Sum of the squared distances from the group's own mean: sums of squares of nanoseconds would
-    lose the differences."""
+    """Sum of the squared deviations from the group's mean; a sum of squares would lose precision
+    for values in nanoseconds."""
 
     @property
     def mean(self) -> float:
-        """Return the mean of at least one value."""
+        """Return the mean; requires at least one value."""
         return self.total / self.count
 
     @property
     def variance(self) -> float:
-        """Return the mean squared distance from the mean, of at least one value."""
+        """Return the population variance; requires at least one value."""
         return self.spread / self.count
 
     def merged(self, other: ValueSums) -> ValueSums:
-        """Return the sums of both groups, as if their values had come one by one."""
+        """Return the statistics of the union of both groups."""
         if not self.count or not other.count:
             return self if self.count else other
         apart = self.mean - other.mean

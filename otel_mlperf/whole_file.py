@@ -1,21 +1,21 @@
-"""Atomic file writes, private files and link-safe access in run folders.
+"""Atomic file writes, private files, and access to run folders that follows no symbolic links.
 
-A file is written under another name next to its place, and then renamed. That is enough against the
-end of a *process*: the kernel keeps what was written. A *machine* that stops may have kept the new
-name without the content. The only copy of something that is recorded (state, requests, parts,
-results of conversions) is therefore synced first, which costs milliseconds on a disk. Files in
-shared memory, files that are made anew within seconds, and files that the training process writes,
-which must not wait for a disk, are not synced. The rename itself is never synced: the old file and
-the new one are both whole.
+**Atomic writes.** A file is written under a temporary name in the same folder, and then renamed.
+This suffices if the *process* dies, since the kernel preserves written data. If the *machine*
+crashes, the new name may exist without its content. Therefore a file that is the only copy of
+recorded data (state, requests, parts, converted windows) is synced before it is renamed, which
+costs milliseconds on a disk. Not synced are files in shared memory, files that are rewritten within
+seconds, and files of the training process, which must not wait for a disk. The rename itself is
+never synced, since both the old and the new file are complete.
 
-Files of a run are private to their owner, whatever the umask. Files that a user has asked for
-follow the umask.
+**Private files.** Files of a run are private to their owner, regardless of the umask. Files that a
+user requests by a command follow the umask.
 
-Other users may change a run folder, or have made it. From the folder with ``run.json`` down,
-folders are opened one after the other by their descriptors, and a link stops that. Nothing leads
-out of the folder, also where a folder becomes a link meanwhile. Where there is no ``/proc``, a
-library gets a file's name instead; on Windows all code does. There other users must not be able to
-change a run folder.
+**Links.** Other users may be able to change a run folder, or may have created it. Starting at the
+folder with ``run.json``, folders are opened one after the other by descriptor, and a symbolic link
+is an error. No access therefore leaves the run folder, even if a folder is replaced by a link at
+the same time. Without ``/proc``, libraries that open a file by name receive its path instead, and
+on Windows all code uses paths: there other users must not be able to change a run folder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _MARK: Final = "run.json"
-"""File of a run folder (``otel_mlperf.run_files.run_file``, which is above this module)."""
+"""Name of the file that identifies a run folder.
+
+Equal to ``RUN_FILE`` in ``otel_mlperf.run_files.run_file``, which this lower module cannot
+import."""
 _DEPTH: Final = 6
 """Maximum number of folders between a file and its run folder."""
 _NO_FOLDER: Final = "a link, or no folder; links in a run folder are not followed"
@@ -50,19 +53,20 @@ def replacing(
     temporary: str | Path = "",
     is_private: bool = True,
 ) -> Iterator[str]:
-    """Yield the name under which to write a file that replaces ``path`` at the end.
+    """Yield a temporary file name; at the end of the block the file replaces ``path``.
 
-    After an error nothing is left of it, and ``path`` is unchanged.
+    After an error the temporary file is removed, and ``path`` is unchanged.
 
     Args:
-        path: of the finished file; its folder exists.
-        is_durable: whether it must survive that the machine stops.
-        temporary: the other name, if several processes may write ``path``; a single writer
-            overwrites what it left when it was killed.
-        is_private: whether no other user may read it: then an empty file exists to write to.
+        path: Path of the finished file; its folder must exist.
+        is_durable: Whether the file must survive a crash of the machine.
+        temporary: Temporary name, required if several processes may write ``path`` (default:
+            ``path`` with a suffix, which overwrites the file of a killed writer).
+        is_private: Whether other users must not be able to read the file. Then the temporary file
+            exists already, and is empty.
 
     Raises:
-        OSError: the place refuses.
+        OSError: the file cannot be written or renamed.
     """
     beside = str(temporary or f"{path}.new")
     if is_private:
@@ -86,7 +90,7 @@ def _replacing_private(path: str, beside: str, *, is_durable: bool) -> Iterator[
         name, new = _name_in(folder, path), _name_in(folder, beside)
         written = _by_descriptor(folder, beside)
         try:
-            # Another user may have put a link or a pipe there.
+            # Remove any existing file: another user may have created a link or a pipe there.
             with suppress(FileNotFoundError):
                 os.unlink(new, dir_fd=folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC
@@ -107,13 +111,12 @@ def _replacing_private(path: str, beside: str, *, is_durable: bool) -> Iterator[
 
 @contextmanager
 def replacing_by_name(path: str | Path) -> Iterator[str]:
-    """Yield as ``replacing``, for a library that opens the file, and more files, by name.
+    """Like ``replacing``, for libraries that open the file, and possibly more files, by name.
 
-    The files are in a new folder that no other user may write to, so that no one can put a link
-    there.
+    The files are written in a new private folder, so that no other user can create a link there.
 
     Raises:
-        OSError: the place refuses, or the library has written no regular file.
+        OSError: the file cannot be written, or the library has not written a regular file.
     """
     around = os.path.dirname(os.path.abspath(path))
     with _folder_of(str(path)) as folder, _private_folder(folder, around) as private:
@@ -125,15 +128,15 @@ def replacing_by_name(path: str | Path) -> Iterator[str]:
 
 @contextmanager
 def _private_folder(around: int | None, path: str) -> Iterator[str]:
-    """Yield the path, by its descriptor, of a new folder; remove it at the end with its files.
+    """Yield the path (by descriptor) of a new private folder; at the end remove it with its files.
 
-    It is in the folder ``path``, whose descriptor is ``around``.
+    The new folder is in the folder ``path``, whose descriptor is ``around``.
     """
     name = f".{os.getpid()}-{os.urandom(8).hex()}"
     os.mkdir(name, 0o700, dir_fd=around)
     fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | NOFOLLOW | CLOEXEC, dir_fd=around)
     try:
-        about = os.fstat(fd)  # another user may have replaced it
+        about = os.fstat(fd)  # another user may have replaced the folder
         if about.st_uid != os.geteuid() or about.st_mode & 0o022:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
         yield f"{path}/{name}" if IS_PORTABLE else f"/proc/self/fd/{fd}"
@@ -148,10 +151,12 @@ def _private_folder(around: int | None, path: str) -> Iterator[str]:
 def write_whole(
     path: str | Path, content: bytes, *, is_durable: bool = False, temporary: str | Path = ""
 ) -> None:
-    """Replace ``path`` by a file of that content (see ``replacing``).
+    """Atomically replace ``path`` by a private file with ``content``.
+
+    The other arguments are those of ``replacing``.
 
     Raises:
-        OSError: the place refuses.
+        OSError: the file cannot be written.
     """
     with (
         replacing(path, is_durable=is_durable, temporary=temporary) as name,
@@ -162,10 +167,10 @@ def write_whole(
 
 @contextmanager
 def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
-    """Yield a file for the user of a command, which gets its name when all is written.
+    """Yield an output file of a command, which is renamed to ``path`` when it is complete.
 
     Raises:
-        OutputError: a file exists that must not be replaced, or the place refuses.
+        OutputError: ``path`` exists and must not be replaced, or the file cannot be written.
     """
     if path.exists() and not (is_replaced and path.is_file()):
         raise OutputError(
@@ -186,14 +191,14 @@ def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file as ``opener`` of ``open()``, private to this user whatever the umask.
+    """Open a file that is private to this user, as ``opener`` of ``open()``.
 
-    A run folder may contain files of another user. No link is followed, and only regular files are
-    opened. A file with other names (hard links) is replaced by a copy before it is written to:
-    backups and files elsewhere stay unchanged.
+    A run folder may contain files of other users. Therefore links are not followed, and only
+    regular files are opened. A file with several hard links is replaced by a copy before it is
+    written to, so that backups and files elsewhere do not change.
 
     Raises:
-        OSError: the place refuses.
+        OSError: the file cannot be opened, or is not a regular file.
     """
     fd = open_at_once(path, flags, 0o600)
     try:
@@ -202,7 +207,7 @@ def open_private(path: str, flags: int) -> int:
             _copy_linked(path, fd)
             os.close(fd)
             fd = open_at_once(path, flags, 0o600)
-        _make_private(fd)  # it may have existed
+        _make_private(fd)  # an existing file may have other permissions
     except OSError:
         os.close(fd)
         raise
@@ -225,12 +230,13 @@ def _copy_linked(path: str, fd: int) -> None:
 
 
 def read_regular(path: str | Path, at_most_bytes: int = 1 << 30) -> bytes:
-    """Read a regular file in a run folder, which may be another user's.
+    """Read a regular file in a run folder, which may belong to another user.
 
-    A pipe would block, a device would be read for ever, and a link may lead anywhere.
+    Other kinds of files are refused: a pipe would block, a device would be read endlessly, and a
+    link may refer to any file.
 
     Raises:
-        OSError: the file cannot be read, is not a regular one, or is larger than ``at_most_bytes``.
+        OSError: the file cannot be read, is not regular, or is larger than ``at_most_bytes``.
     """
     with open(path, "rb", opener=open_at_once) as file:
         size = _check_regular(file.fileno(), path)
@@ -243,7 +249,7 @@ def _check_regular(fd: int, path: str | Path) -> int:
     """Return the size of an open file in bytes.
 
     Raises:
-        OSError: it is not a regular file.
+        OSError: the file is not a regular file.
     """
     about = os.fstat(fd)
     if not stat.S_ISREG(about.st_mode):
@@ -252,20 +258,20 @@ def _check_regular(fd: int, path: str | Path) -> int:
 
 
 def open_at_once(path: str, flags: int, mode: int = 0o777) -> int:
-    """Open a file as an opener that follows no link, and does not block on a pipe."""
-    # O_NONBLOCK: otherwise opening a pipe would wait for its other end.
+    """Open a file without following links or blocking on a pipe; an ``opener`` of ``open()``."""
+    # O_NONBLOCK is required: otherwise opening a pipe would wait for its other end.
     safely = NONBLOCK | NOFOLLOW | CLOEXEC
     with _folder_of(path) as folder:
         return os.open(_name_in(folder, path), flags | safely, mode, dir_fd=folder)
 
 
 def open_to_read(path: str | Path) -> int:
-    """Open a file that a user names; links are followed, except those in a run folder.
+    """Open a file that a user specified; links are followed, except within a run folder.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
-    # O_NONBLOCK: otherwise opening a pipe would wait for its other end.
+    # O_NONBLOCK is required: otherwise opening a pipe would wait for its other end.
     flags = os.O_RDONLY | NONBLOCK | CLOEXEC
     if _run_around(os.path.dirname(os.path.abspath(path))) is None:
         return os.open(path, flags)
@@ -273,10 +279,10 @@ def open_to_read(path: str | Path) -> int:
 
 
 def regular_files(folder: str | Path) -> list[str]:
-    """Return names of the regular files in a folder; in a run folder no link has led there.
+    """Return the names of the regular files in a folder; links within a run folder are refused.
 
     Raises:
-        OSError: it cannot be listed, or a link has led there.
+        OSError: the folder cannot be listed, or its path within a run folder contains a link.
     """
     file = os.path.join(folder, _MARK)
     with _folder_of(file) as fd, os.scandir(os.path.dirname(_by_descriptor(fd, file))) as files:
@@ -284,10 +290,10 @@ def regular_files(folder: str | Path) -> list[str]:
 
 
 def make_folder(path: str | Path) -> None:
-    """Create a folder, and missing parents, each private to its owner.
+    """Create a folder and its missing parents, each private to its owner; it may exist already.
 
     Raises:
-        OSError: the place refuses, or what is there is no folder.
+        OSError: the folder cannot be created, or ``path`` exists and is not a folder.
     """
     path = os.path.abspath(path)
     if not os.path.lexists(os.path.dirname(path)):
@@ -304,7 +310,7 @@ def make_folder(path: str | Path) -> None:
 
 
 def _run_around(folder: str) -> str | None:
-    """Return the run folder that a folder is, or is in."""
+    """Return the run folder that is or contains ``folder``; None if there is none."""
     for _ in range(_DEPTH):
         if os.path.lexists(os.path.join(folder, _MARK)):
             return folder
@@ -314,12 +320,12 @@ def _run_around(folder: str) -> str | None:
 
 @contextmanager
 def _folder_of(path: str) -> Iterator[int | None]:
-    """Yield a descriptor of the folder of a path; in a run folder no link has led there.
+    """Yield a descriptor of a path's folder, opened without following links within a run folder.
 
-    It is None on Windows, which opens no folder.
+    The descriptor is None on Windows, which cannot open folders.
 
     Raises:
-        OSError: it cannot be reached.
+        OSError: the folder cannot be opened, or its path within a run folder contains a link.
     """
     if IS_WINDOWS:
         yield None
@@ -329,7 +335,7 @@ def _folder_of(path: str) -> Iterator[int | None]:
     fd = os.open(top, _FOLDER)
     try:
         if top != folder:
-            os.stat(_MARK, dir_fd=fd, follow_symlinks=False)  # it may have been replaced
+            os.stat(_MARK, dir_fd=fd, follow_symlinks=False)  # fails if the folder was replaced
             for name in os.path.relpath(folder, top).split(os.sep):
                 try:
                     below = os.open(name, _FOLDER | NOFOLLOW, dir_fd=fd)
@@ -343,17 +349,17 @@ def _folder_of(path: str) -> Iterator[int | None]:
 
 
 def _name_in(folder: int | None, path: str) -> str:
-    """Return a file's name for calls with its folder's descriptor; without one its path."""
+    """Return a file's name for calls with ``dir_fd=folder``; the whole path if that is None."""
     return path if folder is None else os.path.basename(path)
 
 
 def _by_descriptor(folder: int | None, path: str) -> str:
-    """Return a path by its folder's descriptor, independent of that folder's current name."""
+    """Return a path that refers to the folder by descriptor, and remains valid if it is renamed."""
     return path if IS_PORTABLE else f"/proc/self/fd/{folder}/{os.path.basename(path)}"
 
 
 def _make_private(fd: int) -> None:
-    if hasattr(os, "fchmod"):  # not on Windows, where files are the user's by their folder
+    if hasattr(os, "fchmod"):  # not on Windows, where the permissions of the folder apply
         os.fchmod(fd, 0o600)
 
 
