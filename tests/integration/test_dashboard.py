@@ -42,7 +42,7 @@ pytestmark = pytest.mark.servers
 
 NEVER = {
     "Swap and major faults",  # the made-up host does neither
-    "Telemetry lost",  # nor does it lose anything
+    "Lost items by reason",  # nor does it lose anything
     "Restarts",  # asked for by a test of its own, over a longer range
 }
 
@@ -162,15 +162,15 @@ def both(servers, run):
     ("panel", "section", "wanted"),
     [
         ("Step time by run", None, (STEP_S * SLOWER, STEP_S / 2)),
-        ("p95 of the step time by run", None, (STEP_S * SLOWER, STEP_S / 2)),
+        ("p95 step time by run", None, (STEP_S * SLOWER, STEP_S / 2)),
         ("p95 by section", "request", (REQUEST_S[1], 0.04)),
         ("Self time by section", "request", (None, 0.8 * STEP_S / 2)),
         ("Calls by section", "request", (2, 1)),
-        ("Share within the bound", "request", (0.95, 0.8)),
+        ("Share within the duration limit", "request", (0.95, 0.8)),
         ("Loss by run", None, (0.25, 0.125)),
-        ("Own counters", None, (2 * OWN[TOKENS], 2 * OWN[TOKENS])),
-        ("Own gauges and logged values", None, (OWN[DEPTH], 2 * OWN[DEPTH])),
-        ("p95 of own histograms", None, (OWN[SIZE], OWN[SIZE])),
+        ("Custom counters", None, (2 * OWN[TOKENS], 2 * OWN[TOKENS])),
+        ("Custom gauges and logged values", None, (OWN[DEPTH], 2 * OWN[DEPTH])),
+        ("p95 of custom histograms", None, (OWN[SIZE], OWN[SIZE])),
     ],
 )
 def test_two_runs_are_two_lines(servers, run, both, panel, section, wanted):
@@ -196,12 +196,12 @@ def test_two_runs_are_two_lines(servers, run, both, panel, section, wanted):
 def test_goodput_and_requests_of_both_ranks(answer):
     """Goodput is the mean of the ranks; of requests all ranks' count together."""
     (goodput,) = answer("Goodput")
-    (within,) = answer("Requests within their bound")
+    (within,) = answer("Requests within the duration limit")
     took = {
         one.labels["ml_section_name"]
-        for one in answer("Time of requests", "{{ml_section_name}} p50")
+        for one in answer("Request duration", "{{ml_section_name}} p50")
     }
-    (slowest,) = answer("Time of requests", "{{ml_section_name}} p99")
+    (slowest,) = answer("Request duration", "{{ml_section_name}} p99")
 
     assert goodput.value == pytest.approx(statistics.fmean(WORKED), rel=0.05)
     assert within.value == pytest.approx(0.95)
@@ -211,7 +211,7 @@ def test_goodput_and_requests_of_both_ranks(answer):
 
 def test_device_row_shows_each_rank(answer):
     """The run's own row has them by rank: the least busy, the fullest, the slow clock."""
-    assert by("ml_distributed_rank", answer("Lowest GPU utilisation by rank")) == {
+    assert by("ml_distributed_rank", answer("Lowest GPU utilization by rank")) == {
         "0": 0.9,
         "1": 0.4,
     }
@@ -242,7 +242,7 @@ def test_energy_is_of_a_step(answer):
 
 def test_step_time_is_held_against_its_own_normal(answer):
     """Five minutes of steps that take half as long again show as 150 %."""
-    (sample,) = answer("Step time against its normal")
+    (sample,) = answer("Step time vs. 6 h median")
 
     assert sample.value == pytest.approx(SLOWER, rel=1e-6)
 
@@ -294,7 +294,7 @@ def test_workers_count_with_their_process(answer):
 
 def test_a_loss_that_is_no_number_is_counted_and_not_averaged(answer):
     """One rank has diverged: the panel says one, and the loss is that of the other."""
-    (diverged,) = answer("Ranks whose loss is not a number")
+    (diverged,) = answer("NaN losses")
 
     assert diverged.value == 1
     assert by("ml_phase", answer("Loss")) == {"train": 0.25}

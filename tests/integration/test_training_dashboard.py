@@ -26,17 +26,17 @@ EPOCHS = 16
 GROWTH = 1.1
 """More than the ratio of a histogram bucket's bounds for a run of some hundred steps."""
 EMPTY = {
-    "Own counters": "the example counts nothing of its own",
-    "Own gauges and logged values": "it logs the loss alone, which has a panel",
-    "p95 of own histograms": "nor has it a histogram",
+    "Custom counters": "the example counts nothing of its own",
+    "Custom gauges and logged values": "it logs the loss alone, which has a panel",
+    "p95 of custom histograms": "nor has it a histogram",
     "Open now": "the run has ended",
-    "Telemetry lost": "nothing was",
-    "Step time against its normal": "a run of seconds has no history",
+    "Lost items by reason": "nothing was",
+    "Step time vs. 6 h median": "a run of seconds has no history",
     "Communication per step": "one rank does not communicate",
-    "Throttled by the quota": "there is no quota",
-    "Time of requests": "the example makes none",
+    "Throttled by the CPU quota": "there is no quota",
+    "Request duration": "the example makes none",
     "Requests per second": "the example makes none",
-    "Unexplained": "looked at every 15 s",
+    "Unexplained items": "looked at every 15 s",
 }
 """Panels without an answer though their metrics are there, and why."""
 COLLECTIONS = {names.GARBAGE_COLLECTION, names.SPAN_COLLECTION}
@@ -304,7 +304,7 @@ def test_overhead_is_that_of_the_store(shown):
     assert stored > 0
     found = shown.by("ml_distributed_rank", "Overhead by rank", dashboard="health")
     assert found["0"] * WINDOW_S == pytest.approx(stored, rel=1e-6)
-    assert shown.figure("Overhead", dashboard="health") == found["0"]
+    assert shown.figure("Recording overhead", dashboard="health") == found["0"]
 
 
 def test_nothing_was_lost(shown):

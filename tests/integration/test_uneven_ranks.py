@@ -28,26 +28,26 @@ LOAD_S = 0.02
 RANKS = ("0", "1")
 WITHIN = 0.1
 NOT_COMPARED = {
-    "GPU utilisation by rank": "it is scripted, and differs",
-    "Involuntary switches": "what else the machine does",
+    "GPU utilization by rank": "it is scripted, and differs",
+    "Involuntary context switches": "what else the machine does",
     "CPU by rank": "sleeping takes next to none",
     "Memory by rank": "it is of the process, not of its data",
     "Last step ago by rank": "both have just ended",
-    "Slowest step by rank": "one step, whatever the machine does in it",
+    "p99 step time by rank": "one step, whatever the machine does in it",
 }
 BY_GPU = {
-    "Utilisation": (0.50, 0.51),
+    "Utilization": (0.50, 0.51),
     "Power": (300.5, 300.501),
     "Memory": (10 * GIB, 11 * GIB),
     "Memory busy": (0.20, 0.21),
     "Clock": (1755 / 1980, 0.5),
-    "Degrees left": (25, 25),
+    "Temperature margin": (25, 25),
     "Performance state": (0, 0),
-    "PCIe lanes against their number": (1, 0.5),
-    "NVLinks up": (17, 17),
+    "PCIe lanes and generation": (1, 0.5),
+    "Active NVLinks": (17, 17),
 }
 """What the scripted GPUs of rank 0 and 1 say."""
-NEWS = {"Errors", "Last XID", "Lost GPUs", "Time throttled"}
+NEWS = {"GPU errors", "Last XID", "Lost GPUs", "Time throttled by policy"}
 """Panels of what has happened to a GPU meanwhile: nothing has."""
 MEANT = {"Data wait by rank", "Communication per step"}
 
@@ -242,7 +242,7 @@ def test_time_to_finish_is_known_where_the_run_says_how_long(uneven):
     )
     lasted = float(spans[0]["last"] - spans[0]["first"])
 
-    assert uneven.shown.figure("Step", "of") == 2 * STEPS
+    assert uneven.shown.figure("Step", "planned") == 2 * STEPS
     assert uneven.shown.figure("Time to finish") == pytest.approx(lasted, rel=0.2)
 
 
@@ -265,7 +265,7 @@ def test_every_gpu_panel_answers(uneven):
 
     assert silent - NEWS <= {
         "Memory of the training process",
-        "Memory replaced",  # rows are replaced, and pages on older GPUs
+        "Remapped memory",  # rows are replaced, and pages on older GPUs
         "Profiler windows",  # none was asked for
     }
 
@@ -280,7 +280,7 @@ def test_a_hot_gpu_shows_with_its_rank(uneven):
     }
 
     assert (throttled.labels | wanted, throttled.value) == (throttled.labels, 1)
-    assert uneven.shown.by("ml_distributed_rank", "Lowest GPU utilisation by rank") == {
+    assert uneven.shown.by("ml_distributed_rank", "Lowest GPU utilization by rank") == {
         "0": 0.50,
         "1": 0.51,
     }

@@ -20,7 +20,7 @@ GPUS = (
     {names.HW_ID: "GPU-b", names.HW_NAME: "gpu1"},
 )
 BY_GPU = {
-    "Utilisation": (0.9, 0.4),
+    "Utilization": (0.9, 0.4),
     "Power": (300, 150),
     "Memory": (60e9, 70e9),
     "Memory of the training process": (55e9, 65e9),
@@ -28,17 +28,17 @@ BY_GPU = {
     "Encoder and decoder": (0.0, 0.125),
     "Clock": (1, 0.5),
     "Throttled": (None, 1),
-    "Time throttled": (None, 0.25),
+    "Time throttled by policy": (None, 0.25),
     "Temperature": (60, 88),
-    "Degrees left": (27, 0),
+    "Temperature margin": (27, 0),
     "Performance state": (0, 2),
-    "PCIe and NVLink": (1e9, 5e8),
-    "PCIe lanes against their number": (1, 0.5),
-    "NVLinks up": (18, 17),
-    "Errors": (None, 1),
+    "PCIe and NVLink traffic": (1e9, 5e8),
+    "PCIe lanes and generation": (1, 0.5),
+    "Active NVLinks": (18, 17),
+    "GPU errors": (None, 1),
     "Last XID": (0, 79),
-    "Memory replaced": (0, 2),
-    "Repairs": (0, 1),
+    "Remapped memory": (0, 2),
+    "Memory repairs": (0, 1),
     "Lost GPUs": (None, 1),
 }
 """What each panel of *GPUs* has to show of the two; None: nothing."""
@@ -68,7 +68,7 @@ def of_a_gpu(place):
 
     shown = {panel: [value or 0 for value in values] for panel, values in BY_GPU.items()}
     return [
-        made(names.GPU_UTILIZATION, shown["Utilisation"], HW_GPU_TASK="general"),
+        made(names.GPU_UTILIZATION, shown["Utilization"], HW_GPU_TASK="general"),
         made(names.GPU_UTILIZATION, shown["Encoder and decoder"], HW_GPU_TASK="encoder"),
         made(names.HW_POWER, shown["Power"], HW_TYPE="gpu"),
         made(names.POWER_LIMIT, (700, 700)),
@@ -86,7 +86,7 @@ def of_a_gpu(place):
             names.HW_TEMPERATURE_LIMIT, (87, 87), HW_SENSOR_LOCATION="gpu",
             HW_LIMIT_TYPE="throttled",
         ),
-        made(names.TEMPERATURE_MARGIN, shown["Degrees left"]),
+        made(names.TEMPERATURE_MARGIN, shown["Temperature margin"]),
         made(names.PERFORMANCE_STATE, shown["Performance state"]),
         made(
             names.GPU_IO, (growing(1e9), growing(5e8)), NETWORK_DIRECTION="receive",
@@ -96,13 +96,13 @@ def of_a_gpu(place):
         made(names.PCIE_WIDTH_LIMIT, (16, 16)),
         made(names.PCIE_GENERATION, (5, 5)),
         made(names.PCIE_GENERATION_LIMIT, (5, 5)),
-        made(names.NVLINK_ACTIVE, shown["NVLinks up"]),
+        made(names.NVLINK_ACTIVE, shown["Active NVLinks"]),
         made(names.HW_ENERGY, (growing(300), growing(150)), HW_TYPE="gpu"),
         made(names.HW_ERRORS, (late(0), late(1)), HW_TYPE="gpu", ERROR_TYPE="xid"),
         made(names.XID, shown["Last XID"]),
-        made(names.ROWS_REMAPPED, shown["Memory replaced"], ERROR_TYPE="corrected"),
+        made(names.ROWS_REMAPPED, shown["Remapped memory"], ERROR_TYPE="corrected"),
         made(names.PAGES_RETIRED, (0, 0), ERROR_TYPE="corrected"),
-        made(names.REPAIR_PENDING, shown["Repairs"], REPAIR_TYPE="rows"),
+        made(names.REPAIR_PENDING, shown["Memory repairs"], REPAIR_TYPE="rows"),
         made(names.REPAIR_FAILED, (0, 0)),
         made(names.DEVICE_LOST, (late(0), late(1))),
     ]  # fmt: skip

@@ -163,7 +163,7 @@ def _source(name: str, shown: str, kind: str) -> dict[str, Any]:
 
 
 _DATASOURCE: Final = _source("datasource", "Data source", "prometheus")
-TRACES: Final = _source("traces", "Traces", "jaeger")
+TRACES: Final = _source("traces", "Trace source", "jaeger")
 _SERVICES: Final = f"label_values({_START}{{{_NAME}}}, {label(names.SERVICE_NAME)})"
 SERVICE: Final = _variable("service", "Service", _SERVICES, _LABEL_VALUES) | {"hide": _HIDDEN}
 
@@ -192,7 +192,7 @@ _ANNOTATIONS: Final = (
         "blue",
         # The newest of all ranks; in milliseconds, as the value is taken for the time.
         f"max({series(names.RUN_START_TIME, every_rank=True)}) * 1000",
-        "A process of the run began.",
+        "A process of the run started.",
         useValueForTime=True,
     ),
     _annotation(
@@ -205,7 +205,7 @@ _ANNOTATIONS: Final = (
         "Validation",
         "orange",
         f"sum({_OTHER_STEPS}) > 0",
-        "Steps of another phase than training.",
+        "Steps of a phase other than train, e.g. validate.",
     ),
 )
 _LINKS: Final = {
@@ -217,6 +217,6 @@ _LINKS: Final = {
     "includeVars": True,
     "keepTime": True,
     "targetBlank": False,
-    "tooltip": "The other dashboards, for the same run and time",
+    "tooltip": "Other dashboards for the same run and time range",
     "url": "",
 }

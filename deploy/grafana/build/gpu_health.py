@@ -6,21 +6,21 @@ from typing import Final
 
 from gpu_parts import CHOSEN, DEVICE, EACH, NOT_OFFERED, RUN, each, increase, of, per_second
 from panels import Panel, Query, Row
-from parts import NO_GPU, TRAIN
+from parts import TRAIN
 from promql import by, label, rate, shown
 
 from otel_mlperf import names
 
 LINKS: Final = Row(
-    "Do bytes get through?",
+    "Links and energy",
     (
         Panel(
             kind="timeseries",
-            title="PCIe and NVLink",
+            title="PCIe and NVLink traffic",
             question=(
-                "How much goes over the links? Bytes per second and direction. PCIe high in every "
-                "step: copies from the host; pin memory, copy while computing. NVLink is the "
-                "collectives."
+                "How much data do the GPUs transfer? Bytes per second by GPU, link and direction. "
+                "High PCIe traffic in every step: copies from the host; pin memory and copy during "
+                "computation. NVLink traffic is mostly collectives."
             ),
             queries=(
                 Query(
@@ -34,11 +34,11 @@ LINKS: Final = Row(
         ),
         Panel(
             kind="timeseries",
-            title="PCIe lanes against their number",
+            title="PCIe lanes and generation",
             question=(
-                "Is a card seated badly? Lanes in use divided by those that there are. Below 1 "
-                "under load: reseat the card or look at the riser. (The generation falls while a "
-                "GPU is idle; lanes do not.)"
+                "Does a PCIe link run below its maximum? Lanes and generation in use, each divided "
+                "by its maximum, by GPU. *lanes* below 100 % under load: reseat the card or check "
+                "the riser. *generation* below 100 % is normal while a GPU is idle."
             ),
             queries=(
                 Query(
@@ -59,10 +59,10 @@ LINKS: Final = Row(
         ),
         Panel(
             kind="timeseries",
-            title="NVLinks up",
+            title="Active NVLinks",
             question=(
-                "Is an NVLink down? Links that are up. Fewer than on the neighbours: collectives "
-                "take the slow way; drain the node."
+                "Is an NVLink down? Number of active NVLinks, by GPU. Fewer than on other GPUs of "
+                "the same kind: collectives take a slower path; drain the node."
             ),
             queries=(each(names.NVLINK_ACTIVE),),
             none=NOT_OFFERED,
@@ -72,8 +72,9 @@ LINKS: Final = Row(
             kind="timeseries",
             title="Energy per step",
             question=(
-                "What does a step cost? Joules of the run's GPUs divided by its steps. Rising with "
-                "an equal step time: the GPUs wait at high clocks."
+                "How much energy does a step use? Energy of all selected GPUs in joules per "
+                "training step; with all ranks selected, unused GPUs of the hosts are included. "
+                "Rising at a constant step time: mean power has risen; check *Power*."
             ),
             queries=(
                 Query(
@@ -90,39 +91,41 @@ LINKS: Final = Row(
 )
 
 BROKEN: Final = Row(
-    "Is one breaking?",
+    "GPU failures",
     (
         Panel(
             kind="timeseries",
-            title="Errors",
+            title="GPU errors",
             question=(
-                "Are there new errors? By kind. *uncorrected* and *xid*: the results may be wrong "
-                "or the process dies; drain the node. *corrected* and *pcie_replay*: a few are "
-                "usual, a rising rate is not."
+                "Are there new GPU errors? New errors per interval, by GPU and type. "
+                "*uncorrected*: results may be wrong; drain the node. *xid*: look up the number in "
+                "*Last XID*. *corrected* and *pcie_replay*: a few are normal, a rising rate is "
+                "not."
             ),
             queries=(increase(names.HW_ERRORS, names.ERROR_TYPE),),
             decimals=0,
-            none=f"No error, or: {NO_GPU}",
+            none="No error, or no GPU readings.",
             link=("XID numbers", "https://docs.nvidia.com/deploy/xid-errors/index.html"),
         ),
         Panel(
             kind="table",
             title="Last XID",
             question=(
-                "Which error came last? Its number, on each GPU that had one since the agent "
-                "began. 48, 63, 64, 79, 94, 95: drain the node."
+                "Which XID error came last? Number of the last XID error since the agent started, "
+                "by GPU. 48, 63, 64, 79, 94, 95: the GPU needs a reset or replacement; drain the "
+                "node. 13, 31: mostly an error of the program."
             ),
             queries=(each(names.XID),),
-            none="None came.",
+            none="No XID error since the agent started.",
             link=("XID numbers", "https://docs.nvidia.com/deploy/xid-errors/index.html"),
             columns={label(names.HOST_NAME): "Host", label(names.HW_NAME): "GPU", "Value": "XID"},
         ),
         Panel(
             kind="timeseries",
-            title="Memory replaced",
+            title="Remapped memory",
             question=(
-                "Is memory wearing out? Rows replaced by spare ones and pages taken out of use. "
-                "Growing: plan an exchange."
+                "Is GPU memory wearing out? Number of memory rows replaced by spare rows, and of "
+                "retired pages, by GPU and error type. Rising: plan to replace the GPU."
             ),
             queries=(
                 Query(
@@ -140,15 +143,15 @@ BROKEN: Final = Row(
         ),
         Panel(
             kind="timeseries",
-            title="Repairs",
+            title="Memory repairs",
             question=(
-                "Does a repair wait, or has one failed? 1: it waits for a reset of the GPU; a "
-                "failed one means that the GPU is due for exchange."
+                "Is a memory repair pending, or has one failed? 1 if pending or failed, else 0, by "
+                "GPU. *pending*: reset the GPU. *failed*: replace the GPU."
             ),
             queries=(
                 Query(
                     by("max", (*DEVICE, names.REPAIR_TYPE), of(names.REPAIR_PENDING)),
-                    f"{EACH} {shown(names.REPAIR_TYPE)} wait",
+                    f"{EACH} {shown(names.REPAIR_TYPE)} pending",
                 ),
                 each(names.REPAIR_FAILED, legend=f"{EACH} failed"),
             ),
@@ -161,12 +164,13 @@ BROKEN: Final = Row(
             kind="timeseries",
             title="Lost GPUs",
             question=(
-                "Has a GPU stopped answering? Times that it did. Look at the kernel's log of that "
-                "node: *fallen off the bus* is XID 79."
+                "Has a GPU stopped responding? Losses per interval, by GPU: off the bus, reset "
+                "required, or no response before the timeout. Above zero: check the kernel log of "
+                "that node; *fallen off the bus* is XID 79."
             ),
             queries=(increase(names.DEVICE_LOST),),
             decimals=0,
-            none=f"None, or: {NO_GPU}",
+            none="No lost GPU, or no GPU readings.",
             link=("XID numbers", "https://docs.nvidia.com/deploy/xid-errors/index.html"),
             width=24,
             height=6,

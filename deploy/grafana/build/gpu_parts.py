@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from dashboard import to
 from panels import Query
-from parts import NO_GPU
 from promql import WINDOW, by, rate, series, shown, where
 
 from otel_mlperf import names
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 CHOSEN: Final = where(HOST_NAME="~$host", HW_NAME="~$gpu")
 DEVICE: Final = (names.HOST_NAME, names.HW_NAME)
 EACH: Final = f"{shown(names.HOST_NAME)} {shown(names.HW_NAME)}"
-NOT_OFFERED: Final = f"The GPUs do not offer it, or: {NO_GPU}"
+NOT_OFFERED: Final = "Not supported by the GPU, not at this level of readings, or no GPU readings."
 RUN: Final = to("training-run", "Training run")
 
 

@@ -15,15 +15,15 @@ from promql import by, series, shown, where
 from otel_mlperf import names
 
 _WORK: Final = Row(
-    "Do they work?",
+    "GPU load",
     (
         Panel(
             kind="timeseries",
-            title="Utilisation",
+            title="Utilization",
             question=(
-                "Is each GPU busy? Share of the time in which some kernel ran. Low: look at the "
-                "data wait of its rank. High says nothing of how well the kernels use it: compare "
-                "power with its limit."
+                "Is each GPU busy? Share of time in which a kernel ran, by GPU. Low: check the "
+                "data wait of its rank. High does not mean efficient: compare *Power* with its "
+                "limit."
             ),
             queries=(each(names.GPU_UTILIZATION, where(HW_GPU_TASK="general")),),
             unit="percentunit",
@@ -35,9 +35,10 @@ _WORK: Final = Row(
             kind="timeseries",
             title="Power",
             question=(
-                "How hard do they work? Watts drawn, and the lowest limit. Far below the limit at "
-                "full utilisation: kernels are small or wait for memory. At the limit: clocks "
-                "fall (*sw_power_cap*), which is usual for large matrix products."
+                "How hard do the GPUs work? Power drawn in watts, by GPU; dashed: the lowest power "
+                "limit. Far below the limit at full utilization: kernels are small or wait for "
+                "memory. At the limit: clocks fall (*sw_power_cap*), which is normal for large "
+                "matrix products."
             ),
             queries=(
                 each(names.HW_POWER),
@@ -51,8 +52,9 @@ _WORK: Final = Row(
             kind="timeseries",
             title="Memory",
             question=(
-                "How full is each GPU? Bytes in use, MIG instances by themselves, and the smallest "
-                "limit. Near the limit: the next larger batch or a longer sequence ends the run."
+                "How full is each GPU? Memory in use in bytes, by GPU and MIG instance; dashed: "
+                "size of the smallest GPU. Near the limit: a larger batch or a longer sequence "
+                "runs out of memory."
             ),
             queries=(
                 each(names.GPU_MEMORY_USAGE),
@@ -68,20 +70,22 @@ _WORK: Final = Row(
             kind="timeseries",
             title="Memory of the training process",
             question=(
-                "Whose is the memory? What the run's own process uses on each device. Much less "
-                "than *Memory*: somebody else computes on the same GPU."
+                "How much GPU memory does the run use? Device memory of the training process in "
+                "bytes, by GPU; the largest process if ranks share a GPU. Far below *Memory*: "
+                "another process uses the same GPU."
             ),
             queries=(each(names.DEVICE_PROCESS_MEMORY),),
             unit="bytes",
-            none="The driver does not name processes: as in a container.",
+            none="Not at this level of readings, or processes are hidden (e.g. in a container).",
             link=RUN,
         ),
         Panel(
             kind="timeseries",
             title="Memory busy",
             question=(
-                "Is memory bandwidth the limit? Share of the time in which the memory was read or "
-                "written. Near 1 with low power: fuse kernels, or use a smaller type."
+                "Is memory bandwidth the bottleneck? Share of time in which GPU memory was read or "
+                "written, by GPU. Near 100 % with low power: fuse kernels or use a smaller data "
+                "type."
             ),
             queries=(each(names.MEMORY_BUSY),),
             unit="percentunit",
@@ -93,8 +97,9 @@ _WORK: Final = Row(
             kind="timeseries",
             title="Encoder and decoder",
             question=(
-                "Does video decoding hold the data loading up? Busy share of the video engines. "
-                "At 1: decode on the CPU as well, or store frames decoded."
+                "Does video decoding limit data loading? Share of time in which the video encoder "
+                "or decoder was busy, by GPU. Near 100 %: decode on the CPU as well, or store "
+                "decoded frames."
             ),
             queries=(
                 Query(
@@ -115,10 +120,12 @@ _WORK: Final = Row(
             kind="timeseries",
             title="Profiler windows",
             question=(
-                "What did profiler windows see? Share of each in which the device was at work, and "
-                "in which it did nothing but communicate; operators where no device was. Not busy: "
-                "`otel-mlperf kernels` names the gaps. Exposed: overlap it with the backward pass. "
-                "Complete below 1: `otel-mlperf doctor` says which records are missing."
+                "How busy was the device in profiler windows? Shares of the last window by rank, "
+                "of the worst device: *busy* (device busy), *exposed* (communication without "
+                "concurrent computation), *operators* (operators running, in windows without "
+                "device work), *complete* (records present). Low *busy*: `otel-mlperf kernels` "
+                "lists the gaps. High *exposed*: overlap communication with the backward pass. "
+                "*complete* below 100 %: `otel-mlperf doctor` lists the missing records."
             ),
             queries=(
                 Query(by("min", RANKS, series(names.WINDOW_DEVICE_BUSY)), f"{EACH_RANK} busy"),
@@ -130,21 +137,22 @@ _WORK: Final = Row(
             ),
             unit="percentunit",
             most=1,
-            none="No profiler window ended in this time.",
+            none="No profiler window ended in this time range.",
             link=RUN,
         ),
     ),
 )
 
 _HELD: Final = Row(
-    "What holds them back?",
+    "Clocks and throttling",
     (
         Panel(
             kind="timeseries",
             title="Clock",
             question=(
-                "Do they run as fast as they can? SM clock divided by its maximum. A line below "
-                "the others slows every rank of a synchronous job down."
+                "Do the GPUs run at full clock? SM clock divided by the maximum SM clock, by GPU. "
+                "One GPU below the others slows down every rank of a synchronous job; *Throttled* "
+                "shows the reason."
             ),
             queries=(Query(gpu_clock(f",{CHOSEN}"), f"{EACH} (rank {shown(names.RANK)})"),),
             unit="percentunit",
@@ -156,13 +164,15 @@ _HELD: Final = Row(
             kind="timeseries",
             title="Throttled",
             question=(
-                "Why are clocks held down? The share of readings in which each reason held. "
-                "Thermal or power brake: call whoever looks after the machine."
+                "Why are GPU clocks throttled? Share of readings in which each throttle reason was "
+                "active, by GPU, without *gpu_idle*; no line: not throttled. *hw_thermal_slowdown* "
+                "or *hw_power_brake_slowdown*: have cooling and power supply checked. "
+                "*sw_power_cap* is normal at full load."
             ),
             queries=(Query(throttled(f",{CHOSEN}"), f"{EACH}: {shown(names.THROTTLE_REASON)}"),),
             unit="percentunit",
             most=1,
-            none=f"No clock is held down, or: {NO_GPU}",
+            none="No throttling, or no GPU readings.",
             link=(
                 "What the reasons mean",
                 "https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
@@ -170,10 +180,13 @@ _HELD: Final = Row(
         ),
         Panel(
             kind="timeseries",
-            title="Time throttled",
+            title="Time throttled by policy",
             question=(
-                "How much of the time was lost to it? Share of the time in which a policy held the "
-                "clocks down, as the driver counts it; short spells between readings are in it."
+                "How long were GPU clocks throttled? Share of time in which a policy kept the "
+                "clocks below the requested frequency, by GPU and policy, as counted by the "
+                "driver; short periods between readings are included. *thermal*: check the "
+                "cooling. *power* is normal at full load, *low_utilization* on a GPU with little "
+                "work."
             ),
             queries=(
                 Query(
@@ -182,15 +195,16 @@ _HELD: Final = Row(
                 ),
             ),
             unit="percentunit",
-            none=f"No time is lost. {NOT_OFFERED}",
+            none="No throttling, not supported by the GPU, or not at this level of readings.",
             link=RUN,
         ),
         Panel(
             kind="timeseries",
             title="Temperature",
             question=(
-                "Are they too hot? Degrees by place, and where clocks begin to be throttled. One "
-                "GPU hotter than its neighbours: its fan, its place in the box, or dust."
+                "Are the GPUs too hot? Temperature in °C by GPU and sensor; dashed: the lowest "
+                "temperature at which clocks are throttled. One GPU hotter than its neighbors: "
+                "check its fan, its airflow and dust."
             ),
             queries=(
                 Query(
@@ -199,7 +213,7 @@ _HELD: Final = Row(
                 ),
                 Query(
                     f"min({of(names.HW_TEMPERATURE_LIMIT, where(HW_LIMIT_TYPE='throttled'))})",
-                    "throttled from",
+                    "throttling starts",
                     dashed=True,
                 ),
             ),
@@ -209,10 +223,10 @@ _HELD: Final = Row(
         ),
         Panel(
             kind="timeseries",
-            title="Degrees left",
+            title="Temperature margin",
             question=(
-                "How far is throttling away? Degrees until clocks fall, where the driver says so. "
-                "Red: none left."
+                "How close is thermal throttling? Degrees (°C) left until the clocks are "
+                "throttled, by GPU. Red: less than 1 °C left; check the cooling."
             ),
             queries=(each(names.TEMPERATURE_MARGIN),),
             unit="celsius",
@@ -225,8 +239,9 @@ _HELD: Final = Row(
             kind="timeseries",
             title="Performance state",
             question=(
-                "Does a GPU leave its fastest state? 0 is the fastest, 15 the slowest. Above 0 "
-                "under load: a limit of power or temperature, or a setting of the machine."
+                "Has a GPU left its fastest state? P-state by GPU: 0 is the fastest, 15 the "
+                "slowest. Above 0 under load: a power or temperature limit, or a setting of the "
+                "machine."
             ),
             queries=(each(names.PERFORMANCE_STATE),),
             none=NOT_OFFERED,
@@ -238,7 +253,7 @@ _HELD: Final = Row(
 DASHBOARD: Final = Dashboard(
     "gpus",
     "GPUs",
-    "The GPUs of a run: do they work, what holds them back, do bytes get through, which breaks?",
+    "The GPUs of a run: load, throttling, PCIe and NVLink, failures.",
     (RANK, HOST, GPU),
     (_WORK, _HELD, LINKS, BROKEN),
 )

@@ -27,31 +27,34 @@ def _unexplained() -> str:
 
 
 _BELIEVED: Final = Row(
-    "Can it be believed?",
+    "Accounting",
     (
         LOST,
         Panel(
             kind="stat",
-            title="Unexplained",
+            title="Unexplained items",
             question=(
-                "Does every item have its fate? Created minus delivered, rolled up, left out, lost "
-                "and pending, the least of five minutes. Anything but zero is a fault of "
-                "otel_mlperf: please report it with agent.log."
+                "Is every item accounted for? Created items minus delivered, rolled-up, "
+                "unselected, lost and pending items: minimum of the last 5 minutes, summed over "
+                "signals and destinations. Not zero: a bug in otel_mlperf; please report it with "
+                "agent.log."
             ),
             queries=(Query(f"sum(min_over_time(abs({_unexplained()})[5m:15s]))", "items"),),
             limits=(1,),
             decimals=0,
-            none="No agent has counted yet.",
+            none="No agent has reported yet.",
             link=_RUN,
             width=3,
             height=4,
         ),
         Panel(
             kind="stat",
-            title="Pending",
+            title="Pending items",
             question=(
-                "Is something still on its way? Items that wait for a server. Growing: the server "
-                "does not answer or is too slow; they are kept on disk until it does."
+                "Is telemetry waiting for the server? Items not yet delivered by OTLP, by signal, "
+                "on all ranks; sections of unfinished steps are included. Growing: the server does "
+                "not respond or is too slow. Unsent items are stored on disk, up to the limit "
+                "max_outbox_bytes."
             ),
             queries=(
                 Query(
@@ -60,34 +63,35 @@ _BELIEVED: Final = Row(
                 ),
             ),
             decimals=0,
-            none="No agent has counted yet.",
+            none="No agent has reported yet.",
             link=_RUN,
             width=6,
             height=4,
         ),
         Panel(
             kind="stat",
-            title="Overhead",
+            title="Recording overhead",
             question=(
-                "What does measuring cost the training process? Recording time as a share of wall "
-                "time, the most of all ranks. Red: above 1 %: there is a very hot span; give it "
-                "aggregate=True."
+                "How much does recording slow down the training? Recording time as a share of wall "
+                "time: maximum of the selected ranks. Red: above 1 %; use `span(aggregate=True)` "
+                "for sections that are called very often. In an unchanged loop with short steps, "
+                "declare the steps with `om.steps`."
             ),
-            queries=(Query(f"max({rate(names.OVERHEAD_TIME)})", "of the time"),),
+            queries=(Query(f"max({rate(names.OVERHEAD_TIME)})", "of wall time"),),
             unit="percentunit",
             limits=(0.005, 0.01),
-            none="No process has said.",
+            none="No process has reported yet.",
             link=_RUN,
             width=6,
             height=4,
         ),
         Panel(
             kind="stat",
-            title="Ranks that report",
+            title="Reporting ranks",
             question=(
-                "Does every rank report? Ranks whose newest metrics are less than five minutes "
-                "old. Fewer than the job has: look whether agents run there, with otel-mlperf "
-                "doctor."
+                "Do all ranks report? Number of selected ranks with metrics in the last five "
+                "minutes. Fewer than the job has: check with `otel-mlperf doctor` whether the "
+                "agents run."
             ),
             queries=(
                 Query(
@@ -95,18 +99,19 @@ _BELIEVED: Final = Row(
                 ),
             ),
             decimals=0,
-            none="None does: the run has ended, or nothing arrives.",
+            none="No rank: the run has ended, or no metrics arrive.",
             link=to("ranks", "Ranks"),
             width=6,
             height=4,
         ),
         Panel(
             kind="timeseries",
-            title="Telemetry lost",
+            title="Lost items by reason",
             question=(
-                "Why is something missing? Lost items by destination and reason. *ring_full*: the "
-                "agent did not get CPU. *rejected* or *unauthorized*: read the agent's log and run "
-                "otel-mlperf doctor. Of all ranks, whichever are chosen."
+                "Why was telemetry lost? Lost items per interval by signal, destination and "
+                "reason, on all ranks. *ring_full*: the agent got too little CPU. *outbox_full*: "
+                "the server was unavailable for too long. *rejected*: check the agent's log and "
+                "run `otel-mlperf doctor`."
             ),
             queries=(
                 Query(
@@ -118,15 +123,16 @@ _BELIEVED: Final = Row(
                     f"{_EACH_WAY}: {shown(names.ERROR_TYPE)}",
                 ),
             ),
-            none="Nothing was lost.",
+            none="No item was lost.",
             link=_RUN,
         ),
         Panel(
             kind="timeseries",
-            title="Fate of items",
+            title="Items by outcome",
             question=(
-                "What became of everything that was recorded? Items per second by outcome. "
-                "*unselected* is measured, and by the policy not traced: no loss."
+                "What happened to the recorded items? Items per second by signal, destination and "
+                "outcome, on all ranks. *unselected*: measured, but not sampled as a span; this is "
+                "no loss. *lost*: check *Lost items by reason*."
             ),
             queries=(
                 Query(
@@ -134,7 +140,7 @@ _BELIEVED: Final = Row(
                     f"{_EACH_WAY}: {shown(names.OUTCOME)}",
                 ),
             ),
-            none="No agent has counted yet.",
+            none="No agent has reported yet.",
             link=_RUN,
         ),
     ),
@@ -143,7 +149,7 @@ _BELIEVED: Final = Row(
 DASHBOARD: Final = Dashboard(
     "health",
     "otel_mlperf health",
-    "Is every item of telemetry accounted for, and what does measuring cost?",
+    "Delivery of telemetry, and the overhead of recording.",
     (RANK,),
     (_BELIEVED, COST),
 )

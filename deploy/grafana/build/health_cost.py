@@ -23,38 +23,41 @@ _SKIPPED: Final = (
 )
 
 COST: Final = Row(
-    "What does it cost, and does it keep up?",
+    "Overhead and backlog",
     (
         Panel(
             kind="timeseries",
             title="Overhead by rank",
             question=(
-                "Which rank pays most? Recording time as a share of wall time. Above 1 %: there is "
-                "a very hot span; give it aggregate=True."
+                "Which rank has the highest recording overhead? Recording time as a share of wall "
+                "time, by rank. Above 1 %: use `span(aggregate=True)` for sections that are called "
+                "very often. In an unchanged loop with short steps, declare the steps with "
+                "`om.steps`."
             ),
             queries=(Query(by("max", (names.RANK,), rate(names.OVERHEAD_TIME)), EACH_RANK),),
             unit="percentunit",
             limits=(0.005, 0.01),
-            none="No process has said.",
+            none="No process has reported yet.",
             link=_RUN,
         ),
         Panel(
             kind="timeseries",
-            title="Items waiting",
+            title="Pending items by destination",
             question=(
-                "Do servers keep up? Items that wait, by way. Growing for minutes: read the "
-                "agent's log and run otel-mlperf doctor."
+                "Do the servers keep up? Items not yet delivered, by signal and destination, on "
+                "all ranks. Growing for minutes: check the agent's log and run `otel-mlperf "
+                "doctor`."
             ),
             queries=(Query(by("sum", _WAY, series(names.ITEMS_PENDING)), _EACH_WAY),),
-            none="No agent has counted yet.",
+            none="No agent has reported yet.",
             link=_RUN,
         ),
         Panel(
             kind="timeseries",
-            title="Sampler time",
+            title="Sampler duration",
             question=(
-                "How long does one reading take? Of the last pass of each sampler. Near its "
-                "deadline of a second: the driver is slow; readings become rarer."
+                "How long does a reading take? Duration of the last pass of each sampler, by host. "
+                "Near the deadline of 1 s: the driver is slow, and late readings are dropped."
             ),
             queries=(
                 Query(
@@ -64,15 +67,16 @@ COST: Final = Row(
             ),
             unit="s",
             limits=(0.5, 1),
-            none="No sampler with a deadline runs.",
+            none="No sampler with a deadline is active.",
             link=to("host", "Host"),
         ),
         Panel(
             kind="timeseries",
             title="Late readings",
             question=(
-                "Does a driver hang? Passes without an answer within their deadline. Above zero "
-                "for long: the driver hangs; look at the kernel's log. Nothing else is delayed."
+                "Does a driver hang? Sampler passes per interval that failed or missed their "
+                "deadline of 1 s, by host and sampler. Above zero for long: check the kernel log. "
+                "Other readings are not delayed."
             ),
             queries=(
                 Query(
@@ -85,16 +89,16 @@ COST: Final = Row(
                 ),
             ),
             limits=(1,),
-            none="No sampler with a deadline runs.",
+            none="No sampler with a deadline is active.",
             link=to("host", "Host"),
         ),
         Panel(
             kind="timeseries",
             title="CPU of the agent",
             question=(
-                "What does the agent cost? Cores in use on each host, conversions of profiler "
-                "windows in it. Above 1 % of a core for long: choose a lower level, or longer "
-                "intervals."
+                "How much CPU does the agent use? CPU cores used by the agent, conversions of "
+                "profiler windows included, by host. Above 1 % of a core for long: choose a lower "
+                "level of `readings` or a longer interval."
             ),
             queries=(
                 Query(
@@ -103,15 +107,16 @@ COST: Final = Row(
                 ),
             ),
             unit="percentunit",
-            none="No agent has said.",
+            none="No agent has reported yet.",
             link=to("host", "Host"),
         ),
         Panel(
             kind="timeseries",
             title="Memory of the agent",
             question=(
-                "Does the agent grow? Its resident memory on each host. It keeps below 100 MiB; "
-                "more is a fault: please report it with agent.log."
+                "Does the agent leak memory? Resident memory of the agent in bytes, by host; "
+                "mapped journals count up to 9 MiB per process. Typical: about 100 MiB plus the "
+                "journals. Growing for hours: a leak; please report it with agent.log."
             ),
             queries=(
                 Query(
@@ -121,16 +126,16 @@ COST: Final = Row(
             ),
             unit="bytes",
             limits=(100 * 2**20,),
-            none="No agent has said.",
+            none="No agent has reported yet.",
             link=to("host", "Host"),
         ),
         Panel(
             kind="timeseries",
-            title="Journals",
+            title="Journal fill level",
             question=(
-                "Does the agent read fast enough? The fullest that it found a rank's journal, as a "
-                "share of its size. At 1 records are dropped: give the agent CPU, or raise "
-                "OTEL_MLPERF_JOURNAL_ROWS."
+                "Does the agent read fast enough? Maximum of unread data in a journal, divided by "
+                "the size of the journal, by rank. At 100 % records are dropped: give the agent "
+                "more CPU, or raise OTEL_MLPERF_JOURNAL_ROWS."
             ),
             queries=(
                 Query(
@@ -142,15 +147,17 @@ COST: Final = Row(
             ),
             unit="percentunit",
             limits=(0.5, 0.9),
-            none="No agent has said.",
+            none="No agent has reported yet.",
             link=to("ranks", "Ranks"),
         ),
         Panel(
             kind="timeseries",
-            title="Dropped beside the journal",
+            title="Dropped records and recorder errors",
             question=(
-                "Does the program go beyond a limit? Names, cells and values that found no room, "
-                "and errors of the recorder, by kind. The limits are in the README."
+                "Does the program exceed a limit of the journal? Records per interval that did not "
+                "fit into a table of the journal, damaged records, and errors of the recorder "
+                "(*internal*), by rank and type. *names*, *cells* or *values*: use fewer different "
+                "names and labels. *internal*: please report it."
             ),
             queries=(
                 Query(
@@ -164,15 +171,16 @@ COST: Final = Row(
                 ),
             ),
             decimals=0,
-            none="Nothing was.",
+            none="No record was dropped.",
             link=to("ranks", "Ranks"),
         ),
         Panel(
             kind="timeseries",
             title="Profiler windows",
             question=(
-                "Were profiler windows written, or why not? Windows of all ranks, and those left "
-                "out by reason. *busy*: another profiler runs in the program."
+                "Were profiler windows recorded? Number of windows of the selected ranks: written, "
+                "skipped by reason, and converted by outcome. *busy*: another profiler was "
+                "running. *memory*: earlier windows increased the memory of the process too much."
             ),
             queries=(
                 Query(f"sum({series(names.PROFILE_WINDOWS)})", "written"),
@@ -183,7 +191,7 @@ COST: Final = Row(
                 ),
             ),
             decimals=0,
-            none="No window was opened.",
+            none="No profiler window was requested.",
             link=_RUN,
             width=24,
             height=6,

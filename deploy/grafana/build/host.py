@@ -17,25 +17,28 @@ _CPU: Final = Row(
     (
         panel(
             "CPU of the host",
-            "What do the CPUs do? Share of their time by mode, without idling. Much *iowait*: they "
-            "wait for disks. *steal*: another virtual machine has them.",
+            "What do the host's CPUs do? Share of the time of all CPUs by mode, without idle time, "
+            "by host. High *iowait*: CPUs are idle while tasks wait for disks. High *steal*: the "
+            "hypervisor runs other virtual machines on these CPUs.",
             now(names.SYSTEM_CPU_UTILIZATION, names.CPU_MODE, more=where(CPU_MODE="!idle")),
             unit="percentunit",
             stacked=True,
         ),
         panel(
             "CPU of the processes",
-            "How many cores do training and its workers use? By role. Workers at one core each: "
-            "decoding is the limit, use more of them. The main process above one: its own loading.",
+            "How many cores do training and workers use? CPU cores by rank and role; dashed: the "
+            "lowest CPU limit. Workers near one core each: they are CPU-bound; use more workers. "
+            "Main process far above one core: its own threads need the CPUs.",
             by_rank(names.PROCESS_CPU_TIME, names.PROCESS_ROLE, grows=True),
             Query(f"min({series(names.CGROUP_CPU_LIMIT, CHOSEN)})", "limit", dashed=True),
-            none="No process is read.",
+            none="No process readings.",
             link=RANKS,
         ),
         panel(
-            "Throttled by the quota",
-            "Does the container's CPU quota stop it? Share of the quota's periods in which it was "
-            "used up. Above zero with a high data wait: raise the quota, or start fewer workers.",
+            "Throttled by the CPU quota",
+            "Does the CPU quota slow down the training? Share of quota periods in which the quota "
+            "was used up, by rank. Above zero with a high data wait: raise the quota or start "
+            "fewer workers.",
             Query(
                 by("sum", (names.RANK,), rate(names.CGROUP_THROTTLED_PERIODS, CHOSEN))
                 + " / "
@@ -44,12 +47,13 @@ _CPU: Final = Row(
             ),
             unit="percentunit",
             limits=(0.05, 0.25),
-            none="There is no quota, or nothing ran.",
+            none="No CPU quota, or no process readings.",
         ),
         panel(
-            "Load against CPUs",
-            "Is there more to do than CPUs? Threads that run or wait, divided by the CPUs. Above "
-            "1 for long: too many workers or threads (OMP_NUM_THREADS), or somebody else's job.",
+            "Load per CPU",
+            "Do threads wait for CPUs? Load average of the last minute (threads that run or wait "
+            "for a CPU or a disk) divided by the number of CPUs, by host. Above 1 for long: too "
+            "many workers or threads (OMP_NUM_THREADS), waits for disks, or other jobs.",
             Query(
                 by("max", EACH_HOST, series(names.LOAD_1M, CHOSEN))
                 + " / "
@@ -59,21 +63,22 @@ _CPU: Final = Row(
             limits=(1, 2),
         ),
         panel(
-            "CPU frequency and temperature",
-            "Are the CPUs held down? Mean frequency. Falling under load: heat or a power limit of "
-            "the machine; the GPU's launches become slower too.",
+            "CPU frequency",
+            "Are the CPUs throttled? Mean frequency of the CPUs, by host. Falling under load: a "
+            "temperature or power limit of the machine; kernel launches become slower, too.",
             now(names.SYSTEM_CPU_FREQUENCY),
             unit="hertz",
-            none="The machine does not say: usual in a virtual one.",
+            none="Not reported (usual in virtual machines), or not at this level of readings.",
         ),
         panel(
             "Garbage collection",
-            "Does Python stop to collect garbage? Share of the time that the training process "
-            "stood still for it. Above 1 %: gc.freeze() after set-up, or collect between steps.",
+            "Does garbage collection stop the program? Share of time in which garbage collections "
+            "paused the training process, by rank. Above 1 %: call gc.freeze() after set-up, or "
+            "collect between steps.",
             by_rank(names.GC_TIME, grows=True),
             unit="percentunit",
             limits=(0.01, 0.05),
-            none="The program has not collected any, or does not say.",
+            none="No garbage collection yet, or not read.",
             link=RANKS,
         ),
     ),
@@ -84,25 +89,28 @@ _MEMORY: Final = Row(
     (
         panel(
             "Memory of the host",
-            "What is the memory used for? By state. *cached* is files, and given back when needed.",
+            "What is the host's memory used for? Bytes by host and state, stacked. *cached* is "
+            "file data that the kernel reclaims when needed. *used* near the total: use fewer "
+            "workers or a smaller prefetch_factor.",
             now(names.SYSTEM_MEMORY, names.MEMORY_STATE),
             unit="bytes",
             stacked=True,
         ),
         panel(
             "Memory of the processes by role",
-            "Who needs it? Resident memory of training and workers; pages that they share count in "
-            "each. Workers that grow from epoch to epoch: a list of Python objects in the dataset, "
-            "copied on write.",
+            "Which processes use the memory? Resident memory in bytes by rank and role; shared "
+            "pages count in every process. Workers that grow with every epoch: often a list of "
+            "Python objects in the dataset, copied on write.",
             by_rank(names.PROCESS_MEMORY, names.PROCESS_ROLE),
             unit="bytes",
-            none="No process is read.",
+            none="No process readings.",
             link=RANKS,
         ),
         panel(
-            "Memory against the limit",
-            "How near is the kernel to killing it? What counts against the limit of the container "
-            "in earnest, as a share of it. Red: above 90 %.",
+            "Memory vs. limit",
+            "How close is the container to an OOM kill? Memory of the control group without "
+            "inactive file pages, divided by its limit, by rank. Red: above 90 %; use fewer "
+            "workers or request more memory.",
             Query(
                 by("max", (names.RANK,), series(names.CGROUP_WORKING_SET, CHOSEN))
                 + " / "
@@ -111,19 +119,22 @@ _MEMORY: Final = Row(
             ),
             unit="percentunit",
             limits=(0.8, 0.9),
-            none="The control group's memory is not read.",
+            none="No readings of a memory control group.",
         ),
         panel(
             "Shared memory",
-            "Do batches on their way fill /dev/shm? Bytes of shared memory and tmpfs. At the size "
-            "of /dev/shm workers die with a bus error: a larger one, or fewer prefetched batches.",
+            "Do queued batches fill /dev/shm? Shared memory and tmpfs in bytes, by host. At the "
+            "size of /dev/shm, workers die with a bus error: enlarge /dev/shm or use a smaller "
+            "prefetch_factor.",
             now(names.SYSTEM_MEMORY_SHARED),
             unit="bytes",
         ),
         panel(
             "Swap and major faults",
-            "Does it swap? Pages per second swapped, and faults that waited for a disk. Anything "
-            "above zero under load: fewer workers or smaller prefetch.",
+            "Does the host swap? Pages per second swapped in and out, and major page faults per "
+            "second (waits for a disk), by host. Swapping under load: use fewer workers or a "
+            "smaller prefetch_factor. Major faults without swapping: memory-mapped files are read "
+            "from disk.",
             growth(names.PAGING_OPERATIONS, names.PAGING_DIRECTION),
             growth(
                 names.PAGING_FAULTS,
@@ -132,12 +143,13 @@ _MEMORY: Final = Row(
             ),
         ),
         panel(
-            "Killed for want of memory",
-            "Did the kernel kill something? Processes of the control group, since it began. A "
-            "worker that is killed ends the run with *DataLoader worker exited unexpectedly*.",
+            "OOM kills",
+            "Did the OOM killer end a process? Processes killed since the start of the control "
+            "group, by rank. Above zero: use fewer workers or request more memory. A killed worker "
+            "ends the run with *DataLoader worker exited unexpectedly*.",
             by_rank(names.CGROUP_OOM_KILLS),
             limits=(1,),
-            none="The control group's memory is not read.",
+            none="No readings of a memory control group.",
         ),
     ),
 )
@@ -145,7 +157,7 @@ _MEMORY: Final = Row(
 DASHBOARD: Final = Dashboard(
     "host",
     "Host",
-    "The machines of a run: do CPU, memory, disks or network hold it back?",
+    "The hosts of a run: CPU, memory, disks, network and processes.",
     (RANK, HOST),
     (_CPU, _MEMORY, FLOW, PROCESSES),
 )

@@ -19,7 +19,7 @@ SHOWN_HOST: Final = shown(names.HOST_NAME)
 EACH_RANK: Final = f"rank {shown(names.RANK)}"
 RUN: Final = to("training-run", "Training run")
 RANKS: Final = to("ranks", "Ranks")
-NOT_READ: Final = "The host is not read, or not at this level."
+NOT_READ: Final = "No host readings, or not at this level of readings."
 
 
 def and_more(more: str) -> str:

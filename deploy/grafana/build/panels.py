@@ -188,7 +188,10 @@ class TraceTable:
             "datasource": TRACE_SOURCE,
             "gridPos": {"h": self.height, "w": self.width, "x": x, "y": y},
             "targets": [search],
-            "fieldConfig": {"defaults": {"noValue": "Jaeger has no such trace."}, "overrides": []},
+            "fieldConfig": {
+                "defaults": {"noValue": "No matching trace in Jaeger."},
+                "overrides": [],
+            },
             "options": _OPTIONS["table"],
             "links": [_link(*self.link)],
         }
@@ -200,7 +203,7 @@ def _link(title: str, url: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Row:
-    """Panels under a heading, which is a question too."""
+    """Panels under a common heading."""
 
     title: str
     panels: tuple[Panel | TraceTable, ...]

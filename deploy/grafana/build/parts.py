@@ -14,7 +14,7 @@ TRAIN: Final = where(ML_PHASE=names.TRAIN)
 WAITING: Final = where(ML_PHASE=names.TRAIN, SECTION_CATEGORY=names.DATA_LOADING)
 EACH_RANK: Final = f"rank {shown(names.RANK)}"
 RANK: Final = (names.RANK,)
-NO_GPU: Final = "No GPU of this run is read."
+NO_GPU: Final = "No GPU readings."
 WAIT_LIMITS: Final = (0.1, 0.3)
 
 
@@ -28,10 +28,10 @@ OPEN_NOW: Final = Panel(
     kind="table",
     title="Open now",
     question=(
-        "What is every rank doing right now, and since when? The innermost section that is open in "
-        "its main thread, the oldest first. One rank in another section than all others: the "
-        "others wait for it. All in the same one for minutes: look at the storage or the network "
-        "that it needs; `otel-mlperf top` shows the same without a server."
+        "Which section is each rank in, and for how long? The innermost open section of the main "
+        "thread and its age, by rank, oldest first. One rank in a different section: the other "
+        "ranks wait for it. All ranks in the same section for minutes: check the storage or "
+        "network that the section uses. Without a server: `otel-mlperf top`."
     ),
     queries=(
         Query(
@@ -48,7 +48,7 @@ OPEN_NOW: Final = Panel(
     ),
     unit="s",
     limits=(60, 300),
-    none="Nothing is open: the run has ended, or its agent has gone.",
+    none="No open section: the run has ended, or its agent has stopped.",
     link=to("ranks", "Compare the ranks"),
     columns={
         label(names.RANK): "Rank",
@@ -62,15 +62,16 @@ DATA_WAIT_BY_RANK: Final = Panel(
     kind="timeseries",
     title="Data wait by rank",
     question=(
-        "Which rank waits for its data? The step time of a synchronous job is the same on all "
-        "ranks, so it is never compared; this is. One line above the others: that rank's storage, "
-        "CPU or DataLoader workers do not keep up. All of them high: more workers, larger prefetch "
-        "or faster storage for everyone."
+        "Which rank waits for data? Share of the training step time spent waiting for data, by "
+        "rank; concurrent loading is not counted. One rank above the others: its storage, CPU or "
+        "DataLoader workers are too slow. All ranks high: use more workers, a larger "
+        "prefetch_factor or faster storage. (The step time of a synchronous job is the same on all "
+        "ranks, so compare the wait instead.)"
     ),
     queries=(Query(data_wait(names.RANK), EACH_RANK),),
     unit="percentunit",
     limits=WAIT_LIMITS,
-    none="No training step has ended in this time.",
+    none="No training step ended in this time range.",
     link=to("host", "CPU and disks"),
 )
 
@@ -78,10 +79,10 @@ LOST: Final = Panel(
     kind="stat",
     title="Lost telemetry",
     question=(
-        "Can these dashboards be believed? Red: items were lost; *otel_mlperf health* names the "
-        "reason. Zero means that every item is delivered, or counted as left out on purpose. An "
-        "item that is lost on the way to two places counts once, and what one node's agent counts "
-        "is of all its ranks: the choice of ranks changes nothing here."
+        "Was telemetry lost? Items (section rows and metric points) lost since the start of the "
+        "run, on all ranks: for each signal, the destination with the most losses. Red: items were "
+        "lost; *otel_mlperf health* shows the reasons. 0 is also shown if no agent has reported in "
+        "the last five minutes."
     ),
     queries=(
         Query(
@@ -97,7 +98,7 @@ LOST: Final = Panel(
     ),
     limits=(1,),
     decimals=0,
-    link=to("health", "Why"),
+    link=to("health", "otel_mlperf health"),
     width=3,
     height=4,
 )

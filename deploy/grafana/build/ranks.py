@@ -12,7 +12,7 @@ from promql import by, rate, series, where
 from otel_mlperf import names
 
 _BY: Final = (names.RANK,)
-_NO_STEP: Final = "No training step has ended in this time."
+_NO_STEP: Final = "No training step ended in this time range."
 _RUN: Final = to("training-run", "Training run")
 
 
@@ -28,17 +28,17 @@ _OWN: Final = where(
 _TALK: Final = where(ML_PHASE=names.TRAIN, SECTION_CATEGORY=names.COMMUNICATION)
 
 _SLOW: Final = Row(
-    "Who is slow?",
+    "Slow ranks",
     (
         DATA_WAIT_BY_RANK,
         Panel(
             kind="timeseries",
             title="Own work per step",
             question=(
-                "Which rank works longest? Self time per step without data wait and communication. "
-                "One line above the others: that rank's share of the work, its CPU or its GPU's "
-                "clock. (A framework that waits inside backward puts the wait in here: then the "
-                "rank that is *lowest* is the one that the others wait for.)"
+                "Which rank works longest? Self time per training step without data wait and "
+                "communication, by rank. One rank above the others: it has more work, a slower CPU "
+                "or a lower GPU clock. If the framework waits for other ranks inside backward, "
+                "that wait is included: then the *lowest* rank may be the straggler."
             ),
             queries=(Query(_per_step(_OWN), EACH_RANK),),
             unit="s",
@@ -49,9 +49,9 @@ _SLOW: Final = Row(
             kind="timeseries",
             title="Communication per step",
             question=(
-                "Who waits for whom? Self time per step in sections of category communication. The "
-                "rank that spends least there is the slow one: it comes last, and nobody is left "
-                "to wait for."
+                "Which rank do the others wait for? Self time per training step in sections of "
+                "category communication, by rank. The rank with the lowest time is the straggler: "
+                "it arrives last and does not wait."
             ),
             queries=(Query(_per_step(_TALK), EACH_RANK),),
             unit="s",
@@ -62,8 +62,9 @@ _SLOW: Final = Row(
             kind="timeseries",
             title="Step time by rank",
             question=(
-                "Do the ranks go in step? In a synchronous job all lines are one, and that is the "
-                "slowest rank's time. Lines apart: the ranks do not wait for each other."
+                "Are the ranks synchronized? Mean training step time, by rank. In a synchronous "
+                "job all lines coincide, at the time of the slowest rank. Different lines: the "
+                "ranks do not wait for each other."
             ),
             queries=(
                 Query(
@@ -78,15 +79,15 @@ _SLOW: Final = Row(
 )
 
 _STUCK: Final = Row(
-    "Who is stuck?",
+    "Stuck ranks",
     (
         OPEN_NOW,
         Panel(
             kind="bargauge",
             title="Steps behind",
             question=(
-                "Who is behind? Steps that each rank has yet to make to be where the first one is. "
-                "More than one in a synchronous job: that rank hangs or has gone."
+                "Is a rank behind? Number of steps between the first of all ranks and each "
+                "selected rank. More than one in a synchronous job: the rank hangs or has stopped."
             ),
             queries=(
                 Query(
@@ -104,8 +105,8 @@ _STUCK: Final = Row(
             kind="bargauge",
             title="Last step ago by rank",
             question=(
-                "Which rank made no step for long? Red: none for five minutes. Its section is in "
-                "*Open now*."
+                "Which rank makes no steps? Time since the last step ended, by rank. Red: no step "
+                "for five minutes; *Open now* shows the section that the rank is in."
             ),
             queries=(
                 Query(
@@ -115,15 +116,15 @@ _STUCK: Final = Row(
             ),
             unit="s",
             limits=(60, 300),
-            none="No step yet.",
+            none="No step yet, or no metrics in the last five minutes.",
             link=_RUN,
         ),
         Panel(
             kind="bargauge",
             title="Restarts",
             question=(
-                "Which rank was started again? Processes of the rank in the time range shown, but "
-                "for the first. Above zero: read its log for why it ended."
+                "Was a rank restarted? Number of processes of each rank in the selected time "
+                "range, minus one. Above zero: check the rank's log for the reason."
             ),
             queries=(
                 Query(
@@ -134,44 +135,47 @@ _STUCK: Final = Row(
             ),
             limits=(1, 3),
             decimals=0,
-            none="No rank of this run has sent anything in this time.",
+            none="No rank sent metrics in this time range.",
             link=_RUN,
         ),
     ),
 )
 
 _USE: Final = Row(
-    "What do they use?",
+    "Resource use by rank",
     (
         Panel(
             kind="timeseries",
             title="CPU by rank",
             question=(
-                "Does one rank use more or less CPU than the others? Cores, with its DataLoader "
-                "workers. Less: it waits; more: its data or its place on the machine differs."
+                "Does a rank use more or less CPU than the others? CPU cores in use by rank, "
+                "DataLoader workers included. Less: the rank waits. More: its data or its "
+                "placement on the host differs."
             ),
             queries=(Query(by("sum", _BY, rate(names.PROCESS_CPU_TIME)), EACH_RANK),),
-            none="No process is read.",
+            none="No process readings.",
             link=to("host", "Host"),
         ),
         Panel(
             kind="timeseries",
             title="Memory by rank",
             question=(
-                "Does one rank's memory grow? Resident memory with its workers. One line that "
-                "climbs alone: rank 0 often keeps metrics or checkpoints that others do not."
+                "Does the memory of one rank grow? Resident memory in bytes by rank, DataLoader "
+                "workers included. One line rises alone: often rank 0, which collects metrics or "
+                "checkpoints."
             ),
             queries=(Query(by("sum", _BY, series(names.PROCESS_MEMORY)), EACH_RANK),),
             unit="bytes",
-            none="No process is read.",
+            none="No process readings.",
             link=to("host", "Host"),
         ),
         Panel(
             kind="timeseries",
-            title="GPU utilisation by rank",
+            title="GPU utilization by rank",
             question=(
-                "Which rank's GPU is idle? The least busy GPU of each rank. One below the others: "
-                "its data wait, or it sits in a collective that the others have left."
+                "Which rank's GPU is idle? Share of time in which a kernel ran: the least busy GPU "
+                "of each rank. One rank below the others: check its data wait and CPU. An NCCL "
+                "kernel that waits for other ranks counts as busy."
             ),
             queries=(
                 Query(
@@ -188,19 +192,20 @@ _USE: Final = Row(
             kind="timeseries",
             title="Samples per second by rank",
             question=(
-                "Does each rank get its share of the data? One below the others: uneven shards, or "
-                "smaller batches."
+                "Does each rank process its share of the data? Training samples per second, by "
+                "rank. One rank below the others: uneven shards or smaller batches."
             ),
             queries=(Query(by("sum", _BY, rate(names.SAMPLES, TRAIN)), EACH_RANK),),
-            none="The number of samples is not known.",
+            none="The number of samples is unknown.",
             link=_RUN,
         ),
         Panel(
             kind="timeseries",
-            title="Involuntary switches",
+            title="Involuntary context switches",
             question=(
-                "Does something take a rank's CPU away? Times per second that a thread with work "
-                "left lost its CPU. One rank above the others: it shares its cores with somebody."
+                "Do other processes take CPU from a rank? Involuntary context switches per second "
+                "by rank, DataLoader workers included: a thread with work left lost its CPU. One "
+                "rank above the others: it shares its cores with other processes."
             ),
             queries=(
                 Query(
@@ -212,16 +217,16 @@ _USE: Final = Row(
                     EACH_RANK,
                 ),
             ),
-            none="No process is read.",
+            none="No process readings, or not at this level of readings.",
             link=to("host", "Host"),
         ),
         Panel(
             kind="timeseries",
-            title="Slowest step by rank",
+            title="p99 step time by rank",
             question=(
-                "Which rank has the rare slow steps? The 99th percentile of its step time. In a "
-                "synchronous job look for who is slow in the traces of those steps: click a point "
-                "of *Step time* in *Training run*."
+                "Which rank has rare slow steps? p99 of the training step time, by rank: 99 % of "
+                "steps were faster. One rank above the others, or all in a synchronous job: click "
+                "a point of *Step time* in *Training run* to see in the trace which rank is slow."
             ),
             queries=(
                 Query(
@@ -239,7 +244,7 @@ _USE: Final = Row(
 DASHBOARD: Final = Dashboard(
     "ranks",
     "Ranks",
-    "The ranks of a run beside each other: who is slow, who is stuck, who uses what?",
+    "The ranks of a run: slow ranks, stuck ranks, and the resources that each rank uses.",
     (RANK,),
     (_SLOW, _STUCK, _USE),
 )

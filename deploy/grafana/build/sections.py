@@ -29,8 +29,8 @@ _OWN_NAME: Final = "number"
 _EACH_OWN: Final = f"{shown(_OWN_NAME)} · {_EACH_RUN}"
 _OWN_TOTALS: Final = '__name__=~"ml_user_.+_total"'
 _NO_TOTALS: Final = '__name__=~"ml_user_.+",__name__!~".+_total"'
-_NO_STEP: Final = "No training step has ended in this time."
-_NONE: Final = "The program has none: om.counter, om.gauge, om.histogram, om.log."
+_NO_STEP: Final = "No training step ended in this time range."
+_NONE: Final = "No custom metrics: om.counter, om.gauge, om.histogram, om.log."
 _ON_RUN: Final = to("training-run", "Training run")
 _MOST: Final = 20
 
@@ -57,15 +57,16 @@ _RATE_OF_OWN: Final = f"rate({{}}[{WINDOW}:15s])"
 """A point every 15 s, as they come: Prometheus' own distance of a minute often leaves one."""
 
 _RUNS: Final = Row(
-    "Which run is slower?",
+    "Step time",
     (
         Panel(
             kind="timeseries",
             title="Step time by run",
             question=(
-                "Which of the chosen runs makes its steps faster? The mean of all chosen ranks. "
-                "Choose several under *Run*, or several ids of one name. Apart from the start: "
-                "look below for the section; apart since a moment: what was changed then?"
+                "Which run has faster steps? Mean training step time by run, over the selected "
+                "ranks. Select several runs under *Run*, or several ids of one name under *Run "
+                "id*. Different from the start: find the section below. Different since a point in "
+                "time: check what changed then."
             ),
             queries=(Query(f"histogram_avg({_STEPS})", _EACH_RUN),),
             unit="s",
@@ -74,10 +75,11 @@ _RUNS: Final = Row(
         ),
         Panel(
             kind="timeseries",
-            title="p95 of the step time by run",
+            title="p95 step time by run",
             question=(
-                "Which of the runs has slow steps? 95 of 100 were no longer. Far above the mean in "
-                "one run only: some of its steps wait for something that others have at hand."
+                "Which run has slow steps? p95 of the training step time by run, over the selected "
+                "ranks: 95 % of steps were faster. Far above the mean in one run only: some of its "
+                "steps wait; open their traces from *Step time* in *Training run*."
             ),
             queries=(Query(f"histogram_quantile(0.95, {_STEPS})", _EACH_RUN),),
             unit="s",
@@ -87,27 +89,29 @@ _RUNS: Final = Row(
     ),
 )
 _SECTIONS: Final = Row(
-    "In which section?",
+    "Sections",
     (
         Panel(
             kind="timeseries",
             title="p95 by section",
             question=(
-                "Which section is slow, in which run? 95 of 100 calls took no longer, what is "
-                "inside included; the twenty longest. Two runs apart in one section: "
-                "`otel-mlperf compare` says by how much, surely."
+                "Which section is slow, and in which run? p95 of the section duration by run, "
+                "child sections included: 95 % of calls were faster; the 20 longest. Two runs "
+                "differ in a section: `otel-mlperf compare` reports by how much, with a confidence "
+                "interval."
             ),
             queries=(Query(f"topk({_MOST}, histogram_quantile(0.95, {_CALLS}))", _EACH),),
             unit="s",
-            none="No section has ended in this time.",
+            none="No section ended in this time range.",
             link=_ON_RUN,
         ),
         Panel(
             kind="timeseries",
             title="Self time by section",
             question=(
-                "What is a step of each run made of? Self time per step, the twenty largest. The "
-                "line that is higher in one run than in the other is where it loses its time."
+                "Which sections make up a step? Self time per training step by section and run, "
+                "mean of the selected ranks; the 20 largest. A section that is higher in one run "
+                "is where that run loses time."
             ),
             queries=(
                 Query(
@@ -124,22 +128,23 @@ _SECTIONS: Final = Row(
             kind="timeseries",
             title="Calls by section",
             question=(
-                "How often is each section called? Per second, the twenty most frequent. More "
-                "calls of one in the same steps: a loop around it, or a batch cut into pieces; "
-                "thousands per second: `span(aggregate=True)` makes each cheaper."
+                "How often is each section called? Calls per second by section and run, summed "
+                "over the selected ranks; the 20 most frequent. More calls at the same number of "
+                "steps: an additional loop, or a batch in smaller parts. Thousands per second: "
+                "`span(aggregate=True)` makes each call cheaper."
             ),
             queries=(Query(f"topk({_MOST}, histogram_count({_CALLS}))", _EACH),),
             unit="cps",
-            none="No section has ended in this time.",
+            none="No section ended in this time range.",
             link=_ON_RUN,
         ),
         Panel(
             kind="timeseries",
-            title="Share within the bound",
+            title="Share within the duration limit",
             question=(
-                "Are calls as fast as they are to be? Of those that have a bound (`within_s`), the "
-                "share that took no longer and did not fail. Red: less than 95 %. Look at *p95 by "
-                "section* for whether the run itself is slower."
+                "Are calls fast enough? Share of calls with a duration limit (`within_s`) that met "
+                "the limit and did not fail, by section and run. Red: less than 95 %; check in "
+                "*p95 by section* whether the run itself is slower."
             ),
             queries=(
                 Query(
@@ -152,21 +157,21 @@ _SECTIONS: Final = Row(
             limits=(0.95, 0.99),
             falls=True,
             most=1,
-            none="Nothing has a bound: within_s, or the setting request_within_s.",
+            none="No section has a duration limit: within_s, or the setting request_within_s.",
             link=_ON_RUN,
         ),
     ),
 )
 _NUMBERS: Final = Row(
-    "What do its own numbers say?",
+    "Loss and custom metrics",
     (
         Panel(
             kind="timeseries",
             title="Loss by run",
             question=(
-                "Which run learns better? The loss as last logged, mean of the chosen ranks that "
-                "have a number, by phase. Faster and worse is no gain: look here before a setting "
-                "is kept."
+                "Which run learns better? Last logged loss by run and phase, mean of the selected "
+                "ranks; NaN is left out. Faster steps with a worse loss are no gain: check this "
+                "before you adopt a setting."
             ),
             queries=(
                 Query(
@@ -174,16 +179,16 @@ _NUMBERS: Final = Row(
                     f"{shown(names.ML_PHASE)} · {_EACH_RUN}",
                 ),
             ),
-            none="It is not logged: log(loss=...).",
+            none="Not logged: log(loss=...).",
             link=_ON_RUN,
         ),
         Panel(
             kind="timeseries",
-            title="Own counters",
+            title="Custom counters",
             question=(
-                "How fast do the program's own counters grow? Per second, all ranks and labels "
-                "together. Zero where something should be counted: that part of the program does "
-                "not run."
+                "How fast do the program's counters grow? Growth per second by counter and run, "
+                "summed over the selected ranks and all labels. Zero where growth is expected: "
+                "that part of the program does not run."
             ),
             queries=(Query(_own("sum", _OWN_TOTALS, _RATE_OF_OWN), _EACH_OWN),),
             none=_NONE,
@@ -191,11 +196,11 @@ _NUMBERS: Final = Row(
         ),
         Panel(
             kind="timeseries",
-            title="Own gauges and logged values",
+            title="Custom gauges and logged values",
             question=(
-                "What do the program's own gauges say, and what did it log? The mean of the chosen "
-                "ranks. Two runs apart: look whether their parameters differ, too "
-                "(`otel-mlperf compare`)."
+                "What do the program's gauges and logged values show? Last value by name and run, "
+                "mean of the selected ranks and all labels. Two runs differ: `otel-mlperf compare` "
+                "also shows which parameters differ."
             ),
             # Above minus infinity is neither a histogram nor what is not a number.
             queries=(Query(_own("avg", _NO_TOTALS, "({} > -Inf)"), _EACH_OWN),),
@@ -204,10 +209,11 @@ _NUMBERS: Final = Row(
         ),
         Panel(
             kind="timeseries",
-            title="p95 of own histograms",
+            title="p95 of custom histograms",
             question=(
-                "How large do the program's own histograms get? 95 of 100 recorded values were no "
-                "larger, of all ranks and labels. Rising: something grows with the run."
+                "How large are the values in the program's histograms? p95 by histogram and run, "
+                "over the selected ranks and all labels: 95 % of values were smaller. Rising: the "
+                "recorded values grow during the run."
             ),
             queries=(
                 Query(
@@ -222,8 +228,8 @@ _NUMBERS: Final = Row(
 
 DASHBOARD: Final = Dashboard(
     "sections",
-    "Sections and own numbers",
-    "Several runs beside each other: which is slower, in which section, by its own numbers?",
+    "Compare runs",
+    "Several runs compared: step time, sections, loss, and the program's custom metrics.",
     (RANK,),
     (_RUNS, _SECTIONS, _NUMBERS),
     compares=True,

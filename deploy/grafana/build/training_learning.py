@@ -18,7 +18,7 @@ def _logged(title: str, question: str, metric: names.Metric) -> Panel:
         title=title,
         question=question,
         queries=(Query(by("avg", (names.ML_PHASE,), numbers), shown(names.ML_PHASE)),),
-        none="It is not logged: log(loss=..., lr=..., grad_norm=...).",
+        none="Not logged: log(loss=..., lr=..., grad_norm=...).",
         link=to("ranks", "Ranks"),
         width=8,
     )
@@ -29,34 +29,37 @@ LEARNING: Final = Row(
     (
         _logged(
             "Loss",
-            "Does it learn? The loss as last logged, mean of the ranks that have a number, by "
-            "phase. A sudden jump: compare with the learning rate and the gradient norm then.",
+            "Does the model learn? Last logged loss by phase, mean of the selected ranks; NaN is "
+            "left out. A sudden jump: compare *Learning rate* and *Gradient norm* at that time.",
             names.LOSS,
         ),
         _logged(
             "Learning rate",
-            "What is the learning rate? As last logged. A jump where none was planned: look at the "
-            "schedule, and whether a restart began it anew.",
+            "Does the learning rate follow its schedule? Last logged learning rate by phase, mean "
+            "of the selected ranks. An unplanned jump: check the schedule, and whether a restart "
+            "reset it.",
             names.LEARNING_RATE,
         ),
         _logged(
             "Gradient norm",
-            "Do gradients explode or vanish? As last logged, mean of the ranks. A spike just "
-            "before the loss jumps: clip, or lower the learning rate.",
+            "Do gradients explode or vanish? Last logged gradient norm by phase, mean of the "
+            "selected ranks; NaN is left out. A spike just before the loss jumps: clip gradients "
+            "or lower the learning rate.",
             names.GRADIENT_NORM,
         ),
         Panel(
             kind="timeseries",
-            title="Ranks whose loss is not a number",
+            title="NaN losses",
             question=(
-                "Has it diverged? Ranks whose loss as last logged is NaN. Above zero: stop, go "
-                "back to the checkpoint before, and look at the batch and the gradient norm there."
+                "Has the training diverged? Number of last logged losses that are NaN, counted "
+                "once per selected rank and phase. Above zero: stop, resume from an earlier "
+                "checkpoint, and check the batch and the gradient norm at that step."
             ),
             queries=(
                 Query(
                     f"count({series(names.LOSS)} != {series(names.LOSS)}) "
                     f"or 0 * count({series(names.LOSS)})",
-                    "ranks",
+                    "NaN losses",
                 ),
             ),
             limits=(1,),
@@ -69,8 +72,9 @@ LEARNING: Final = Row(
             kind="timeseries",
             title="Validation and checkpoint",
             question=(
-                "How long do the pauses take? Mean duration of phases and checkpoints that ended. "
-                "Growing checkpoints: the storage; growing validation: its data loading."
+                "How long do validation and checkpoints take? Mean duration of completed phases "
+                "and checkpoints, by section, over the selected ranks. Longer checkpoints: check "
+                "the storage. Longer validation: check its data loading."
             ),
             queries=(
                 Query(
@@ -88,7 +92,7 @@ LEARNING: Final = Row(
                 ),
             ),
             unit="s",
-            none="Neither has ended in this time.",
+            none="No phase or checkpoint ended in this time range.",
             link=to("ranks", "Ranks"),
             width=8,
         ),

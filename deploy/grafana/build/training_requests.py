@@ -13,7 +13,7 @@ from otel_mlperf import names
 _NAME: Final = (names.SECTION_NAME,)
 _EACH: Final = shown(names.SECTION_NAME)
 _REQUESTS: Final = where(SECTION_CATEGORY=names.REQUEST)
-_NONE: Final = "The program makes no requests: om.request."
+_NONE: Final = "No requests are recorded: om.request."
 _LONG: Final = "15m"
 
 
@@ -29,10 +29,11 @@ REQUESTS: Final = Row(
             kind="timeseries",
             title="Goodput",
             question=(
-                "Which part of its time does the run spend on steps that bring it forward? Without "
-                "waits for data and compilation, mean of the chosen ranks, over 15 minutes. Red: "
-                "less than half. Look at *Where a step goes* and at *Validation and checkpoint*; "
-                "steps that a restart has to make again count here, `otel-mlperf summary` knows."
+                "What share of the run's time is productive? Time of successful training and "
+                "prediction steps, without compilation and waits for training data, as a share of "
+                "the last 15 minutes; mean of the selected ranks. Red: less than half; check "
+                "*Where a step goes* and *Validation and checkpoint*. Steps repeated after a "
+                "restart count as productive here, but not in `otel-mlperf summary`."
             ),
             queries=(
                 Query(
@@ -45,16 +46,17 @@ REQUESTS: Final = Row(
             limits=(0.5, 0.8),
             falls=True,
             most=1,
-            none="No step of the training or of a prediction has ended.",
+            none="No training or prediction step has ended.",
             link=to("ranks", "Ranks"),
         ),
         Panel(
             kind="timeseries",
-            title="Time of requests",
+            title="Request duration",
             question=(
-                "How long do requests take, and the slow ones? Median, p95 and p99 by name. A p99 "
-                "far above the median: some wait, for the device, a lock or each other; open one "
-                "in Jaeger. Everything rising together: there are more at once than it can do."
+                "How long do requests take? p50, p95 and p99 of the request duration by name, over "
+                "the selected ranks; 95 % of requests were faster than p95. p99 far above p50: "
+                "some requests wait for the device, a lock or each other; open one in Jaeger. All "
+                "lines rise: more concurrent requests than the program can serve."
             ),
             queries=(_quantile(0.5), _quantile(0.95), _quantile(0.99)),
             unit="s",
@@ -63,11 +65,12 @@ REQUESTS: Final = Row(
         ),
         Panel(
             kind="timeseries",
-            title="Requests within their bound",
+            title="Requests within the duration limit",
             question=(
-                "Are requests as fast as they are to be? Of those that have a bound (`within_s`), "
-                "the share that took no longer and did not fail. Red: less than 95 %. Look at "
-                "*Time of requests* for whether all are slower or few."
+                "Are requests fast enough? Share of requests with a duration limit (`within_s`) "
+                "that met the limit and did not fail, by name, over the selected ranks. Red: less "
+                "than 95 %; check in *Request duration* whether all requests are slower or only a "
+                "few."
             ),
             queries=(
                 Query(
@@ -81,15 +84,16 @@ REQUESTS: Final = Row(
             limits=(0.95, 0.99),
             falls=True,
             most=1,
-            none="No request has a bound: within_s, or the setting request_within_s.",
+            none="No request has a duration limit: within_s, or the setting request_within_s.",
             link=to("host", "CPU of the host"),
         ),
         Panel(
             kind="timeseries",
             title="Requests per second",
             question=(
-                "How many requests end per second, all chosen ranks together? Compare with *Time "
-                "of requests*: where more come than end, they queue, and take longer and longer."
+                "How many requests complete? Completed requests per second by name, summed over "
+                "the selected ranks. If more requests arrive than complete, they queue and "
+                "*Request duration* keeps rising."
             ),
             queries=(
                 Query(

@@ -24,7 +24,7 @@ from training_use import DEVICE, HOST
 
 from otel_mlperf import names
 
-_NO_STEP: Final = "No training step has ended in this time."
+_NO_STEP: Final = "No training step ended in this time range."
 _STEP_5M: Final = f"histogram_avg(sum({rate(names.STEP_DURATION, TRAIN, window='5m')}))"
 _STEPS: Final = f"avg({by('sum', RANK, rate(names.STEPS, TRAIN))})"
 _RECENT: Final = "15m"
@@ -46,22 +46,22 @@ def _time_left() -> str:
 
 
 _ALIVE: Final = Row(
-    "Is it alive?",
+    "Run status",
     (
         Panel(
             kind="stat",
             title="Last step ago",
             question=(
-                "Is the run still making steps? Red: none for five minutes. Look at *Open now* for "
-                "the section that every rank is in; one rank in another section than the others is "
-                "the one that they wait for. A finished run turns red too: look whether it is "
-                "meant to be over."
+                "Is the run still making steps? Time since the last step ended on any selected "
+                "rank. Red: no step for five minutes; check *Open now*: if one rank is in a "
+                "different section, the other ranks wait for it. After the end of a run, the value "
+                "rises and disappears within five minutes."
             ),
             queries=(Query(f"time() - max({series(names.LAST_STEP_TIME)})", "last step"),),
             unit="s",
             limits=(60, 300),
-            none="No step yet.",
-            link=to("ranks", "Which rank"),
+            none="No step yet, or no metrics in the last five minutes.",
+            link=to("ranks", "Ranks"),
             width=3,
             height=4,
         ),
@@ -69,33 +69,37 @@ _ALIVE: Final = Row(
             kind="stat",
             title="Step",
             question=(
-                "How far is it? The number of the newest training step and, where the run says so "
-                "(`steps(..., total=...)`), of how many."
+                "How far is the run? Number of the newest training step and, if the program "
+                "declares it (`steps(..., total=...)`), the planned number of steps. If the number "
+                "does not rise, check *Last step ago*."
             ),
             queries=(
                 Query(f"max({series(names.STEP_NUMBER, TRAIN)})", "step"),
-                Query(f"max({series(names.STEPS_EXPECTED)})", "of"),
+                Query(f"max({series(names.STEPS_EXPECTED)})", "planned"),
             ),
             decimals=0,
-            none="The run does not say.",
-            link=to("ranks", "Which rank is behind"),
+            none="No training step yet, or no metrics in the last five minutes.",
+            link=to("ranks", "Ranks"),
             width=3,
             height=4,
         ),
         Panel(
             kind="stat",
-            title="Step time against its normal",
+            title="Step time vs. 6 h median",
             question=(
-                "Is it slower than it used to be? The mean step of the last five minutes divided "
-                "by the median of the last six hours. Red: 30 % slower. Look at *Where a step "
-                "goes* for the kind of work that grew, then at *Clock* and *Throttled*."
+                "Have steps become slower? Mean step time of the last 5 minutes, divided by the "
+                "median of the last 6 hours; selected ranks together. Red: at least 30 % slower; "
+                "check in *Where a step goes* which category grew, then *Clock* and *Throttled*."
             ),
             queries=(
-                Query(f"{_STEP_5M} / quantile_over_time(0.5, ({_STEP_5M})[6h:5m])", "of normal"),
+                Query(
+                    f"{_STEP_5M} / quantile_over_time(0.5, ({_STEP_5M})[6h:5m])",
+                    "of the 6 h median",
+                ),
             ),
             unit="percentunit",
             limits=(1.1, 1.3),
-            none="The run is too young.",
+            none="Too few steps in the last five minutes.",
             link=to("gpus", "Throttled GPUs"),
             width=4,
             height=4,
@@ -104,17 +108,18 @@ _ALIVE: Final = Row(
             kind="stat",
             title="Throughput",
             question=(
-                "How fast does it train now? Steps are the mean of the ranks, since each of them "
-                "makes every step; samples and tokens are of all chosen ranks together. Compare "
-                "runs by these when batch sizes differ."
+                "How fast is the training? Steps per second: mean of the selected ranks, because "
+                "each rank makes every step. Samples and tokens per second: sum over the selected "
+                "ranks. Lower than before: check *Step time*. To compare runs with different batch "
+                "sizes, use samples or tokens."
             ),
             queries=(
                 Query(_STEPS, "steps/s"),
                 Query(f"sum({rate(names.SAMPLES, TRAIN)})", "samples/s"),
                 Query(f"sum({rate(names.TOKENS, TRAIN)})", "tokens/s"),
             ),
-            none="Not known.",
-            link=to("ranks", "By rank"),
+            none="No training step ended in this time range.",
+            link=to("ranks", "Ranks"),
             width=5,
             height=4,
         ),
@@ -122,9 +127,10 @@ _ALIVE: Final = Row(
             kind="stat",
             title="Data wait",
             question=(
-                "Which part of a step waits for data? What ran beside the step is not in it. Red: "
-                "more than 30 %. Give the DataLoader more workers, larger prefetch or faster "
-                "storage before touching the model."
+                "How much of a step is spent waiting for data? Data wait as a share of the "
+                "training step time, over the selected ranks; concurrent loading is not counted. "
+                "Red: more than 30 %; use more DataLoader workers, a larger prefetch_factor or "
+                "faster storage before you optimize the model."
             ),
             queries=(Query(data_wait(), "data wait"),),
             unit="percentunit",
@@ -138,14 +144,14 @@ _ALIVE: Final = Row(
             kind="stat",
             title="Time to finish",
             question=(
-                "When will it be over? The steps that are left times what a step took in the last "
-                "15 minutes, validation and checkpoints included. Twice what it was: look at *Step "
-                "time against its normal*."
+                "When will the run finish? Remaining steps x mean time per step in the last 15 "
+                "minutes, including validation and checkpoints. Much longer than before: check "
+                "*Step time vs. 6 h median*."
             ),
-            queries=(Query(_time_left(), "left"),),
+            queries=(Query(_time_left(), "remaining"),),
             unit="s",
-            none="The run does not say how many steps it plans: steps(..., total=...).",
-            link=to("ranks", "By rank"),
+            none="The planned number of steps is unknown: steps(..., total=...).",
+            link=to("ranks", "Ranks"),
             width=3,
             height=4,
         ),
@@ -154,15 +160,16 @@ _ALIVE: Final = Row(
 )
 
 _GREW: Final = Row(
-    "What grew?",
+    "Time per step",
     (
         Panel(
             kind="timeseries",
             title="Step time",
             question=(
-                "How long does a step take, and does it get slower? A p95 far above the median: "
-                "some steps wait for something; click a point (exemplar) to open the trace of such "
-                "a step. Everything rising together: look at *Where a step goes*."
+                "How long is a step, and does it get slower? Mean, median (p50) and p95 of the "
+                "training step time over the selected ranks; 95 % of steps were faster than p95. "
+                "p95 far above p50: some steps wait; click a point (exemplar) to open the trace of "
+                "a sampled step. All lines rise: check *Where a step goes*."
             ),
             queries=(
                 Query(f"histogram_avg(sum({rate(names.STEP_DURATION, TRAIN)}))", "mean"),
@@ -182,9 +189,9 @@ _GREW: Final = Row(
             kind="timeseries",
             title="Where a step goes",
             question=(
-                "Which kind of work fills a step? Seconds of self time per step and category, on "
-                "top of each other; together they are the step. The layer that grows is the one to "
-                "look into. Category step is what no section covers: put a span around it."
+                "Which kind of work fills a step? Self time per training step by section category, "
+                "mean of the selected ranks, stacked; the sum is the step time. Check the category "
+                "that grows. Category *step* is time outside all sections: add spans there."
             ),
             queries=(
                 Query(
@@ -204,8 +211,9 @@ _GREW: Final = Row(
             kind="bargauge",
             title="Most expensive sections",
             question=(
-                "Which section costs most, over the time range shown? Mean self time per step, the "
-                "fifteen largest. Begin at the top: halving a small one changes nothing."
+                "Which sections cost the most time? Self time per training step in the selected "
+                "time range, mean of the selected ranks; the 15 largest sections. Start with the "
+                "largest: halving a small section gains little."
             ),
             queries=(
                 Query(
@@ -229,9 +237,10 @@ _FOUND: Final = Panel(
     kind="timeseries",
     title="Findings",
     question=(
-        "What is wrong, since when? For how many ranks or devices each finding holds, of those "
-        "judged while the run goes on. What to do is in the span *finding* of the run's trace, and "
-        "in `otel-mlperf findings`, which also has those of the whole run."
+        "Which problems does the run have, and since when? Number of ranks or devices with each "
+        "active live finding, by finding and severity. Any line: see the recommended action in the "
+        "span *finding* of the run's trace or in `otel-mlperf findings`, which also lists the "
+        "findings of the whole run."
     ),
     queries=(
         Query(
@@ -243,20 +252,20 @@ _FOUND: Final = Panel(
             f"{shown(names.FINDING_ID)} ({shown(names.FINDING_SEVERITY)})",
         ),
     ),
-    none="Nothing that is judged live was found.",
+    none="No live finding is active.",
     link=to("ranks", "Ranks"),
     decimals=0,
     width=24,
     height=6,
 )
-_WHO: Final = Row("Who?", (OPEN_NOW, DATA_WAIT_BY_RANK, _FOUND))
+_WHO: Final = Row("Ranks and findings", (OPEN_NOW, DATA_WAIT_BY_RANK, _FOUND))
 
 _STEP_TRACES: Final = TraceTable(
     title="Traces of steps",
     question=(
-        "What happened in single steps? The newest sampled steps of this run in the time range, "
-        "sorted by any column; click a trace id to open it. The first steps, slow ones and one of "
-        "every hundred are sampled."
+        "What happened in individual steps? Up to 20 sampled training steps of this run in the "
+        "selected time range. Sort by duration and click a trace ID to open a slow step. By "
+        "default, the first 5 steps, 1 step in 100, and slow and failed steps are sampled."
     ),
     service="$service",
     operation=names.step_span(names.TRAIN),
@@ -267,13 +276,13 @@ _STEP_TRACES: Final = TraceTable(
 DASHBOARD: Final = Dashboard(
     "training-run",
     "Training run",
-    "One training run: is it alive, what grew, who is slow, and what does it learn?",
+    "One training run: status, step time, ranks, hardware, requests and learning.",
     (RANK_VARIABLE, TRACES, SERVICE),
     (
         _ALIVE,
         _GREW,
         _WHO,
-        Row("Which steps?", (_STEP_TRACES,)),
+        Row("Sampled steps", (_STEP_TRACES,)),
         DEVICE,
         SECTION_USE,
         REQUESTS,

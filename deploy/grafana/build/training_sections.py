@@ -12,18 +12,18 @@ from otel_mlperf import names
 
 _NAME: Final = (names.SECTION_NAME,)
 _EACH: Final = shown(names.SECTION_NAME)
-_NONE: Final = "No section is measured: span(resources=True), or the setting resource_categories."
+_NONE: Final = "No section has measured resources: span(resources=True) or resource_categories."
 
 SECTION_USE: Final = Row(
-    "What sections use",
+    "Resources of sections",
     (
         Panel(
             kind="timeseries",
             title="CPU of sections",
             question=(
-                "Which section keeps a CPU busy? CPU time of the section's thread per second, all "
-                "chosen ranks together; what is inside counts in each. A long section with little "
-                "of it waits: for a device, a disk, a lock."
+                "Which section keeps a CPU busy? CPU cores used by the section's thread, child "
+                "sections included, summed over the selected ranks. A long section with little CPU "
+                "time waits: for a device, a disk or a lock."
             ),
             queries=(Query(by("sum", _NAME, rate(names.SECTION_CPU)), _EACH),),
             none=_NONE,
@@ -33,24 +33,26 @@ SECTION_USE: Final = Row(
             kind="timeseries",
             title="GPU time of sections",
             question=(
-                "What is the GPU given its time by? Seconds per second from begin to end of each "
-                "section on the device, all chosen ranks together; *idle*: in none of the sections "
-                "that give it work. Much idle time: look at what the host does between them."
+                "Which section uses the GPU? GPU seconds per second from start to end of each "
+                "section, child sections and gaps included, summed over the selected ranks; "
+                "*idle*: GPU time of steps outside the sections that launch GPU work. High *idle*: "
+                "check what the host does between these sections."
             ),
             queries=(
                 Query(by("sum", _NAME, rate(names.SECTION_GPU)), _EACH),
                 Query(by("sum", (), rate(names.STEP_GPU_IDLE)), "idle", dashed=True),
             ),
-            none="The program uses no CUDA.",
+            none="No GPU times: the setting gpu_time_categories is empty, or no CUDA is used.",
             link=to("gpus", "GPUs"),
         ),
         Panel(
             kind="timeseries",
             title="Memory of sections",
             question=(
-                "Which section makes the process grow, or the GPU's memory? What all of its calls "
-                "together added to resident memory and to PyTorch's allocator. A line that only "
-                "climbs keeps what it made."
+                "Which section makes memory grow? Growth of resident memory (*process*) and of "
+                "PyTorch's CUDA memory (*CUDA*) in bytes, summed over all calls and the selected "
+                "ranks. A line that only rises: the section leaks memory, or other sections "
+                "release it."
             ),
             queries=(
                 Query(by("sum", _NAME, series(names.SECTION_MEMORY_GROWTH)), f"{_EACH} process"),
@@ -62,10 +64,12 @@ SECTION_USE: Final = Row(
         ),
         Panel(
             kind="timeseries",
-            title="Peaks of sections",
+            title="Memory peaks of sections",
             question=(
-                "Where is memory at its highest? The most that each section was the first to "
-                "reach. The highest line is where the next out-of-memory will be."
+                "Which section sets the memory peak? Highest new peak of resident memory "
+                "(*process*) and of PyTorch's CUDA memory (*CUDA*) that a call of the section set, "
+                "in bytes; maximum of the selected ranks. The highest line: out of memory is most "
+                "likely there."
             ),
             queries=(
                 Query(by("max", _NAME, series(names.SECTION_MEMORY_PEAK)), f"{_EACH} process"),
@@ -77,10 +81,11 @@ SECTION_USE: Final = Row(
         ),
         Panel(
             kind="timeseries",
-            title="Reading and writing of sections",
+            title="I/O of sections",
             question=(
-                "Which section moves bytes? What its thread's calls read and wrote per second, "
-                "the page cache included. Far above *Disk and network*: it comes from the cache."
+                "Which section reads or writes the most? Bytes per second read and written by the "
+                "section's thread, page cache included, summed over the selected ranks. Far above "
+                "*Disk and network*: the data comes from the page cache."
             ),
             queries=(
                 Query(
@@ -96,9 +101,10 @@ SECTION_USE: Final = Row(
             kind="timeseries",
             title="Context switches of sections",
             question=(
-                "Which section waits often, or loses its CPU? *voluntary*: it waited for "
-                "something. *involuntary*: it had more to do, and others got the CPU: too many "
-                "threads or workers for the cores."
+                "Which section waits, or loses its CPU? Context switches per second of the "
+                "section's thread, summed over the selected ranks. Many *voluntary* switches: the "
+                "section waits for I/O, locks or devices. Many *involuntary* switches: too many "
+                "threads or workers for the CPUs."
             ),
             queries=(
                 Query(

@@ -14,14 +14,15 @@ from otel_mlperf import names
 _EACH_GPU: Final = f"{shown(names.HOST_NAME)} {shown(names.HW_NAME)} (rank {shown(names.RANK)})"
 
 DEVICE: Final = Row(
-    "Device",
+    "GPUs",
     (
         Panel(
             kind="timeseries",
             title="Clock",
             question=(
-                "Do the GPUs run as fast as they can? SM clock divided by its maximum. A line "
-                "below the others: that GPU slows every rank down; *Throttled* says why."
+                "Do the GPUs run at full clock? SM clock divided by the maximum SM clock, by GPU. "
+                "One GPU below the others slows down every rank of a synchronous job; *Throttled* "
+                "shows the reason."
             ),
             queries=(Query(gpu_clock(), _EACH_GPU),),
             unit="percentunit",
@@ -33,10 +34,10 @@ DEVICE: Final = Row(
             kind="timeseries",
             title="Throttled",
             question=(
-                "Why are clocks held down? The share of readings in which each reason held; "
-                "without a line nothing held them. *hw_thermal_slowdown*, "
-                "*hw_power_brake_slowdown*: call whoever looks after the machine. *sw_power_cap* "
-                "is usual at full load."
+                "Why are GPU clocks throttled? Share of readings in which each throttle reason was "
+                "active, by GPU, without *gpu_idle*; no line: not throttled. *hw_thermal_slowdown* "
+                "or *hw_power_brake_slowdown*: have cooling and power supply checked. "
+                "*sw_power_cap* is normal at full load."
             ),
             queries=(
                 Query(
@@ -47,7 +48,7 @@ DEVICE: Final = Row(
             ),
             unit="percentunit",
             most=1,
-            none=f"No clock is held down, or: {NO_GPU}",
+            none="No throttling, or no GPU readings.",
             link=(
                 "What the reasons mean",
                 "https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
@@ -55,11 +56,12 @@ DEVICE: Final = Row(
         ),
         Panel(
             kind="timeseries",
-            title="Lowest GPU utilisation by rank",
+            title="Lowest GPU utilization by rank",
             question=(
-                "Which rank's GPU has nothing to do? The least busy GPU of each rank. Low with a "
-                "high data wait: feed it faster. Low on one rank alone: it waits for the others, "
-                "or its process hangs. High says only that some kernel ran, not that it ran well."
+                "Which rank's GPU is idle? Share of time in which a kernel ran: the least busy GPU "
+                "of each rank. Low with a high data wait: load data faster. Low on one rank only: "
+                "the host delays that rank, or its process hangs. High does not mean efficient: "
+                "any running kernel counts, also an NCCL kernel that waits for other ranks."
             ),
             queries=(
                 Query(
@@ -76,11 +78,11 @@ DEVICE: Final = Row(
             kind="timeseries",
             title="GPU memory",
             question=(
-                "How near is it to running out of memory? The fullest GPU of each rank and its "
-                "limit; and what PyTorch has reserved and given to tensors. Near the limit: a "
-                "smaller batch, activation checkpointing, or look for a tensor that is kept. "
-                "Reserved far above allocated, with *Allocator retries*: fragmentation "
-                "(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
+                "How close is GPU memory to its limit? Bytes by rank: memory in use on the fullest "
+                "GPU, and memory reserved and allocated by PyTorch; dashed: size of the smallest "
+                "GPU. Near the limit: use a smaller batch or activation checkpointing, or look for "
+                "a leaked tensor. Reserved far above allocated, with *Allocator retries*: "
+                "fragmentation (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
             ),
             queries=(
                 Query(
@@ -105,9 +107,9 @@ DEVICE: Final = Row(
             kind="timeseries",
             title="Allocator retries",
             question=(
-                "Does PyTorch fight for memory? Allocations that failed until cached memory was "
-                "given back, and those that failed for good. Each retry stops the whole device: a "
-                "smaller batch, or expandable segments."
+                "Does PyTorch run out of GPU memory? Allocations per interval, by rank: *retries* "
+                "succeeded only after cached memory was released; *out of memory* failed. Each "
+                "retry synchronizes the device: use a smaller batch or expandable segments."
             ),
             queries=(
                 Query(
@@ -121,7 +123,7 @@ DEVICE: Final = Row(
             ),
             limits=(1,),
             decimals=0,
-            none="The program uses no CUDA.",
+            none="No readings of PyTorch's CUDA allocator.",
             link=to("gpus", "GPUs"),
             height=6,
         ),
@@ -129,8 +131,9 @@ DEVICE: Final = Row(
             kind="timeseries",
             title="ECC errors and XIDs",
             question=(
-                "Is a GPU breaking? New errors by kind in each interval. *uncorrected* or *xid*: "
-                "drain the node and look the number up; a few *corrected* ones are usual."
+                "Is a GPU failing? New errors per interval, by GPU and type (ECC, XID, PCIe, "
+                "NVLink). *uncorrected*: drain the node. *xid*: look up the number; 13 and 31 are "
+                "mostly errors of the program. A few *corrected* errors are normal."
             ),
             queries=(
                 Query(
@@ -144,7 +147,7 @@ DEVICE: Final = Row(
                 ),
             ),
             decimals=0,
-            none=f"No error, or: {NO_GPU}",
+            none="No error, or no GPU readings.",
             link=("XID numbers", "https://docs.nvidia.com/deploy/xid-errors/index.html"),
             height=6,
         ),
@@ -158,9 +161,9 @@ HOST: Final = Row(
             kind="timeseries",
             title="CPU",
             question=(
-                "Are processes and their DataLoader workers short of CPU? Cores in use by rank, "
-                "what its container may use, and cores' worth of waiting for the quota. At the "
-                "limit, or throttled: fewer workers, or a larger quota."
+                "Are the processes short of CPU? CPU cores by rank: in use, DataLoader workers "
+                "included, and withheld by the CPU quota (*throttled*); dashed: the lowest CPU "
+                "limit. At the limit or throttled: use fewer workers or a larger quota."
             ),
             queries=(
                 Query(by("sum", RANK, rate(names.PROCESS_CPU_TIME)), EACH_RANK),
@@ -170,32 +173,33 @@ HOST: Final = Row(
                 ),
                 Query(f"min({series(names.CGROUP_CPU_LIMIT)})", "limit", dashed=True),
             ),
-            none="No process is read.",
+            none="No process readings.",
             link=to("host", "Host"),
         ),
         Panel(
             kind="timeseries",
             title="Memory of processes",
             question=(
-                "Does memory grow without end? Resident memory with the workers, by rank, and what "
-                "the container may use. A line that climbs from epoch to epoch is a leak: often a "
-                "list of tensors, or a loss kept with its graph."
+                "Does a process leak memory? Resident memory by rank in bytes, DataLoader workers "
+                "included; dashed: the lowest memory limit. A line that rises with every epoch is "
+                "a leak: often a list of tensors, or a loss stored with its autograd graph."
             ),
             queries=(
                 Query(by("sum", RANK, series(names.PROCESS_MEMORY)), EACH_RANK),
                 Query(f"min({series(names.CGROUP_MEMORY_LIMIT)})", "limit", dashed=True),
             ),
             unit="bytes",
-            none="No process is read.",
+            none="No process readings.",
             link=to("host", "Host"),
         ),
         Panel(
             kind="timeseries",
             title="Pressure",
             question=(
-                "Does anything on the host wait for CPU, memory or disks? Share of the last ten "
-                "seconds in which at least one task waited. Memory above zero: something swaps. "
-                "I/O high with a high data wait: the storage is the limit."
+                "Do tasks wait for CPU, memory or I/O? Share of the last 10 seconds in which at "
+                "least one task waited (PSI *some*), by host and resource. Memory above zero: the "
+                "host swaps or reclaims memory. I/O high with a high data wait: storage is the "
+                "bottleneck."
             ),
             queries=(
                 Query(
@@ -208,16 +212,17 @@ HOST: Final = Row(
                 ),
             ),
             unit="percentunit",
-            none="The kernel does not say (no PSI).",
+            none="No host readings, or the kernel has no PSI.",
             link=to("host", "Host"),
         ),
         Panel(
             kind="timeseries",
             title="Disk and network",
             question=(
-                "Is data still flowing? Bytes per second of all disks and of all interfaces of a "
-                "host. A flat ceiling with a high data wait: that is the bottleneck. Nothing at "
-                "all: the data is in the page cache, or nobody reads."
+                "Does data still arrive? Bytes per second by host and direction: all disks, and "
+                "all interfaces except loopback. A constant maximum with a high data wait: that "
+                "disk or network is the bottleneck. Zero: data comes from the page cache, or "
+                "nothing is read."
             ),
             queries=(
                 Query(
@@ -230,7 +235,7 @@ HOST: Final = Row(
                 ),
             ),
             unit="Bps",
-            none="No disk and no interface is read.",
+            none="No host readings.",
             link=to("host", "Host"),
         ),
     ),
