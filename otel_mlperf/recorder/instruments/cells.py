@@ -172,7 +172,7 @@ class Cells:
         return number
 
     def within_limits(self, content: Content) -> Content:
-        """Return the content, with the overflow label instead of its labels if there are too many."""
+        """Return the content, with the overflow label as its only one beyond the limit of sets."""
         if not content[4] or content in self._shared:
             return content
         cells = self._journal.shape.cells

@@ -1,1 +1,1 @@
-"""The lifecycle of a run from `start()` on: identity, folder, agent, fork, closing."""
+"""Lifecycle of a run: identity, folder, agent, forks, closing."""

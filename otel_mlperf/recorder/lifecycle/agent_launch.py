@@ -1,9 +1,9 @@
 """Start, supervision and restart of the agent process.
 
-The agent is a process of its own that outlives this one. It is started through a short-lived child,
-so that it is no child of this process (``os.wait()`` of the program never sees it) and leaves no
-zombie. It gets no file descriptor of the job, and an isolated ``sys.path``: a ``queue.py`` next to
-the user's script must not break it.
+The agent outlives this process. A short-lived child starts it, so that the agent is no child of
+this process: ``os.wait()`` of the program never returns it, and it leaves no zombie. It inherits no
+file descriptors. Its ``sys.path`` is isolated: otherwise a ``queue.py`` next to the user's script
+would shadow the standard library's.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ _GRACE_NS = 20_000_000_000
 _HOUR_NS = 3_600_000_000_000
 _OFTEN = 5
 LONGEST_PAUSE_NS = 300_000_000_000
-"""Longest pause between two starts of agents that all die: each pause is twice the previous one."""
+"""Maximum pause between restarts of an agent that dies repeatedly; each pause is twice the last."""
 _FORK_FIRST = "import os\nif os.fork(): os._exit(0)\n"
-"""Imports come after it: the child that this process waits for must be gone in milliseconds."""
+"""Code that detaches the agent. It precedes all imports, so that the child for which this process
+waits exits within milliseconds.
+"""
 _UNTIL_READY_S = 0.5
 _WAIT_FIRST = f"""\
 import os, select
@@ -52,7 +54,9 @@ if os.fork():
     os._exit(0)
 os.close(heard)
 """
-"""At a run's start: the first rows must not come before the agent makes room for them."""
+"""Code that detaches the agent and waits until it reads the journal. It is used at the start of a
+run: otherwise the first rows could fill the ring.
+"""
 _DROPPED = (
     "LD_PRELOAD",
     "CUDA_INJECTION64_PATH",
@@ -62,25 +66,25 @@ _DROPPED = (
     "WORLD_SIZE",
 )
 _RETURNED = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "131072"}
-"""glibc keeps the freed memory of columns and requests, 3 MB, unless these variables are set."""
+"""Variables by which glibc returns freed memory: otherwise it would keep 3 MB."""
 _TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class AgentWatch:
-    """Supervision of the agent for one journal: starts it, and checks it at step boundaries."""
+    """Supervisor of the agent for one journal: starts the agent and checks it at steps."""
 
     def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
         self._journal, self._meta, self._config = journal, meta, config
         self._starts: list[int] = []
         self._next_look = 0
         self.thread: threading.Thread | None = None
-        """The agent's thread, if it is not a process."""
+        """Thread of the agent, if the agent runs in this process."""
         self.is_impossible = False
-        """Whether no agent can be started; the reason has been logged."""
+        """Whether no agent can be started, for a reason that has been logged."""
 
     def start(self) -> None:
-        """Start the agent; in a thread, with a warning, where no process can be started."""
+        """Start the agent: in a thread, with a warning, if no process can be started."""
         now = time.monotonic_ns()
         self._starts.append(now)
         self._next_look = now + _SILENT_NS
@@ -101,7 +105,10 @@ class AgentWatch:
                 self._start_thread()
 
     def _has_room(self, room_bytes: int) -> bool:
-        """Return whether an agent may map what it loads; else it would end silently."""
+        """Return whether an agent has enough address space; give up otherwise, with a warning.
+
+        An agent without enough would end silently.
+        """
         if lack := shortage(room_bytes, AGENT_BYTES):
             self._give_up(lack)
         return not lack
@@ -121,16 +128,16 @@ class AgentWatch:
             self._give_up(error)
 
     def look(self, now: int) -> None:
-        """Restart the agent if it has died; costs a comparison until five seconds are over."""
+        """Restart the agent if it has died, checked every five seconds."""
         if now < self._next_look:
             return
         self._next_look = now + _SILENT_NS
         self._keep_journal()
         if self._config.agent != "process" or not self._is_silent(now, _SILENT_NS):
             return
-        # The last start stays, however old: the next look counts from it.
+        # Keep the last start even if it is old: pauses are counted from it.
         self._starts = [s for s in self._starts if now - s < _HOUR_NS] or self._starts[-1:]
-        # The cause of its death will mostly kill the next agent too, but may be over later.
+        # Pause before the restart: the cause of death usually persists, but may be temporary.
         pause = min(_SILENT_NS << min(len(self._starts) - 1, 32), LONGEST_PAUSE_NS)
         if now < self._starts[-1] + pause:
             self._next_look = self._starts[-1] + pause
@@ -139,15 +146,15 @@ class AgentWatch:
         threading.Thread(target=self._restart, name="otel_mlperf-restart", daemon=True).start()
 
     def ensure(self) -> None:
-        """Start an agent at the end of the run if there is none any more: nothing checks later."""
+        """Restart a dead agent at the end of the run, because there are no later checks."""
         self._keep_journal()
         if self._config.agent == "process" and self._is_silent(time.monotonic_ns(), _END_SILENT_NS):
             self._restart()
 
     def _keep_journal(self) -> None:
-        """Write the journal's header again, and its file where somebody has removed it.
+        """Rewrite the journal's header, and restore its file if it was removed.
 
-        Otherwise no agent would find the journal, or accept it.
+        With a damaged header or without the file, no agent would accept or find the journal.
         """
         try:
             self._journal.say_again()
@@ -162,7 +169,7 @@ class AgentWatch:
             warn_once("%s; it is tried again", error)
 
     def _is_silent(self, now: int, most_ns: int) -> bool:
-        """Return whether the agent sends no sign of life; a new agent is given time to load."""
+        """Return whether the agent's last heartbeat is too old; a new agent has a grace period."""
         beat, started = self._journal.words[Word.BEAT], self._starts[-1]
         if beat < started:
             return now - started > _GRACE_NS
@@ -170,8 +177,8 @@ class AgentWatch:
 
     def _restart(self) -> None:
         try:
-            # A slow disk or a busy node keeps an agent silent for long, and a second agent could do
-            # nothing. Only the agent's death releases the lock.
+            # A slow disk or a busy node may delay an agent for long. Only its death releases the
+            # lock of the folder; until then a second agent could do nothing.
             if is_served(Path(self._journal.path).parent):
                 return
             if len(self._starts) > _OFTEN:
@@ -186,11 +193,17 @@ class AgentWatch:
 def start_process(
     journal: str, run_folder: str, config: Config, *, is_awaited: bool = False
 ) -> None:
-    """Start an agent for a journal and those next to it; return when it is on its own.
+    """Start an agent for the journals of a folder, and return when it is detached.
 
-    ``is_awaited``: return only when it has made room in the journals, which costs some hundredths
-    of a second. A second agent for the same folder ends by itself because of a lock, or stays to
-    read what the first cannot see.
+    A second agent for the same folder ends because of a lock, or becomes a sidecar that reads GPUs
+    hidden from the first agent.
+
+    Args:
+        journal: path of a journal in the folder.
+        run_folder: path of the run folder.
+        config: the settings.
+        is_awaited: whether to return only when the agent reads the journals, which costs some
+            hundredths of a second.
 
     Raises:
         OSError: no process can be started.
@@ -213,8 +226,8 @@ def start_process(
 
 
 def _start_log(run_folder: str) -> BinaryIO:
-    """Return the log for output of the agent before its own log; null while the disk refuses it."""
-    # Of this host alone: on a shared disk hundreds start at the same time.
+    """Open the file for output before the agent's own log; ``/dev/null`` after a disk error."""
+    # One folder per host: on a shared disk, hundreds of agents start at the same time.
     logs = os.path.join(run_folder, "agent", safe_name(host_name()))
     try:
         make_folder(logs)
@@ -224,14 +237,15 @@ def _start_log(run_folder: str) -> BinaryIO:
 
 
 def agent_environ(config: Config, run_folder: str) -> dict[str, str]:
-    """Return the agent's environment: this process's, the settings in force, and no hooks."""
-    # The agent's working directory differs from the program's: a relative path would differ, too.
-    said, _ = declare(os.environ)
-    environ = _RETURNED | {key: value for key, value in said.items() if key not in _DROPPED}
+    """Return the agent's environment: this process's with the effective settings, without hooks."""
+    # Resolve the declared file here: a relative path would be wrong in the agent's working
+    # directory.
+    declared, _ = declare(os.environ)
+    environ = _RETURNED | {key: value for key, value in declared.items() if key not in _DROPPED}
     environ.update(config.to_environ())
     environ["OTEL_MLPERF_DIR"] = os.path.dirname(run_folder)
     environ.pop("OTEL_MLPERF_CONFIG", None)
-    environ.pop(LEVEL, None)  # its meaning is part of the settings
+    environ.pop(LEVEL, None)  # the settings already contain its values
     environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     if config.provider == "join":
         environ[_TRACES_EXPORTER] = "none"  # spans would arrive twice

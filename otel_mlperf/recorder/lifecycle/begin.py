@@ -1,7 +1,7 @@
-"""Set-up of a run: folder, journal, agent and everything that watches the process.
+"""Set-up of a run: folder, journal, agent, and measurements in the process.
 
-``start()`` loads this module, not the package: the journal's writer, the agent's launcher and what
-they need cost import time.
+The module is imported by ``start()``, not with the package, because importing the journal's writer
+and the agent's launcher takes time.
 """
 
 from __future__ import annotations
@@ -60,17 +60,24 @@ if TYPE_CHECKING:
 _SCRATCH_ROWS = 1 << 11
 _CALLS = 100
 _ROUNDS = 5
-_MOST_DEVICES_TEXT = 1500
-"""Maximum number of characters: the UUIDs of 36 devices."""
+_MAX_DEVICES_TEXT = 1500
+"""Maximum total size of the variables, enough for the UUIDs of 36 devices."""
 _starts: dict[str, int] = {}
 
 
 def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], step: int) -> Run:
-    """Start a run: folder, journal, its section, the agent.
+    """Start a run: create its folder, journal and section, and start the agent.
+
+    Args:
+        name: name of the run.
+        config: the settings.
+        params: parameters of the run.
+        tags: tags of the run.
+        step: number of the first training step.
 
     Raises:
-        ConfigError: the run folder cannot be made.
-        JournalError: no room for the journal, or the working directory is gone.
+        ConfigError: the run folder cannot be created.
+        JournalError: there is no room for the journal, or the working directory has been removed.
     """
     is_given = is_identity_given()
     meta = _describe(name, config, params, tags)
@@ -80,14 +87,14 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
         discard_start(meta.run_folder, f"{meta.rank}-{meta.restart}")
         raise
     recorder.shows_summary = not is_given and not meta.rank and not meta.local_rank
-    # The run's section before everything that may record: it is the parent of all that follows.
+    # Opened before anything else may record, because it is the parent of all later sections.
     section = _open_run(recorder)
     recorder.stepping.set_next_number(step)
-    with contextlib.suppress(OSError):  # recover then uses its own settings
+    with contextlib.suppress(OSError):  # ``doctor --recover`` then uses its caller's settings
         write_settings(meta.run_folder, agent_environ(config, meta.run_folder))
     watch = AgentWatch(recorder.journal, meta, config)
     warnings = WarningWatch(recorder)
-    recorder.stepping.now_and_then += [watch.look, lambda _: _look_around(recorder), warnings.look]
+    recorder.stepping.now_and_then += [watch.look, lambda _: _attend(recorder), warnings.look]
     run = Run(name, recorder, section, watch)
     if config.joins_provider and config.agent != "none":
         _join_provider(run)
@@ -115,7 +122,8 @@ def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], st
 def _join_provider(run: Run) -> None:
     """Pass the run's sections to the program's provider.
 
-    Must run before the agent starts: it takes a missing socket for a process that has ended.
+    Must run before the agent starts: otherwise the agent would find no socket, and assume that this
+    process has ended.
     """
     try:
         join = upper("join")
@@ -129,7 +137,7 @@ def _join_provider(run: Run) -> None:
 
 def _watch_process(run: Run, recorder: Recorder) -> None:
     use = ProcessUse(recorder.cells)
-    if not is_interactive():  # typed by a person: the time before was idle
+    if not is_interactive():  # in an interactive session, the time before was idle
         tell_imports(recorder.cells, recorder.meta.monotonic_ns)
     recorder.stepping.now_and_then.append(use.look)
     recorder.stepping.peaks.append(use.peaks)
@@ -137,9 +145,9 @@ def _watch_process(run: Run, recorder: Recorder) -> None:
 
 
 def _watch_stacks(recorder: Recorder, *, at_once: bool) -> None:
-    """Sample stacks now, or as soon as the steps' sections cover too little."""
+    """Start to sample stacks now, or when sections turn out to cover too little of the steps."""
 
-    # The recorder's only thread in the training process.
+    # Starts the only thread of the recorder in the training process.
     def watch() -> None:
         from otel_mlperf.recorder.instruments.stack_samples import watch_stacks
 
@@ -197,24 +205,24 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
 
 
 def _within_room(meta: JournalMeta) -> JournalMeta:
-    """Return the metadata without the largest resource attributes if the journal lacks room."""
+    """Return the metadata, without the largest resource attributes if it exceeds its room."""
     by_size = sorted(meta.resource, key=lambda name: len(name) + len(str(meta.resource[name])))
-    left_out = []
+    dropped = []
     while by_size and len(msgspec.msgpack.encode(meta)) > META_BYTES:
-        left_out.append(by_size.pop())
+        dropped.append(by_size.pop())
         meta = msgspec.structs.replace(
             meta, resource={name: meta.resource[name] for name in by_size}
         )
-    if left_out:
+    if dropped:
         log.warning("OTEL_RESOURCE_ATTRIBUTES is too long: %d of %d are left out (%.200s)",
-                    len(left_out), len(left_out) + len(by_size), ", ".join(left_out))  # fmt: skip
+                    len(dropped), len(dropped) + len(by_size), ", ".join(dropped))  # fmt: skip
     return meta
 
 
 def _visible_devices() -> dict[str, str]:
     visible = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-    # A part would be wrong, and the journal has little room for metadata.
-    return visible if sum(map(len, visible.values())) <= _MOST_DEVICES_TEXT else {}
+    # All or none: a part would be wrong, and the journal's room for metadata is limited.
+    return visible if sum(map(len, visible.values())) <= _MAX_DEVICES_TEXT else {}
 
 
 def _open_run(recorder: Recorder) -> Section:
@@ -228,8 +236,8 @@ def _open_run(recorder: Recorder) -> Section:
     return section
 
 
-def _look_around(recorder: Recorder) -> None:
-    """Publish late values, end late sections, and notice new imports."""
+def _attend(recorder: Recorder) -> None:
+    """Write deferred values, complete deferred exits, and update the state that imports change."""
     recorder.values.publish()
     recorder.sections.finish_rest(time.monotonic_ns())
     recorder.sections.binding.watch_asyncio()
@@ -237,10 +245,9 @@ def _look_around(recorder: Recorder) -> None:
 
 
 def measure_cost(config: Config) -> int:
-    """Return the nanoseconds of opening and closing a section here, best of five rounds.
+    """Return the time in ns to open and close a section on this machine, the best of five rounds.
 
-    It is measured on scratch memory, so that the reported overhead is not a guess from another
-    machine.
+    It is measured in scratch memory; the reported overhead is derived from it.
     """
     meta: Any = SimpleNamespace(run_span=1, is_child=False, run_id="", restart=0)
     recorder = Recorder(_scratch_journal(), meta, config)
@@ -256,7 +263,7 @@ def measure_cost(config: Config) -> int:
 
 
 def _scratch_journal() -> Any:
-    """Return what a recorder needs of a journal, in memory that is never read."""
+    """Return a substitute for a journal, in memory that is never read."""
     shape = Shape.of_rows(_SCRATCH_ROWS)
     buffer = mmap.mmap(-1, shape.size)
     table = range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES)

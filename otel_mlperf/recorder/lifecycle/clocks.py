@@ -1,12 +1,12 @@
-"""Pairs of Unix and monotonic time, and the start time of a recording.
+"""Readings of the Unix and monotonic clocks, and the start time of a recording.
 
-All times of a journal are monotonic; one pair of both clocks converts them to Unix time. A thread
-that is preempted between the two readings would shift every span by milliseconds, so the closest of
-several pairs is used.
+All times in a journal are monotonic; one pair of readings of both clocks converts them to Unix
+time. If the thread were preempted between the two readings, all spans would be shifted by
+milliseconds. Therefore several pairs are read, and the one with the shortest interval is used.
 
-No format represents a time before 1970: a span would have no duration there, because start and end
-would both be 1970. A program may set its clock back that far (tests that freeze time do). A machine
-without a battery starts in 1970, where what started before the recording would have no time.
+Start times are limited to 1970 or later, because span formats cannot represent earlier times. The
+clock may be earlier if a program sets it back (as tests that freeze time do), or if a machine
+without a battery has booted.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EARLIEST_NS: Final = MAX_BACKDATE_NS
-"""Earliest start of a recording in Unix time: so late that backdated sections start after 1970,
-too.
-"""
+"""Earliest start of a recording in Unix time; backdated sections then start after 1970, too."""
 Clocks = tuple[int, int]
-"""Unix and monotonic nanoseconds of one moment."""
+"""Unix and monotonic time in ns at the same moment."""
 _PAIRS: Final = 5
 
 
 def read_clocks(
     unix: Callable[[], int] | None = None, monotonic: Callable[[], int] | None = None
 ) -> Clocks:
-    """Return the closest of five pairs; costs 1 µs, exact to the time of one reading.
+    """Return the best of five pairs of Unix and monotonic time; costs 1 µs.
 
-    Looked up when they are read: programs and tests may have replaced the clocks of ``time``.
+    Args:
+        unix: the Unix clock (default: ``time.time_ns``, looked up at each call because programs and
+            tests may replace it).
+        monotonic: the monotonic clock (default: ``time.monotonic_ns``, looked up at each call).
     """
     unix, monotonic = unix or time.time_ns, monotonic or time.monotonic_ns
     best = (1 << 62, 0, 0)
@@ -45,13 +46,13 @@ def read_clocks(
 
 
 def start_clocks() -> Clocks:
-    """Return both clocks at the start of a recording; Unix time is never before ``EARLIEST_NS``."""
+    """Return Unix time, at least ``EARLIEST_NS``, and monotonic time at a recording's start."""
     unix_ns, monotonic_ns = read_clocks()
     return unix_ns if unix_ns >= EARLIEST_NS else start_time_ns(), monotonic_ns
 
 
 def start_time_ns() -> int:
-    """Return nanoseconds since 1970; an hour, with a warning, if the clock is at or before that."""
+    """Return the Unix time in ns; if the clock is too early, warn and return ``EARLIEST_NS``."""
     now = time.time_ns()
     if now >= EARLIEST_NS:
         return now

@@ -1,14 +1,16 @@
-"""The end of a run, however it ends, and the closing text in a terminal or a notebook.
+"""End of a run: closing of its sections, wait for the agent, and display of the summary.
 
-Sections that are still open get their row, with the error if there is one, and the journal is
-closed. Then the process waits, at most 1.5 s, until the agent has everything. Where a summary is
-printed, the process waits for it, at most 5 s: after that one line with the command is printed
-instead. The first process of a container waits at most 10 s until all is stored: the agent ends
-with it.
+First the rows of open sections are written, with the error if there is one, and the journal is
+closed. Then the process waits:
 
-In a notebook, output of a child process ends up in whatever cell runs by then. So the cell reports
-immediately that the run has ended, and that line becomes the summary when all of it is stored:
-mostly before the cell has ended, else later, from a thread. A front end finds the line by its id.
+* until the agent has read all rows, at most 1.5 s;
+* for the printed summary, at most 5 s; a late one is replaced by a line with the command;
+* as the first process of a container, with which the agent ends: until all data is stored, at most
+  10 s.
+
+In a notebook, the front end would show output of a child process in whichever cell is running then.
+Therefore the cell immediately displays a line that the run has ended. A thread replaces the line by
+the summary, identified by a display id, when all data is stored.
 """
 
 from __future__ import annotations
@@ -41,26 +43,31 @@ if TYPE_CHECKING:
 
 
 class ClosingCell:
-    """The line in a notebook's cell, and the child process that makes its summary."""
+    """Line in a notebook's cell, which is replaced by the summary that a child process creates."""
 
     def __init__(self, folder: str, command: Sequence[str], environ: dict[str, str]) -> None:
-        """Show the line; ``command`` prints the summary in JSON: texts by media type.
+        """Display the line, and start the thread that replaces it.
+
+        Args:
+            folder: the run folder.
+            command: prints the summary as JSON: texts by media type.
+            environ: environment of the command.
 
         Raises:
-            Exception: the notebook shows nothing, or no thread can be started.
+            Exception: the notebook cannot display the line, or no thread can be started.
         """
         self._name, self._command, self._environ = os.path.basename(folder), command, environ
-        # The notebook's own IPython: this package does not require one.
+        # Imported by name from the notebook: this package does not require IPython.
         show: Any = importlib.import_module("IPython.display").display
         line = f"{self._name} has ended: its summary comes here once all of it is stored"
         self._line = show({"text/plain": line}, raw=True, display_id=True)
-        # Not in the context of the cell: tools that run a notebook from a script attribute output
-        # to the cell that runs by then, whatever line it is about.
+        # A thread, outside the context of the cell: tools that run notebooks from scripts attribute
+        # output to the cell that is running, not to the cell of the line.
         self._thread = threading.Thread(target=self._fill, name="otel_mlperf summary", daemon=True)
         self._thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until the summary is shown, or the timeout: then it is shown when it is ready."""
+        """Wait until the summary is displayed; after the timeout, it is displayed later."""
         self._thread.join(timeout_s)
 
     def _fill(self) -> None:
@@ -69,15 +76,21 @@ class ClosingCell:
                 self._command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=self._environ,
                 process_group=0, check=False,
             ).stdout  # fmt: skip
-            told = f"{self._name} has ended: otel-mlperf summary {self._name}"
-            made = msgspec.json.decode(answer) if answer else {"text/plain": told}
+            fallback = f"{self._name} has ended: otel-mlperf summary {self._name}"
+            made = msgspec.json.decode(answer) if answer else {"text/plain": fallback}
             self._line.update(made, raw=True)
         except Exception as error:  # noqa: BLE001 - nothing above a thread
             internal_error(error)
 
 
 def open_cell(folder: str, command: Sequence[str], environ: dict[str, str]) -> ClosingCell | None:
-    """Return the place for the summary of the run in ``folder``; None outside notebooks."""
+    """Display the line for a run's summary in a notebook; return None outside notebooks.
+
+    Args:
+        folder: the run folder.
+        command: prints the summary as JSON.
+        environ: environment of the command.
+    """
     if not is_notebook() or not _is_kernel():
         return None
     try:
@@ -88,47 +101,55 @@ def open_cell(folder: str, command: Sequence[str], environ: dict[str, str]) -> C
 
 
 def _is_kernel() -> bool:
-    """Return whether this is the kernel itself: a fork of it cannot show anything."""
+    """Return whether this process is the kernel, not a fork of it, which cannot display output."""
     shell = sys.modules["IPython"].get_ipython()
     session = getattr(getattr(shell, "kernel", None), "session", None)
     return bool(getattr(session, "pid", os.getpid()) == os.getpid())
 
 
 PATIENCE_S = 1.5
-"""Longest wait at a run's end: with Python's own exit, two seconds of the program."""
+"""Maximum wait at the end of a run; together with Python's own exit about two seconds."""
 CONTAINER_PATIENCE_S = 10.0
-"""Longest wait in the first process of a container, where data not stored by then may be lost."""
+"""Maximum wait in the first process of a container, after which unstored data may be lost."""
 SUMMARY_PATIENCE_S = 5.0
-"""Longest wait if a summary is printed."""
+"""Maximum wait if a summary is printed."""
 _ROOM_S = 1.0
-"""Part of the first wait, for room in a full ring."""
+"""Maximum wait for room in a full ring, as a part of ``PATIENCE_S``."""
 _POLL_S = 0.01
-_ENDED_HERE = frozenset({names.EPOCH, names.STEP})
-"""Categories of sections that a run's end closes without a warning: their loop was left."""
+_ENDED_WITH_RUN = frozenset({names.EPOCH, names.STEP})
+"""Categories of sections that the end of a run closes without a warning, as their loop was left."""
 _LEFT_OPEN = (
     "sections were still open when the run ended, and have the time until then: %s; "
     "each needs its end: with om.span(...)"
 )
-_MOST_NAMES = 5
+_MAX_NAMES = 5
 _TERMINATE_S = 0.5
-"""Grace period for a summary that is being printed at the deadline."""
+"""Grace period after SIGTERM for a summary that is being printed at the deadline."""
 
 
 def patience_s() -> float:
-    """Return how long the end of a run may wait in this process."""
+    """Return the maximum wait in seconds at the end of a run in this process."""
     return CONTAINER_PATIENCE_S if _is_first_process() else PATIENCE_S
 
 
 def _is_first_process() -> bool:
-    """Return whether the kernel ends all processes of this container with this one."""
+    """Return whether this is pid 1 of a container, with which the kernel ends all processes."""
     return os.getpid() == 1
 
 
 def close_sections(
     recorder: Recorder, run: SectionContext, words: list[str] | None, result: Any
 ) -> None:
-    """End everything that is open: the caller's sections from inside out, the run last."""
-    # The header first: after a kill from here on, the agent still knows when and how the run ended.
+    """End all open steps and sections, the innermost first and the run last.
+
+    Args:
+        recorder: the recorder.
+        run: section of the run.
+        words: type, message and stack of the exception by which the run failed, if any.
+        result: attributes with the run's results.
+    """
+    # Write the header first: if the process is killed after it, the agent still reads when and how
+    # the run ended.
     now = time.monotonic_ns()
     recorder.journal.say(Word.END_TIME, now)
     recorder.journal.say(Word.FAILED, int(words is not None))
@@ -142,22 +163,22 @@ def close_sections(
             current.__exit__(None, None, None)
         elif current.recording is recorder:
             name, category = recorder.registry.about(current.entry)
-            left_open += [name] if current.at and category not in _ENDED_HERE else []
+            left_open += [name] if current.at and category not in _ENDED_WITH_RUN else []
             recorder.sections.close(current, now, words)
         current = context_above(current)
     if left_open and words is None:
-        warn_once(_LEFT_OPEN, ", ".join(left_open[:_MOST_NAMES]))
+        warn_once(_LEFT_OPEN, ", ".join(left_open[:_MAX_NAMES]))
     for section in reversed(recorder.parents.outer):
         if section is not run:
             recorder.sections.close(section, now, words)
-    # After the reachable sections: these have attributes and errors that the table lacks.
+    # After the reachable sections, which have attributes that the open table does not contain.
     _close_unreachable(recorder, run, now, words)
     recorder.sections.leave(run)
     recorder.sections.close(run, now, words, **({"a": result} if result else {}))
 
 
 def _await_room(recorder: Recorder) -> None:
-    """Wait for room after dropped rows, because the rows of the run's end need some."""
+    """If rows have been dropped, wait until the ring has room for the rows of the run's end."""
     journal, deadline = recorder.journal, time.monotonic() + _ROOM_S
     if recorder.config.agent == "none" or not journal.said[Word.LOST_RING_FULL]:
         return
@@ -170,15 +191,15 @@ def _await_room(recorder: Recorder) -> None:
 def _close_unreachable(
     recorder: Recorder, run: SectionContext, now: int, words: list[str] | None
 ) -> None:
-    """Close sections of other threads and tasks by the data in the open table."""
+    """Close sections of other threads and tasks, which are known only by the open table."""
     journal, shape = recorder.journal, recorder.journal.shape
     table = range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES)
-    left = [at for at in table if journal.words[at >> 3] not in (0, run.sid)]
-    ended = _ended(journal, {journal.words[at >> 3] for at in left}) if left else set()
-    for at in left:
+    open_at = [at for at in table if journal.words[at >> 3] not in (0, run.sid)]
+    ended = _ended(journal, {journal.words[at >> 3] for at in open_at}) if open_at else set()
+    for at in open_at:
         span, parent, root, track, start, name = OPEN.unpack_from(journal.buffer, at)
         if name > MAX_ENTRIES or start > now:
-            continue  # the entry was overwritten: it stays there, and the agent counts it
+            continue  # a damaged entry: it stays in the table, and the agent counts it
         if span not in ended:
             flags = int(Kind.SECTION)
             if words is not None:
@@ -198,17 +219,23 @@ def _ended(journal: Journal, spans: set[int]) -> set[int]:
 
 
 def await_end(recorder: Recorder, watch: AgentWatch | None, head: int, deadline: float) -> None:
-    """Wait until everything up to ``head`` is safe and the summary is printed.
+    """Wait until all rows up to slot ``head`` are safe and the summary is printed.
+
+    Args:
+        recorder: the recorder of the run.
+        watch: supervisor of the agent.
+        head: the last slot of the journal.
+        deadline: monotonic time in seconds until which to wait for the agent.
 
     Raises:
-        KeyboardInterrupt: the user interrupted; the summary is not printed any more.
+        KeyboardInterrupt: the user interrupted the wait; the summary is not printed.
     """
     if recorder.config.agent == "none":
         return
     if watch is not None:
         watch.ensure()
         if watch.is_impossible:
-            return  # no process stores anything that could be waited for, or shown
+            return  # without an agent, nothing is stored or summarised
     child = None
     if recorder.config.console and recorder.shows_summary:
         child = _show_summary(recorder.meta.run_folder, recorder.journal.path, head)
@@ -221,7 +248,7 @@ def await_end(recorder: Recorder, watch: AgentWatch | None, head: int, deadline:
             child.wait()
         raise
     _name_command(child, recorder.meta.run_folder)
-    # After the child, which reads the journal too.
+    # After the child has ended, because it reads the journal, too.
     if is_over and (watch is None or watch.thread is None):
         recorder.journal.release()
 
@@ -232,18 +259,18 @@ def _is_agent_done(
     journal = recorder.journal
     thread = None if watch is None else watch.thread
     if thread is None and not _is_first_process():
-        # An agent in another process stores later what it has logged by now.
+        # An agent in another process has written the rows to its log, and stores them later.
         return _is_in_time(lambda: journal.words[Word.DURABLE] >= head, deadline)
-    # The agent ends with this process: it must have stored and removed the journal. Data that it
-    # has not sent by the deadline waits for recover.
+    # The agent ends with this process: wait until it has stored the rows and removed the journal.
+    # Data that is not sent by the deadline is sent by ``doctor --recover``.
     is_stored = _is_in_time(lambda: not os.path.exists(journal.path), deadline)
     if thread is not None and recorder.meta.world_size == 1:
         thread.join(max(0.0, deadline - time.monotonic()))
     return is_stored
 
 
-def _is_in_time(is_so: Callable[[], bool], deadline: float) -> bool:
-    while not is_so():
+def _is_in_time(condition: Callable[[], bool], deadline: float) -> bool:
+    while not condition():
         if time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_S)
@@ -253,9 +280,10 @@ def _is_in_time(is_so: Callable[[], bool], deadline: float) -> bool:
 def _show_summary(
     run_folder: str, journal_path: str, head: int
 ) -> subprocess.Popen[bytes] | ClosingCell | None:
-    """Start the child that makes the run's summary once everything is stored.
+    """Start the child that creates the run's summary when all rows up to ``head`` are stored.
 
-    It prints the summary on stderr, or the cell of a notebook shows it.
+    The child prints the summary on stderr; in a notebook, the cell displays it. The result is None
+    if no child can be started.
     """
     command = [sys.executable, "-P", "-m", "otel_mlperf", "summary", run_folder]
     command += ["--wait-stored", f"{journal_path}:{head}"]
@@ -268,7 +296,7 @@ def _show_summary(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env=environ,
-            process_group=0,  # Ctrl-C would print its traceback in addition to the program's
+            process_group=0,  # otherwise Ctrl-C would print the child's traceback, too
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         internal_error(error)
@@ -276,29 +304,29 @@ def _show_summary(
 
 
 def _await_child(child: subprocess.Popen[bytes] | ClosingCell | None, deadline: float) -> None:
-    """Wait for the summary. A late one is not printed: something else is shown by then."""
-    left_s = max(0.0, deadline - time.monotonic())
+    """Wait for the summary until a deadline, after which it is not printed any more."""
+    timeout_s = max(0.0, deadline - time.monotonic())
     if isinstance(child, subprocess.Popen):
-        _end_by(child, left_s)
+        _end_by(child, timeout_s)
     elif child is not None:
-        child.wait(left_s)
+        child.wait(timeout_s)
 
 
-def _end_by(child: subprocess.Popen[bytes], left_s: float) -> None:
+def _end_by(child: subprocess.Popen[bytes], timeout_s: float) -> None:
     try:
-        child.wait(left_s)
+        child.wait(timeout_s)
     except subprocess.TimeoutExpired:
         child.terminate()
         try:
             child.wait(_TERMINATE_S)
         except subprocess.TimeoutExpired:
-            # It blocks while printing: it continues alone. Or a busy machine has not ended it yet.
-            # Set a code in either case: else Python warns of a child without a wait.
+            # The child is blocked while printing and continues on its own, or a busy machine has
+            # not ended it yet. Set a return code: otherwise Python warns of a child without a wait.
             child.returncode = 0 if _ignores_terminate(child.pid) else -signal.SIGTERM
 
 
 def _ignores_terminate(pid: int) -> bool:
-    """Return whether the summary has started to print: since then it ignores SIGTERM."""
+    """Return whether a child ignores SIGTERM, i.e. has started to print the summary."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
             ignored = next(line for line in file if line.startswith("SigIgn:"))
@@ -308,7 +336,7 @@ def _ignores_terminate(pid: int) -> bool:
 
 
 def _name_command(child: subprocess.Popen[bytes] | ClosingCell | None, run_folder: str) -> None:
-    """Print the command that shows a summary which was not printed."""
+    """Print the command for the summary, if the summary itself was not printed."""
     if isinstance(child, subprocess.Popen) and child.returncode:
         import shlex
 
@@ -316,10 +344,13 @@ def _name_command(child: subprocess.Popen[bytes] | ClosingCell | None, run_folde
 
 
 def summary_environ() -> dict[str, str]:
-    """Return the environment of a child that reads: it records nothing and finds this package."""
+    """Return the environment of a child that creates a summary.
+
+    It disables recording, and its ``PYTHONPATH`` includes this package.
+    """
     environ = dict(os.environ)
     environ["OTEL_SDK_DISABLED"] = "true"
-    environ.pop("PYTHONINSPECT", None)  # it would open a prompt after the program has ended
+    environ.pop("PYTHONINSPECT", None)  # would open a prompt when the child ends
     paths = [HOME, *filter(None, [environ.get("PYTHONPATH")])]
     environ["PYTHONPATH"] = os.pathsep.join(paths)
     return environ

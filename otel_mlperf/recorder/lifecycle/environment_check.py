@@ -1,4 +1,7 @@
-"""Warnings about unknown variables and invalid endpoints, which would be ignored silently."""
+"""Checks of environment variables, endpoints and trackers when a run starts.
+
+Without the warnings, unknown variables and invalid endpoints would be ignored silently.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +22,21 @@ if TYPE_CHECKING:
 _OF_SIGNALS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 _STANDARD = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_", "OTEL_METRICS_", "OTEL_METRIC_")
 _OF_CONFIG = "OTEL_METRIC_EXPORT_INTERVAL"
-"""Variable whose errors are reported when the configuration is read."""
+"""Variable whose errors are already reported when the settings are loaded."""
 _EXAMPLE = "http://localhost:4318"
 
 
 def check_environ(environ: Mapping[str, str], endpoint: str, destinations: str) -> None:
-    """Log once each problem of the environment.
+    """Log each problem of the environment once.
 
     Args:
         environ: the environment.
-        endpoint: the endpoint in force.
-        destinations: the destinations in force.
+        endpoint: the effective endpoint.
+        destinations: the effective destinations.
 
     Raises:
-        ConfigError: the endpoint is no URL, or a tracker lacks something, and the setting does not
-            come from the environment.
+        ConfigError: a setting that does not come from the environment is invalid: the endpoint is
+            no URL, or a tracker's requirements are not met.
     """
     _check_names(environ)
     _check_trackers(environ, destinations)
@@ -42,7 +45,7 @@ def check_environ(environ: Mapping[str, str], endpoint: str, destinations: str) 
         warn_once(warning)
     given = {name: environ.get(name, "").strip() for name in (ENDPOINT, *_OF_SIGNALS)}
     argument = endpoint if endpoint and endpoint != given[ENDPOINT] else None
-    scheme = "https://" if _asks_for_grpc(environ) else ""
+    scheme = "https://" if _is_grpc_requested(environ) else ""
     if argument is not None:
         given = {"endpoint": argument}
         if not _is_url(argument, scheme):
@@ -88,12 +91,12 @@ def _check_names(environ: Mapping[str, str]) -> None:
             warn_once(f"{name} is not known and has no effect; {hint}")
 
 
-def _asks_for_grpc(environ: Mapping[str, str]) -> bool:
+def _is_grpc_requested(environ: Mapping[str, str]) -> bool:
     return any(environ.get(name, "").strip().lower() == "grpc" for name in PROTOCOLS)
 
 
 def _is_url(text: str, scheme: str) -> bool:
-    """Return whether a text is a URL; without a scheme it gets that of gRPC where requested."""
+    """Return whether a text is an HTTP URL; ``scheme`` is prepended if it contains no ``/``."""
     try:
         url = urlsplit(text if "/" in text else f"{scheme}{text}")
         usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -103,6 +106,6 @@ def _is_url(text: str, scheme: str) -> bool:
 
 
 def _no_url(text: str) -> str:
-    # A text that is no URL may still contain a login in front, or a key behind.
+    # Shown without login and query: even an invalid URL may contain secrets there.
     harmless = text.rpartition("@")[2].partition("?")[0]
     return f"found {harmless!r}, expected a URL like {_EXAMPLE}"

@@ -1,7 +1,6 @@
-"""Lines on stderr for the first steps, printed as they end.
+"""Lines on stderr for the first steps of each phase, printed when a step ends.
 
-A step's line is derived from the rows that it has written, outside its time. If the option is off,
-it costs nothing.
+A line is derived from the rows that the step has written, after the step's end.
 """
 
 from __future__ import annotations
@@ -24,29 +23,38 @@ if TYPE_CHECKING:
 
 _ROW: Final = struct.Struct("<QQQ24sIIQ")
 _FLOAT: Final = struct.Struct("<d")
-_MOST_HOLES: Final = 64
-"""Consecutive slots that other threads have drawn and not written yet."""
+_MAX_HOLES: Final = 64
+"""Number of consecutive unwritten slots after which no further rows are expected.
+
+Other threads may have drawn slots without having written them yet.
+"""
 
 
 def say(line: str) -> None:
-    """Write a line to stderr, if there is one."""
+    """Write a line to stderr, if it exists."""
     if sys.stderr is not None:
         sys.stderr.write(f"{line}\n")
 
 
 class PrintedSteps:
-    """Lines for the first steps of each phase, with the activity of their thread."""
+    """Printer of a line for each of the first steps of a phase.
+
+    Args:
+        recorder: the recorder of the steps.
+        most: number of steps of each phase to print.
+        write: prints a line.
+    """
 
     def __init__(self, recorder: Recorder, most: int, write: Callable[[str], object] = say) -> None:
-        self._recorder, self._most, self._write = recorder, most, write
+        self._recorder, self._max_steps, self._write = recorder, most, write
         self._slot = 1
         self._counters = Counters()
         stepping = recorder.stepping
         stepping.after_step = [*stepping.after_step, self.after]
 
     def after(self, step: OpenStep) -> None:
-        """Print a step that has ended."""
-        if step.n >= self._most:
+        """Print a step that has ended, if it is one of the first steps."""
+        if step.n >= self._max_steps:
             return
         try:
             self._write(self._line(step))
@@ -74,16 +82,17 @@ class PrintedSteps:
         return f"{step.phase} step {step.number}: {time}; {_memory(self._counters)}{values}"
 
     def _rows(self) -> Iterator[tuple[int, int, int, int, bytes, int]]:
-        """Yield kind, start, end, span, parents and name of the rows since the last call.
+        """Yield kind, start, end, span id, parents and entry of the rows since the last call.
 
-        For a logged value the end is its bits, and the first of the parents the number of its step.
+        For a logged value, ``end`` contains the bits of the value, and the first of the parents is
+        the step number.
         """
         journal = self._recorder.journal
         rows, at, slot, holes = journal.shape.rows, journal.shape.ring_at, self._slot, 0
-        while holes < _MOST_HOLES:
+        while holes < _MAX_HOLES:
             row: Any = _ROW.unpack_from(journal.buffer, at + (slot & rows - 1) * ROW_BYTES)
             written = row[6]
-            if written > slot:  # the ring has wrapped around since
+            if written > slot:  # the ring has wrapped around in the meantime
                 slot = written - rows + 1 if written - rows >= slot else slot + 1
                 continue
             slot += 1
@@ -103,7 +112,7 @@ def _value(bits: int) -> float:
 def _memory(counters: Counters) -> str:
     """Return the current memory of the process and of its device, as text."""
     now = counters.of_process()
-    words = f"memory {size(now.resident_bytes or 0)}"
+    text = f"memory {size(now.resident_bytes or 0)}"
     if now.device is None:
-        return words
-    return f"{words}, cuda {size(now.device.allocated_bytes)}, peak {size(now.device.peak_bytes)}"
+        return text
+    return f"{text}, cuda {size(now.device.allocated_bytes)}, peak {size(now.device.peak_bytes)}"

@@ -1,7 +1,7 @@
 """CPU time and peak memory of this process since the run started, over all threads.
 
-They are counted in cells, so that they are known however the run ends, even if a run is over before
-the agent has read its process.
+They are stored in cells, so that they are available however the run ends, even if it ends before
+the agent has read the process's values.
 """
 
 from __future__ import annotations
@@ -19,25 +19,30 @@ if TYPE_CHECKING:
 
 _EVERY_NS: Final = 1_000_000_000
 _START_TICKS: Final = 19
-"""Index of the start time since boot, behind the name in ``/proc/<pid>/stat``."""
+"""Index of the start time since boot in ``/proc/<pid>/stat``, counted behind the name."""
 
 
 def tell_imports(cells: Cells, start_ns: int) -> None:
-    """Record the age of the process when its first run started (monotonic clock)."""
-    global _is_told
-    age_s = None if _is_told else read_age_s()
-    _is_told = True
+    """Record how long the process had existed when its first run started.
+
+    Args:
+        cells: the cells of the run.
+        start_ns: monotonic start time of the run.
+    """
+    global _is_recorded
+    age_s = None if _is_recorded else read_age_s()
+    _is_recorded = True
     if age_s is not None:
         before_s = max(0.0, age_s - (time.monotonic_ns() - start_ns) / 1e9)
         cells.set(names.RUN_IMPORTS.name, names.RUN_IMPORTS.unit, before_s)
 
 
-_is_told = False
-"""Whether a run has started here before: the time before a later run is not its own."""
+_is_recorded = False
+"""Whether a run was started before: the time before a later run is not spent on imports for it."""
 
 
 def read_age_s(stat: Path = Path("/proc/self/stat")) -> float | None:
-    """Return the time since the process started, to a hundredth of a second; None if unknown."""
+    """Return the age of the process in seconds, exact to 0.01 s; None if unknown."""
     try:
         ticks = int(stat.read_bytes().rpartition(b")")[2].split()[_START_TICKS])
         began_s = ticks / os.sysconf("SC_CLK_TCK")
@@ -47,29 +52,29 @@ def read_age_s(stat: Path = Path("/proc/self/stat")) -> float | None:
 
 
 class ProcessUse:
-    """Usage of one run's process from now on."""
+    """Recorder of the process's usage during a run."""
 
     def __init__(self, cells: Cells) -> None:
         self._cells, self._due_ns = cells, 0
-        self._told_ns = time.process_time_ns()
+        self._recorded_ns = time.process_time_ns()
         self._counters, self._peak = Counters(), PeakSinceStart(peak_bytes())
 
     def look(self, now_ns: int) -> None:
-        """Count the usage since the last call, at most once a second."""
+        """Record the usage since the last recording, at most once a second."""
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + _EVERY_NS
             self.finish()
 
     def peaks(self) -> dict[str, int]:
-        """Return the peak so far, as an attribute of an epoch that ends."""
-        most = self._peak.update(peak_bytes(), self._counters.resident_bytes() or 0)
-        return {names.EPOCH_MEMORY_PEAK: most} if most else {}
+        """Return the memory peak so far, as an attribute of an epoch; empty if unknown."""
+        peak_bytes_so_far = self._peak.update(peak_bytes(), self._counters.resident_bytes() or 0)
+        return {names.EPOCH_MEMORY_PEAK: peak_bytes_so_far} if peak_bytes_so_far else {}
 
     def finish(self) -> None:
-        """Count the usage immediately."""
-        used_ns, told_ns = time.process_time_ns(), self._told_ns
-        self._told_ns = used_ns
+        """Record the usage since the last recording."""
+        used_ns, recorded_ns = time.process_time_ns(), self._recorded_ns
+        self._recorded_ns = used_ns
         cpu, peak = names.RUN_CPU, names.RUN_MEMORY_PEAK
-        self._cells.add(cpu.name, cpu.unit, (used_ns - told_ns) / 1e9)
-        for most in self.peaks().values():
-            self._cells.set(peak.name, peak.unit, most)
+        self._cells.add(cpu.name, cpu.unit, (used_ns - recorded_ns) / 1e9)
+        for peak_bytes_so_far in self.peaks().values():
+            self._cells.set(peak.name, peak.unit, peak_bytes_so_far)

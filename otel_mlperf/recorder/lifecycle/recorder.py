@@ -1,8 +1,8 @@
-"""The recorder: all parts of a recording together, and its replacement in a forked child.
+"""Recorder composed of all parts of a recording, and its replacement in a forked child.
 
-The parts know each other only downwards: core, sections, steps, instruments. A child records
-nothing until its first section; then it has a journal of its own, with ids of its own. Sections
-that were open at the fork belong to the parent process: in the child they are inert.
+The parts depend on each other in layers: core, sections, steps, instruments. A forked child creates
+its own journal when it records its first section. Sections that were open at the fork belong to the
+parent process; in the child they have no effect.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ _hooked = False
 
 
 class Recorder(Recording):
-    """One process's recording with all its parts; at most one is active."""
+    """Recording of one process with all its parts; at most one is active."""
 
     shows_summary = False
-    """Whether this process reports the run's start and end, as its first rank."""
+    """Whether this process, as the first rank, prints the run's start and summary."""
     is_left = False
-    """Whether the recording was left to the parent process, of which this process is a child."""
+    """Whether this process is a forked child, and the recording belongs to its parent process."""
 
     def __init__(self, journal: Journal, meta: JournalMeta, config: Config) -> None:
         super().__init__(journal, meta, config)
         self.parents = Parents(self)
         self.sections = RecordedSections(self, self.parents)
         self.stepping = Stepping(self, self.sections, self.parents)
-        self.sections.steps = self.stepping  # set before anything is recorded, so never missing
+        self.sections.steps = self.stepping  # before anything is recorded
         self.sections.profiles.steps = self.stepping
         self.cells = Cells(self)
         self.marks = Marks(journal, self.cells)
@@ -68,16 +68,16 @@ class Recorder(Recording):
         self.series = SeriesInUse(self, self.parents, self.cells)
         self.values = Values(self, self.parents, self.stepping)
         self.kept: dict[type, Any] = {}
-        """State of upper layers for this recording alone, by class: released with it. It is no
-        dictionary with weak keys: its callbacks are Python, and the interpreter drops what a signal
-        handler raises in one of them.
+        """State of upper layers for this recording, by class; released with the recording.
+
+        Not a WeakKeyDictionary by recording: its callbacks are written in Python, and the
+        interpreter would drop exceptions that a signal handler raises in them.
         """
 
     def retire(self) -> None:
-        """Ensure that sections that are still open, or opened late, write nothing more."""
-        # First: code that checks the flag from here on finds nothing to write to. The fast paths do
-        # not check it; they are redirected after it: series to the slow path, sections to scratch
-        # memory.
+        """End the recording: sections that are open now, or opened later, write nothing."""
+        # Set the flag first, for all code that checks it. The fast paths do not check it, and are
+        # redirected below: series to the slow path, sections to scratch memory.
         self.is_retired = True
         self.series.retire()
         for call in self.at_retire:
@@ -87,7 +87,7 @@ class Recorder(Recording):
 
 
 class _NoLease:
-    """A lease under which no slot may be drawn."""
+    """Lease without free slots."""
 
     end = 0
     next: dict[int, Any] = {}  # noqa: RUF012 - never filled
@@ -98,10 +98,10 @@ _NO_LEASE: Any = _NoLease()
 
 
 def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
-    """Return a recorder with a journal of its own, in shared memory if there is room.
+    """Return a recorder with a new journal, in shared memory or, if that is full, on disk.
 
     Raises:
-        JournalError: there is no room, neither in shared memory nor on disk.
+        JournalError: neither shared memory nor the disk has room for the journal.
     """
     file = new_journal_name(meta.rank, os.getpid())
     shared = journal_folder(meta.run_id, meta.run_folder, key=meta.run_key)
@@ -127,7 +127,7 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
 
 
 def watch_forks() -> None:
-    """Prepare children of this process for recording from now on, without a thread or a file."""
+    """Register the fork handler by which children of this process record on their own."""
     global _hooked
     if not _hooked:
         _hooked = True
@@ -138,21 +138,21 @@ def _leave_to_parent() -> None:
     recorder: Recorder | None = recording.unreplaced()
     if recorder is None or recorder.is_left:
         return
-    # The journal is the parent's and shared: it must not be written from here on. It is not
-    # unmapped either, because sections that are open here still point into it.
+    # The journal is shared and belongs to the parent: no code may write to it any more. It stays
+    # mapped, because open sections still refer to it.
     recorder.retire()
     recorder.replacement = lambda: _begin_in_child(recorder)
-    recording.refresh()  # the fast path knows no name any more: the first section calls active()
+    recording.refresh()  # clears cached names, so that the first section calls active()
     count_in(None)
     recorder.is_left = True
 
 
 def _begin_in_child(parent: Recorder) -> Recorder | None:
-    """Return the child's own recorder, made when it first records something."""
+    """Create the recorder of a forked child, when the child first records; None if that fails."""
     import msgspec
 
-    # First: making a journal may itself record (a signal handler's section), and is tried only
-    # once.
+    # First: creating the journal is tried only once, and must not be repeated for sections that a
+    # signal handler opens in the meantime.
     parent.replacement = lambda: None
     recording.activate(None)
     try:
@@ -180,8 +180,7 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
 def _serve_elsewhere(recorder: Recorder, parent: Recorder) -> None:
     """Start an agent if the child's journal is in another folder than its parent's.
 
-    Shared memory may have filled up in the meantime; the agent of the run reads the parent's
-    folder.
+    This happens if shared memory is full by now. The run's agent reads only the parent's folder.
     """
     folder = os.path.dirname(recorder.journal.path)
     if folder == os.path.dirname(parent.journal.path):

@@ -1,7 +1,7 @@
-"""The run between ``start()`` and ``stop()``.
+"""Run object, which ``start()`` returns: queries, results and the end of a run.
 
-A process has one active run. Starting may raise, immediately and clearly; after that nothing does.
-Stopping is idempotent, also at exit and after Ctrl-C, and bounded in time.
+A process has at most one active run. Only starting a run may raise. Stopping is idempotent, limited
+in time, and happens at exit and after Ctrl-C, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SUMMARY_S = 60.0
 
 
 class Run:
-    """An active or finished run; made by ``start()``. Also a context manager."""
+    """An active or finished run, which ``start()`` returns; a context manager that ends it."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Run:
         watch: AgentWatch | None = None,
     ) -> None:
         self.name = name
-        """Name of the run, among other runs of the same script."""
+        """Name of the run."""
         self._recorder = recorder
         self._section = section
         self._watch = watch
@@ -65,16 +65,16 @@ class Run:
         self._hook: Any = None
         self._taken_over: Callable[[], None] | None = None
         self.before_end: list[Callable[[], None]] = []
-        """Called when the run ends, as long as it still records."""
+        """Functions called when the run ends, while it still records."""
         self.after_end: list[Callable[[], None]] = []
-        """Called when the run has ended and its journal is closed."""
+        """Functions called after the run has ended and its journal is closed."""
         if recorder is not None:
-            # Loaded now: a program that ends for want of file descriptors could not load it any
-            # more.
+            # Import it now: a program that ends because it has run out of file descriptors could
+            # not import it then.
             from otel_mlperf.recorder.lifecycle import closing  # noqa: F401
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The run exists only in this process: another process gets an object that records nothing.
+        # In another process, an unpickled run records nothing: the run exists only in this process.
         return type(self), (self.name,)
 
     def __copy__(self) -> Self:
@@ -85,7 +85,7 @@ class Run:
 
     @property
     def id(self) -> str:
-        """The run's id, the same for all its ranks; empty if nothing is recorded."""
+        """The run's id, the same on all ranks; empty if nothing is recorded."""
         return self._recorder.meta.run_id if self._recorder else ""
 
     @property
@@ -97,12 +97,12 @@ class Run:
 
     @property
     def is_active(self) -> bool:
-        """Whether it records in this process: a run that a fork inherits is not active."""
+        """Whether the run records in this process; False in a forked child."""
         return self._is_open and self._pid == os.getpid()
 
     @property
     def step(self) -> int:
-        """Number of the open training step, else of the next one. Set it after a rollback."""
+        """Number of the open training step, or of the next one; set it after a rollback."""
         if self._recorder is None:
             return 0
         step = self._recorder.parents.current_step(names.TRAIN)
@@ -114,7 +114,7 @@ class Run:
             self._recorder.stepping.set_next_number(int(number))
 
     def result(self, **values: Any) -> None:
-        """Record results of the run: ``run.result(accuracy=0.93)``; comparisons show them."""
+        """Record results of the run for comparisons, e.g. ``run.result(accuracy=0.93)``."""
         try:
             self._result.update(IN_PROCESS.values(safe_attributes(values)))
         except Exception as error:  # noqa: BLE001 - recording never raises
@@ -125,15 +125,15 @@ class Run:
         self._stop(None)
 
     def lend(self, taken_over: Callable[[], None]) -> None:
-        """Let the program's own ``start()`` continue this run, which was started for it.
+        """Let the program's own ``start()`` continue this run, which was started automatically.
 
         Args:
-            taken_over: called when that happens.
+            taken_over: called when the program's ``start()`` takes over the run.
         """
         self._taken_over = taken_over
 
     def summary(self) -> dict[str, Any]:
-        """Return the run's summary so far, as ``otel-mlperf summary --json`` does; never raises."""
+        """Return the summary so far, as ``otel-mlperf summary --json`` prints it; never raises."""
         import msgspec
 
         if self._recorder is None:
@@ -145,7 +145,7 @@ class Run:
         return summary
 
     def stats(self, since: str | Mark = "start") -> Stats:
-        """Return the durations of this process's sections that have ended; never raises.
+        """Return the durations of this process's ended sections; never raises.
 
         ::
 
@@ -153,32 +153,32 @@ class Run:
             stats["forward"].mean_ns, stats["forward"].p95_ns
             print(stats)
 
-        They are exact for every thread, and cost about a millisecond: nothing is read from the run
-        folder, and no process is waited for. A forked child gets its own sections. After the end it
-        is what was known then; while nothing is recorded it is empty. ``missing`` lists what is not
-        included.
+        Statistics of all threads are exact. The call costs about a millisecond, because it reads no
+        run folder and waits for no process. A forked child gets its own sections. After the run,
+        the result is as of its end; while nothing is recorded, it is empty. ``missing`` lists data
+        that is not included.
 
         Args:
-            since: ``start``; ``epoch``, the start of the current epoch; ``last``, the last call of
-                this method; or a result of ``mark()``.
+            since: start of the period: ``start`` (of the run), ``epoch`` (start of the current
+                epoch), ``last`` (last call of this method), or a result of ``mark()``.
         """
-        return self._told().read(since)
+        return self._stats().read(since)
 
     def mark(self, name: str = "mark") -> Mark:
-        """Set a mark: on the run's charts, and for ``stats(since=…)`` (the newest 16 marks).
+        """Set a mark for charts and for ``stats(since=…)``, which accepts the newest 16 marks.
 
         Args:
-            name: what happens here; one of a few names, not a text with a number in it.
+            name: description of the event; use few different names, without numbers.
         """
-        return self._told().mark(name)
+        return self._stats().mark(name)
 
-    def _told(self) -> RunStats:
+    def _stats(self) -> RunStats:
         from otel_mlperf.recorder.lifecycle.run_stats import RunStats
 
         return RunStats(self.name, self._recorder, self._pid, self._at_end)
 
     def hot(self, section: str | None = None) -> Any:
-        """Return functions and lines of the sections profiled so far, as a table to print.
+        """Return functions and lines of profiled section calls, as a table to print.
 
         ::
 
@@ -186,16 +186,16 @@ class Run:
                 om.span("search", profile="calls")(search)(position)
                 print(run.hot())
 
-        The result's ``sections`` contain the same as data, as ``otel-mlperf summary --functions
-        --json`` prints it. It covers all processes of the run on this host, each with the calls
-        that have ended.
+        The result's attribute ``sections`` contains the data, as ``otel-mlperf summary --functions
+        --json`` prints it. The result includes the ended calls of all processes of the run on this
+        host.
 
         Args:
-            section: only the section of this name.
+            section: name of the section to return (default: all sections).
 
         Raises:
             StoreError: a file of the run cannot be read.
-            NoSuchRun: nothing was recorded, so that there is no run folder.
+            NoSuchRun: nothing was recorded.
         """
         if self.path is None:
             raise NoSuchRun(f"reading what was profiled in {self.name}: nothing is recorded here")
@@ -210,7 +210,7 @@ class Run:
         return empty
 
     def _repr_html_(self) -> str:
-        """Return HTML for a notebook: summary, findings, charts; if active, ``stats()`` first."""
+        """Return HTML for a notebook: ``stats()`` (of an active run), summary, findings, charts."""
         import html
 
         table = self.stats()._repr_html_() if self.is_active else ""
@@ -279,20 +279,23 @@ class Run:
         deadline = time.monotonic() + closing.patience_s()
         self._unhook()
         _call_all(self.before_end)
-        words = self._failure
+        failure = self._failure
         if error is not None and is_failure(error):
             recorder.sections.tell_failure(section, error)
-            words = describe_exception(error, with_text=recorder.config.exception_text)
-        # The order matters: the recorder is not found any more; late values arrive; open sections
-        # of other threads write to scratch memory, so that sections closed for them below get no
-        # second row; the journal is closed; then the recorder writes nothing to it.
+            failure = describe_exception(error, with_text=recorder.config.exception_text)
+        # In this order:
+        # 1. New sections no longer find the recorder.
+        # 2. Pending values arrive.
+        # 3. Sections of other threads are redirected to scratch memory: otherwise they would write
+        #    a second row after being closed below.
+        # 4. Open sections and the journal are closed, and the recorder is retired.
         recording.activate(None)
         recorder.values.finish(time.monotonic_ns() + 200_000_000)
         recorder.sections.binding.retire()
         result = {f"{names.RESULT}{key}": value for key, value in self._result.items()}
-        closing.close_sections(recorder, section, words, result)
-        # After the interpreter's end nothing queries it; loading modules would make Python forget
-        # that an interrupt has ended the program, which determines its exit code.
+        closing.close_sections(recorder, section, failure, result)
+        # Not at exit: no code can query the snapshot then. Importing modules would make Python forget
+        # that an interrupt has ended the program, which determines the exit code.
         self._at_end = None if self._is_exit else _known_at_end(recorder)
         head = recorder.journal.close()
         recorder.retire()
@@ -301,15 +304,15 @@ class Run:
             closing.await_end(recorder, self._watch, head, deadline)
             _call_all(self.after_end)
         except KeyboardInterrupt:
-            # The run is closed. An interrupt that ends the program already is not raised twice.
-            # Another one is passed to the program: it must end a sweep, not this run alone.
-            if not words or words[0] != KeyboardInterrupt.__name__:
+            # The run is closed. Raise the interrupt, because it must end a sweep of runs, not only
+            # this run; unless an earlier interrupt is already ending the program.
+            if not failure or failure[0] != KeyboardInterrupt.__name__:
                 raise
 
-    # -- failures of a script that did not write ``with`` ----------------------------------------
+    # -- failures of a script without ``with`` ---------------------------------------------------
 
     def hook_in(self) -> None:
-        """Note the exception, or the exit, that ends the program from now on."""
+        """Install hooks that record the exception that ends the program and end the run at exit."""
         before = sys.excepthook
 
         def hook(kind: Any, error: Any, trace: Any) -> None:
@@ -329,7 +332,7 @@ class Run:
         try:
             recorder = self._recorder
             if isinstance(error, RunActive):
-                return  # the other start has failed, not this run
+                return  # a second ``start()`` has failed, not this run
             if recorder is not None and self._is_open and is_failure(error):
                 if self._section is not None:
                     recorder.sections.tell_failure(self._section, error)
@@ -348,7 +351,7 @@ def _call_all(calls: list[Callable[[], None]]) -> None:
 
 
 def _known_at_end(recorder: Recorder) -> Known | None:
-    """Return the state for ``stats()`` after the end; None: no module can be loaded any more."""
+    """Return the snapshot for ``stats()`` after the end; None if its module cannot be imported."""
     try:
         from otel_mlperf.recorder.lifecycle.stats_source import copy_at_end
     except (ImportError, OSError) as error:

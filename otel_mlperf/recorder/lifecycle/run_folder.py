@@ -1,4 +1,4 @@
-"""The run folder: its path, its ``run.json`` and the restart count of a rank."""
+"""Creation of the run folder, its ``run.json``, and the restart count of a rank."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _NO_PLACE = (
     errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
 )  # fmt: skip
-"""Errors that are permanent; all others may be over later."""
+"""Error numbers of permanent errors; all others may be temporary."""
 _DEPTH = 32
 _TEXT_BYTES = 1 << 16
 _LOWEST, _HIGHEST = -(1 << 63), 1 << 64
@@ -44,19 +44,25 @@ _RANDOM_ID = re.compile(r"([0-9a-f]{32})(\.\d+)?")
 
 
 def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]) -> str:
-    """Create the run's folder with its ``run.json``, or find the one that another rank made.
+    """Create the run folder with its ``run.json``, unless another rank has created it.
 
-    If the disk refuses it, a warning is logged and the path is returned: an agent, or
-    ``doctor --recover``, may be able to make the folder later. Until then recorded data stays in
+    After a temporary disk error, a warning is logged and the path is returned nevertheless: an
+    agent or ``doctor --recover`` may create the folder later. Until then, recorded data stays in
     shared memory.
 
+    Args:
+        parent: folder of all run folders.
+        run_id: id of the run.
+        name: name of the run.
+        facts: parameters, tags and other content of ``run.json``.
+
     Returns:
-        Its absolute path, ``<parent>/<name>-<start of the id>``. If ``parent`` is not UTF-8, a
-        link to it replaces it: journals, tables and servers accept only text.
+        The absolute path, ``<parent>/<name>-<start of the id>``. If ``parent`` is not UTF-8, it is
+        replaced by a link to it, because journals, tables and servers accept only text.
 
     Raises:
-        ConfigError: such a folder is impossible.
-        JournalError: ``parent`` is below a working directory that is gone.
+        ConfigError: the folder can never be created.
+        JournalError: ``parent`` is relative, and the working directory has been removed.
     """
     try:
         parent = os.path.abspath(parent)
@@ -72,14 +78,14 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
         folder = os.path.join(parent, f"{safe_name(name)}-{short}")
         try:
             make_folder(folder)
-            # False: it contains another run's file, whose id starts alike. A longer name is tried.
+            # False: the folder belongs to a run whose id has the same start. Try a longer name.
             if write_run_file(folder, about):
                 return folder
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
             if error.errno not in _NO_PLACE:
-                _say_refused(error)
+                _warn_of_disk_error(error)
                 return os.path.join(parent, f"{safe_name(name)}-{short_ids(run_id)[-1]}")
             raise ConfigError(
                 f"creating the run folder {folder}: {error.strerror}; set OTEL_MLPERF_DIR to a "
@@ -113,7 +119,7 @@ def warn_of_others(folder: str) -> None:
 
 
 def short_ids(run_id: str) -> list[str]:
-    """Return abbreviations of the id for a path, shortest first: four characters mostly suffice."""
+    """Return abbreviations of a run id for its path, to try in order, the shortest first."""
     match = _RANDOM_ID.fullmatch(run_id)
     if match is None:
         return [safe_name(run_id), hashed_name(run_id)]
@@ -122,15 +128,18 @@ def short_ids(run_id: str) -> list[str]:
 
 
 def add_facts(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
-    """Add parameters and tags that became known after the run had started."""
+    """Add parameters and tags to ``run.json`` after the start of the run."""
     known = IN_PROCESS.values(plain({"params": params, "tags": [*map(str, tags)]}))
     extend_run_file(folder, known["params"], known["tags"])
 
 
 def count_restart(folder: str, rank: int | str, known: int | None) -> int:
-    """Return the restart count of this rank, from 0: the launcher's, else by earlier starts here.
+    """Register a start of a rank, and return its restart count, from 0 upward.
 
-    For processes that a rank number does not identify, ``rank`` is another text.
+    Args:
+        folder: the run folder.
+        rank: the rank, or another text that identifies the process.
+        known: the launcher's count; None: earlier starts in the run folder are counted.
     """
     starts = os.path.join(folder, "starts")
     restart = known or 0
@@ -139,24 +148,24 @@ def count_restart(folder: str, rank: int | str, known: int | None) -> int:
         return _draw_restart(starts, rank, restart, known)
     except OSError as error:
         discard_start(folder)
-        _say_refused(error)
+        _warn_of_disk_error(error)
         return restart
 
 
-def _say_refused(error: OSError) -> None:
+def _warn_of_disk_error(error: OSError) -> None:
     warn_once("writing the run folder: %s; what is recorded stays in shared memory until an agent, "
               "or 'otel-mlperf doctor --recover', can write it; set OTEL_MLPERF_DIR to a folder "
               "that can be written", error)  # fmt: skip
 
 
 def discard_start(folder: str, start: str = "") -> None:
-    """Remove a failed start, and the folder with it if it contains no other."""
+    """Remove a failed start, and the run folder if it contains no other start."""
     starts = os.path.join(folder, "starts")
     if start:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(starts, start))
     with contextlib.suppress(OSError):
-        # Fails if another rank has noted its start there: then the folder is a run's, and stays.
+        # Fails if another rank has registered its start: the run folder is then in use and stays.
         if os.path.isdir(starts):
             os.rmdir(starts)
         if os.listdir(folder) == [RUN_FILE]:
@@ -167,8 +176,8 @@ def discard_start(folder: str, start: str = "") -> None:
 def _draw_restart(starts: str, rank: int | str, restart: int, known: int | None) -> int:
     while True:
         try:
-            # O_EXCL decides: of two concurrent starts of a rank, on any nodes with a shared disk,
-            # one makes the file and the other gets the next number.
+            # O_EXCL: of two concurrent starts of a rank, also on nodes that share a disk, only one
+            # creates the file; the other one gets the next number.
             path = os.path.join(starts, f"{rank}-{restart}")
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         except FileExistsError:
@@ -180,7 +189,7 @@ def _draw_restart(starts: str, rank: int | str, restart: int, known: int | None)
 
 
 def plain(value: Any, depth: int = _DEPTH) -> Any:
-    """Return ``value`` as JSON accepts it: numbers unknown to JSON ("inf", "nan") are text."""
+    """Convert a value to JSON types; numbers that JSON lacks become text ("inf", "nan")."""
     if isinstance(value, Mapping | list | tuple):
         if not depth:
             return f"<{type(value).__qualname__}>"
@@ -208,7 +217,7 @@ def _number_or_text(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Return arrays as their shape, because their content may be on a GPU; else printed form."""
+    """Return an array's type and shape, because its content may be on a GPU; otherwise ``repr``."""
     safe = safe_value(value)
     if isinstance(safe, float) and not math.isfinite(safe):
         return str(safe)

@@ -1,7 +1,7 @@
 """Identity of this process: its program, run id, rank and restart.
 
-Run id, rank and restart come from the environment that the launcher has set, so that all ranks
-agree without communicating.
+Run id, rank and restart come from environment variables of the launcher, so that all ranks agree
+without communication.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 _WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL_WORLD_SIZE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 _NOT_DISTRIBUTED = "-1"
-"""Value of LOCAL_RANK that scripts traditionally set without a launcher."""
+"""Value of LOCAL_RANK that scripts traditionally use without a launcher."""
 _LONGEST_ID = 100
-"""Maximum number of characters; every launcher's ids are shorter."""
+"""Maximum number of characters of a run id; the ids of all launchers are shorter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,37 +40,37 @@ class Identity:
     local_rank: int = 0
     world_size: int = 1
     restart: int | None = None
-    """None: the launcher does not count restarts."""
+    """Restart count of the launcher; None: it has none."""
     warning: str = ""
-    """A problem to warn about: nodes that cannot know of each other."""
+    """Warning about the identity, e.g. that nodes have no run id in common; or empty."""
 
 
 _given: list[Identity] = []
 
 
 def give_identity(who: Identity) -> None:
-    """Set run and rank of the next run that this process starts."""
+    """Set the identity for the next run that this process starts."""
     _given[:] = [who]
 
 
 def is_identity_given() -> bool:
-    """Return whether the next run is one that another process has started."""
+    """Return whether an identity is set for the next run, which another process has started."""
     return bool(_given)
 
 
 def take_identity(wanted: str, earlier: dict[str, int]) -> Identity:
-    """Return the identity that was set, once; else the detected one."""
+    """Return and clear the identity that was set; without one, detect it."""
     return _given.pop() if _given else detect_identity(wanted, earlier)
 
 
 def detect_identity(
     wanted: str, earlier: dict[str, int], environ: Mapping[str, str] | None = None
 ) -> Identity:
-    """Return rank, world size, restart and run id of this process.
+    """Derive the identity of this process from its environment.
 
     Args:
-        wanted: the requested run id; empty for none.
-        earlier: number of runs that this process has started per id; updated here.
+        wanted: the requested run id; empty: detect it.
+        earlier: number of runs that this process has started, by id; updated here.
         environ: the environment (default: ``os.environ``).
     """
     environ = os.environ if environ is None else environ
@@ -101,14 +101,14 @@ def _detect_place(environ: Mapping[str, str]) -> tuple[int, int, int, int]:
     """Return rank, local rank, world size and number of nodes."""
     rank = _number(environ, *_RANK)
     local = _number(environ, *_LOCAL_RANK)
-    if rank is None and "SLURM_STEP_ID" in environ:  # outside a step the variables count a job
+    if rank is None and "SLURM_STEP_ID" in environ:  # otherwise the variables describe the job
         world = _number(environ, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") or 1
         nodes = _number(environ, "SLURM_STEP_NUM_NODES") or 1
         rank, local = _number(environ, "SLURM_PROCID"), _number(environ, "SLURM_LOCALID")
         return rank or 0, local or 0, max(1, world), nodes
     world = max(1, _number(environ, *_WORLD_SIZE) or 1)
-    here = _number(environ, *_LOCAL_WORLD_SIZE)
-    nodes = -(-world // here) if here else 1
+    local_world = _number(environ, *_LOCAL_WORLD_SIZE)
+    nodes = -(-world // local_world) if local_world else 1
     return rank or 0, local if local is not None else (rank or 0), world, nodes
 
 
@@ -125,24 +125,24 @@ def _detect_restart(environ: Mapping[str, str]) -> int | None:
 
 
 def _launcher_id() -> str:
-    """Return the same 128 bits in all processes of one launcher on this boot; empty if unknown."""
+    """Return an id of the launcher: equal in all its processes on this host; empty if unknown."""
     parent = os.getppid()
     try:
         boot, started = _portable_start(parent) if IS_PORTABLE else _kernel_start(parent)
     except (OSError, IndexError):
         return ""
-    # Imported here: it costs 10 ms, and an importer of the package may never start a run.
+    # Imported on demand: it costs 10 ms, and a program that imports the package may start no run.
     from hashlib import blake2b
 
     return blake2b(f"{boot}/{parent}/{started}".encode(), digest_size=16).hexdigest()
 
 
 def _kernel_start(pid: int) -> tuple[str, str]:
-    """Return the boot id, and the start time of a process after the boot.
+    """Return the boot id, and the start time of a process since the boot.
 
     Raises:
-        OSError: the kernel does not provide it.
-        IndexError: its format is unknown.
+        OSError: the kernel does not provide them.
+        IndexError: their format is unknown.
     """
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read().strip()
@@ -151,15 +151,15 @@ def _kernel_start(pid: int) -> tuple[str, str]:
 
 
 def _portable_start(pid: int) -> tuple[str, str]:
-    """Return the machine's name, and the second in which a process started.
+    """Return the host's name, and the second in which a process started, as text.
 
     Raises:
-        OSError: there is no ``ps``, or it does not print the time.
+        OSError: ``ps`` is missing, or does not print the time.
     """
-    import subprocess  # psutil would know it too, but is not loaded into the training process
+    import subprocess  # not psutil, which is never loaded into the training process
 
-    asked = ["ps", "-o", "lstart=", "-p", str(pid)]
-    started = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    command = ["ps", "-o", "lstart=", "-p", str(pid)]
+    started = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     if not started:
         raise ProcessLookupError(pid)
     return host_name(), started
@@ -168,8 +168,8 @@ def _portable_start(pid: int) -> tuple[str, str]:
 def _number(environ: Mapping[str, str], *variables: str) -> int | None:
     for variable in variables:
         text = environ.get(variable, "").strip()
-        # The length first: Python refuses to parse thousands of digits.
-        if text.isdecimal() and len(text) <= _MOST_DIGITS:
+        # Limit the length: Python refuses to parse thousands of digits.
+        if text.isdecimal() and len(text) <= _MAX_DIGITS:
             return int(text)
         if text not in ("", _NOT_DISTRIBUTED):
             warn_once(f"{variable}={text:.40} is no number that a launcher gives: it is ignored")
@@ -177,7 +177,7 @@ def _number(environ: Mapping[str, str], *variables: str) -> int | None:
 
 
 def _short_enough(run_id: str) -> str:
-    """Return the id, or on all ranks the same shorter id: paths and the journal lack room."""
+    """Return the id; a long one is shortened equally on all ranks, for paths and the journal."""
     if len(run_id) <= _LONGEST_ID:
         return run_id
     from hashlib import blake2b
@@ -189,7 +189,7 @@ def _short_enough(run_id: str) -> str:
 
 
 def script_name() -> str:
-    """Return the name of the running script or module; ``run`` if there is none."""
+    """Return the name of the running script or module, ``notebook``, or ``run`` if unknown."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
@@ -201,14 +201,14 @@ def script_name() -> str:
 
 
 def is_notebook() -> bool:
-    """Return whether a notebook runs the program; those of clouds have custom shells."""
+    """Return whether the program runs in a notebook, also with a cloud's subclass of the shell."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     kinds = type(get()).__mro__ if get is not None else ()
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in kinds)
 
 
 def in_subinterpreter() -> bool:
-    """Return whether this is not the process's first interpreter."""
+    """Return whether the code runs in a subinterpreter of the process."""
     name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
     try:
         interpreters = importlib.import_module(name)
@@ -218,23 +218,23 @@ def in_subinterpreter() -> bool:
 
 
 def is_imported_again() -> bool:
-    """Return whether a spawned child is importing the program's main module, before its work."""
+    """Return whether this is a spawned child that is still importing the main module."""
     processes = sys.modules.get("multiprocessing.process")
     return processes is not None and hasattr(processes.current_process(), "_inheriting")
 
 
 def is_interactive() -> bool:
-    """Return whether the program is typed: an exception there ends a statement, not a run."""
+    """Return whether the program is typed interactively: an exception then does not end the run."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     typed = hasattr(sys, "ps1") or bool(sys.flags.interactive)
     return typed or (get is not None and get() is not None)
 
 
 def parse_resource(text: str) -> dict[str, str | int | float | bool]:
-    """Return the resource attributes of OTEL_RESOURCE_ATTRIBUTES; warn about invalid parts."""
+    """Parse OTEL_RESOURCE_ATTRIBUTES, redact secrets, and warn about invalid parts."""
     from urllib.parse import unquote
 
-    # Bytes of the environment that are no UTF-8 are surrogates, which the journal cannot store.
+    # Replace surrogates, which stand for bytes that are not UTF-8: the journal cannot store them.
     text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     attributes: dict[str, str | int | float | bool] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):

@@ -1,8 +1,8 @@
-"""``run.stats()``: sums of sections since a mark, now, after the end, in a fork, or when off.
+"""Computation of ``run.stats()``: statistics of sections since a mark.
 
-It reads nothing from the run folder and waits for no process. Rows that no agent has added up yet,
-perhaps thousands, are added up here: by column where the program has loaded NumPy, which needs a
-third of the time, else row by row.
+It works during a run, after its end, in a forked child, and while nothing is recorded. It reads no
+run folder and waits for no process. Rows that the agent has not summed yet are summed here: by
+column if the program has imported NumPy (a third of the time), otherwise row by row.
 """
 
 from __future__ import annotations
@@ -32,9 +32,15 @@ if TYPE_CHECKING:
 
 
 def work_out(known: Known, mark: Mark, name_of: Callable[[int], str]) -> dict[str, SectionStats]:
-    """Return the sections that ended after ``mark``, the largest total first."""
-    told = read_told(known, mark)
-    sections = told.sections if told else {}
+    """Return statistics of the sections that ended after a mark, the largest total first.
+
+    Args:
+        known: the data.
+        mark: the mark.
+        name_of: returns the section name of an entry.
+    """
+    agent_sums = read_told(known, mark)
+    sections = agent_sums.sections if agent_sums else {}
     new = new_calls(known, mark.slot)
     self_ns = {number: of.self_ns for number, of in sections.items()}
     for number, calls in new.items():
@@ -42,13 +48,13 @@ def work_out(known: Known, mark: Mark, name_of: Callable[[int], str]) -> dict[st
     cells = [_since(cell, mark.added_up.get(at)) for at, cell in known.cells.items()]
     for cell in cells:
         number = cell.content[6]
-        if number in self_ns:  # the enclosing section: its own time excludes theirs
+        if number in self_ns:  # the enclosing section's self time excludes aggregated calls
             self_ns[number] = max(0, self_ns[number] - (cell.total_ns - cell.covered_ns))
     found: dict[str, SectionStats] = {}
     for number, own in self_ns.items():
         name = name_of(number)
         stats = _stats(name, own, sections.get(number), new.get(number))
-        # Several numbers have the same name in different phases.
+        # Merge: a name has a number in each phase.
         found[name] = stats if name not in found else both(found[name], stats)
     for cell in cells:
         if cell.calls:
@@ -57,35 +63,39 @@ def work_out(known: Known, mark: Mark, name_of: Callable[[int], str]) -> dict[st
     return dict(sorted(found.items(), key=lambda item: -item[1].total_ns))
 
 
-def _stats(name: str, self_ns: int, told: ToldSums | None, new: NewCalls | None) -> SectionStats:
+def _stats(
+    name: str, self_ns: int, agent_sums: ToldSums | None, new: NewCalls | None
+) -> SectionStats:
     if new is None:
-        assert told is not None
-        total, least, most = told.total_ns, told.least_ns, told.most_ns
-        return SectionStats(name, told.count, total, self_ns, least, most, ([told], []))
+        assert agent_sums is not None
+        total, least, most = agent_sums.total_ns, agent_sums.least_ns, agent_sums.most_ns
+        return SectionStats(name, agent_sums.count, total, self_ns, least, most, ([agent_sums], []))
     total, _, least, most, durations = new
-    if told is None:
+    if agent_sums is None:
         calls: tuple[list[ToldSums], list[int]] = ([], durations)
         return SectionStats(name, len(durations), total, self_ns, least, most, calls)
     return SectionStats(
         name,
-        told.count + len(durations),
-        told.total_ns + total,
+        agent_sums.count + len(durations),
+        agent_sums.total_ns + total,
         self_ns,
-        min(least, told.least_ns),
-        max(most, told.most_ns),
-        ([told], durations),
+        min(least, agent_sums.least_ns),
+        max(most, agent_sums.most_ns),
+        ([agent_sums], durations),
     )
 
 
 def read_told(known: Known, mark: Mark) -> ToldMark | None:
-    """Return the agent's sums since a mark; None: they are missing or incomplete."""
+    """Return the agent's sums since a mark; None if they are missing or incomplete."""
     published = known.published
     next_ = 1 if published is None else published.next
     if mark.slot >= next_ - 1:
-        # All of it is in the ring, unless it was overwritten.
+        # The agent has summed no row after the mark: the ring contains all unless overwritten.
         return ToldMark(mark.slot, {}) if mark.slot >= known.first - 1 else None
-    told = None if published is None else read_mark(published, mark.number)
-    return told if told and told.slot == mark.slot and known.first <= next_ else None
+    agent_sums = None if published is None else read_mark(published, mark.number)
+    return (
+        agent_sums if agent_sums and agent_sums.slot == mark.slot and known.first <= next_ else None
+    )
 
 
 def _since(cell: AddedUp, before: tuple[int, int, int] | None) -> AddedUp:
@@ -100,7 +110,7 @@ def _since(cell: AddedUp, before: tuple[int, int, int] | None) -> AddedUp:
 def _with_cell(
     other: SectionStats | None, cell: AddedUp, name: str, *, from_start: bool
 ) -> SectionStats:
-    """Add aggregated calls: their minimum and maximum are known only since the start."""
+    """Add the calls of a cell; their minimum and maximum are known only for the whole run."""
     least, most = (cell.least_ns, cell.most_ns) if from_start else (None, None)
     own = cell.total_ns - cell.covered_ns
     added_up = SectionStats(name, cell.calls, cell.total_ns, own, least, most)
@@ -110,31 +120,37 @@ def _with_cell(
 _SECTION, _BEGIN, _CANCEL = int(Kind.SECTION), int(Kind.BEGIN), int(Kind.CANCEL)
 _PAUSE = int(Flag.PAUSE)
 _FEW = 400 * ROW_BYTES
-"""Bytes of rows below which columns are not faster."""
+"""Size of rows in bytes below which summing by column is not faster."""
 
 
 def new_calls(
     known: Known, after: int, modules: Mapping[str, Any] = sys.modules
 ) -> dict[int, NewCalls]:
-    """Return the calls in the rows behind slot ``after``, by the number of their name."""
-    # A copy: after the end it is queried again.
+    """Return the calls in the rows after slot ``after``, by entry.
+
+    Args:
+        known: the data, which may contain earlier rows, whose sections are children of later ones.
+        after: a slot.
+        modules: the imported modules, which determine whether NumPy is used.
+    """
+    # A copy, because summing modifies it and later queries need the original.
     inside = Inside() if known.published is None else known.published.inside.copy()
     if len(known.rows) < _FEW or not _is_loaded(modules.get("numpy")):
         return by_row(known.rows, inside, after)
-    # By name: the recorder must not import a module that loads NumPy.
+    # Imported by name, because the recorder must not depend on a module that imports NumPy.
     columns = importlib.import_module("otel_mlperf.journal.row_sums")
     found: dict[int, NewCalls] = columns.new_calls(known.rows, inside, after)
     return found
 
 
 def _is_loaded(module: Any) -> bool:
-    """Return whether a module is loaded completely, not just being loaded by another thread."""
+    """Return whether a module is imported completely, not still being imported by a thread."""
     spec = getattr(module, "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)
 
 
 def by_row(rows: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
-    """Return the calls in the rows behind slot ``after``; earlier rows may be inside them."""
+    """Return the calls in the rows after slot ``after``, by entry, row by row."""
     took = inside.by_section
     calls: dict[int, tuple[list[int], list[int]]] = {}
     for start, end, span, parent, _, track, name, flags, slot in ROW.iter_unpack(rows):
@@ -154,7 +170,7 @@ def by_row(rows: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
                 of[1].append(max(own, 0))
         elif kind == _BEGIN:
             inside.begin(span, parent)
-        elif kind == _CANCEL:  # cancelled: its content moves to the enclosing section
+        elif kind == _CANCEL:  # children of a cancelled section belong to its parent
             inside.move(span, inside.around(span, parent))
     return {name: (sum(of), sum(own), min(of), max(of), of) for name, (of, own) in calls.items()}
 
@@ -168,16 +184,23 @@ _NOT_TOLD: Final = (
 
 
 class RunStats:
-    """Section statistics of one run in this process, or in a forked child of it."""
+    """Section statistics and marks of one run in this process or a forked child."""
 
     def __init__(
         self, name: str, recorder: Recorder | None, pid: int, at_end: Known | None
     ) -> None:
-        """Store the run; ``pid`` is of the process that started it, ``at_end`` of an ended run."""
+        """Initialise for one run.
+
+        Args:
+            name: name of the run.
+            recorder: its recorder; None: nothing is recorded.
+            pid: pid of the process that started the run.
+            at_end: snapshot at the end of an ended run.
+        """
         self._name, self._recorder, self._pid, self._at_end = name, recorder, pid, at_end
 
     def mark(self, name: Any) -> Mark:
-        """Return a mark at this moment; while nothing is recorded, one without successors."""
+        """Set and return a mark; while nothing is recorded, return an ineffective one."""
         try:
             recorder = self._now()
             if recorder is not None and not recorder.is_retired:
@@ -187,7 +210,7 @@ class RunStats:
         return Mark(None, 0, 0, time.monotonic_ns())
 
     def read(self, since: Any) -> Stats:
-        """Return the statistics; see ``Run.stats``."""
+        """Return statistics since a mark or the start of a period; see ``Run.stats``."""
         try:
             recorder = self._now()
             if recorder is None:
@@ -198,10 +221,10 @@ class RunStats:
             return Stats({}, run=self._name, missing=(_FAILED,))
 
     def _now(self) -> Recorder | None:
-        """Return the active recorder of this process, or that of a run that has ended."""
+        """Return this process's recorder, also after the run; None in a child without one."""
         if self._pid == os.getpid():
             return self._recorder
-        own = recording.unreplaced()  # a query must not make a journal for a child
+        own = recording.unreplaced()  # a query must not create a journal for a child
         return None if own is None or own.is_retired else own
 
     def _read(self, recorder: Recorder, since: Any) -> Stats:
@@ -213,7 +236,7 @@ class RunStats:
         named = {"start": marks.start, "epoch": marks.epoch, "last": before}
         word = "mark" if isinstance(since, Mark) else since
         if isinstance(since, Mark):
-            # A mark of a parent process: all that is recorded here came after it.
+            # For a mark of the parent process: all data of this process is later than the mark.
             mark = since if since.journal is recorder.journal else marks.start
         elif isinstance(since, str) and since in named:
             mark = named[since]

@@ -1,4 +1,4 @@
-"""Results of ``run.stats()``: durations of each section, as numbers and as a table."""
+"""Result types of ``run.stats()``: durations of sections, as numbers and as a table."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SectionStats:
-    """Durations of one section's ended calls; None: unknown."""
+    """Durations of the ended calls of one section; None: unknown."""
 
     name: str
     count: int
     total_ns: int
-    """Sum of the durations, exact."""
+    """Sum of the durations."""
     self_ns: int
-    """Total without the time of sections directly inside on the same thread or task."""
+    """``total_ns`` without the time of child sections on the same thread or task."""
     min_ns: int | None
     max_ns: int | None
-    """Minimum and maximum, exact; None for aggregated calls since a mark."""
+    """Minimum and maximum duration; None for aggregated calls since a mark."""
     _calls: tuple[list[ToldSums], list[int]] | None = field(default=None, repr=False)
     """The agent's sums of earlier calls, and the durations of later ones."""
 
@@ -41,10 +41,10 @@ class SectionStats:
 
     @property
     def p95_ns(self) -> float | None:
-        """Return the duration that 95 of 100 calls did not exceed; None for aggregated calls.
+        """Return the 95th percentile of the durations; None for aggregated calls.
 
-        It is exact as long as each call is known, for the last second or so. With earlier calls its
-        bucket is known, which is 9 % wide.
+        It is exact for calls of about the last second. If earlier calls are included, it is derived
+        from histogram buckets, which are 9 % wide.
         """
         if self._calls is None or self.min_ns is None or self.max_ns is None:
             return None
@@ -59,7 +59,7 @@ class SectionStats:
 
     @property
     def variance_ns2(self) -> float | None:
-        """Return the mean squared distance from the mean; None for aggregated calls."""
+        """Return the population variance of the durations; None for aggregated calls."""
         if self._calls is None:
             return None
         told, durations = self._calls
@@ -74,7 +74,7 @@ class SectionStats:
 
     @property
     def deviation_ns(self) -> float | None:
-        """Return the standard deviation: the square root of the variance."""
+        """Return the population standard deviation; None for aggregated calls."""
         variance = self.variance_ns2
         return None if variance is None else math.sqrt(variance)
 
@@ -100,10 +100,9 @@ def both(one: SectionStats, other: SectionStats) -> SectionStats:
 
 
 class Stats(Mapping[str, SectionStats]):
-    """Statistics of this process's sections, by name; the largest total comes first.
+    """Statistics of this process's ended sections, by name, the largest total first.
 
-    ``stats["forward"].mean_ns``; printed, and in a notebook, it is a table. Open sections are not
-    included.
+    Example: ``stats["forward"].mean_ns``. It is printed as a table, also in a notebook.
     """
 
     __slots__ = ("_sections", "counted", "elapsed_ns", "missing", "run", "since")
@@ -124,15 +123,15 @@ class Stats(Mapping[str, SectionStats]):
         self.since = since
         """Start of the period: ``start``, ``epoch``, ``last`` or ``mark``."""
         self.elapsed_ns = elapsed_ns
-        """Length of the period, until the run's end at most."""
+        """Length of the period, which ends at the query or at the end of the run."""
         self.counted = counted or {}
-        """Growth of the program's own counters in the period, over all label sets."""
+        """Growth of the program's counters in the period over all label sets, by name."""
         self.missing = missing
-        """Sentences: what is not included, and why."""
+        """Descriptions of data that is not included, with reasons."""
 
     @property
     def complete(self) -> bool:
-        """Whether every section that has ended is included."""
+        """Whether all ended sections are included."""
         return not self.missing
 
     def __getitem__(self, name: str) -> SectionStats:
@@ -162,7 +161,7 @@ _CELL: Final = "text-align:right;padding:0 .8em"
 
 
 def render_text(stats: Stats) -> str:
-    """Return a table with a total row, and a line for missing data."""
+    """Return a text table with a total row, and lines for counters and missing data."""
     rows = _rows(stats)
     names = [name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…" for name, _ in rows]
     first = max(map(len, names))
@@ -177,7 +176,7 @@ def render_text(stats: Stats) -> str:
 
 
 def render_html(stats: Stats) -> str:
-    """Return the table as HTML without scripts and links; all text of the program is escaped."""
+    """Return the table as HTML without scripts and links; text of the program is escaped."""
     rows = [
         f"<tr><td style='text-align:left'>{escape(name)}</td>"
         + "".join(f"<td style='{_CELL}'>{escape(figure)}</td>" for figure in row)
@@ -195,9 +194,9 @@ def _title(stats: Stats) -> str:
 
 
 def _rows(stats: Stats) -> list[tuple[str, tuple[str, ...]]]:
-    """Return names and figures: the head, the sections, and their sum.
+    """Return names and cells of the head row, the sections and the total row.
 
-    Only self times add up: a section's total time includes that of the sections inside.
+    Only self times are summed, because a section's total time includes its children.
     """
     calls = sum(one.count for one in stats.values())
     own = sum(one.self_ns for one in stats.values())

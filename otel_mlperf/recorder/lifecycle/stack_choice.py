@@ -1,9 +1,9 @@
-"""The decision whether stack samples are needed, by the share of time outside sections.
+"""Decision whether to sample stacks, by the share of step time outside sections.
 
-Sections report what a loop does; where they cover little of it, lines of the program can. The
-decision uses what the agent has added up. It is evaluated after a second of steps and then at
-growing intervals, so that a run of days evaluates it some twenty times. Until then, and in all runs
-whose sections cover enough, the recorder has no thread in the training process.
+Sections show where a loop's time is spent. If they cover too little of it, sampled lines of the
+program show it instead. The decision uses the sums that the agent publishes. It is made after a
+second of steps and repeated at growing intervals, some twenty times in a run of days. If sections
+cover enough, the recorder has no thread in the training process.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 _FIRST_NS: Final = 1_000_000_000
 _UNCOVERED: Final = 0.15
-"""Share of the steps outside sections above which stacks are sampled."""
+"""Share of step time outside sections above which stacks are sampled."""
 _FEWEST: Final = 5
-"""Minimum number of steps for a decision."""
+"""Minimum number of steps for the decision."""
 _LAG_NS: Final = 2_000_000_000
-"""Possible delay of the agent's sums."""
+"""Maximum delay of the agent's sums."""
 _BETWEEN: Final = (names.STEP, names.PHASE, names.CHECKPOINT)
-"""Categories of sections that follow each other in a loop and explain its time."""
+"""Categories of sections that follow each other in a loop and account for its time."""
 
 
 class StackChoice:
-    """Decision that calls ``watch`` once, when stack samples are needed."""
+    """Periodic decision, which calls ``watch`` once if stack samples are needed."""
 
     def __init__(self, recorder: Recorder, watch: Callable[[], None]) -> None:
         self._recorder, self._watch = recorder, watch
@@ -38,7 +38,7 @@ class StackChoice:
         self._is_watched = False
 
     def look(self, now_ns: int) -> None:
-        """Evaluate the decision if it is due; called now and then, in a step."""
+        """Make the decision if it is due; called repeatedly at the start of steps."""
         if not self._begin_ns:
             self._begin_ns, self._due_ns = now_ns, now_ns + _FIRST_NS
         if self._is_watched or now_ns < self._due_ns:
@@ -49,19 +49,20 @@ class StackChoice:
             self._watch()
 
     def _uncovered(self, elapsed_ns: int) -> float:
-        """Return the uncovered share of the known steps, or of the time since, 0.0 to 1.0.
+        """Return the uncovered share of the steps or of the elapsed time, whichever is larger.
 
-        0.0: too few steps are known.
+        It is 0.0 to 1.0, and 0.0 if too few steps are known.
         """
-        # Imported here: few runs need it, and each full collection examines what it loads.
+        # Imported on demand: few runs need it, and each full garbage collection would traverse the
+        # modules that it loads.
         from otel_mlperf.journal.section_sums import read_mark, read_sums
 
         published = read_sums(self._recorder.journal.path)
-        told = read_mark(published, START) if published is not None else None
+        sums = read_mark(published, START) if published is not None else None
         about = self._recorder.registry.about
         known = [
             (about(entry)[1], of)
-            for entry, of in (told.sections if told is not None else {}).items()
+            for entry, of in (sums.sections if sums is not None else {}).items()
             if about(entry)[1] in _BETWEEN and about(entry)[0] != names.TRAIN
         ]
         steps = [of for category, of in known if category == names.STEP]

@@ -1,7 +1,7 @@
-"""Snapshot of the statistics of ended sections that this process knows.
+"""Snapshot of the data for section statistics: the agent's sums, later rows, and cells.
 
-It combines what the agent has added up and published in a file next to the journal with the rows
-written since, which the ring still contains. Without an agent the ring contains all rows.
+The agent publishes sums in a file next to the journal. The ring still contains the rows that were
+written later. Without an agent, all rows are in the ring.
 """
 
 from __future__ import annotations
@@ -33,30 +33,31 @@ class AddedUp(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A snapshot of all known statistics."""
+    """Snapshot of the data from which statistics are computed."""
 
     published: Published | None
+    """The agent's sums; None: it has not published any."""
     rows: bytes
     """Rows that the published sums do not contain, in order."""
     first: int
-    """No row from this slot on was overwritten before it was copied."""
+    """Slot from which the rows are complete; earlier rows may have been overwritten."""
     cells: dict[int, AddedUp]
-    """Cells by their first word."""
+    """Sums of aggregated sections, by the index of the cell's first word."""
     counted: dict[str, float]
-    """Totals of the program's own counters."""
+    """Totals of the program's counters, by name."""
     dropped: int
-    """Sections for which the journal had no room."""
+    """Number of sections lost because the journal was full."""
     now_ns: int
 
 
 def copy_known(recorder: Recorder, last: int, now_ns: int) -> Known:
-    """Return a snapshot of everything up to slot ``last``."""
+    """Return a snapshot of all data up to slot ``last``."""
     journal = recorder.journal
     for _ in range(_TRIES):
         published = read_sums(journal.path)
         begin = 1 if published is None else min(published.next, last + 1)
         rows, first = _rows(journal, begin, last + 1)
-        # Overwritten in the meantime: then a later file contains the rows.
+        # Otherwise rows were overwritten in the meantime: the agent's next file contains them.
         if first == begin:
             break
     if published is not None:
@@ -67,9 +68,9 @@ def copy_known(recorder: Recorder, last: int, now_ns: int) -> Known:
 
 
 def copy_at_end(recorder: Recorder) -> Known | None:
-    """Return a snapshot when the journal is about to be closed; None: it failed."""
+    """Return a snapshot before the journal is closed; None after an internal error."""
     try:
-        # Not a query of the program: the mark of its last query stays.
+        # ``set_own`` instead of ``ask``: the mark of the program's last query must not change.
         end = recorder.marks.set_own()
         return copy_known(recorder, end.slot, end.time_ns)
     except Exception as error:  # noqa: BLE001 - the run ends all the same
@@ -78,7 +79,7 @@ def copy_at_end(recorder: Recorder) -> Known | None:
 
 
 def _rows(journal: Journal, begin: int, end: int) -> tuple[bytes, int]:
-    """Return the rows from ``begin`` to before ``end``, and the first slot not overwritten."""
+    """Return the rows from slot ``begin`` to ``end`` (excluded), and the first complete slot."""
     ring, mask = journal.shape.rows, journal.shape.rows - 1
     begin = max(begin, end - ring)
     at = begin & mask
@@ -88,10 +89,10 @@ def _rows(journal: Journal, begin: int, end: int) -> tuple[bytes, int]:
     if numbers == list(range(begin, end)):
         return text, begin
     slots = list(enumerate(numbers, begin))
-    # A lower number is of the previous round: the slot was drawn, but its row is not stored yet.
+    # A higher number: overwritten. A lower one: the slot was drawn, but its row is not stored yet.
     first = max((slot + 1 for slot, number in slots if number > slot), default=begin)
-    there = [slot - begin for slot, number in slots if slot == number]
-    return b"".join(text[i * ROW_BYTES : (i + 1) * ROW_BYTES] for i in there), first
+    complete = [slot - begin for slot, number in slots if slot == number]
+    return b"".join(text[i * ROW_BYTES : (i + 1) * ROW_BYTES] for i in complete), first
 
 
 def _slice(journal: Journal, begin: int, end: int) -> bytes:
@@ -100,7 +101,7 @@ def _slice(journal: Journal, begin: int, end: int) -> bytes:
 
 
 def _late(journal: Journal, holes: list[int]) -> bytes:
-    """Return rows that were being written when the agent passed, and are complete by now."""
+    """Return rows that were incomplete when the agent read their slots, but are complete now."""
     return b"".join(_rows(journal, hole, hole + 1)[0] for hole in holes)
 
 

@@ -1,7 +1,7 @@
-"""Delivery of the agent's warnings to the program and the terminal.
+"""Delivery of the agent's warnings to callbacks of the program and to the terminal.
 
-The program is notified when a step starts in its main thread, once for each warning until the
-warning has cleared. So is the terminal. No server is needed.
+Warnings are delivered when a step starts in the main thread, each once until it has cleared. No
+server is needed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.bulletin import RunWarning
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
-_LOOK_NS = 1_000_000_000
+_INTERVAL_NS = 1_000_000_000
 
 
 class WarningWatch:
-    """Watch for one run's warnings, each reported once until it has cleared."""
+    """Watcher of one run's warnings, which reports each once until it has cleared."""
 
     def __init__(self, recorder: Recorder) -> None:
         from otel_mlperf.journal import bulletin as file
@@ -35,37 +35,37 @@ class WarningWatch:
         self._path = os.path.join(self._folder, file.FILE)
         self._read = file.read_readings
         self._due_ns = self._changed_ns = 0
-        self._said: set[Any] = set()
+        self._reported: set[Any] = set()
 
     def look(self, now_ns: int) -> None:
-        """Check for new warnings once a second."""
+        """Check for new warnings at most once a second, in the main thread only."""
         if now_ns < self._due_ns or get_ident() != threading.main_thread().ident:
             return
-        self._due_ns = now_ns + _LOOK_NS
+        self._due_ns = now_ns + _INTERVAL_NS
         try:
             changed_ns = os.stat(self._path).st_mtime_ns
         except OSError as error:
             raise_foreign(error)
             return
-        # The file is replaced as a whole: without a new time it has no new content.
+        # The file is always replaced as a whole: an unchanged time means unchanged content.
         if changed_ns != self._changed_ns:
             self._changed_ns = changed_ns
             published = self._read(self._folder)
             if published is not None:
-                self._tell(of_rank(self._own, published.warnings))
+                self._deliver(of_rank(self._own, published.warnings))
 
-    def _tell(self, warnings: list[RunWarning]) -> None:
-        # Cleared warnings are forgotten first, so that they are reported again when they return.
+    def _deliver(self, warnings: list[RunWarning]) -> None:
+        # Remove cleared warnings first, so that they are reported again when they recur.
         active_now = {_key(warning): warning for warning in warnings}
-        self._said &= active_now.keys()
+        self._reported &= active_now.keys()
         for key, warning in active_now.items():
-            if key not in self._said:
-                self._said.add(key)
-                self._say(warning)
+            if key not in self._reported:
+                self._reported.add(key)
+                self._log(warning)
                 program_callbacks.WARNING.tell(warning)
 
-    def _say(self, warning: RunWarning) -> None:
-        """Log a warning on the terminal; one of the ranks logs those of the whole node."""
+    def _log(self, warning: RunWarning) -> None:
+        """Log a warning on the terminal; local rank 0 also logs the warnings of the node."""
         if self._recorder.config.console and (
             warning.journal or self._recorder.meta.local_rank == 0
         ):
@@ -76,7 +76,7 @@ class WarningWatch:
 
 
 def of_rank(own: str, items: Iterable[Any]) -> list[Any]:
-    """Return the items of the rank whose journal is ``own``, and of the node."""
+    """Return the items of the rank whose journal is ``own``, and the items of the node."""
     return [item for item in items if item.journal in ("", own)]
 
 
