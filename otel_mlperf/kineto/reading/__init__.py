@@ -1,1 +1,1 @@
-"""Reader of a trace file into columns, for any version and vendor, and in spite of damage."""
+"""Reader of trace files into columns, for any version and vendor; tolerates damage."""

@@ -1,9 +1,9 @@
 """Pairs of asynchronous starts and ends (``b`` and ``e``, in older files ``S`` and ``F``).
 
-Such events are in no thread's stack: a pair belongs together by category, scope and id, and pairs
-of different ids overlap. Events that are open under one id at the same time are nested. Each such
-group gets a row of the timeline that is otherwise unused during its time, so that no event is
-inside another group's event.
+Asynchronous events are not nested on a thread. A start and an end are a pair if category, scope and
+id are equal; pairs with different ids may overlap. Events that are open under one id at the same
+time are nested and form a group. Each group gets a row of the timeline that no other group uses
+during its time, so that its events are not inside events of another group.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
     from otel_mlperf.kineto.reading.damage import DamageLog
 
-_MOST_ROWS: Final = 1 << 12
-"""Maximum number of rows of one process and category; further overlapping groups share the last."""
-_MOST_LOOKS: Final = 64
-"""Maximum number of open starts of one id that are searched for the one of an end."""
+_MAX_ROWS: Final = 1 << 12
+"""Maximum number of rows of one process and category; further overlapping groups share rows."""
+_MAX_SEARCHED: Final = 64
+"""Maximum number of open starts of one id among which the start of an end is searched."""
 _Pair = tuple[Complete, int]
 
 
 class _Group(msgspec.Struct, gc=False):
-    """Open events of one id, and those that have ended since the first of them started."""
+    """Open events of one id, and the events of that id that ended while another was open."""
 
     open: list[tuple[AsyncBegin, int]]
     ended: list[_Pair]
 
 
 class AsyncPairs:
-    """Pairing of asynchronous starts and ends, in whatever order different ids end."""
+    """Pairing of asynchronous starts and ends; different ids may end in any order."""
 
     def __init__(self, damage: DamageLog) -> None:
         self._damage = damage
         self._groups: dict[tuple[Any, ...], _Group] = {}
         self._early: dict[tuple[Any, ...], list[tuple[AsyncEnd, int]]] = {}
-        """Ends without an open start: the start may follow them in the file."""
+        """Ends without an open start; the start may follow later in the file."""
         self._rows: dict[tuple[Any, str], list[tuple[int, int]]] = {}
-        """For each process and category a heap of rows: time of last use, and number."""
+        """Heap of rows of each process and category: time of last use, and number."""
 
     def pair(self, halves: Iterable[tuple[AsyncBegin | AsyncEnd, int]]) -> list[_Pair]:
-        """Return the events of the groups that these entries end, each at its start's position."""
+        """Return the events of all groups that are now complete, with their starts' positions."""
         pairs: list[_Pair] = []
         for half, position in halves:
             key = (half.cat, half.scope, *_identity(half))
@@ -67,10 +67,10 @@ class AsyncPairs:
         return pairs
 
     def _take_early(self, key: tuple[Any, ...], begin: AsyncBegin) -> AsyncEnd | None:
-        """Take the first end in time for a start that comes after its end in the file."""
+        """Remove and return the earliest end for a start that follows its end in the file."""
         if not (early := self._early.get(key)):
             return None
-        ends = [end for end, _ in early[:_MOST_LOOKS]]
+        ends = [end for end, _ in early[:_MAX_SEARCHED]]
         begin_ns, *times = parse_times(
             lambda: (half.ts for half in (begin, *ends)), 1 + len(ends)
         ).tolist()
@@ -82,7 +82,7 @@ class AsyncPairs:
         return early.pop(min(fits)[1])[0] if fits else None
 
     def close(self) -> list[_Pair]:
-        """Return the ended events of open groups, and count the halves without the other."""
+        """Return the ended events of open groups; log unmatched starts and ends as damage."""
         pairs: list[_Pair] = []
         for early in self._early.values():
             for end, position in early:
@@ -95,7 +95,7 @@ class AsyncPairs:
         return pairs
 
     def _placed(self, ended: list[_Pair]) -> list[_Pair]:
-        """Put the events of a group on a row that is free from its start to its end."""
+        """Assign the events of a group to a row that is free from the group's start to its end."""
         if not ended:
             return []
         first = ended[-1][0]  # The outermost event ends last.
@@ -113,7 +113,7 @@ class AsyncPairs:
 
     def _row(self, of: tuple[Any, str], begin_ns: int, end_ns: int) -> int:
         rows = self._rows.setdefault(of, [])
-        if rows and (rows[0][0] <= begin_ns or len(rows) >= _MOST_ROWS):
+        if rows and (rows[0][0] <= begin_ns or len(rows) >= _MAX_ROWS):
             number = rows[0][1]
             heapreplace(rows, (end_ns, number))
             return number
@@ -122,7 +122,7 @@ class AsyncPairs:
 
 
 def _identity(half: AsyncBegin | AsyncEnd) -> tuple[Any, ...]:
-    """Return the key of an id: it counts within its process, unless it is marked as global."""
+    """Return the key of an id, which is local to its process unless it is marked as global."""
     if half.id2 is not None:
         world = half.id2.get("global")
         return (str(half.id2.get("local")), str(half.pid)) if world is None else (str(world),)
@@ -130,8 +130,8 @@ def _identity(half: AsyncBegin | AsyncEnd) -> tuple[Any, ...]:
 
 
 def _match(begins: list[tuple[AsyncBegin, int]], end: AsyncEnd) -> int:
-    """Return the index of the start that an end belongs to: the last of its name, else the last."""
-    for at in range(len(begins) - 1, max(-1, len(begins) - 1 - _MOST_LOOKS), -1):
+    """Return the index of an end's start: the last start of that name, or else the last start."""
+    for at in range(len(begins) - 1, max(-1, len(begins) - 1 - _MAX_SEARCHED), -1):
         if not end.name or begins[at][0].name == end.name:
             return at
     return len(begins) - 1

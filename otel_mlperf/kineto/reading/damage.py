@@ -1,22 +1,22 @@
-"""Damage log of a trace: each kind of damage, its count and its first place.
+"""Damage log of a trace: each kind of damage with its count and first position.
 
-Everything before and around the damage is kept, so that a caller may use what was read and report
-what was not. The kinds:
+Intact entries before and after damage are kept, so that callers can use them and report the damage.
+The kinds are:
 
 - ``truncated``, ``too_large``, ``expands_too_much``, ``bad_compression``, ``bad_checksum``,
-  ``file_changed``: the file ends before its text does, or is not read to its end;
+  ``file_changed``: the text is incomplete, or the file is not read to its end;
 - ``byte_order_mark``, ``trailing_bytes``, ``unexpected_text``, ``unreadable_field``: damage
   outside of events;
 - ``unreadable_event``, ``too_deep``, ``not_an_event``: an entry that is lost;
 - ``bad_escape``, ``unescaped_quote``, ``control_character``, ``invalid_utf8``, ``lone_surrogate``,
-  ``not_a_number``: an entry that was repaired, and kept;
+  ``not_a_number``: an entry that was repaired and kept;
 - ``missing_field``, ``wrong_type``, ``not_a_number``, ``number_too_long``, ``out_of_range``: a
-  value that an entry lacks: the entry is kept, or lost if it has no phase or time without the
-  value;
-- ``negative_duration``: a record that ends before its start: it is lost, as its end was never
-  filled in;
-- ``no_time``: a record that was written at 0 or with a duration of years, far from all others: it
-  is lost, as its time was never filled in;
+  value that is missing or unusable; the entry is kept without it, or lost if it is the phase or a
+  time;
+- ``negative_duration``: a record that ends before its start; it is lost, because the profiler never
+  filled in its end;
+- ``no_time``: a record at time 0 or with a duration of years, far from all other records; it is
+  lost, because the profiler never filled in its time;
 - ``unmatched_begin``, ``unmatched_end``: half of an event that was written in two entries.
 """
 
@@ -28,13 +28,13 @@ EXAMPLE_CHARACTERS = 120
 
 
 class DamageLog:
-    """Counts of each kind of damage, with its first place."""
+    """Count, first position and example of each kind of damage."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, Damage] = {}
 
     def add(self, kind: str, offset: int, example: str = "", *, times: int = 1) -> None:
-        """Count ``times`` occurrences, the first of them at byte ``offset``."""
+        """Add ``times`` occurrences, of which the first is at byte ``offset``."""
         known = self._kinds.get(kind)
         if known is None:
             self._kinds[kind] = Damage(kind, times, offset, printable(example))

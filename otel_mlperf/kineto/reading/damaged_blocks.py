@@ -1,8 +1,8 @@
 """Recovery of entries from blocks that do not decode.
 
-The block is cut into smaller ones, down to single entries. Those are read with care, or mended, or
-skipped up to the next place that looks like the start of an entry. A damaged entry costs some tens
-of microseconds, and no more memory than an intact one.
+The block is split into smaller blocks, down to single entries. A single entry is parsed leniently,
+repaired, or skipped up to the next position that looks like the start of an entry. A damaged entry
+costs tens of microseconds, and no more memory than an intact entry.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 LONGEST_ENTRY: Final = 1 << 20
 """Maximum size of an entry's text in bytes."""
 LAST_ENTRY: Final = re.compile(rb'\}\s*(?=\]\s*(?:,\s*"|\}|\Z))')
-_MOST_KEPT: Final = 1 << 12
+_MAX_BATCH: Final = 1 << 12
 _OVERLAP: Final = 1 << 12
-_LOOKS: Final = (1 << 12, 1 << 16, LONGEST_ENTRY)
+_EXAMINED_BYTES: Final = (1 << 12, 1 << 16, LONGEST_ENTRY)
 """Numbers of bytes examined for an entry whose end is not known, shortest first."""
-_MOST_INNER: Final = 64
-"""Maximum number of places within one entry that look like the start of another."""
+_MAX_INNER: Final = 64
+"""Maximum number of positions in one entry that look like the start of another entry."""
 _BLANK: Final = re.compile(rb"[\s,]*")
 _BRACKETS: Final = re.compile(rb"[\s\]]*")
 _NO_ENTRY: Final = re.compile(rb"[^{\]]*")
@@ -38,12 +38,12 @@ _EVENT_AFTER: Final = re.compile(rb"\s*,?\s*\{")
 
 
 class Taken(NamedTuple):
-    """How far a damaged block was read."""
+    """Progress of reading a damaged block."""
 
     size: int
     """Number of bytes that were processed."""
     ended: bool = False
-    """Whether the array ends there."""
+    """Whether the list of events ends after these bytes."""
 
 
 class DamagedBlocks:
@@ -56,10 +56,10 @@ class DamagedBlocks:
         self._kept: list[Any] = []
         self._positions: list[int] = []
         self._is_within = False
-        """Whether the skipped text continues beyond its block, and is counted already."""
+        """Whether skipped text continues beyond its block; its damage is already logged."""
 
     def take(self, data: bytes, offset: int, *, is_last: bool) -> Taken:
-        """Read the recoverable part of ``data``, which starts at an entry.
+        """Read the recoverable part of ``data``, which starts at an entry; return the progress.
 
         Unless ``is_last``, an entry that ends beyond ``data`` is left for the next call.
         """
@@ -67,13 +67,13 @@ class DamagedBlocks:
         between = [match.span() for match in BETWEEN.finditer(data)]
         begins = [end for _, end in between]
         at, window = 0, len(between) // 2
-        # Within an entry that is too long to keep: only the start of the next one is searched for.
+        # Inside an entry that is too long, only the start of the next entry is searched.
         if self._is_within and not is_last:
             if not between:
                 return Taken(max(0, len(data) - _OVERLAP))
             at = begins[0]
-        # A successful decode doubles the next part and a failed one quarters it, so that one bad
-        # entry among thousands costs a few decodes more and all others use the fast path.
+        # A successful decode doubles the size of the next part, a failed decode quarters it. A bad
+        # entry among thousands then costs a few more decodes, and the others use the fast path.
         while True:
             ahead = bisect_right(begins, at)
             window = min(max(1, window), len(between) - ahead)
@@ -83,7 +83,7 @@ class DamagedBlocks:
             elif window > 1:
                 window //= 4
             else:
-                near = begins[ahead : ahead + _MOST_INNER]
+                near = begins[ahead : ahead + _MAX_INNER]
                 taken = self._take_one(data, at, offset, near, is_last=is_last)
                 if taken is None or taken.ended:
                     self._flush()
@@ -94,7 +94,7 @@ class DamagedBlocks:
         block = decode(text)
         if block is None:
             return False
-        # Entries kept one by one come first: they precede the block, and rows follow the file.
+        # Must run first: entries parsed singly precede the block, and rows are in file order.
         self._flush()
         self._is_within = False
         self._table.add(block.entries, block.positions() + offset)
@@ -103,7 +103,7 @@ class DamagedBlocks:
     def _take_one(
         self, data: bytes, at: int, offset: int, begins: list[int], *, is_last: bool
     ) -> Taken | None:
-        """Read one entry, or the end of the array; return None if that needs more data."""
+        """Read one entry or the end of the list; return None if that requires more data."""
         at = _skip(_BLANK, data, at)
         if at == len(data):
             return Taken(at, ended=True) if is_last else None
@@ -112,12 +112,14 @@ class DamagedBlocks:
         if data[at] != ord("{"):
             self._lose("not_an_event", data, at, offset)
             return Taken(_skip(_NO_ENTRY, data, at))
-        parsed, goes_on = self._parse(data, at, offset, begins)
+        parsed, may_continue = self._parse(data, at, offset, begins)
         if parsed is not None:
             return Taken(at + parsed.end)
-        if not is_last and len(data) - at < LONGEST_ENTRY and (goes_on or not begins):
+        if not is_last and len(data) - at < LONGEST_ENTRY and (may_continue or not begins):
             return None
-        return self._take_damaged(data, at, offset, begins, goes_on=goes_on, is_last=is_last)
+        return self._take_damaged(
+            data, at, offset, begins, may_continue=may_continue, is_last=is_last
+        )
 
     def _take_end(self, data: bytes, at: int, offset: int, *, is_last: bool) -> Taken | None:
         after = _skip(_BLANK, data, at + 1)
@@ -135,16 +137,15 @@ class DamagedBlocks:
     def _parse(
         self, data: bytes, at: int, offset: int, begins: list[int]
     ) -> tuple[Parsed | None, bool]:
-        """Parse and keep the entry at ``at``; else return whether it seems to exceed ``data``."""
-        # What looks like the next entry may be inside a text of this one. So ends are tried, each
-        # twice as far as the one before: an entry is parsed a few times, and not once for each
-        # brace.
-        powers = [1 << power for power in range(_MOST_INNER.bit_length())]
+        """Parse and store the entry at ``at``; if that fails, return if it may exceed ``data``."""
+        # An apparent next entry may be inside a string of this entry. Possible ends are therefore
+        # tried at doubling distances: an entry is parsed a few times, not once for each brace.
+        powers = [1 << power for power in range(_MAX_INNER.bit_length())]
         limits = [begins[count - 1] for count in powers if count <= len(begins)]
-        if len(begins) < _MOST_INNER:
+        if len(begins) < _MAX_INNER:
             known = max(limits, default=at)
-            looks = sorted({min(len(data), at + size) for size in _LOOKS})
-            limits += [limit for limit in looks if limit > known]
+            limits_by_size = sorted({min(len(data), at + size) for size in _EXAMINED_BYTES})
+            limits += [limit for limit in limits_by_size if limit > known]
         for limit in limits:
             text, damage = _to_text(data[at:limit])
             try:
@@ -158,7 +159,7 @@ class DamagedBlocks:
             self._keep(parsed.value, damage | parsed.damage, offset + at)
             size = len(text[: parsed.end].encode("utf-8", "surrogateescape"))
             return parsed._replace(end=size), False
-        return None, len(begins) < _MOST_INNER
+        return None, len(begins) < _MAX_INNER
 
     def _take_damaged(
         self,
@@ -167,22 +168,21 @@ class DamagedBlocks:
         offset: int,
         begins: list[int],
         *,
-        goes_on: bool,
+        may_continue: bool,
         is_last: bool,
     ) -> Taken:
-        """Mend or skip an entry that is not JSON."""
+        """Repair or skip an entry that is not valid JSON."""
         if begins:
             limit = begins[0]
         elif end := LAST_ENTRY.search(data, at):
             limit = end.end()
         elif is_last:
-            self._lose("truncated" if goes_on else "unreadable_event", data, at, offset)
+            self._lose("truncated" if may_continue else "unreadable_event", data, at, offset)
             return Taken(len(data), ended=True)
         else:
             self._lose("unreadable_event", data, at, offset)
             self._is_within = True
-            # The overlap is kept, since the end of the data may cut the boundary between two
-            # entries.
+            # The overlap is kept, because the end of the data may cut a boundary between entries.
             return Taken(len(data) - _OVERLAP)
         self._mend(data, at, offset, limit)
         self._is_within = False
@@ -210,11 +210,11 @@ class DamagedBlocks:
         elif entry is not None:
             self._kept.append(entry)
             self._positions.append(position)
-            if len(self._kept) >= _MOST_KEPT:
+            if len(self._kept) >= _MAX_BATCH:
                 self._flush()
 
     def _flush(self) -> None:
-        """Add the entries kept one by one to the table: numpy's calls are expensive for one row."""
+        """Add the entries parsed singly as one batch, because numpy calls are expensive."""
         if self._kept:
             self._table.add(self._kept, np.array(self._positions, np.int64))
             self._kept, self._positions = [], []

@@ -1,8 +1,8 @@
 """Types of the entries of ``traceEvents``, and the pairing of start and end entries.
 
-There is one type for each ``ph``: msgspec decodes into them, and skips all other fields. An event
-may be written as its start and its end; as the format defines, an end belongs to the event that
-started last on its track.
+msgspec decodes each entry into the type of its ``ph`` and skips all other fields. An event may be
+written as two entries, a start and an end. By the format's definition, an end belongs to the open
+event that started last on its track.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class MemoryArgs(msgspec.Struct, gc=False):
 
 
 class Complete(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
-    """An event with its duration."""
+    """Event with a duration."""
 
     cat: str = ""
     name: str = ""
@@ -64,7 +64,7 @@ class Complete(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
 
 
 class Begin(msgspec.Struct, gc=False, tag_field="ph", tag="B"):
-    """The first half of an event."""
+    """Start of an event."""
 
     cat: str = ""
     name: str = ""
@@ -75,7 +75,7 @@ class Begin(msgspec.Struct, gc=False, tag_field="ph", tag="B"):
 
 
 class End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
-    """The second half of the event that started last on the same track."""
+    """End of the open event that started last on the same track."""
 
     pid: Whole = None
     tid: Whole = None
@@ -83,7 +83,7 @@ class End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
 
 
 class _AsyncHalf(msgspec.Struct, gc=False):
-    """Common fields of both halves of an asynchronous event, which is in no thread's stack."""
+    """Fields of the start and the end of an asynchronous event, which is not on a thread."""
 
     cat: str = ""
     name: str = ""
@@ -95,25 +95,25 @@ class _AsyncHalf(msgspec.Struct, gc=False):
 
 
 class AsyncBegin(_AsyncHalf, gc=False, tag_field="ph", tag="b"):
-    """The first half of an asynchronous event."""
+    """Start of an asynchronous event."""
 
     args: Args | None = None
 
 
 class AsyncEnd(_AsyncHalf, gc=False, tag_field="ph", tag="e"):
-    """The second half of the event that started under the same category, scope and id."""
+    """End of the asynchronous event with the same category, scope and id."""
 
 
 class OldAsyncBegin(AsyncBegin, tag_field="ph", tag="S"):
-    """The first half of an asynchronous event in older files."""
+    """Start of an asynchronous event in older files."""
 
 
 class OldAsyncEnd(AsyncEnd, tag_field="ph", tag="F"):
-    """The second half of an asynchronous event in older files."""
+    """End of an asynchronous event in older files."""
 
 
 class FlowStart(msgspec.Struct, gc=False, tag_field="ph", tag="s"):
-    """The start of an arrow."""
+    """Start of an arrow."""
 
     id: Whole = None
     pid: Whole = None
@@ -123,7 +123,7 @@ class FlowStart(msgspec.Struct, gc=False, tag_field="ph", tag="s"):
 
 
 class FlowEnd(msgspec.Struct, gc=False, tag_field="ph", tag="f"):
-    """The end of an arrow."""
+    """End of an arrow."""
 
     id: Whole = None
     pid: Whole = None
@@ -133,7 +133,7 @@ class FlowEnd(msgspec.Struct, gc=False, tag_field="ph", tag="f"):
 
 
 class Instant(msgspec.Struct, gc=False, tag_field="ph", tag="i"):
-    """A moment without duration; those of the allocator have arguments."""
+    """Event at one time, without duration; only the allocator's instants have arguments."""
 
     name: str = ""
     pid: Whole = None
@@ -143,7 +143,7 @@ class Instant(msgspec.Struct, gc=False, tag_field="ph", tag="i"):
 
 
 class Meta(msgspec.Struct, gc=False, tag_field="ph", tag="M"):
-    """Names of processes and threads."""
+    """Metadata: the name or label of a process or thread."""
 
     name: str = ""
     pid: Whole = None
@@ -157,7 +157,7 @@ OTHERS: Final = {
 }
 
 
-"""Entries that are only counted: counters, object life cycles, marks, … of other tools."""
+"""Types of entries that are only counted: counters, object life cycles, marks and others."""
 
 
 KINDS: Final[tuple[type[msgspec.Struct], ...]] = (
@@ -183,14 +183,14 @@ ENTRY: Final[Any] = functools.reduce(operator.or_, KINDS)
 
 
 class BeginEndPairs:
-    """Pairing of each end with the event that started last on its track, as the format defines."""
+    """Pairing of each end with the open event that started last on its track."""
 
     def __init__(self, damage: DamageLog) -> None:
         self._damage = damage
         self._open: dict[tuple[Whole, Whole], list[tuple[Begin, int]]] = {}
 
     def pair(self, halves: Iterable[tuple[Begin | End, int]]) -> list[tuple[Complete, int]]:
-        """Return the events that these entries end, each at the position of its start."""
+        """Return the events that are now complete, each with the position of its start."""
         pairs = []
         for half, position in halves:
             track = (half.pid, half.tid)
@@ -204,14 +204,14 @@ class BeginEndPairs:
         return pairs
 
     def close(self) -> None:
-        """Count events that started and never ended: their duration is not known."""
+        """Log events without an end as damage: their duration is not known."""
         for begins in self._open.values():
             for begin, position in begins:
                 self._damage.add("unmatched_begin", position, begin.name)
 
 
 def join_halves(begin: Begin | AsyncBegin, end: End | AsyncEnd, tid: Whole = None) -> Complete:
-    """Join two halves to one event from start time to end time, on the row ``tid``."""
+    """Return the event between a start and an end entry, on the row ``tid``."""
     start_ns, end_ns = parse_times(lambda: (begin.ts, end.ts), 2).tolist()
     known = NO_TIME not in (start_ns, end_ns)
     return Complete(
@@ -220,7 +220,7 @@ def join_halves(begin: Begin | AsyncBegin, end: End | AsyncEnd, tid: Whole = Non
         pid=begin.pid,
         tid=tid,
         ts=begin.ts,
-        # Text in microseconds, so that it is parsed exactly, like a written one.
+        # Text in microseconds, so that it is parsed exactly, like a duration in the file.
         dur=f"{end_ns - start_ns}e-3" if known else end.ts,
         args=begin.args,
     )

@@ -1,4 +1,4 @@
-"""Fields of a trace outside its events, before and after them, including the rank."""
+"""Top-level fields of a trace before and after its list of events, including the rank."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OVERLAP: Final = 64
 
 
 class Fields:
-    """Reader of the fields of the outermost object, up to the list of events and after it."""
+    """Reader of the outermost object's fields, before and after the list of events."""
 
     def __init__(self, text: TraceText, damage: DamageLog) -> None:
         self._text = text
@@ -34,12 +34,12 @@ class Fields:
         """Whether no relevant field was found after damage, up to the end of the file."""
         self.values: dict[str, Any] = {}
         self.is_bare = False
-        """Whether the file is a list of events without an object around it."""
+        """Whether the file is a list of events without an outermost object."""
 
     def open(self) -> bool:
-        """Go to the first event; return False if there is no list of events.
+        """Skip to the first event; return False if there is no list of events.
 
-        The first data has been read already.
+        The caller must have read the first block of text.
         """
         text = self._text
         if text.data.startswith(BYTE_ORDER_MARK):
@@ -57,7 +57,7 @@ class Fields:
         return self._find_wanted() and self.find_events()
 
     def find_events(self) -> bool:
-        """Read fields up to the list of events; return False at the end of the file."""
+        """Read fields up to the list of events; return False if the file ends before a list."""
         while first := self._next():
             if first == b"}" or self.is_bare:
                 self._close(first)
@@ -68,14 +68,14 @@ class Fields:
                     return True
             else:
                 self._lose("unexpected_text")
-        # The format requires no end of a bare list; and lost text may contain the end.
+        # The format does not require an end of a bare list, and lost text may contain the end.
         is_known = self.is_bare or self._is_lost or "truncated" in self._damage
         if not is_known:
             self._damage.add("truncated", self._text.offset, "the outermost object has no end")
         return False
 
     def _next(self) -> bytes:
-        """Return the next byte that is not blank, which then becomes the first of the text."""
+        """Skip blanks and return the next byte without dropping it; empty at the end."""
         text = self._text
         while True:
             blank = _BLANK.match(text.data)
@@ -84,7 +84,7 @@ class Fields:
                 return text.data[:1]
 
     def _read_field(self) -> bool:
-        """Read one field; return True if it is the list of events, up to its ``[``."""
+        """Read one field; return True after the ``[`` of the list of events."""
         text = self._text
         while not (key := _KEY.match(text.data)):
             if len(text.data) > _LONGEST_KEY or not text.more():
@@ -106,7 +106,7 @@ class Fields:
         return False
 
     def _take_value(self, key: re.Match[bytes]) -> int | None:
-        """Return the size of the field in bytes; 0: unreadable; None: it exceeds the data."""
+        """Store a field's value and return the field's bytes; 0: unreadable; None: incomplete."""
         data = self._text.data
         text = data[key.end() :].decode("utf-8", "surrogateescape")
         try:
@@ -122,7 +122,7 @@ class Fields:
         return key.end() + len(text[: parsed.end].encode("utf-8", "surrogateescape"))
 
     def _double(self) -> bool:
-        """Double the data, so that long fields are parsed only a few times."""
+        """Double the data, so that long fields are parsed few times; return whether it grew."""
         wanted = 2 * len(self._text.data)
         while len(self._text.data) < wanted:
             if not self._text.more():
@@ -130,7 +130,7 @@ class Fields:
         return True
 
     def _lose(self, kind: str) -> None:
-        """Count the damage here, and go to the next relevant field."""
+        """Log damage at the current position, and skip to the next relevant field."""
         text = self._text
         self._damage.add(kind, text.offset, text.data[:80].decode("latin-1"))
         text.drop(1)
@@ -147,7 +147,7 @@ class Fields:
         return True
 
     def _close(self, first: bytes) -> None:
-        """Read what follows the end, which should be nothing."""
+        """Read to the end of the file, and log text after the end of the trace as damage."""
         text = self._text
         if first == b"}":
             text.drop(1)
@@ -159,7 +159,7 @@ class Fields:
 
 
 class Distributed(NamedTuple):
-    """Facts about the distributed job that the trace is part of."""
+    """Rank, world size and backend of the trace's distributed job; None or empty: not known."""
 
     rank: int | None
     world_size: int | None
@@ -167,7 +167,7 @@ class Distributed(NamedTuple):
 
 
 def find_distributed(values: dict[str, Any]) -> Distributed:
-    """Return them from ``distributedInfo``, an object or its text, or from fields next to it."""
+    """Return the values in ``distributedInfo`` (object or JSON text) or in top-level fields."""
     info = values.get("distributedInfo")
     if isinstance(info, str):
         try:

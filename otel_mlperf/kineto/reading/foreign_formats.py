@@ -1,6 +1,6 @@
 """Foreign file formats: files that are not Chrome traces, and how to convert or unpack them.
 
-They are recognised by their first bytes, by the names of their first fields, or by their file name
+Formats are recognised by the first bytes, the names of the first fields, or the file name
 extension.
 """
 
@@ -79,9 +79,9 @@ _OTHER_JSON: Final = (
     (re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"'), _ROCPROF),
     (re.compile(rb'\s*\{\s*"\$schema"\s*:\s*"https://www.speedscope'), _SPEEDSCOPE),
 )
-"""JSON of other tools, by its first field."""
+"""JSON of other tools, recognised by the first field."""
 _NUL: Final = re.compile(rb"\0{0,3}[\s\[{]\0{1,3}[^\0]")
-"""The first two characters of JSON in UTF-16 or UTF-32 without a mark."""
+"""First two characters of JSON in UTF-16 or UTF-32 without a byte order mark."""
 _MARKS: Final = (
     (b"\xff\xfe\0\0", "UTF-32"),
     (b"\0\0\xfe\xff", "UTF-32"),
@@ -90,33 +90,35 @@ _MARKS: Final = (
 )
 _TRACE: Final = re.compile(r".*\.json(?:\.gz)?", re.DOTALL)
 _UNPACK: Final = {"tar": "tar -xf", "zip": "unzip"}
-_MOST_NAMES: Final = 5
-_MOST_MEMBERS: Final = 4_096
-_MOST_BYTES: Final = 1 << 30
+_MAX_NAMES: Final = 5
+_MAX_MEMBERS: Final = 4_096
+_MAX_BYTES: Final = 1 << 30
 """Maximum number of bytes of an archive that are read for the names of its members."""
 
 
 def find_foreign(path: Path, head: bytes) -> str:
-    """Describe what the file is, and what to do; empty if it may be a trace.
+    """Return the format of a foreign file and how to convert it; empty if it may be a trace.
 
-    ``head`` is the start of its uncompressed text.
+    ``head`` is the start of the file's uncompressed text.
     """
     if _tar_header(head[:BLOCKSIZE]):
         return _archive("tar", path, *_tar_members(path))
     if _JSON.match(head) and not _NUL.match(head):
-        return next((words for pattern, words in _OTHER_JSON if pattern.match(head)), "")
+        return next(
+            (description for pattern, description in _OTHER_JSON if pattern.match(head)), ""
+        )
     if head.startswith(b"PK\x03\x04"):
         return _archive("zip", path, _zip_members(path))
     if encoding := _encoding(head):
         return f"its text is {encoding}; convert it with `iconv -f {encoding} -t UTF-8 FILE > NEW`"
-    known = (words for magic, words in _MAGIC if head.startswith(magic))
-    binary = (words for pattern, words in _BINARY if pattern.match(head))
-    named = (words for ending, words in _ENDINGS.items() if path.name.endswith(ending))
+    known = (description for magic, description in _MAGIC if head.startswith(magic))
+    binary = (description for pattern, description in _BINARY if pattern.match(head))
+    named = (description for ending, description in _ENDINGS.items() if path.name.endswith(ending))
     return next(known, "") or next(binary, "") or next(named, "")
 
 
 def _encoding(head: bytes) -> str:
-    """Return UTF-16 or UTF-32, by the mark or by NULs in the first two characters; else empty."""
+    """Return the encoding if it is UTF-16 or UTF-32, by byte order mark or NULs; else empty."""
     for mark, encoding in _MARKS:
         if head.startswith(mark):
             return encoding
@@ -127,13 +129,13 @@ def _encoding(head: bytes) -> str:
 
 
 def find_foreign_fields(fields: dict[str, object]) -> str:
-    """Describe an object without a list of events, by its fields; empty if it is not known."""
+    """Return the format of a JSON object without a list of events; empty if it is not known."""
     return _CHAKRA if {"nodes", "schema"} <= fields.keys() else ""
 
 
 def _archive(kind: str, path: Path, members: list[str], is_whole: bool = True) -> str:
-    shown = ", ".join(printable(name) for name in members[:_MOST_NAMES])
-    more = f" and {len(members) - _MOST_NAMES:,} more" if len(members) > _MOST_NAMES else ""
+    shown = ", ".join(printable(name) for name in members[:_MAX_NAMES])
+    more = f" and {len(members) - _MAX_NAMES:,} more" if len(members) > _MAX_NAMES else ""
     least = "" if is_whole else "at least "
     many = f"{least}{len(members):,} file{'s' * (len(members) != 1)}"
     files = f"of {many} ({shown}{more})" if members else "of files"
@@ -158,11 +160,11 @@ def _zip_members(path: Path) -> list[str]:
 
 
 def _tar_members(path: Path) -> tuple[list[str], bool]:
-    """Return the names of the files in it, as far as it can be read, and whether that is all."""
+    """Return the names of the files in a tar archive, and whether the list is complete."""
     names: list[str] = []
-    with TraceSource(path, DamageLog(), _MOST_BYTES) as source:
+    with TraceSource(path, DamageLog(), _MAX_BYTES) as source:
         data = b""
-        for _ in range(_MOST_MEMBERS):
+        for _ in range(_MAX_MEMBERS):
             while len(data) < BLOCKSIZE and (piece := source.read()):
                 data += piece
             header, data = data[:BLOCKSIZE], data[BLOCKSIZE:]
@@ -171,16 +173,16 @@ def _tar_members(path: Path) -> tuple[list[str], bool]:
                 return names, header == bytes(BLOCKSIZE)
             if member.type in REGULAR_TYPES:  # Not a folder, link or long name.
                 names.append(member.name)
-            left = -(-max(0, member.size) // BLOCKSIZE) * BLOCKSIZE
-            while len(data) < left and (piece := source.read()):
-                left -= len(data)
+            remaining = -(-max(0, member.size) // BLOCKSIZE) * BLOCKSIZE
+            while len(data) < remaining and (piece := source.read()):
+                remaining -= len(data)
                 data = piece
-            data = data[left:]
+            data = data[remaining:]
     return names, False
 
 
 def _tar_header(block: bytes) -> TarInfo | None:
-    """Return what a block with the checksum of a header describes, in any version of the format."""
+    """Return the header in a block of any tar format; None if the block is not a header."""
     try:
         return TarInfo.frombuf(block, "utf-8", "replace")
     except HeaderError:

@@ -1,6 +1,6 @@
 """Row builders that convert entries of one kind to rows of a table.
 
-An entry without a usable time is lost, and counted; any other value that it lacks is NONE.
+An entry without a usable time is dropped and logged as damage. Any other missing value is NONE.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.reading.value_columns import TrackTable
 
 MOST_KINDS: Final = 256
-"""Maximum number of categories, which fit in a byte; all further ones share the last number."""
+"""Maximum number of categories, whose index fits in a byte; further categories share one."""
 FLOW_NAMES: Final = {
     "async": "ac2g",
     "async_gpu": "ac2g",
@@ -43,7 +43,7 @@ FLOW_NAMES: Final = {
     "forward_backward": "fwdbwd",
     "fwd_bwd": "fwdbwd",
 }
-"""Names of the two kinds of arrow in older versions and other profilers."""
+"""Kind of an arrow by its name in older versions and other profilers."""
 _NARROW: Final = ("device", "device_type")
 _ARGS: Final[dict[str, Whole]] = {
     name: np.int16 if name in _NARROW else np.int64 for name in Args.__struct_fields__
@@ -72,7 +72,7 @@ class EventRows:
         self._numbers = numbers
         self._damage = damage
         self.timeless_work = 0
-        """Number of records on streams that are lost because they have no usable time."""
+        """Number of records on streams that were dropped because they have no usable time."""
         self._names = NameIndex()
         self._categories = Index(str.lower, MOST_KINDS)
         self._rows = Growing(
@@ -89,8 +89,8 @@ class EventRows:
         """Add the events at these byte offsets."""
         start = time_column("ts", events, positions, self._damage)
         duration = time_column("dur", events, positions, self._damage)
-        # One check of the minimum: nothing below is done for an intact file. NO_TIME is the
-        # smallest number there is, so it is below zero too.
+        # Checking the minima suffices for an intact file: NO_TIME is the smallest integer and thus
+        # also below zero.
         if start.min() == NO_TIME or duration.min() < 0:
             self._count_negative(events, start, duration, positions)
             good = (start != NO_TIME) & (duration >= 0)
@@ -123,7 +123,7 @@ class EventRows:
         duration: NDArray[np.int64],
         positions: NDArray[np.int64],
     ) -> None:
-        """Count records that end before their start: their end was never filled in."""
+        """Log records with a negative duration as damage: their end was never filled in."""
         is_negative = (start != NO_TIME) & (duration != NO_TIME) & (duration < 0)
         for row in np.flatnonzero(is_negative).tolist():
             self.timeless_work += (events[row].args or _NO_ARGS).stream not in (NONE, None)
@@ -138,15 +138,14 @@ class EventRows:
             columns[name] = narrowed(columns[name])
         position = columns["position"]
         if np.any(position[1:] < position[:-1]):
-            # Pairs of start and end become known only at their end. They are sorted by byte
-            # offset, so that ids, which follow from it, and the order of equal times are the
-            # file's.
+            # Pairs of start and end are added when the end is read. Sorting by byte offset restores
+            # the order of the file.
             order = np.argsort(position, kind="stable")
             columns = {name: column[order] for name, column in columns.items()}
         return Events(**columns)
 
     def _timed(self, columns: dict[str, NDArray[Any]], zero_ns: int) -> dict[str, NDArray[Any]]:
-        """Drop records without a time: one of them would widen the window by days."""
+        """Drop records whose time was never filled in: one would widen the window by days."""
         lost = find_timeless(columns, zero_ns)
         if not len(lost):
             return columns
@@ -157,11 +156,11 @@ class EventRows:
         return {name: np.delete(column, lost) for name, column in columns.items()}
 
     def names(self) -> list[str]:
-        """Return the names that ``Events.name`` points to."""
+        """Return the names that ``Events.name`` refers to."""
         return self._names.things()
 
     def categories(self) -> list[str]:
-        """Return the categories that ``Events.category`` points to."""
+        """Return the categories that ``Events.category`` refers to."""
         return self._categories.things()
 
 
@@ -193,7 +192,7 @@ class FlowRows:
         )
 
     def _ids(self, ends: list[Any], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ids as numbers; other texts get a negative one, made from the text."""
+        """Return the ids as integers; the integer of a text is negative and derived from it."""
         try:
             return np.fromiter(map(_ID, ends), np.int64, len(ends))
         except (TypeError, ValueError, OverflowError):
@@ -206,7 +205,7 @@ class FlowRows:
         return Flows(**columns | {name: narrowed(columns[name]) for name in ("id", "track")})
 
     def kinds(self) -> list[str]:
-        """Return the kinds that ``Flows.kind`` points to."""
+        """Return the kinds that ``Flows.kind`` refers to."""
         return self._kinds.things()
 
 
@@ -246,9 +245,9 @@ def _as_columns(columns: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text_number(ident: Any) -> Any:
-    """Return a number for a text id; digits are returned unchanged.
+    """Return a negative number for a text id; numbers and digits are returned unchanged.
 
-    The number is a digest, as a table of all texts would grow with the file.
+    The number is derived from a digest, because a table of all texts would grow with the file.
     """
     if not isinstance(ident, str) or not ident or ident.removeprefix("-").isdecimal():
         return ident
@@ -269,12 +268,12 @@ def _chosen(entries: list[Any], good: NDArray[np.bool_]) -> list[Any]:
 def _shifted(
     columns: dict[str, NDArray[Any]], time: str, base_ns: int, damage: DamageLog
 ) -> dict[str, NDArray[Any]]:
-    """Return the columns with ``base_ns`` added; rows that then exceed 64 bits are lost."""
-    start, most = columns[time], np.iinfo(np.int64).max - base_ns
+    """Return the columns with ``base_ns`` added to times; drop rows that then exceed 64 bits."""
+    start, limit = columns[time], np.iinfo(np.int64).max - base_ns
     length = columns.get("duration_ns", np.zeros(1, np.int64))
-    # The longest duration is checked first: a column of all ends would waste memory.
-    if len(start) and int(start.max()) + max(0, int(length.max())) > most:
-        good = start <= most - np.maximum(length, 0)
+    # The maximum duration is checked first, because a column of all ends would waste memory.
+    if len(start) and int(start.max()) + max(0, int(length.max())) > limit:
+        good = start <= limit - np.maximum(length, 0)
         lost = int(np.flatnonzero(~good)[0])
         offset = int(columns["position"][lost]) if "position" in columns else 0
         times = int(len(good) - good.sum())

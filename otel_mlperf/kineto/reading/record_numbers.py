@@ -1,9 +1,9 @@
 """Record numbers: the numbers that the profiler assigned to the records of a file.
 
-torch numbers the records that it passes to Kineto (``Ev Idx``), starting with 0: operators and
-annotations by their time, then the allocator's changes, then frames of Python. A whole file has
-every number, so that missing records can be counted. The numbers are not stored as columns: each
-block leaves one line for each category, which is enough to derive how many are missing and roughly
+torch numbers the records that it passes to Kineto (``Ev Idx``) from 0 upward: operators and
+annotations by time, then changes of the allocator, then Python frames. A complete file contains
+every number, so that missing records can be counted. The numbers are not stored as a column: a
+summary of each block and category suffices to derive how many records are missing, and roughly
 when.
 """
 
@@ -34,7 +34,7 @@ class RecordNumbers:
         category: NDArray[np.uint8],
         names: Sequence[str],
     ) -> None:
-        """Add the records of a block; records without a number do not count."""
+        """Add the records of a block; records without a number are ignored."""
         rows = np.flatnonzero(number >= 0)
         for code in np.unique(category[rows]).tolist():
             mine = rows[category[rows] == code]
@@ -51,7 +51,7 @@ class RecordNumbers:
             )
 
     def all(self, base_ns: int) -> list[NumberedRecords]:
-        """Return a line for each block and category, with ``base_ns`` added to the times."""
+        """Return the summary of each block and category, with ``base_ns`` added to the times."""
         return [
             part._replace(start_ns=part.start_ns + base_ns, end_ns=part.end_ns + base_ns)
             for part in self._parts

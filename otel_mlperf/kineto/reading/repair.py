@@ -1,7 +1,7 @@
-"""Repair of entries that a strict decoder refuses or whose types do not match the format.
+"""Repair of entries that a strict decoder rejects or whose types do not match the format.
 
-Values are parsed one JSON value at a time, in Python: numbers keep their text, and texts are
-mended until they decode or no known error is left.
+JSON values are parsed one at a time, in Python. Numbers with decimals remain text. Invalid text is
+repaired error by error, until it can be parsed or an error is unknown.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 LONGEST_NUMBER: Final = 32
 LONGEST_MENDED: Final = 1 << 16
-"""Maximum number of characters to mend: mending restarts after each repair."""
+"""Maximum number of characters of a repairable text: parsing restarts after each repair."""
 _CUT_CHARACTERS: Final = 12
-"""Errors this near to the end of a text may be caused by the text being cut there."""
-_MOST_MENDS: Final = 100
+"""An error within this distance of a text's end may only mean that the text is cut off."""
+_MAX_REPAIRS: Final = 100
 _NAME: Final = re.compile(r'"name"\s*:\s*"')
 _AFTER_NAME: Final = re.compile(r'"\s*(?:,\s*"(?:pid|tid|ts|dur|ph|cat|id|args|s|bp)"\s*:|\})')
 _LONE_QUOTE: Final = re.compile(r'\\.|(")', re.S)
@@ -42,17 +42,17 @@ class Parsed(NamedTuple):
     value: Any
     """The value; numbers with decimals, exponents or too many digits are texts."""
     end: int
-    """Position at which its text ends; for mended text, in that text."""
+    """End position of the value in ``text`` or, after repairs, in the repaired text."""
     damage: dict[str, str]
-    """The damage found: kinds, with an example of each."""
+    """Example of each kind of damage that was found."""
 
 
 def parse_value(text: str, *, floats: Callable[[str], Any] = str, strict: bool = True) -> Parsed:
-    """Parse the value that ``text`` starts with.
+    """Parse the JSON value at the start of ``text``.
 
     Raises:
-        json.JSONDecodeError: it is not JSON, or not all of it is there.
-        RecursionError: it is nested too deep.
+        json.JSONDecodeError: the value is invalid or incomplete.
+        RecursionError: the value is nested too deeply.
     """
     damage: dict[str, str] = {}
 
@@ -68,18 +68,18 @@ def parse_value(text: str, *, floats: Callable[[str], Any] = str, strict: bool =
 
 
 def is_cut(error: json.JSONDecodeError, text: str) -> bool:
-    """Return whether ``text`` may merely be too short."""
+    """Return whether the error may only mean that ``text`` is cut off."""
     return error.pos >= len(text) - _CUT_CHARACTERS or "Unterminated string" in error.msg
 
 
 def mend_value(text: str, *, floats: Callable[[str], Any] = str) -> Parsed | None:
-    """Return the value that all of ``text`` is meant to be; None if it cannot be mended.
+    """Repair and parse the whole ``text`` as one value; None if it cannot be repaired.
 
     Raises:
-        RecursionError: it is nested too deep.
+        RecursionError: the value is nested too deeply.
     """
     damage: dict[str, str] = {}
-    for _ in range(_MOST_MENDS):
+    for _ in range(_MAX_REPAIRS):
         try:
             strict = "control_character" not in damage
             parsed = parse_value(text, floats=floats, strict=strict)
@@ -102,10 +102,10 @@ def _whole(text: str) -> int | str:
 
 
 def _mended(text: str, error: json.JSONDecodeError, damage: dict[str, str]) -> str | None:
-    """Return ``text`` with one repair that explains the error; None without one."""
+    """Return ``text`` with one repair for the error; None if no repair is known."""
     place, around = error.pos, text[max(0, error.pos - 20) : error.pos + 40]
     if "control character" in error.msg and "unescaped_quote" in damage:
-        return None  # The escaped quote was not part of a text: this text exceeds its line.
+        return None  # An earlier repair was wrong: the string would continue on the next line.
     if "control character" in error.msg:
         damage["control_character"] = around
         return text
@@ -141,9 +141,9 @@ _COMPLETE: Final = "X"
 
 
 def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
-    """Return an entry, the name of an unknown phase, or None if it is neither.
+    """Return the typed entry of a value, the name of an unknown phase, or None if it is neither.
 
-    Fields that do not fit are left out, and their kind is put into ``damage``.
+    Fields with unsuitable types are left out and logged in ``damage``.
     """
     if not isinstance(value, dict):
         damage["not_an_event"] = repr(value)[:40]
@@ -173,7 +173,7 @@ def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
 
 
 def _phase(value: dict[str, Any], damage: dict[str, str]) -> str | None:
-    """Return the ``ph`` of an entry, implied by start and duration if missing; else None."""
+    """Return the ``ph`` of an entry; if missing, X for an entry with start and duration."""
     phase = value.get("ph")
     if isinstance(phase, str):
         return phase
@@ -188,7 +188,7 @@ def _of_types(
     types: tuple[type, ...],
     damage: dict[str, str],
 ) -> dict[str, Any]:
-    """Return the fields of these names that are of these types."""
+    """Return the fields with these names and types; log other types in ``damage``."""
     fields = {}
     for name in names:
         field = value.get(name)
@@ -197,12 +197,12 @@ def _of_types(
         elif field is not None:
             damage["wrong_type"] = f"{name}: {field!r:.40}"
             if name in ("pid", "tid"):
-                fields[name] = ""  # Present, so that it is not counted as missing as well.
+                fields[name] = ""  # Prevents that it is also logged as missing.
     return fields
 
 
 def clean_text(text: str, damage: dict[str, str]) -> str:
-    """Return the text without halves of surrogate pairs, which UTF-8 cannot encode."""
+    """Return the text with lone surrogates replaced, which UTF-8 cannot encode."""
     clean = _SURROGATE.sub("\ufffd", text)
     if clean != text and "invalid_utf8" not in damage:
         damage["lone_surrogate"] = clean[:40]

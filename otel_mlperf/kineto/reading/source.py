@@ -1,7 +1,7 @@
 """Source of a trace's bytes: plain or gzip files, read as a stream with size limits.
 
-Only regular files are read, plain or gzip (recognised by content, not by name). Damage of the file
-ends the stream or is skipped, and is counted: the text before it is never lost.
+Only regular files are read, plain or gzip (recognised by content, not by name). Damage is logged,
+and then skipped or treated as the end of the stream: the text before it is always returned.
 """
 
 from __future__ import annotations
@@ -26,16 +26,14 @@ if TYPE_CHECKING:
 GZIP_MAGIC: Final = b"\x1f\x8b"
 PIECE_BYTES: Final = 1 << 20
 COMPRESSED_BYTES: Final = 1 << 16
-"""Bytes passed to zlib at a time: this much is decompressed again, in smaller pieces, after an
-error.
-"""
+"""Number of bytes passed to zlib at a time; after an error, they are decompressed in halves."""
 EXPANSION_RATIO: Final = 200
-"""Maximum ratio: real traces expand 5 to 40 times, a bomb of zeros a thousand times."""
+"""Maximum compression ratio: real traces have 5 to 40, a decompression bomb a thousand."""
 EXPANSION_FREE_BYTES: Final = 10 << 20
 
 
 class TraceSource:
-    """The uncompressed text of a trace, in pieces."""
+    """Uncompressed text of a trace, read in pieces."""
 
     def __init__(self, path: Path, damage: DamageLog, max_bytes: int) -> None:
         self._damage = damage
@@ -45,13 +43,13 @@ class TraceSource:
         self._hash = hashlib.sha256()
         self.path = path
         self.file_bytes = 0
-        """Bytes read from the file itself so far."""
+        """Number of bytes read from the file so far, compressed or not."""
         self.text_bytes = 0
-        """Bytes returned so far."""
+        """Number of bytes of uncompressed text returned so far."""
         begin = read_at(self._fd, len(GZIP_MAGIC), 0)
         self.is_gzip = begin == GZIP_MAGIC
         self.is_cut_gzip = begin == GZIP_MAGIC[:1]
-        """Whether the file ends within the mark of gzip."""
+        """Whether the file ends within the magic number of gzip."""
         self._pieces = self._members() if self.is_gzip else self._plain()
 
     def __enter__(self) -> TraceSource:
@@ -67,10 +65,10 @@ class TraceSource:
         os.close(self._fd)
 
     def read(self) -> bytes:
-        """Return the next piece; empty at the end."""
+        """Return the next piece of text; empty at the end."""
         piece = next(self._pieces, b"")
         room = self._max_bytes - self.text_bytes
-        # Cut here and not at the file: for a compressed file only the text's size counts.
+        # The limit applies to the uncompressed text, not to the file.
         if len(piece) > room:
             self._damage.add("too_large", self._max_bytes, f"more than {self._max_bytes} bytes")
             self._pieces.close()
@@ -80,7 +78,7 @@ class TraceSource:
         return piece
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Return a part of a plain file."""
+        """Return up to ``size`` bytes at ``position`` of a plain file."""
         return read_at(self._fd, size, position)
 
     def digest(self) -> str:
@@ -94,8 +92,7 @@ class TraceSource:
 
     def _file(self, size: int) -> bytes:
         """Read the next bytes of the file, up to the size that it had when it was opened."""
-        # Never beyond the size at the start: otherwise a file that is being written would be
-        # followed for ever.
+        # Otherwise a file that is still being written might be read without end.
         piece = os.read(self._fd, min(size, self._opened.st_size - self.file_bytes))
         self.file_bytes += len(piece)
         return piece
@@ -108,7 +105,7 @@ class TraceSource:
             self._damage.add("file_changed", self.text_bytes, grown)
 
     def _members(self) -> Generator[bytes, None, None]:
-        """Yield one gzip member after the other; the bytes after the last one are counted."""
+        """Yield the text of each gzip member; log bytes after the last member as damage."""
         waiting = b""
         while True:
             if len(waiting) < len(GZIP_MAGIC):
@@ -124,11 +121,11 @@ class TraceSource:
         self._check_unchanged()
 
     def _member(self, waiting: bytes) -> Generator[bytes, None, bytes | None]:
-        """Yield one gzip member; return the bytes read beyond it, None if nothing can follow."""
+        """Yield the text of a gzip member; return the bytes read beyond it, None to stop."""
         inflate = zlib.decompressobj(wbits=31)
         while not inflate.eof:
-            # zlib raises for a whole input and discards its output: the copy decompresses the
-            # input again, in halves, up to the error.
+            # On an error, zlib discards the output of the whole input. The copy is then used to
+            # decompress the input again, in halves, up to the error.
             before = inflate.copy()
             try:
                 piece = inflate.decompress(waiting, PIECE_BYTES)
@@ -140,7 +137,7 @@ class TraceSource:
             waiting = inflate.unconsumed_tail
             if piece:
                 yield piece
-            # Checked for each piece, so that a bomb is detected before it has filled the memory.
+            # Checked for each piece, to detect a decompression bomb before it fills the memory.
             if self._expands_too_much(len(waiting)):
                 return None
             if not waiting and not inflate.eof:
@@ -151,8 +148,8 @@ class TraceSource:
         return inflate.unused_data
 
     def _after_error(self, error: str, rest: bytes) -> bytes | None:
-        """Return the readable rest: only a wrong checksum leaves the next member's place known."""
-        # zlib stops at the last byte of the checksum, or of the length that follows it.
+        """Return the start of the next member after a wrong checksum or length, else None."""
+        # zlib stops at the last byte of the checksum, or of the length that follows the checksum.
         skip = {"incorrect data check": 5, "incorrect length check": 1}
         beyond = next((size for text, size in skip.items() if text in error), 0)
         self._damage.add("bad_checksum" if beyond else "bad_compression", self.text_bytes, error)
@@ -168,7 +165,7 @@ class TraceSource:
 
 
 def _before_error(inflate: zlib._Decompress, waiting: bytes) -> tuple[bytes, bytes]:
-    """Return what decompresses before zlib finds the error in ``waiting``, and what is left."""
+    """Return the text before the error in ``waiting``, and the remaining compressed bytes."""
     text = []
     size = len(waiting)
     while size:
@@ -186,7 +183,7 @@ def _before_error(inflate: zlib._Decompress, waiting: bytes) -> tuple[bytes, byt
 
 
 def _open_regular(path: Path) -> int:
-    """Return a file descriptor, never of something that blocks or never ends."""
+    """Open a regular file and return its descriptor; other files might block or be endless."""
     try:
         fd = open_to_read(path)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Table that dispatches each entry of ``traceEvents`` to its rows.
+"""Table that passes each entry of ``traceEvents`` to the builder of its rows.
 
-Events with a duration become rows; ends of arrows and allocations become rows of smaller tables;
-names of threads and processes are looked up at the end. Everything else is only counted.
+Events with a duration become rows; ends of arrows and allocations become rows of smaller tables.
+Names of threads and processes are added to the tracks at the end. Other entries are only counted.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
     from otel_mlperf.kineto.reading.damage import DamageLog
 
-_MOST_PHASES: Final = 256
+_MAX_PHASES: Final = 256
 _ASYNC: Final = (AsyncBegin, AsyncEnd, OldAsyncBegin, OldAsyncEnd)
 _CODES: Final = {kind: code for code, kind in enumerate(KINDS)}
 
 
 class Table:
-    """Table of the rows of a trace, filled block by block, in the order of the file."""
+    """Rows of a trace, filled block by block in the order of the file."""
 
     def __init__(self, damage: DamageLog) -> None:
         self.tracks = TrackTable(damage)
@@ -55,7 +55,7 @@ class Table:
         self.allocations = AllocationRows(self.tracks, self.numbers, damage)
         self._halves = BeginEndPairs(damage)
         self._async = AsyncPairs(damage)
-        self._takers = (
+        self._builders = (
             ((Complete,), self.events.add),
             ((FlowStart, FlowEnd), self.flows.add),
             ((Instant,), self.allocations.add),
@@ -68,24 +68,24 @@ class Table:
 
     def add(self, entries: Sequence[Any], positions: NDArray[np.int64]) -> None:
         """Add the entries at these byte offsets."""
-        # A column of kinds: entries are separated by one check for each kind, not for each entry.
+        # Entries are separated by one numpy operation for each kind, not by a check of each entry.
         kinds = np.fromiter(map(_CODES.__getitem__, map(type, entries)), np.uint8, len(entries))
         counts = np.bincount(kinds, minlength=len(KINDS))
         self._codes += counts
 
-        def those(*wanted: type) -> tuple[list[Any], NDArray[np.int64]] | None:
+        def entries_of(*wanted: type) -> tuple[list[Any], NDArray[np.int64]] | None:
             codes = [_CODES[kind] for kind in wanted if counts[_CODES[kind]]]
             if not codes:
                 return None
             rows = np.flatnonzero(reduce(np.logical_or, [kinds == code for code in codes]))
             return list(map(entries.__getitem__, rows.tolist())), positions[rows]
 
-        for kinds_taken, take in self._takers:
-            if taken := those(*kinds_taken):
+        for kinds_taken, take in self._builders:
+            if taken := entries_of(*kinds_taken):
                 take(*taken)
 
     def close(self) -> None:
-        """Add complete pairs, and count halves without the other one."""
+        """Add the remaining asynchronous events, and log unmatched starts and ends as damage."""
         self._halves.close()
         self._add_pairs(self._async.close())
 
@@ -95,14 +95,14 @@ class Table:
         self._add_pairs(pairs.pair(zip(halves, positions.tolist(), strict=True)))
 
     def _add_pairs(self, pairs: list[tuple[Complete, int]]) -> None:
-        # A pair has the position of its start, before rows that exist already: ``finish`` sorts.
+        # A pair has the position of its start, which may precede existing rows: ``finish`` sorts.
         if pairs:
             events, places = zip(*pairs, strict=True)
             self.events.add(list(events), np.array(places, np.int64))
 
     def add_unknown(self, phase: str) -> None:
         """Count an entry of a phase that the format does not define."""
-        known = phase in self._unknown or len(self._unknown) < _MOST_PHASES
+        known = phase in self._unknown or len(self._unknown) < _MAX_PHASES
         key = phase if known else ""
         self._unknown[key] = self._unknown.get(key, 0) + 1
 

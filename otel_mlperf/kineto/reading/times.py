@@ -1,8 +1,8 @@
 """Exact parsing of microseconds in decimal text to whole nanoseconds.
 
-Traces write ``ts`` and ``dur`` as microseconds: whole, with three decimals, or (re-exported by
-other tools) with any number of them. A float represents a current time to 250 ns only, so numbers
-with decimals arrive here as text and stay integers throughout.
+Traces contain ``ts`` and ``dur`` in microseconds: whole, with three decimals, or (if rewritten by
+other tools) with any number of decimals. A float represents a current Unix time to 250 ns only.
+Numbers with decimals are therefore passed as text and converted with integer arithmetic.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 NO_TIME: Final = np.iinfo(np.int64).min
 """Marks values that are not a time, or exceed 64 bits."""
 UNIX_TIME_NS: Final = 10**17
-"""1973: times that count from the start of a machine or process are far below."""
+"""A time in 1973: lower times count from the start of a machine or process."""
 _LONGEST_NS: Final = 10**16
-"""115 days: no record lasts longer."""
+"""Maximum plausible duration of a record: 115 days."""
 _LONGEST_PAUSE_NS: Final = 60 * 10**9
-"""Maximum pause between a record at 0 and all others, if 0 is a real time."""
+"""Maximum time between a record at 0 and the nearest other record, if 0 is a real time."""
 _LONGEST_AHEAD_NS: Final = 10**8
-"""Maximum lead of a record at 0 on a stream before its call: clocks differ by less."""
-_MOST_NS: Final = 2**63 - 1
-_MOST_US: Final = _MOST_NS // 1000
+"""Maximum time by which a record at 0 on a stream may precede its call."""
+_MAX_NS: Final = 2**63 - 1
+_MAX_US: Final = _MAX_NS // 1000
 _WHOLE_DIGITS: Final = 16
 _DECIMALS: Final = 9
 _LONGEST_TEXT: Final = 64
 _MILLI_LENGTH: Final = 19
-"""Eighteen digits, or seventeen and a sign, fit 64 bits; and the point."""
+"""Maximum length of a number: the point and 18 digits, or 17 and a sign, which fit 64 bits."""
 _BELOW_UNIT: Final = 10 ** (_DECIMALS - 3)
-# Value of a digit by its place, from the ninth decimal to the sixteenth before the point.
+# Value of a digit by its position, from the ninth decimal to the sixteenth before the point.
 _NANOSECONDS: Final = np.array(
     [0] * (_DECIMALS - 3) + [10**power for power in range(_WHOLE_DIGITS + 3)], np.int64
 )
@@ -52,17 +52,16 @@ _EXACT: Final = Context(prec=2 * _LONGEST_TEXT, rounding=ROUND_HALF_EVEN)
 def parse_times(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.int64]:
     """Convert ``count`` microseconds, each an ``int`` or decimal text, to nanoseconds.
 
-    Digits beyond the nanosecond round to the nearest, ties to even. Values that are not a number,
-    or do not fit, become NO_TIME. ``values`` is called again if one of them is a text.
+    Fractions of a nanosecond are rounded to the nearest, ties to even. Values that are not a number
+    or exceed 64 bits become NO_TIME. ``values`` is called again if any value is a text.
     """
     try:
-        # Whole microseconds, as some versions write them, are decoded as integers: no text is
-        # made.
+        # Some versions write whole microseconds, which are decoded as integers.
         whole = np.fromiter(values(), np.int64, count)
     except (TypeError, ValueError, OverflowError):
         return _parse_texts(values, count)
-    if count and (whole.max() > _MOST_US or whole.min() < -_MOST_US):
-        return np.where((whole > _MOST_US) | (whole < -_MOST_US), NO_TIME, whole * 1000)
+    if count and (whole.max() > _MAX_US or whole.min() < -_MAX_US):
+        return np.where((whole > _MAX_US) | (whole < -_MAX_US), NO_TIME, whole * 1000)
     return whole * 1000
 
 
@@ -71,15 +70,15 @@ def _parse_texts(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.
         joined = "\n".join(values())
     except TypeError:  # Some values are integers.
         joined = ""
-    # Kineto always writes three decimals; other numbers of decimals come from tools that wrote the
-    # file again.
+    # Kineto always writes three decimals; other numbers of decimals are from tools that rewrote the
+    # file.
     times = _parse_milli(joined, count) if joined.isascii() else None
     if times is not None:
         return times
     texts = list(map(str, values()))
     joined = "\n".join(texts)
-    # int() and Decimal() accept other digits too, and a text with a line feed would shift all
-    # following rows: such columns are read value by value.
+    # Parsed value by value: int() and Decimal() also accept non-ASCII digits, and a line feed in a
+    # text would shift all following rows.
     if not joined.isascii() or joined.count("\n") != len(texts) - 1:
         return np.array([_parse_text(text) for text in texts], np.int64)
     times, is_plain = _parse_plain(np.frombuffer(f"{joined}\n".encode(), np.uint8))
@@ -89,9 +88,9 @@ def _parse_texts(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.
 
 
 def _parse_milli(joined: str, count: int) -> NDArray[np.int64] | None:
-    """Parse ``count`` lines with three decimals each, as Kineto writes them; else return None.
+    """Parse ``count`` lines with three decimals each, as Kineto writes; None for other text.
 
-    Without its point such a number is its nanoseconds. This takes a fifth of the time of
+    Without its point, such a number is in nanoseconds. This needs a fifth of the time of
     ``_parse_plain``.
     """
     text = f"{joined}\n".encode()
@@ -100,8 +99,8 @@ def _parse_milli(joined: str, count: int) -> NDArray[np.int64] | None:
     if len(ends) != count or not np.array_equal(dots + 4, ends):
         return None
     begins = np.concatenate(([0], ends[:-1] + 1))
-    # Each line has digits, one point and one line feed, and a sign only in front: fromstring would
-    # misread anything else without an error.
+    # Each line must have digits, one point and a line feed, and a sign only in front: fromstring
+    # would misread other text without an error.
     signs = int(np.count_nonzero(array[begins] == ord("-")))
     others = int(np.count_nonzero(array - np.uint8(ord("0")) > 9))
     if others != 2 * len(ends) + signs or int((ends - begins).max()) > _MILLI_LENGTH:
@@ -111,9 +110,9 @@ def _parse_milli(joined: str, count: int) -> NDArray[np.int64] | None:
 
 
 def _parse_plain(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Parse numbers like ``-123.456``, one for each line, and return which lines are such numbers.
+    """Parse one number like ``-123.456`` per line; also return which lines are such numbers.
 
-    All digits of all lines are weighted at once by their distance from the point of their line.
+    All digits of all lines are weighted in one operation, by their distance from the decimal point.
     """
     end = np.flatnonzero(text == ord("\n"))
     start = np.concatenate(([0], end[:-1] + 1))
@@ -123,7 +122,7 @@ def _parse_plain(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
     dot[np.searchsorted(end, dots)] = dots
     digit = text - np.uint8(ord("0"))
     is_other = digit > 9
-    # Everything else must be digits: at most one point, and at most one sign, in front.
+    # All other characters must be digits, except one optional point and one leading sign.
     others = np.add.reduceat(is_other, start, dtype=np.int64)
     whole, decimals = dot - start - negative, end - dot - 1
     is_plain = (
@@ -144,7 +143,7 @@ def _parse_plain(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _rounded(below: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of ``times`` round up, by the digits below their nanosecond."""
+    """Return which of ``times`` are rounded up, by their digits below a nanosecond."""
     up: NDArray[np.bool_] = (2 * below > _BELOW_UNIT) | (
         (2 * below == _BELOW_UNIT) & (times % 2 == 1)
     )
@@ -152,7 +151,7 @@ def _rounded(below: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.b
 
 
 def _parse_text(text: str) -> int:
-    """Parse any form of a number (``1e3``, ``+5``), slowly."""
+    """Parse any form of a number (``1e3``, ``+5``); slow."""
     if len(text) > _LONGEST_TEXT:
         return NO_TIME
     try:
@@ -162,11 +161,11 @@ def _parse_text(text: str) -> int:
         time = int(_EXACT.to_integral_value(_EXACT.scaleb(number, 3)))
     except (InvalidOperation, OverflowError):
         return NO_TIME
-    return time if abs(time) <= _MOST_NS else NO_TIME
+    return time if abs(time) <= _MAX_NS else NO_TIME
 
 
 def why_no_time(value: Any) -> str:
-    """Return the kind of damage that made ``value`` NO_TIME."""
+    """Return the kind of damage because of which ``value`` is NO_TIME."""
     if value is None:
         return "missing_field"
     text = str(value) if isinstance(value, str | int) else ""
@@ -180,10 +179,14 @@ def why_no_time(value: Any) -> str:
 def find_timeless(
     columns: Mapping[str, NDArray[np.signedinteger[Any]]], zero_ns: int
 ) -> NDArray[np.intp]:
-    """Return the records whose time was never filled in; ``zero_ns`` is the start of a ``ts`` of 0.
+    """Return the records whose time was never filled in; ``zero_ns`` is the time of ``ts`` 0.
 
-    Profilers write such records at 0, far from all others or, on a stream, from the call with the
-    same correlation; at 0 of Unix time; or with a duration of years, which is an end minus 0.
+    Profilers write such records in one of these ways:
+
+    - at 0, far from all other records or, on a stream, far before the call with the same
+      correlation;
+    - before 1973, while most other records have current times (or the reverse);
+    - with a duration of years, because it was computed as an end minus 0.
     """
     none = np.zeros(0, np.intp)
     start_ns, duration_ns = columns["start_ns"], columns["duration_ns"]
@@ -191,7 +194,7 @@ def find_timeless(
         return none
     first, last = start_ns.min(), start_ns.max()
     is_mixed = first < UNIX_TIME_NS <= last
-    # Only the extremes are computed for an intact file.
+    # For an intact file, only the minimum and maximum are computed.
     if first > zero_ns and not is_mixed and duration_ns.max() <= _LONGEST_NS:
         return none
     is_zero = (start_ns == zero_ns) | (start_ns == 0)
@@ -210,7 +213,7 @@ def find_timeless(
 def _before_their_calls(
     columns: Mapping[str, NDArray[np.signedinteger[Any]]], rows: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Return those of the rows on a stream that are long before all else with their correlation."""
+    """Return the rows on a stream that are far before all other records of their correlation."""
     start_ns, number = columns["start_ns"], columns["correlation"]
     rows = rows[(columns["stream"][rows] != NONE) & (number[rows] > 0)]
     if not len(rows):

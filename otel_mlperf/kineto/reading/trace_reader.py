@@ -1,10 +1,9 @@
-"""Reader of trace files: columns in bounded memory, and the full ``args`` of chosen events.
+"""Reader of trace files: columns in bounded memory, and the full ``args`` of selected events.
 
-The file is read once, as a stream: fields before the list of events, the list block by block,
-fields after it. It needs a few mebibytes in addition to the columns themselves, independent of the
-file's content. ``Events`` has columns for commonly used values. All ``args`` of chosen events
-(shapes, grids, groups of collectives, stacks) are read from the file again, at the events'
-positions.
+The file is read once, as a stream: fields before the list of events, the list block by block, and
+fields after the list. In addition to the columns, reading needs a few mebibytes, independent of the
+file. ``Events`` has columns for commonly used values. All ``args`` of selected events (shapes,
+grids, groups of collectives, stacks) are read from the file again, at the events' positions.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ MOST_BYTES: Final = 8 << 30
 def read_trace(
     path: Path, *, max_bytes: int = MOST_BYTES, progress: Callable[[int], None] | None = None
 ) -> Trace:
-    """Read a Chrome trace as PyTorch's profiler writes them, plain or gzip.
+    """Read a Chrome trace that PyTorch's profiler wrote, plain or gzip.
 
-    ``progress`` is called with the number of bytes of the file read so far. Damage is skipped, and
-    listed in ``Trace.damage``; at most ``max_bytes`` of uncompressed text are read.
+    ``progress`` is called with the number of bytes of the file read so far. Damage is skipped and
+    listed in ``Trace.damage``. At most ``max_bytes`` of uncompressed text are read.
 
     Raises:
-        TraceError: nothing can be read: no such file, not a regular one, or no list of events.
+        TraceError: the file is missing, not a regular file, or has no list of events.
     """
     damage = DamageLog()
     table = Table(damage)
@@ -66,7 +65,7 @@ def _read_events(text: TraceText, table: Table, recovery: DamagedBlocks) -> None
     while True:
         between = last_between(text.data)
         if between is None:
-            # One entry may be longer than a block; an entry longer than the limit is damage.
+            # An entry may be longer than a block; an entry longer than the limit is damage.
             if len(text.data) < LONGEST_ENTRY and text.more():
                 continue
         else:
@@ -138,24 +137,24 @@ _NO_LIMIT: Final = 1 << 62
 
 
 def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Return the full ``args`` of the events in these rows; empty if an event has none.
+    """Return the full ``args`` of the events in these rows, by row; empty without ``args``.
 
-    A gzip file is decompressed up to the last of them, so request many at once.
+    A gzip file is decompressed up to the last of the events, so request many rows in one call.
 
     Raises:
-        TraceError: the file is gone, or is not the one that ``trace`` was read from.
+        TraceError: the file is missing, or has changed since ``trace`` was read.
     """
     return dict(each_detail(trace, rows))
 
 
 def each_detail(trace: Trace, rows: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the ``args`` one after the other, in the file's order: not all are in memory at once.
+    """Yield row and ``args`` of each event, in file order, without keeping them in memory.
 
     Raises:
-        TraceError: the file is gone, or is not the one that ``trace`` was read from.
+        TraceError: the file is missing, or has changed since ``trace`` was read.
     """
     positions = trace.events.position
-    # In the file's order, because a compressed stream cannot be read backwards.
+    # In file order, because a compressed stream cannot be read backwards.
     ordered = sorted((int(positions[row]), int(row)) for row in rows)
     with TraceSource(trace.path, DamageLog(), _NO_LIMIT) as source:
         window = _Window(source)
@@ -177,7 +176,7 @@ def _is_called(name: str, known: str) -> bool:
 
 
 def _read_entry(window: _Window, position: int) -> dict[str, Any]:
-    """Return the entry that starts at ``position``, mended like the reader's; empty without one."""
+    """Return the entry at ``position``, repaired like on the first read; empty if unreadable."""
     size = _FIRST_BYTES
     while True:
         data = window.at(position, size)
@@ -203,7 +202,7 @@ def _mended(data: bytes) -> Any:
 
 
 class _Window:
-    """Parts of the text in ascending order: by position in a plain file, else as a stream."""
+    """Access to the text in ascending order: by position in a plain file, otherwise streamed."""
 
     def __init__(self, source: TraceSource) -> None:
         self._source = source

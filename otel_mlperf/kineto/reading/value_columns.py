@@ -1,8 +1,8 @@
-"""Columns of the values of many entries, built in some nanoseconds for each value.
+"""Columns of the values of many entries, at a cost of some nanoseconds per value.
 
-Values are taken attribute by attribute, so that numpy converts a column at once. If numpy refuses
-a column, it is checked value by value, and damage is counted. Repeating values (names, categories,
-rows of the timeline) are numbered, and the column contains the numbers.
+An attribute of all entries is converted by numpy in one call. If numpy rejects the values, they are
+checked one by one, and damage is logged. Repeated values (names, categories, rows of the timeline)
+are numbered, and the column contains the numbers.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 Whole = type[np.signedinteger[Any]]
 LONGEST_WHOLE: Final = 20
-"""Maximum number of characters of a number that fits 64 bits."""
+"""Maximum number of characters of a 64-bit number."""
 FEWEST_ROWS: Final = 1 << 12
 _POINTER: Final = re.compile(r"0x[0-9a-f]{1,16}", re.IGNORECASE)
-"""ROCm's runtime calls write their stream as its address, which is not a number."""
+"""Stream in ROCm's runtime calls: an address instead of a number."""
 
 
 class Index(dict[Any, int]):
-    """Numbering of things in the order in which they are first looked up."""
+    """Numbering of values in the order of their first lookup."""
 
     def __init__(self, key: Callable[[Any], Hashable] | None = None, most: int = 1 << 31) -> None:
-        """``key`` identifies equal things; all beyond ``most`` share the last number."""
+        """``key`` maps equal values to one key; keys beyond ``most`` share the last number."""
         super().__init__()
         self._key = key
         self._most = most
@@ -61,13 +61,13 @@ class Index(dict[Any, int]):
         return np.fromiter(map(self.__getitem__, values), dtype, count)
 
     def things(self) -> list[Any]:
-        """Return the things that the numbers stand for."""
+        """Return the keys in the order of their numbers."""
         return list(self._numbers)
 
 
 MOST_NAMES: Final = 1 << 16
-"""Maximum number of names kept unchanged; each costs some kilobytes and microseconds later."""
-_MOST_PATTERNS: Final = 1 << 12
+"""Maximum number of names stored unchanged; each costs later stages some KB and µs."""
+_MAX_PATTERNS: Final = 1 << 12
 OTHER_NAMES: Final = "(other names)"
 _DIGITS: Final = re.compile(r"\d+")
 _STEP: Final = "ProfilerStep#"
@@ -76,8 +76,9 @@ _STEP: Final = "ProfilerStep#"
 class NameIndex(Index):
     """Numbering of names in bounded memory.
 
-    Beyond ``MOST_NAMES``, names that differ only in their numbers become one, ``op_#``; beyond
-    these, all become ``OTHER_NAMES``. Steps keep their names.
+    After ``MOST_NAMES`` names, digits in new names are replaced (``op_#``), so that names that
+    differ only in digits become one. If these exceed a limit, too, new names become
+    ``OTHER_NAMES``. Names of steps never change.
     """
 
     def __missing__(self, value: str) -> int:
@@ -85,13 +86,13 @@ class NameIndex(Index):
         if len(numbers) < MOST_NAMES or value.startswith(_STEP):
             return super().__missing__(value)
         pattern = general_name(value)
-        if pattern not in numbers and len(numbers) >= MOST_NAMES + _MOST_PATTERNS:
+        if pattern not in numbers and len(numbers) >= MOST_NAMES + _MAX_PATTERNS:
             pattern = OTHER_NAMES
         return numbers.setdefault(pattern, len(numbers))
 
 
 def general_name(name: str) -> str:
-    """Return a name with its numbers replaced."""
+    """Return a name with each run of digits replaced by ``#``."""
     return _DIGITS.sub("#", name)
 
 
@@ -101,11 +102,10 @@ def whole_columns(
     positions: NDArray[np.int64],
     damage: DamageLog,
 ) -> dict[str, NDArray[np.signedinteger[Any]]]:
-    """Return all fields of the holders as columns; ``dtypes`` names them, in their type's order."""
+    """Return all fields of the holders as columns; ``dtypes`` lists the fields in order."""
     values = chain.from_iterable(map(astuple, holders))
     try:
-        # All fields of all entries in one call: a call for each field would iterate over the
-        # entries once more.
+        # All fields in one call, because a call for each field would repeat the loop over entries.
         flat = np.fromiter(values, np.int64, len(holders) * len(dtypes))
     except (TypeError, ValueError, OverflowError):
         return {
@@ -128,7 +128,7 @@ def whole_column(
     positions: NDArray[np.int64],
     damage: DamageLog,
 ) -> NDArray[np.signedinteger[Any]]:
-    """Return an attribute of each holder as integers, NONE if it is missing or does not fit."""
+    """Return an attribute of each holder as integers; NONE if it is missing or out of range."""
     take = attrgetter(attribute)
     try:
         column = np.fromiter(map(take, holders), np.int64, len(holders))
@@ -144,7 +144,7 @@ def whole_column(
 
 
 def narrowed(column: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
-    """Return a column in the narrowest integer type: most are empty, or ids that count from 0."""
+    """Return a column in the narrowest sufficient integer type; most columns have small values."""
     for dtype in (np.int8, np.int16, np.int32):
         if _fits(column, dtype):
             return column.astype(dtype, copy=False)
@@ -163,7 +163,7 @@ def _whole(
 ) -> int:
     if value is None:
         return NONE
-    # Some writers write numbers as texts, or whole numbers as floats.
+    # Some tools write numbers as texts, or whole numbers as floats.
     text = str(value).removesuffix(".0")
     if attribute == "stream" and _POINTER.fullmatch(text):
         return NONE
@@ -181,7 +181,7 @@ def _whole(
 def time_column(
     attribute: str, holders: Sequence[Any], positions: NDArray[np.int64], damage: DamageLog
 ) -> NDArray[np.int64]:
-    """Return a time of each holder in nanoseconds, NO_TIME (and counted) if it has none."""
+    """Return a time of each holder in nanoseconds; NO_TIME, logged as damage, if unusable."""
     take = attrgetter(attribute)
     times = parse_times(lambda: map(take, holders), len(holders))
     if len(times) and times.min() == NO_TIME:
@@ -195,8 +195,8 @@ def time_column(
 class Growing:
     """Columns of equal length that grow by blocks.
 
-    Reserved memory that is not yet written is not in use yet; collecting blocks until their number
-    is known would take twice the memory in the end.
+    The capacity is doubled when needed: reserved memory that was never written is not in use.
+    Collecting all blocks and joining them at the end would need twice the memory.
     """
 
     def __init__(self, **dtypes: DTypeLike) -> None:
@@ -215,7 +215,7 @@ class Growing:
             array[begin : self._size] = columns[name]
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns, cut to their length; nothing can be added afterwards."""
+        """Return the columns, cut to their length; ``add`` must not be called afterwards."""
         for array in self._arrays.values():
             array.resize(self._size, refcheck=False)
         return self._arrays
@@ -229,11 +229,11 @@ class Growing:
 
 _PLACE: Final = attrgetter("pid", "tid")
 _NAMED_BY: Final = {"process_name": "name", "thread_name": "name", "process_labels": "labels"}
-"""For each kind of metadata the argument that is stored."""
+"""Argument to store, by kind of metadata."""
 
 
 class TrackTable:
-    """Numbering of the tracks of entries."""
+    """Numbering of the tracks of entries, with the names of tracks."""
 
     def __init__(self, damage: DamageLog) -> None:
         self._damage = damage
@@ -243,7 +243,7 @@ class TrackTable:
         self._labels: dict[str | None, str] = {}
 
     def column(self, entries: Sequence[Any], positions: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the track of each entry; an entry without one gets a track without a number."""
+        """Return the track of each entry; log entries without ``pid`` or ``tid`` as damage."""
         tracks: NDArray[np.int32] = self._index.column(map(_PLACE, entries), len(entries), np.int32)
         nameless = [number for place, number in self._index.items() if None in place]
         if nameless:
@@ -252,7 +252,7 @@ class TrackTable:
         return tracks
 
     def name(self, entries: Sequence[Meta]) -> None:
-        """Store the names that metadata gives to processes and threads."""
+        """Store the names and labels of processes and threads in metadata entries."""
         for entry in entries:
             pid, tid = _texts((entry.pid, entry.tid))
             name = (entry.args or {}).get(_NAMED_BY.get(entry.name, ""))
@@ -266,7 +266,7 @@ class TrackTable:
                 self._labels[pid] = name
 
     def all(self) -> list[TraceTrack]:
-        """Return the tracks that the numbers stand for."""
+        """Return the tracks in the order of their numbers."""
         return [
             TraceTrack(
                 pid or "",
@@ -279,7 +279,7 @@ class TrackTable:
         ]
 
     def silent(self) -> list[TraceTrack]:
-        """Return threads and streams that have a name, and no entry."""
+        """Return named threads and streams that have no entry."""
         known = set(self._index.things())
         return [
             TraceTrack(pid or "", tid or "", self._processes.get(pid, ""), name)
@@ -289,6 +289,6 @@ class TrackTable:
 
 
 def _texts(place: tuple[Any, Any]) -> tuple[str | None, str | None]:
-    """Return numbers as decimal text, so that 7 and "7" are the same track."""
+    """Return ``pid`` and ``tid`` as text, so that 7 and "7" are the same track."""
     pid, tid = place
     return None if pid is None else str(pid), None if tid is None else str(tid)
