@@ -1,1 +1,1 @@
-"""Spans of the events of a trace, limited to what a screen can show."""
+"""Spans of the events of a trace, limited by a span budget."""

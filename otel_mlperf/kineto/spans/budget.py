@@ -1,11 +1,11 @@
 """Span budget: selection of the events that become spans, and roll-ups of the rest.
 
-Three kinds of events are kept, in turn: the longest events, the longest on the critical path, and
-one whole example of each pattern; always with everything above them. A pattern is a name under a
-chain of names: the same operator in the same place of another layer or step. Its example is the
-first occurrence. The rest is rolled up: one span for each parent and name, with count, sum, min
-and max. No time is lost: durations of the kept events and sums of the roll-ups add up to the
-trace's total, exactly.
+Three kinds of events are kept as spans, in turn: the longest events, the longest events on the
+critical path, and one complete example of each pattern; always with all their ancestors. A pattern
+is a name under a chain of ancestor names, e.g. the same operator in another layer or step. Its
+example is the first occurrence. All other events are rolled up: one span for each parent and name,
+with count, sum, min and max. No time is lost: the durations of the kept events and the sums of the
+roll-ups exactly sum to the trace's total.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 DEFAULT_SPANS: Final = 2_000
 _LARGEST_PART: Final = 8
-"""Divisor: an example takes at most this part of the budget."""
-_MOST_CELLS: Final = 1 << 24
+"""Reciprocal of the maximum share of the budget that one example may use."""
+_MAX_CELLS: Final = 1 << 24
 _SHALLOW: Final = 8
-"""A depth to which events are shown in any case."""
+"""Depth limits up to this value are not reduced further."""
 NEVER: Final = np.int32((1 << 31) - 1)
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -41,7 +41,7 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 def patterns(
     forest: Forest, key: NDArray[np.int32], group: NDArray[np.signedinteger[Any]]
 ) -> NDArray[np.uint64]:
-    """Return a number for the pattern of each event: its key, those above it, and its group."""
+    """Return a hash of each event's pattern: its key, the keys of its ancestors, and its group."""
     own = _scrambled(key.astype(np.uint64) + np.uint64(1))
     mark = np.zeros(len(forest), np.uint64)
     for rows in forest.levels:
@@ -59,17 +59,19 @@ def example_ranks(
     times: tuple[NDArray[np.int64], NDArray[np.int64]],
     largest: NDArray[np.int64],
 ) -> NDArray[np.int32]:
-    """Return the number of events shown once each is shown within an example; NEVER for none.
+    """Return the rank at which each event is kept within an example; NEVER without an example.
+
+    The rank is the number of events in the examples of its group up to this one.
 
     Args:
-        forest: which event is above which.
+        forest: parents of the events.
         pattern: pattern of each event.
         group: group of each event; each group is ranked separately.
         times: start and duration of each event.
         largest: maximum number of events in an example of each group.
     """
     start, duration = times
-    order = np.lexsort((start, pattern))  # each pattern is a run starting with its first occurrence
+    order = np.lexsort((start, pattern))  # A pattern is a run; its first occurrence is first.
     alike = pattern[order]
     first = np.flatnonzero(np.append(len(alike) > 0, alike[1:] != alike[:-1]))
     del alike
@@ -88,12 +90,12 @@ def example_ranks(
 
 
 def _running(size: NDArray[np.int32], group: NDArray[np.signedinteger[Any]]) -> NDArray[np.int64]:
-    """Return the sum of sizes up to each item within its group; items are sorted by group."""
+    """Return the cumulative size in each item's group, minus 1; items are sorted by group."""
     total = np.cumsum(size, dtype=np.int64)
     begins = np.flatnonzero(np.diff(group, prepend=-1))
     before = total[begins] - size[begins]
     running = total - np.repeat(before, np.diff(begins, append=len(group))) - 1
-    # An event is in as many examples as are above it: a rank beyond the last counts as never.
+    # Limited to 32 bits, because events in nested examples are counted several times.
     return np.minimum(running, NEVER - 1)
 
 
@@ -104,39 +106,37 @@ def _scrambled(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Budget: how much of each trace is sent."""
+    """Maximum number of spans, or of bytes, of each trace that is sent."""
 
     spans: int | None = DEFAULT_SPANS
-    """Maximum number of spans of one trace, recorded sections included; None: every event is one.
-    """
+    """Maximum number of spans of a trace, including recorded sections; None: no limit."""
     bytes: int | None = None
-    """Maximum encoded bytes of one trace, without the recorded sections."""
+    """Maximum number of encoded bytes of a trace, without recorded sections; None: no limit."""
     by_trace: Mapping[str, int] = field(default_factory=dict)
-    """Maximum number of spans of single traces, by their id in hexadecimal: instead of ``spans``.
-    """
+    """Maximum number of spans of single traces, by hexadecimal trace id; replaces ``spans``."""
 
     @property
     def is_whole(self) -> bool:
-        """Return whether every event is a span."""
+        """Return whether every event becomes a span."""
         return self.spans is None and self.bytes is None
 
     def of(self, places: Assignment) -> NDArray[np.int64]:
         """Return the maximum number of events and roll-ups of each trace."""
         spans = DEFAULT_SPANS if self.spans is None and self.bytes is None else self.spans
-        most = np.int64(1 << 40) if spans is None else np.int64(spans)
-        own = [self.by_trace.get(trace.hex(), most) for trace in places.traces]
+        limit = np.int64(1 << 40) if spans is None else np.int64(spans)
+        own = [self.by_trace.get(trace.hex(), limit) for trace in places.traces]
         return np.maximum(np.array(own, np.int64) - np.array(places.recorded, np.int64), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class SpanPlan:
-    """Span plan: the events of a trace that are sent, and the roll-ups."""
+    """Events of a trace that become spans of their own, and roll-ups of the other events."""
 
     kept: NDArray[np.bool_]
     roll_ups: RollUps
 
     def sampled(self, places: Assignment, sampler: Sampler) -> SpanPlan:
-        """Return the same plan for only those traces that a sampler selects."""
+        """Return the plan reduced to the traces that ``sampler`` selects."""
         stays = np.array([sampler.samples(int(t.hex(), 16)) for t in places.traces], bool)
         of_roll_ups = places.anchor_trace[self.roll_ups.anchor]
         return SpanPlan(self.kept & stays[places.trace], those(self.roll_ups, stays[of_roll_ups]))
@@ -148,39 +148,39 @@ def choose(
     budgets: NDArray[np.int64] | None,
     critical: NDArray[np.bool_],
 ) -> SpanPlan:
-    """Decide for each event whether it becomes a span.
+    """Return which events become spans, and the roll-ups of the other events.
 
     Args:
         trace: the events.
-        places: the assignment of each event.
-        budgets: spans that each trace may have, roll-ups included; None: no limit.
+        places: trace and parent of each event.
+        budgets: maximum number of spans of each trace, including roll-ups; None: no limit.
         critical: events on the critical path.
     """
     keys = _keys(trace)
-    # Without a budget every event is a span, except those that never are.
+    # Without a budget, all events become spans, except ``never`` and ``hidden`` events.
     kept = ~(places.never | places.hidden)
     if budgets is not None:
         ranks = _ranks(trace, places, budgets, critical, keys)
         kept = _filled(places, budgets, ranks, keys)
         is_bare = _per_trace(places, kept) == 0
         if is_bare.any():
-            # There are more names than room, whatever is kept: names of one parent share a roll-up
-            # then.
+            # Roll-ups alone exceed the budget of these traces. Events are then chosen as if there
+            # were one roll-up for each parent and category, and roll-ups are merged below.
             kinds = trace.events.category.astype(np.int32)
             kept |= is_bare[places.trace] & _filled(places, budgets, ranks, kinds)
     roll_ups = roll_up(trace, places, kept, keys)
     if budgets is not None:
         room = np.maximum(budgets - _per_trace(places, kept), 1)
-        # Roll-ups are spans too: if a trace has more names than room, its last ones are merged.
+        # Roll-ups count as spans: if a trace has too many of them, its smallest ones are merged.
         roll_ups = merged(roll_ups, places, room)
     single = alone(places, roll_ups)
-    # A roll-up of one event contains less than the event and takes as much room.
+    # A roll-up of one event is replaced by the event, which is also one span but more detailed.
     kept[roll_ups.first[single]] = True
     return SpanPlan(kept, those(roll_ups, ~single))
 
 
 def _keys(trace: Trace) -> NDArray[np.int32]:
-    """Return name and category of each event as one number."""
+    """Return a number for each event that identifies its combination of name and category."""
     events = trace.events
     both = events.name.astype(np.int64)
     both <<= 8
@@ -198,7 +198,7 @@ def _ranks(
     critical: NDArray[np.bool_],
     keys: NDArray[np.int32],
 ) -> NDArray[np.int32]:
-    """Return how early each event is kept for its own sake: its best place in three lists."""
+    """Return the rank of each event itself: its minimum position in three lists."""
     events, group = trace.events, places.trace
     out = places.never | places.hidden
     ranks = example_ranks(
@@ -208,7 +208,7 @@ def _ranks(
         (events.start_ns, np.where(out, 0, events.duration_ns)),
         budgets // _LARGEST_PART,
     )
-    # One after the other and into the same column: for millions of events each takes much memory.
+    # Lists are merged one by one into the same array, to save memory for millions of events.
     for wanted in (~out, critical & ~out):
         np.minimum(ranks, _order_in_trace(group, events.duration_ns, wanted), out=ranks)
     ranks[out] = NEVER
@@ -218,7 +218,7 @@ def _ranks(
 def _order_in_trace(
     group: NDArray[np.signedinteger[Any]], duration: NDArray[np.int64], wanted: NDArray[np.bool_]
 ) -> NDArray[np.int32]:
-    """Return each wanted event's place in its trace, longest first; NEVER for the others."""
+    """Return each wanted event's position in its trace, longest first; NEVER for other events."""
     rows = np.flatnonzero(wanted).astype(np.int32)
     order = rows[np.lexsort((-duration[rows], group[rows]))]
     del rows
@@ -237,14 +237,14 @@ def _filled(
 ) -> NDArray[np.bool_]:
     """Return the events that fill the budget of each trace.
 
-    An event may be so deep that everything above it has no room: it would keep everything else
-    out. Such events are rolled up, from half of the depth downwards, and half of that, until the
-    budget is used.
+    An event is only kept with all its ancestors. If an event is so deep that its ancestors exceed
+    the budget, it would exclude all events of later rank. While less than half of a budget is used,
+    events below half of the depth are therefore rolled up, then below a quarter, and so on.
     """
     limit, group = budgets.copy(), places.trace
     while True:
-        # An event is kept as early as anything below it: every shown event has all that is above
-        # it.
+        # An event gets the minimum rank of its descendants, so that ancestors of kept events are
+        # kept.
         kept = _within(places, budgets, places.forest.smallest(ranks), keys)
         deepest = len(places.forest.levels)
         is_poor = 2 * _used(places, kept, keys) < budgets
@@ -263,15 +263,15 @@ def _within(
     ranks: NDArray[np.int32],
     keys: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Return the events up to the rank at which each trace is full, found by bisection."""
+    """Return the events up to the highest rank that fits each trace's budget, by bisection."""
     group, candidates = places.trace, ranks < NEVER
     whole = _used(places, candidates, keys) <= budgets
     fits = np.where(whole, NEVER - 1, np.int64(NONE))
-    # The longest events alone are too many.
+    # This rank exceeds the budget: the list of longest events alone has more events up to it.
     full = np.where(whole, NEVER, np.clip(budgets, 0, NEVER - 2) + 1)
     while (full - fits > 1).any():
-        # All traces are bisected at once; the number of spans cannot be derived from a rank,
-        # because roll-ups appear and vanish with what is kept.
+        # All traces are bisected in parallel. The number of spans cannot be computed from a rank,
+        # because roll-ups depend on the kept events.
         tried = fits + (full - fits) // 2
         good = _used(places, candidates & (ranks <= tried.astype(np.int32)[group]), keys) <= budgets
         fits, full = np.where(good, tried, fits), np.where(good, full, tried)
@@ -292,8 +292,8 @@ def _used(
     del above, place
     cells *= width
     cells += keys[rest]
-    # A table of marks is faster than sorting, but takes memory: at most sixteen megabytes.
-    if size <= _MOST_CELLS:
+    # A table of flags is faster than sorting, but its memory is limited to 16 MiB.
+    if size <= _MAX_CELLS:
         seen = np.zeros(size, bool)
         seen[cells] = True
         cells = np.flatnonzero(seen)

@@ -1,9 +1,12 @@
 """Critical path of a trace: the chain of events that its end waited for.
 
-The path is followed backwards from the event that ended last. A kernel that started when its
-predecessor on the stream ended waited for that predecessor, else for the call that launched it. A
-call that waits for the device waited for the device work that ended in it. Any other call or
-operator waited for what its thread did before.
+The path is followed backwards from the event that ended last:
+
+- device work waited for its predecessor on the stream if that ended after the launching call,
+  otherwise for the call;
+- a call that waits for the device waited for the device work that ended during the call;
+- any other call or operator waited for the previous event of its thread;
+- the first event of a thread waited for the host event that ended last before it.
 """
 
 from __future__ import annotations
@@ -23,17 +26,16 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _WAITING: Final = "Synchronize"
-"""Part of the names of calls that return when the device is done."""
+"""Part of the names of calls that return when the device has finished its work."""
 
 
 def critical_path(trace: Trace, links: Links) -> NDArray[np.bool_]:
-    """Return whether each event is on the path."""
+    """Return whether each event is on the critical path."""
     on_path = np.zeros(len(trace.events), bool)
     lanes = _Lanes(trace, links)
     if not len(lanes.rows):
         return on_path
-    # Backwards in stretches, from stop to stop: a step for each event would be a loop over
-    # millions.
+    # The path is followed in pieces, from stop to stop, because a loop over all events is slow.
     begins, ends = lanes.walk()
     marks = np.zeros(len(lanes.rows) + 1, np.int64)
     np.add.at(marks, begins, 1)
@@ -43,9 +45,10 @@ def critical_path(trace: Trace, links: Links) -> NDArray[np.bool_]:
 
 
 class _Lanes:
-    """The innermost host events by thread and the device's work by stream, each in time order.
+    """Lanes: innermost host events of each thread, and work of each stream, in time order.
 
-    ``stops`` are where the backward path leaves a lane; no steps are needed between them.
+    A stop is a position at which the backward path leaves a lane; between two stops, the path
+    follows the lane.
     """
 
     def __init__(self, trace: Trace, links: Links) -> None:
@@ -55,14 +58,14 @@ class _Lanes:
         inside = links.parent[(links.parent != NONE) & ~links.is_device]
         around[inside] = True
         roles = find_roles(trace)
-        # Only innermost events: an event around others waits for what it contains.
+        # Only innermost events, because an outer event waits for the events inside it.
         other = (roles == Role.PYTHON) | (roles == Role.WINDOW) | links.is_device
         rows = np.flatnonzero(work | ~(around | other)).astype(np.int32)
         self.rows = rows[np.lexsort((events.start_ns[rows], events.track[rows]))]
         self._is_work = work[self.rows]
         self._start = events.start_ns[self.rows]
         self._end = self._start + events.duration_ns[self.rows]
-        place = np.full(len(events) + 1, NONE, np.int32)  # the additional item: NONE as an index
+        place = np.full(len(events) + 1, NONE, np.int32)  # The last item is for NONE.
         place[self.rows] = np.arange(len(self.rows), dtype=np.int32)
         self._launch = place[links.launch[self.rows]]
         waits = np.array([_WAITING in name for name in trace.names] or [False])
@@ -77,7 +80,7 @@ class _Lanes:
         return places, self._end[places]
 
     def _find_stops(self) -> NDArray[np.int32]:
-        """Return for each place the nearest one at or before it where the path leaves the lane."""
+        """Return the nearest stop at or before each position."""
         before = np.roll(self._end, 1)
         launched = (self._launch != NONE) & (before <= self._end[self._launch])
         stops = self._first | np.where(self._is_work, launched, self._waits)
@@ -86,7 +89,7 @@ class _Lanes:
         return places
 
     def walk(self) -> tuple[list[int], list[int]]:
-        """Return the pieces of the path: first and last place of each."""
+        """Return the first and the last position of each piece of the path."""
         at, seen = int(np.argmax(self._end)), set[int]()
         begins: list[int] = []
         ends: list[int] = []
@@ -94,7 +97,7 @@ class _Lanes:
             stop = int(self._last_stop[at])
             begins.append(stop)
             ends.append(at)
-            # Clocks of host and device that disagree can lead in a circle.
+            # The path may be a cycle if the clocks of host and device disagree.
             if stop in seen:
                 break
             seen.add(stop)
@@ -102,7 +105,7 @@ class _Lanes:
         return begins, ends
 
     def _before(self, stop: int) -> int:
-        """Return where the path continues from a stop; NONE at the start."""
+        """Return the position at which the path continues before a stop; NONE at its start."""
         if self._is_work[stop]:
             return int(self._launch[stop])
         if self._waits[stop]:
@@ -114,7 +117,7 @@ class _Lanes:
         return self._ended_by(int(self._start[stop]), work=False)
 
     def _ended_by(self, time_ns: int, *, work: bool) -> int:
-        """Return the last item to end by a time, of the device's work or of the host's events."""
+        """Return the position of the work, or host event, that ended last until a time, or NONE."""
         places, ends = self._ended[work]
         at = int(np.searchsorted(ends, time_ns, side="right")) - 1
         return int(places[at]) if at >= 0 else NONE

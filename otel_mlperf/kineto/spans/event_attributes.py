@@ -1,7 +1,7 @@
 """Span attributes of trace events.
 
-Constant attributes follow from name and category; numbers are columns. Everything else is stored
-in the event's ``args`` and is read for the spans that are sent.
+Constant attributes are derived from name and category; numeric attributes are columns. All other
+attributes are read from the event's ``args``, only for events that are sent as spans.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ if TYPE_CHECKING:
 
 _COPY_KIND = re.compile(r"^Memcpy (\S+)")
 _LONGEST: Final = 1024
-"""Maximum number of characters of one text: shapes of hundreds of tensors are not readable."""
+"""Maximum number of characters of a text; shapes of hundreds of tensors are cut."""
 _DIMENSIONS: Final = 3
 _PER_CENT: Final = 100
 
 
 def span_category(category: str, *, is_device: bool) -> str:
-    """Return our category for a category of Kineto's."""
+    """Return the span's category, kernel or operator, for a category of Kineto."""
     return names.KERNEL if is_device or category.startswith("gpu_") else names.OPERATOR
 
 
 def constant_attributes(
     name: str, category: str, problem: str = "", *, is_device: bool
 ) -> dict[str, Any]:
-    """Return the attributes of all events of one name and category; ``problem`` is the window's."""
+    """Return the attributes that all events of a name and category share.
+
+    ``problem`` is the reason why events of the window are missing.
+    """
     attributes: dict[str, Any] = {names.PROFILER_ACTIVITY: category}
     if problem:
         attributes[names.PROFILER_PROBLEM] = problem
@@ -49,7 +52,7 @@ def constant_attributes(
 
 
 def numbers(trace: Trace) -> dict[str, NDArray[Any]]:
-    """Return the columns that are attributes wherever they are not NONE."""
+    """Return the columns of numeric attributes; NONE: the event lacks the attribute."""
     events = trace.events
     return {
         names.DEVICE_INDEX: events.device,
@@ -66,14 +69,14 @@ def own_attributes(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
     if name == REQUEST:
         kind, size = describe_request(args)
         if kind != OTHER:
-            attributes[names.MEMCPY_KIND] = kind.replace("2", "to")  # as in CUDA's copy names
+            attributes[names.MEMCPY_KIND] = kind.replace("2", "to")  # Same form as CUDA's.
         if size is not None and "bytes" not in args:  # Otherwise it is a column.
             attributes[names.MEMCPY_SIZE] = size
     return attributes
 
 
 def _details(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the details that are of the expected type."""
+    """Return the attributes in ``args`` that have the expected type."""
     attributes: dict[str, Any] = {}
     for key, name in _WHOLE.items():
         if _is_whole(args.get(key)):
@@ -92,7 +95,7 @@ def _details(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def collective_attributes(collective: Collective, duration_ns: int | None) -> dict[str, Any]:
-    """Return the attributes of a collective operation, or, with a duration, of its kernel."""
+    """Return the attributes of a collective; for a kernel's duration, with bus bandwidth."""
     known: dict[str, Any] = {
         names.COLLECTIVE_OPERATION: collective.operation,
         names.COLLECTIVE_BACKEND: collective.backend,

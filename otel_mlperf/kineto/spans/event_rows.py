@@ -1,8 +1,8 @@
 """Rows of the table ``spans`` for the events of a trace.
 
-All events become rows, independent of the budget: ``kind`` is *event*, and ``kept`` is *profiled*
-for those that were sent. The roll-ups that were sent in addition are of kind *event_rollup*: they
-stand for events that are rows as well.
+Every event becomes a row of kind *event*, independent of the budget; ``kept`` is *profiled* if the
+event was sent as a span. Roll-ups that were sent are rows of kind *event_rollup*; the events that
+they represent are also rows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def event_rows(
     *,
     only_sent: bool = False,
 ) -> Iterator[Columns]:
-    """Yield the columns of table ``spans``, in pieces: every event (or the sent ones), roll-ups."""
+    """Yield columns of table ``spans``: all events (or the sent events) in pieces, roll-ups."""
     steps = _steps(spans, window)
     shown = np.flatnonzero(spans.plan.kept if only_sent else ~spans.places.hidden)
     for begin in range(0, len(shown), _ROWS):
@@ -58,7 +58,7 @@ def event_rows(
 
 
 def _kept_apart(spans: Spans, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], bool]]:
-    """Yield places of the rows that may have attributes of their own, and of the others."""
+    """Yield positions of rows that may have own attributes or links, then of all other rows."""
     own = spans.plan.kept[rows] | (spans.links.forward[rows] != NONE) | spans.launched_apart[rows]
     for which in (True, False):
         part = np.flatnonzero(own == which)
@@ -90,7 +90,7 @@ def _events(
         "category": text_columns.words(
             [shared[names.SECTION_CATEGORY] for shared, _ in constant], tail
         ),
-        # Streams have no thread: a number of their own keeps them apart.
+        # Streams have no thread id: a negative number identifies them.
         "track": np.where(
             known_threads, spans.threads[track], NO_THREAD - 1 - track.astype(np.int64)
         ),
@@ -170,7 +170,7 @@ def _roll_ups(spans: Spans) -> Columns:
 
 
 def _steps(spans: Spans, window: Window | None) -> list[WindowStep | None]:
-    """Return the recorded step of each trace."""
+    """Return the recorded step of each trace, or None."""
     known = {step.trace: step for step in window.steps} if window is not None else {}
     return [known.get(trace.hex()) for trace in spans.places.traces]
 
@@ -178,7 +178,7 @@ def _steps(spans: Spans, window: Window | None) -> list[WindowStep | None]:
 def _common(
     rank: int, restart: int, trace: NDArray[np.int32], steps: Sequence[WindowStep | None]
 ) -> Columns:
-    """Return the columns that follow from the process and from the step."""
+    """Return the columns that depend only on the process and the step."""
     from otel_mlperf.store import text_columns
 
     rows = len(trace)

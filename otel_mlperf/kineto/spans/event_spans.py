@@ -1,7 +1,7 @@
 """Spans of the events of a trace: columns for the encoder, and rows for the run folder.
 
-Ids, parents, times and attributes are the same in both. The spans sent are those that the plan
-keeps, and its roll-ups; the run folder gets every event.
+Ids, parents, times and attributes are the same in both. The events in the plan and its roll-ups are
+sent as spans; the run folder stores every event.
 """
 
 from __future__ import annotations
@@ -45,39 +45,39 @@ _NATIVE_ID = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True)
 class Spans:
-    """The events of a trace as spans."""
+    """Events of a trace as spans."""
 
     trace: Trace
     links: Links
     places: Assignment
     plan: SpanPlan
     own: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Attributes of single events by row, beyond the columns of numbers."""
+    """Attributes of single events by row, in addition to constant and numeric attributes."""
     problem: str = ""
-    """Why events are missing; an attribute of all spans."""
+    """Reason why events are missing, an attribute of all spans; empty: no problem."""
     replayed: ReplayedGraphs | None = None
-    """Operators of the work of graphs, from a trace of their capture."""
+    """Operators of replayed graphs, from a trace of their capture; None: no such trace."""
 
     @cached_property
     def ids(self) -> NDArray[np.uint64]:
-        """The span id of each event."""
+        """Span id of each event."""
         return span_ids(self.trace.digest, self.trace.events.position)
 
     @cached_property
     def parents(self) -> NDArray[np.uint64]:
-        """The id of the span above each event; 0: none."""
+        """Span id of each event's parent; 0: no parent."""
         above = self.places.forest.parent
         anchors = self.places.anchor_span[self.places.anchor]
         return np.where(above == NONE, anchors, self.ids[above])
 
     @cached_property
     def trace_ids(self) -> NDArray[np.uint8]:
-        """The traces' ids, shape (traces, 16)."""
+        """Trace ids, shape (traces, 16)."""
         return np.frombuffer(b"".join(self.places.traces), np.uint8).reshape(-1, 16)
 
     @cached_property
     def threads(self) -> NDArray[np.int64]:
-        """For each track the native id of its thread, as far as it is a number."""
+        """Native thread id of each track; NO_THREAD if ``tid`` is not a number."""
         tids = (
             track.tid if _NATIVE_ID.fullmatch(track.tid) else NO_THREAD
             for track in self.trace.tracks
@@ -85,7 +85,7 @@ class Spans:
         return np.array([int(tid) for tid in tids], np.int64)
 
     def kept(self) -> Iterator[SpanColumns]:
-        """Yield the kept events, those with the same numbers together."""
+        """Yield the kept events as columns, grouped by the numeric attributes that they have."""
         rows = np.flatnonzero(self.plan.kept)
         for part, ints in self.by_numbers(rows):
             yield self._columns(part, ints)
@@ -93,10 +93,10 @@ class Spans:
     def by_numbers(
         self, rows: NDArray[np.intp]
     ) -> Iterator[tuple[NDArray[np.intp], dict[str, NDArray[np.int64]]]]:
-        """Yield groups of rows that have the same numbers, and these numbers."""
+        """Yield groups of rows that have the same numeric attributes, and these columns."""
         known = numbers(self.trace)
-        # The encoder's heads have one width, so rows that lack a number are encoded separately: an
-        # absent value must not become a zero.
+        # The encoder writes the same fields for all rows of a group: rows that lack a number need
+        # their own group, because a missing value must not become 0.
         mask = np.zeros(len(rows), np.int64)
         for bit, column in enumerate(known.values()):
             mask |= (column[rows] != NONE).astype(np.int64) << bit
@@ -129,10 +129,10 @@ class Spans:
         )
 
     def _extra(self, rows: NDArray[np.intp]) -> dict[int, bytes]:
-        """Return what single spans have beyond their tails, by their place among the rows."""
+        """Return the encoded links and own attributes of single spans, by position in ``rows``."""
         linked = np.flatnonzero(self.has_link[rows])
         forward = self.links.forward[rows[linked]]
-        # All at once: a backward pass has a link for each operator.
+        # Encoded in one call, because every operator of a backward pass has a link.
         blocks = link_blocks(self.trace_ids[self.places.trace[forward]], self.ids[forward])
         extra = dict(zip(linked.tolist(), blocks, strict=True))
         apart = self.launched_apart
@@ -145,9 +145,9 @@ class Spans:
 
     @cached_property
     def has_link(self) -> NDArray[np.bool_]:
-        """Whether an event has a link: backward operators, to their forward operator.
+        """Whether each event has a link, that is, from a backward operator to its forward operator.
 
-        A sent event has no link to one that is not sent: servers do not know it.
+        A sent event has no link to an event that is not sent, because servers lack that event.
         """
         forward, kept = self.links.forward, self.plan.kept
         linked: NDArray[np.bool_] = (forward != NONE) & (kept[forward] | ~kept)
@@ -155,20 +155,20 @@ class Spans:
 
     @cached_property
     def launched_apart(self) -> NDArray[np.bool_]:
-        """Whether an arrow of the trace, and no number, shows the call that launched an event."""
+        """Whether each event's call is known from an arrow only, not from its correlation."""
         launch, correlation = self.links.launch, self.trace.events.correlation
         has_other = (correlation <= 0) | (correlation != correlation[launch])
         apart: NDArray[np.bool_] = has_other & (launch != NONE)
         return apart
 
     def launch_of(self, row: int) -> dict[str, Any]:
-        """Return the attribute that names the call of such an event."""
+        """Return the attribute with the span id of the call; empty unless ``launched_apart``."""
         if not self.launched_apart[row]:
             return {}
         return {names.LAUNCH: f"{int(self.ids[self.links.launch[row]]):016x}"}
 
     def tails(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """Return one row for each combination of constants, and the combination of each row."""
+        """Return one row for each combination of constants, and the combination's index by row."""
         events = self.trace.events
         key = events.name[rows].astype(np.int64)
         for column, width in (
@@ -179,12 +179,12 @@ class Spans:
             key = key * width + column[rows]
         if self.replayed is not None:
             key = key * (len(self.replayed.operators) + 1) + self.replayed.operator[rows] + 1
-        # Encoded once for each combination: thousands of spans share a few dozen tails.
+        # Each combination is encoded once, because thousands of spans share a few dozen tails.
         _, first, index = np.unique(key, return_index=True, return_inverse=True)
         return rows[first], index.reshape(-1).astype(np.int32)
 
     def constant(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the constant attributes of an event: columns in the store, and others."""
+        """Return the constant attributes of an event: columns of the store, then all others."""
         trace = self.trace
         track = trace.tracks[trace.events.track[row]]
         category = trace.categories[trace.events.category[row]]
@@ -210,14 +210,14 @@ class Spans:
         return span_tail(self.trace.names[self.trace.events.name[row]], shared | others)
 
     def links_of(self, row: int) -> list[SpanLink]:
-        """Return the links of one event."""
+        """Return the links of an event; empty if it has none."""
         if not self.has_link[row]:
             return []
         forward = int(self.links.forward[row])
         return [SpanLink(self.places.traces[self.places.trace[forward]], int(self.ids[forward]))]
 
     def roll_ups(self) -> SpanColumns:
-        """Return the spans of the roll-ups."""
+        """Return the roll-up spans as columns."""
         roll_ups = self.plan.roll_ups
         start = np.maximum(roll_ups.start_ns, 0)
         known, tail = self.described
@@ -234,20 +234,20 @@ class Spans:
 
     @cached_property
     def roll_up_ids(self) -> NDArray[np.uint64]:
-        """The span id of each roll-up."""
+        """Span id of each roll-up."""
         first = self.trace.events.position[self.plan.roll_ups.first]
         return roll_up_ids(self.trace.digest, first)
 
     @cached_property
     def above_roll_ups(self) -> NDArray[np.uint64]:
-        """The id of the span above each roll-up; 0: none."""
+        """Span id of each roll-up's parent; 0: no parent."""
         roll_ups = self.plan.roll_ups
         anchors = self.places.anchor_span[roll_ups.anchor]
         return np.where(roll_ups.above == NONE, anchors, self.ids[roll_ups.above])
 
     @cached_property
     def described(self) -> tuple[list[tuple[str, dict[str, Any]]], NDArray[np.int32]]:
-        """Names and constant attributes of roll-ups, and the index into them for each."""
+        """Distinct names and constant attributes of roll-ups, and the index of each roll-up."""
         roll_ups = self.plan.roll_ups
         trace = self.places.anchor_trace[roll_ups.anchor].astype(np.int64)
         key = (roll_ups.name.astype(np.int64) + 1) * 256 + roll_ups.category

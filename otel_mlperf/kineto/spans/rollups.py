@@ -1,4 +1,4 @@
-"""Roll-ups: one span for each parent and name, for the events that are not spans."""
+"""Roll-ups: one span for each parent and name of the events without a span of their own."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 OTHERS: Final = NONE
-"""The name of a roll-up of several names, for which the budget has no room."""
+"""Name of a roll-up of events with several names, which were merged to meet the budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollUps:
-    """Roll-up spans that stand for several events; a column for each field."""
+    """Roll-up spans, each of which represents several events; one column for each field."""
 
     above: NDArray[np.int32]
-    """Row of the kept event above; NONE: the anchor."""
+    """Row of the kept event that is the parent; NONE: the parent is the anchor."""
     anchor: NDArray[np.signedinteger[Any]]
     """Anchor, as in ``Assignment``."""
     name: NDArray[np.signedinteger[Any]]
     """Index into the trace's names, or OTHERS."""
     category: NDArray[np.uint8]
     first: NDArray[np.int32]
-    """Row of the first of the events."""
+    """Row of the first of the represented events."""
     count: NDArray[np.int64]
     sum_ns: NDArray[np.int64]
     min_ns: NDArray[np.int64]
@@ -47,15 +47,15 @@ class RollUps:
 def roll_up(
     trace: Trace, places: Assignment, kept: NDArray[np.bool_], keys: NDArray[np.int32]
 ) -> RollUps:
-    """Return one row for each parent and name of the events that are not kept."""
+    """Return one roll-up for each parent and name of the events that are not kept."""
     events = trace.events
     rest = np.flatnonzero(~(kept | places.hidden)).astype(np.int32)
     above, keys = places.forest.nearest(kept)[rest], keys[rest]
-    # Anchors are numbered after the rows: one number for whatever is above.
+    # Anchors are numbered after the rows, so that one number identifies any parent.
     where = np.where(above == NONE, np.int32(len(kept)) + places.anchor[rest], above)
     del above
-    # Sorted by parent, name and time, equal times by their place in the file: a roll-up is a run
-    # of neighbours, its first event the earliest.
+    # Sorted by parent, name and time, equal times by position in the file: each roll-up is a run of
+    # neighbours that starts with its earliest event.
     order = np.lexsort((events.start_ns[rest], keys, where))
     rest, keys, where = rest[order], keys[order], where[order]
     del order
@@ -82,7 +82,7 @@ def roll_up(
 
 
 def alone(places: Assignment, roll_ups: RollUps) -> NDArray[np.bool_]:
-    """Return roll-ups of one event that could be a span: its parent is one, nothing is below."""
+    """Return which roll-ups consist of one event that may have a span of its own instead."""
     parent = places.forest.parent
     inner = np.zeros(len(parent), bool)
     inner[parent[parent != NONE]] = True
@@ -98,9 +98,9 @@ def those(roll_ups: RollUps, which: NDArray[np.bool_] | NDArray[np.intp]) -> Rol
 
 
 def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> RollUps:
-    """Return the roll-ups with the smallest ones merged in each trace without room for all.
+    """Return the roll-ups; in traces with more than ``room``, the smallest ones are merged.
 
-    One is left for each parent and category, or, without room for these, for each category.
+    They are merged by parent and category or, if these exceed the room as well, by category.
     """
     group = places.anchor_trace[roll_ups.anchor]
     order = np.lexsort((-roll_ups.sum_ns, group))
@@ -113,7 +113,7 @@ def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> Ro
     if is_crowded.any():
         cell = np.where(is_crowded, -1 - _numbered(group, roll_ups.category), cell)
         aside = _per_group(group, cell, len(room))
-    # One span for each cell is reserved for the merged ones.
+    # One span of the room is reserved for the merged roll-up of each cell.
     over = (many > room)[group] & (place >= np.maximum(room - aside, 0)[group])
     if not over.any():
         return roll_ups
@@ -126,7 +126,7 @@ def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> Ro
 
 
 def _numbered(*columns: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return a number for each combination of values."""
+    """Return a number for each row that identifies its combination of values."""
     both = np.stack([column.astype(np.int64) for column in columns])
     return np.unique(both, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
@@ -144,7 +144,7 @@ def _columns(roll_ups: RollUps) -> list[NDArray[Any]]:
 
 
 def _joined(roll_ups: RollUps, cell: NDArray[np.int64]) -> RollUps:
-    """Return the roll-ups of each cell merged into one without a name of its own."""
+    """Return one merged roll-up for each cell, with the name OTHERS."""
     order = np.lexsort((roll_ups.start_ns, cell))
     ordered = cell[order]
     begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -170,7 +170,7 @@ def _reduced(
 
 
 def roll_up_numbers(roll_ups: RollUps) -> dict[str, NDArray[np.int64]]:
-    """Return the figures that a roll-up reports about its events."""
+    """Return the numeric attributes of roll-ups: count, sum, minimum and maximum."""
     return {
         names.ROLLED_UP: roll_ups.count,
         names.ROLLED_UP_SUM: roll_ups.sum_ns,

@@ -1,14 +1,14 @@
-"""Trace assignment: the trace, parent span and ids with which each event is sent.
+"""Assignment of events to traces: the trace id, parent span and span id of each event.
 
-A step is a trace. In a run it is the recorded step's trace, and events without a parent in the
-profile get the recorded section that was open as their parent. Otherwise each step that the
-profile shows is a trace by itself, and everything outside of steps is one more trace. If traces
-are put into one run, the same step of all ranks is the same trace. A stack of Python functions is
-not a parent in what is sent: its events are rolled up under what is above them.
+Each step is a trace. For a window of a run, it is the trace of the recorded step, and the parent of
+events without a parent in the profile is the recorded section that was open. Otherwise each step of
+the profile is a trace of its own, and all events outside of steps form one more trace. If traces of
+several ranks are imported into one run, the same step of all ranks is one trace. Python functions
+are not parents of spans: they are rolled up, and events in them become children of the event above.
 
-Ids follow from the file's digest and the byte position of the event in it, so that two imports of
-a file are one. Within a file two ids are never equal and none is zero: the mixing is one to one,
-and no position is mapped to what mixes to zero.
+Span ids are derived from the file's digest and the event's byte position, so that repeated imports
+create the same ids. Within a file, ids are unique and not zero: the mixing function is bijective,
+and no position results in the value that is mixed to zero.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ if TYPE_CHECKING:
 
 _OUTSIDE: Final = "outside"
 _PLACES: Final = 61
-"""Number of bits for the position of an event."""
+"""Number of bits for the byte position of an event."""
 _ROLL_UP: Final = np.uint64(1 << _PLACES)
 _NEVER: Final = np.uint64(1 << 62)
-"""Set in every base and in no position: their difference is never zero."""
+"""Bit that is set in every base and in no position, so that their XOR is never zero."""
 
 
 def span_ids(digest: str, position: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
-    """Return the ids of the events at these byte offsets of the file with that digest."""
+    """Return the span ids of the events at these byte positions of the file with that digest."""
     return _mixed(position.astype(np.uint64) ^ _base(digest))
 
 
 def roll_up_ids(digest: str, position: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
-    """Return the ids of roll-ups by the byte offset of their first event; never an event's id."""
+    """Return span ids of roll-ups, different from all events' ids, by their first event."""
     return _mixed((position.astype(np.uint64) | _ROLL_UP) ^ _base(digest))
 
 
 def trace_id(digest: str, part: str) -> bytes:
-    """Return the 16 bytes of a trace id for a file without a run, by the content of the trace."""
+    """Return the trace id (16 bytes) of one part of a file that belongs to no run."""
     return blake2b(f"{digest}\0{part}".encode(), digest_size=16).digest()
 
 
 def _base(digest: str) -> np.uint64:
     half = blake2b(digest.encode(), digest_size=8).digest()
-    # A bit that no position has, so that base xor position is never zero, nor is its mixture.
+    # With a bit that no position has, base XOR position and thus the mixed id are never zero.
     return np.uint64(int.from_bytes(half, "big")) | _NEVER
 
 
 def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Apply the finalizer of splitmix64: one to one, and zero only for zero."""
+    """Apply the finalizer of splitmix64, which is bijective and maps only zero to zero."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
@@ -77,28 +77,27 @@ class Assignment:
     """Assignment of each event to a trace and a parent span."""
 
     forest: Forest
-    """Parents without what is always rolled up, and without what a recorded section shows already.
-    """
+    """Parents of events; ``hidden`` and ``never`` events are skipped."""
     anchor: NDArray[np.signedinteger[Any]]
-    """For each event the anchor of the root above it: an index into the next two."""
+    """Anchor of each event's root: index into ``anchor_span`` and ``anchor_trace``."""
     anchor_span: NDArray[np.uint64]
-    """The span above the roots of that anchor; 0: none."""
+    """Id of the span that is the parent of the anchor's roots; 0: no parent."""
     anchor_trace: NDArray[np.signedinteger[Any]]
     """Index into ``traces``."""
     traces: list[bytes]
-    """16 bytes each."""
+    """Trace ids of 16 bytes each."""
     recorded: list[int]
-    """For each trace the number of recorded sections from this process."""
+    """Number of recorded sections of this process in each trace."""
     phases: list[str]
-    """For each trace the phase of its step; empty if it is not a step."""
+    """Phase of each trace's step; empty if the trace is not a recorded step."""
     hidden: NDArray[np.bool_]
-    """Events that a recorded section shows already."""
+    """Whether a recorded section already represents the event."""
     never: NDArray[np.bool_]
-    """Events that are rolled up whatever the budget."""
+    """Whether the event is always rolled up, independent of the budget."""
 
     @cached_property
     def trace(self) -> NDArray[np.signedinteger[Any]]:
-        """For each event the index of its trace."""
+        """Index of each event's trace."""
         of_events: NDArray[np.signedinteger[Any]] = self.anchor_trace[self.anchor]
         return of_events
 
@@ -112,21 +111,21 @@ def find_assignment(
     run_id: str = "",
     whole: bool = False,
 ) -> Assignment:
-    """Derive the assignment of all events.
+    """Return the assignment of all events.
 
     Args:
         trace: the events.
-        links: the result of ``link`` for them.
+        links: the result of ``link`` for the events.
         sections: the recorded sections that ``links`` refers to.
-        window: window of a run; without it the file is converted on its own.
-        run_id: the run that a file without a window is put into.
-        whole: whether Python functions are spans as well.
+        window: window of a run; None: the file does not belong to a recorded window.
+        run_id: id of the run to which a file without a window is added; empty: no run.
+        whole: whether Python functions also become spans.
     """
     hidden = links.place == Place.TWIN
     python = find_roles(trace) == Role.PYTHON
     never = np.zeros(len(hidden), bool) if whole else python & ~hidden
-    # Left out of the chain, not cut off: the parent of events under a frame of Python is what is
-    # above the frame.
+    # Skipped events are bridged: the parent of events under a Python frame is the event above the
+    # frame.
     parent = Forest(links.parent).nearest(~(hidden | never))
     root, step, section = _of_roots(links, parent, sections)
     known = _Anchors(trace.digest, sections, window, run_id)
@@ -151,10 +150,10 @@ def find_assignment(
 def _of_roots(
     links: Links, parent: NDArray[np.int32], sections: Sections | None
 ) -> tuple[NDArray[np.int32], NDArray[np.signedinteger[Any]], NDArray[np.signedinteger[Any]]]:
-    """Return each event's root, and each event's step and recorded section as a root.
+    """Return the root of each event, and the step and the recorded section that apply to roots.
 
     Changes ``parent``: the annotation of a step that was not recorded becomes a root, and the
-    parent of events on other threads in its time.
+    parent of the step's events on other threads.
     """
     section: NDArray[np.signedinteger[Any]] = np.full(len(parent), NONE, np.int8)
     if sections is not None:
@@ -176,8 +175,8 @@ def _keys(
     step: NDArray[np.signedinteger[Any]],
     steps: list[TraceStep],
 ) -> NDArray[np.int32]:
-    """Return one number for a root's anchor: a section (from 0 up), or a step (from -2 down)."""
-    # The number of each step itself; the last item is for NONE, that is, no step.
+    """Return the key of each root's anchor: a section (from 0 up), a step (from -2 down), NONE."""
+    # Key of each step; the last item is for NONE, that is, no step.
     of_step = [
         trace_step.section if trace_step.section != NONE else -2 - at
         for at, trace_step in enumerate(steps)
@@ -187,7 +186,7 @@ def _keys(
 
 
 class _Anchors:
-    """Collection of the traces and of the anchor spans of roots in them."""
+    """Collection of traces, and of anchors: the parent spans of the roots in each trace."""
 
     def __init__(
         self, digest: str, sections: Sections | None, window: Window | None, run_id: str
@@ -219,7 +218,7 @@ class _Anchors:
         return trace_id(self._digest, _OUTSIDE), 0
 
     def _shared(self, step: TraceStep | None, steps: list[TraceStep]) -> bytes:
-        """Return the trace of a step, or of outside steps, that all ranks of the run share."""
+        """Return the trace id of a step (None: outside steps), equal on all ranks of the run."""
         name, before = _OUTSIDE, 0
         if step is not None:
             name = step.name
@@ -234,7 +233,7 @@ class _Anchors:
             yield int(np.all(same, axis=1).sum()) if sections is not None else 0
 
     def phases(self) -> list[str]:
-        """Return the phase of each trace's step."""
+        """Return the phase of each trace's step; empty if it is not a recorded step."""
         known = {}
         if self._window is not None:
             known = {step.trace: step.phase for step in self._window.steps}
