@@ -60,7 +60,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     name: str
     level: Level
-    said: str
+    text: str
     """One line with the numbers."""
 
 
@@ -94,22 +94,22 @@ def parse_bound(told: str) -> Bound:
 
 
 def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
-    """Check whether a run keeps to a bound.
+    """Return the verdict whether a run keeps to a bound.
 
     Raises:
-        UsageError: the run has nothing of that name: such a bound would always hold.
+        UsageError: the run has no value of that name. Ignoring the bound could hide a misspelling.
     """
     value = _find(run, bound.name)
     is_kept = value <= bound.value if bound.is_highest else value >= bound.value
-    said = f"{bound.told}: it is {value / _UNITS[bound.unit]:,.4g}{bound.unit}"
-    return Verdict(bound.name, "ok" if is_kept else "breach", said)
+    text = f"{bound.told}: it is {value / _UNITS[bound.unit]:,.4g}{bound.unit}"
+    return Verdict(bound.name, "ok" if is_kept else "breach", text)
 
 
 def judge_changes(comparison: Comparison, tolerance: float = 0.0) -> list[Verdict]:
-    """Return verdicts on what is significantly slower than the baseline by more than ``tolerance``.
+    """Return the verdict on the step, and on each section that breaches the baseline.
 
-    A section's own breach counts only if it makes the step, or outside steps the run, longer by a
-    hundredth or more.
+    A time breaches the baseline if it is significantly longer by more than ``tolerance``. A section
+    must also make the step (outside steps: the run) at least 1 % longer.
     """
     step = comparison.times[:1]
     # If only one of the runs has steps, nothing inside steps can be compared.
@@ -118,24 +118,24 @@ def judge_changes(comparison: Comparison, tolerance: float = 0.0) -> list[Verdic
     if not changes:
         return [Verdict(STEP, "nothing", NOTHING_COMPARED)]
     verdicts = [_judge(change, tolerance) for change in changes]
-    # The first verdict, usually the step's, is always reported; the other ones only if breached.
+    # The first verdict, usually the step's, is always reported; further ones only for breaches.
     return [verdicts[0], *(verdict for verdict in verdicts[1:] if verdict.level == "breach")]
 
 
 def _judge(change: TimeChange, tolerance: float) -> Verdict:
     interval = change.usual if change.by == "usual" else change.mean
     if interval is None:
-        said = "new" if change.before_ns is None else "unclear: too few steps or calls to tell"
+        text = "new" if change.before_ns is None else "unclear: too few steps or calls to tell"
         is_breach = change.before_ns is None and change.share > max(MATTERS, tolerance)
-        return Verdict(change.name, "breach" if is_breach else "warn", f"{change.name} is {said}")
-    said = (
+        return Verdict(change.name, "breach" if is_breach else "warn", f"{change.name} is {text}")
+    text = (
         f"{change.name} takes {interval.ratio:+.1%} "
         f"({interval.low:+.1%} … {interval.high:+.1%}): {change.word}{_times(change)}"
     ).replace("%", " %")
     is_slower = change.word == "slower" and interval.low > tolerance
     matters = change.name == STEP or change.share >= MATTERS
     level: Level = "breach" if is_slower and matters else "ok"
-    return Verdict(change.name, "warn" if change.word == "unclear" else level, said)
+    return Verdict(change.name, "warn" if change.word == "unclear" else level, text)
 
 
 def _times(change: TimeChange) -> str:

@@ -26,19 +26,20 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.estimates import Interval
 
 CONFIDENCE: Final = 0.995
-"""Confidence that all intervals together contain the truth: 1 of 200 equal pairs is misreported."""
+"""Joint confidence of all intervals: of 200 pairs of equal runs, at most 1 is reported as
+different."""
 MATTERS: Final = 0.01
-"""Threshold below which a significant slowdown is reported as ``same``: nobody would act on it."""
+"""Minimum relative change: a smaller one is reported as ``same`` even if it is significant."""
 FEWEST_CALLS: Final = 3.0
-"""Minimum calls outside steps for a meaningful spread: each call is a block of its own."""
+"""Minimum number of calls outside steps for a meaningful spread: each call is one block."""
 VAGUE: Final = 0.1
-"""An interval that extends further than this on both sides is inconclusive."""
+"""An insignificant interval that extends further than this on either side is ``unclear``."""
 
 
 def compare_runs(
     before: RunMeasures, after: RunMeasures, confidence: float = CONFIDENCE
 ) -> Comparison:
-    """Return the differences of ``after``; all intervals together have the ``confidence``."""
+    """Return the differences of ``after``; ``confidence`` is the joint one of all intervals."""
     (times_before, calls_before), (times_after, calls_after) = _parts(before), _parts(after)
     names = _names(times_before, times_after)
     common = {time.name for time in calls_before} & {time.name for time in calls_after}
@@ -87,13 +88,13 @@ def _call_change(
         mean=mean,
         by="mean",
         word=word,
-        # Without the run's own time the share is unknown, so the change always counts.
+        # Without the duration of the run the share is unknown: then each change counts.
         share=more_ns * before.steps / run_ns if run_ns else math.copysign(1.0, more_ns),
     )
 
 
 def _names(before: Sequence[TimeMeasures], after: Sequence[TimeMeasures]) -> list[str]:
-    """Return all names once, in the order of the second run, then those of the first run only."""
+    """Return each name once: in the order of the second run, then those only in the first run."""
     return [*dict.fromkeys(time.name for time in (*after, *before))]
 
 
@@ -128,7 +129,7 @@ def _change(
 
 
 def _judged(usual: Interval | None, mean: Interval | None) -> tuple[Literal["usual", "mean"], Word]:
-    """Return the joint verdict of the two intervals; the mean's, if both are significant."""
+    """Return the decisive interval and its verdict; the mean's if both are significant."""
     known: list[tuple[Literal["usual", "mean"], Interval]] = []
     known += [("mean", mean)] if mean is not None else []
     known += [("usual", usual)] if usual is not None else []
@@ -161,7 +162,7 @@ def _differing(before: RunMeasures, after: RunMeasures) -> list[Differing]:
         for what, first, second in pairs
         for name in dict.fromkeys((*first, *second))
         if first.get(name) != second.get(name)
-        # An unknown property does not make it another machine.
+        # A machine property that is unknown in one run is not a difference.
         if what != "machine" or None not in (first.get(name), second.get(name))
     ]
 

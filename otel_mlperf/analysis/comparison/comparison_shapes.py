@@ -1,7 +1,7 @@
 """Data types of a comparison: the measures of a run, and the changes between two runs.
 
-They are shapes of answers as ``--json`` prints them. ``RunMeasures`` is also a file format: a
-baseline that is committed next to the code.
+``--json`` prints these types. ``RunMeasures`` is also a file format: a baseline that is committed
+next to the code.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ FORMAT: Final = 1
 """Version of the baseline file format; readers reject a higher version."""
 Word = Literal["slower", "faster", "same", "unclear"]
 KernelReason = Literal["speed", "count", "shape", "replaced", "new", "gone"]
-"""What changed about a kernel: the time per call at equal shapes, the number of calls, or the
-shapes; or another kernel replaces it, or it exists in one run only."""
+"""Reason for a kernel's change: time per call at equal shapes, number of calls, shapes, replacement
+by another kernel, or existence in one run only."""
 
 
 ShapeBasis = Literal["inputs", "launch", ""]
@@ -29,7 +29,7 @@ ShapeBasis = Literal["inputs", "launch", ""]
 
 
 class TimeMeasures(msgspec.Struct, frozen=True, kw_only=True):
-    """Time measures of one section's own time in a step, of the whole step, or of a call."""
+    """Time measures of one section's self time per step, of the whole step, or of a call."""
 
     name: str
     """Name as a summary shows it."""
@@ -37,13 +37,14 @@ class TimeMeasures(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     """Steps that contain the section; outside steps, the number of its calls."""
     usual_ns: Estimate
-    """Mean over these steps, without the shortest and the longest tenth."""
+    """Mean over the steps that contain the section, without the shortest and longest tenth."""
     mean_ns: Estimate
-    """Mean over all steps, so that the sections add up to the step."""
+    """Mean over all steps, so that the sections sum to the step."""
     p50_ns: float
     p95_ns: float
     max_ns: float
-    """These three statistics are over the steps that contain the section."""
+    """``p50_ns``, ``p95_ns`` and ``max_ns`` are computed over the steps that contain the
+    section."""
 
 
 class ShapeMeasures(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ class KernelMeasures(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     section: str
     operator: str = ""
-    """Operator that launched the kernel; empty: not known."""
+    """Operator that launched the kernel; empty: unknown."""
     calls_per_step: float
     mean_ns: float
     shapes: list[ShapeMeasures] = []
@@ -88,11 +89,11 @@ class RunMeasures(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     """Number of measured steps, on one rank."""
     left_out: dict[str, int]
-    """Steps left out of the measures, by reason."""
+    """Number of steps that are excluded from the measures, by reason."""
     times: list[TimeMeasures]
     """Measures of the step, then of its sections in their order."""
     calls: list[TimeMeasures] = []
-    """Measures of a call of each section outside steps, requests too; most total time first."""
+    """Measures per call of sections outside steps, including requests; most total time first."""
     numbers: dict[str, float]
     """Known rates, memory and the run's time, by name; the name contains the unit."""
     params: dict[str, Any]
@@ -103,8 +104,8 @@ class RunMeasures(msgspec.Struct, frozen=True, kw_only=True):
     kernels: list[KernelMeasures] = []
     """Kernels of the run's profiler windows; empty: it has none."""
     profiled_steps: int = 0
-    """Profiled steps behind the kernels' figures; 0: the windows name none, and a *step* of a
-    kernel is a window."""
+    """Number of profiled steps for the kernels' figures; 0: the windows contain no steps, and the
+    kernels' figures *per step* are per window."""
 
 
 class TimeChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,12 +117,12 @@ class TimeChange(msgspec.Struct, frozen=True, kw_only=True):
     """Mean over all steps; None: that run does not have the section."""
     after_ns: float | None
     usual: Interval | None
-    """Change over the steps with the section, without the shortest and longest tenth; None: too
-    little is known."""
+    """Change over the steps with the section, without the shortest and longest tenth; None: too few
+    steps."""
     mean: Interval | None
     """Change of the mean over all steps."""
     by: Literal["usual", "mean"]
-    """Which of the two intervals the verdict (``word``) is based on."""
+    """Interval on which the verdict (``word``) is based."""
     word: Word
     share: float
     """Change of the step caused by this section, as a share of the mean step before.
@@ -131,7 +132,7 @@ class TimeChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NumberChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Change of a number that both runs have, or one of them."""
+    """Change of a number of the runs; None in a run without it."""
 
     name: str
     before: float | None
@@ -160,11 +161,12 @@ class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
     shapes: tuple[str, str] | None = None
     """For the reason *shape*: the largest shape that exists only before, and only after."""
     compared_by: ShapeBasis = ""
-    """For the reason *speed*: what the compared calls have in common; empty: too little was
-    recorded to tell."""
+    """For the reason *speed*: property in which the compared calls are equal; empty: too little was
+    recorded."""
     before: KernelMeasures | None
     after: KernelMeasures | None
-    """Has another name than ``before`` if another kernel does the same work."""
+    """Kernel in the second run; its name differs from ``before`` if another kernel does the same
+    work."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="comparison/1"):
@@ -173,15 +175,15 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", 
     before: RunMeasures
     after: RunMeasures
     confidence: float
-    """Confidence that all intervals together contain the truth."""
+    """Joint confidence of all intervals."""
     times: list[TimeChange]
     """Changes of the step, then of its sections."""
     calls: list[TimeChange] = []
-    """Changes of a call of each section outside steps that both runs have, most time first."""
+    """Changes per call of sections outside steps that both runs have, most time first."""
     numbers: list[NumberChange]
     differing: list[Differing]
     kernels: list[KernelChange]
-    """Changed kernels: the largest slowdown first, then the largest saving."""
+    """Changed kernels: the largest slowdown first, the largest saving last."""
     kernels_ns: tuple[float, float] | None = None
     """Time of all kernels in a profiled step, before and after; None: a run was not profiled."""
 

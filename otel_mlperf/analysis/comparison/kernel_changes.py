@@ -1,12 +1,12 @@
 """Kernels whose time in a profiled step changed, with the reason: shape, count or speed.
 
-Kernels are matched by section, operator and name. A kernel that moved is matched by operator and
-name. Where another kernel does the same work, both are matched by section and operator. The time of
-a kernel in a step is the product
+Kernels are matched by section, operator and name. Remaining kernels are matched by operator and
+name (moved to another section), then by section and operator (another kernel for the same work).
+The time of a kernel in a step is the product
 
     calls x time of a call at the shapes before x factor caused by other shapes
 
-and the reason is the factor that changed most. Where too few shapes are known, the last two factors
+and the reason is the factor that changed most. If too few shapes are known, the last two factors
 are merged into one, called *speed*.
 """
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     )
 
 _KERNEL_MATTERS: Final = 0.05
-"""Minimum change, as a share of the kernel's time per step before."""
+"""Minimum reported change, as a share of the kernel's time per step before."""
 _STEP_MATTERS: Final = 0.005
-"""Minimum change, as a share of all kernels' time per step before."""
+"""Minimum reported change, as a share of all kernels' time per step before."""
 _KNOWN: Final = 0.5
 """Minimum share of a kernel's time with known shapes, to compare them."""
 _BASES: Final[tuple[ShapeBasis, ...]] = ("inputs", "launch")
@@ -65,7 +65,7 @@ def _has_operators(kernels: Sequence[KernelMeasures]) -> bool:
 
 
 def _by_name(kernels: Sequence[KernelMeasures]) -> list[KernelMeasures]:
-    """Merge kernels of one name: the only match possible if the other run recorded no more."""
+    """Merge kernels of the same name: the only possible match if a run recorded no operators."""
     of_name: dict[str, list[KernelMeasures]] = defaultdict(list)
     for kernel in kernels:
         of_name[kernel.name].append(kernel)
@@ -85,10 +85,10 @@ def _matched(before: Sequence[KernelMeasures], after: Sequence[KernelMeasures]) 
     for key in _KEYS:
         first, second = _grouped(left, key), _grouped(right, key)
         for known, of in first.items():
-            # Pair the longest with the longest: no other property distinguishes what is left.
+            # Paired by time per step, longest first: they differ in no other known property.
             pairs += zip(of, second.get(known, ()), strict=False)
-        taken = {id(one) for pair in pairs for one in pair}
-        left, right = ([one for one in of if id(one) not in taken] for of in (left, right))
+        paired = {id(one) for pair in pairs for one in pair}
+        left, right = ([one for one in of if id(one) not in paired] for of in (left, right))
     pairs += [(one, None) for one in left]
     pairs += [(None, one) for one in right]
     return pairs

@@ -26,7 +26,7 @@ _TOTALS: Final = (
     "SELECT name, arg_max(section, section_ns), '', '', '', sum(count), sum(total_ns) FROM totals "
     "WHERE what = 'kernel' AND list_contains($digests, digest) GROUP BY name"
 )
-"""For windows that an earlier version stored."""
+"""Query for windows that an earlier version stored, without launches."""
 
 
 class KernelsOfWindows(NamedTuple):
@@ -35,7 +35,7 @@ class KernelsOfWindows(NamedTuple):
     kernels: list[KernelMeasures]
     """Longest first."""
     steps: int
-    """Number of profiled steps; 0: the windows name none."""
+    """Number of profiled steps; 0: the windows contain no steps."""
     windows: int
 
 
@@ -68,7 +68,7 @@ def read_kernels(store: Store, window: int | None = None) -> KernelsOfWindows:
 def kernel_of(
     name: str, section: str, operator: str, shapes: Iterable[ShapeMeasures]
 ) -> KernelMeasures:
-    """Return a kernel with the sums of its shapes, most time first."""
+    """Return a kernel with the sums over its shapes, sorted by time, longest first."""
     ordered = sorted(
         shapes, key=lambda one: (-one.calls_per_step * one.mean_ns, one.inputs, one.launch)
     )

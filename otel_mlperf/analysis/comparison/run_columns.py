@@ -1,9 +1,9 @@
 """Columns of measures over many runs, one row per run, and the trend of a column over time.
 
 A column is anything that a bound can name (``step``, ``forward.p95``, ``samples_per_s``), a
-parameter, a result, or the last value of a logged name. ``peak_memory`` is the GPU's peak where a
-GPU was used, ``peak_gpu_memory`` is always the GPU's. ``flops`` is the number of operations of a
-step.
+parameter, a result, or the last value of a logged name. ``peak_memory`` is the peak of GPU memory,
+or of resident memory if no GPU was used. ``peak_gpu_memory`` is always the peak of GPU memory.
+``flops`` is the number of operations of a step.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Cell(msgspec.Struct, frozen=True):
     """The value of one run in one column."""
 
     value: Any
-    """None: the run has nothing of that name."""
+    """None: the run has no value of that name."""
     unit: CellUnit = ""
 
 
@@ -59,17 +59,17 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str]
     cells: dict[str, Cell]
     change: TimeChange | None = None
-    """In a trend: change of the step since the previous run, or else of the longest section outside
-    steps that both runs have; None: no comparison is possible.
+    """In a trend: change of the step since the previous run. Without steps, change of the longest
+    section outside steps that both runs have. None: no comparison is possible.
     """
 
 
 class ColumnMean(msgspec.Struct, frozen=True, kw_only=True):
-    """The mean of a column over the runs that have a number there."""
+    """Mean of a column over the runs that have a number in it."""
 
     value: float
     sd: float | None
-    """Standard deviation of the runs (n - 1); None: there is one run."""
+    """Standard deviation over the runs (n - 1); None: only one run."""
     runs: int
     unit: CellUnit = ""
 
@@ -85,7 +85,7 @@ class RunColumns(
 
 
 def read_means(rows: Sequence[RunRow]) -> dict[str, ColumnMean]:
-    """Return the mean of each column of numbers; columns of texts are left out."""
+    """Return the mean of each column that has numbers; text columns are omitted."""
     means = {}
     for column in rows[0].cells if rows else ():
         cells = [row.cells[column] for row in rows]
@@ -111,10 +111,10 @@ def read_columns(
     Args:
         runs: the runs to read.
         columns: the requested columns.
-        usual: columns in front of these, if any of the runs has them.
+        usual: further columns, which precede ``columns``; omitted if no run has a value in them.
 
     Raises:
-        UsageError: none of the runs has anything of a column's name.
+        UsageError: no run has a value in a requested column.
     """
     return [row for row, _ in _read(runs, columns, usual)]
 
@@ -123,13 +123,13 @@ def _read(
     runs: Iterable[RunFolder], columns: Sequence[str], usual: Sequence[str]
 ) -> list[tuple[RunRow, RunMeasures | None]]:
     known = [(run, _measured(run)) for run in runs]
-    there = [measures for _, measures in known if measures is not None]
-    has = [one for one in usual if any(_cell(run, one).value is not None for run in there)]
+    available = [measures for _, measures in known if measures is not None]
+    has = [one for one in usual if any(_cell(run, one).value is not None for run in available)]
     shown = list(dict.fromkeys([*has, *columns]))
     rows = [(_row(run, measures, shown), measures) for run, measures in known]
     for column in columns:
         if rows and all(row.cells[column].value is None for row, _ in rows):
-            raise UsageError(_nothing(column, there))
+            raise UsageError(_nothing(column, available))
     return rows
 
 
@@ -142,7 +142,7 @@ def read_trend(
     of ``read_columns``.
 
     Raises:
-        UsageError: none of the runs has anything of a column's name.
+        UsageError: no run has a value in a requested column.
     """
     in_order = sorted(runs, key=lambda run: (run.facts.started_ns, run.path.name))
     before: RunMeasures | None = None
@@ -152,23 +152,23 @@ def read_trend(
         if measures is not None and (measures.times or measures.calls):
             found = compare_runs(before, measures) if before else None
             change = next(iter([*found.times, *found.calls]), None) if found else None
-            before = measures  # skips a run without any times in between
+            before = measures  # a run without times is skipped in the trend
         trend.append(msgspec.structs.replace(row, change=change))
     return trend
 
 
 def sort_rows(rows: Iterable[RunRow], column: str, *, ascending: bool = False) -> list[RunRow]:
-    """Return rows sorted by a column, largest first by default; rows without a value come last."""
+    """Return rows sorted by a column, by default largest first; rows without a value last."""
     rows = list(rows)
-    there = [row for row in rows if row.cells[column].value is not None]
-    is_number = all(isinstance(row.cells[column].value, int | float) for row in there)
+    available = [row for row in rows if row.cells[column].value is not None]
+    is_number = all(isinstance(row.cells[column].value, int | float) for row in available)
 
     def key(row: RunRow) -> Any:
         value = row.cells[column].value
         return value if is_number else str(value)
 
-    there.sort(key=key, reverse=not ascending)
-    return there + [row for row in rows if row.cells[column].value is None]
+    available.sort(key=key, reverse=not ascending)
+    return available + [row for row in rows if row.cells[column].value is None]
 
 
 def _measured(run: RunFolder) -> RunMeasures | None:

@@ -1,6 +1,6 @@
 """Measures of a run that a comparison uses: steps, their sections, calls outside steps, machine.
 
-The warm-up step, failed steps and steps that a profiler slowed down are left out. A step of several
+The warm-up step, failed steps and steps that a profiler slowed down are excluded. A step of several
 ranks counts once, with the mean over the ranks, because ranks step together.
 """
 
@@ -47,7 +47,7 @@ WHERE NOT in_step AND NOT list_contains($left_out, category)"""
 
 
 def read_call_measures(store: Store) -> list[TimeMeasures]:
-    """Return the sections outside steps, all places of a name together, most time first."""
+    """Return measures of sections outside steps, by name over all places, most time first."""
     pieces: dict[str, list[tuple[int, int]]] = {}
     for name, count, total in store.rows(_PIECES, left_out=_LEFT_OUT):
         pieces.setdefault(name, []).append((int(count), int(total)))
@@ -86,17 +86,17 @@ def _estimate(calls: CallFigures, pieces: list[tuple[int, int]]) -> Estimate:
 
 STEP: Final = "step"
 """Name of the row of the whole step."""
-_FEWEST: Final = 2
-_MOST_BYTES: Final = 64 << 20
+_MIN_STEPS: Final = 2
+_MAX_BYTES: Final = 64 << 20
 """Maximum size of a baseline file."""
 
 
 def read_measures(run: str) -> RunMeasures:
-    """Return the measures of a run that the user names, or of a baseline file.
+    """Return the measures of the run with a name or id, or of a baseline file (``.json``).
 
     Raises:
         NoSuchRun: no run has that name.
-        StoreError: it cannot be read, or is of a newer version.
+        StoreError: the run or file cannot be read, or is of a newer version.
     """
     if run.endswith(".json"):
         return read_baseline(run)
@@ -110,8 +110,8 @@ def read_baseline(file: str | Path) -> RunMeasures:
         StoreError: the file cannot be read, is not a baseline, or is of a newer version.
     """
     try:
-        # A link is allowed, but reading a pipe or a device would never end.
-        text = read_regular(os.path.realpath(file), _MOST_BYTES)
+        # Links are resolved; pipes and devices are rejected, because reading might never end.
+        text = read_regular(os.path.realpath(file), _MAX_BYTES)
         # Only this field is guaranteed to exist in a newer version.
         found = msgspec.json.decode(text).get("format", 0)
         if found > FORMAT:
@@ -162,7 +162,7 @@ def measure_window(run: RunFolder, window: int) -> RunMeasures:
 
     Args:
         run: the run.
-        window: number of the window from 1, in time order; with several ranks, that of each rank.
+        window: number of the window on each rank, from 1, in time order.
 
     Raises:
         NoSuchWindow: the run has fewer windows.
@@ -203,30 +203,33 @@ def _read_times(store: Store, summary: Summary) -> tuple[list[TimeMeasures], dic
     series = read_step_series(store, steps.phase, has_warm_up=has_warm_up)
     left_out = {"warm-up": int(has_warm_up), "profiled": summary.profiled_steps}
     left_out["failed"] = steps.count - len(series.numbers) - sum(left_out.values())
-    told = {reason: count for reason, count in left_out.items() if count > 0}
-    if len(series.numbers) < _FEWEST:
-        return [], told
+    excluded = {reason: count for reason, count in left_out.items() if count > 0}
+    if len(series.numbers) < _MIN_STEPS:
+        return [], excluded
     times = [measure_times(STEP, "", series.durations_ns)]
     times += [
         measure_times(shown(section.name), section.category, section.own_ns)
         for section in read_section_series(store, steps.phase, has_warm_up=has_warm_up)
     ]
-    return [*times, measure_times(UNTRACKED, "", series.own_ns)], told
+    return [*times, measure_times(UNTRACKED, "", series.own_ns)], excluded
 
 
 def measure_times(name: str, category: str, times: NDArray[np.float64]) -> TimeMeasures:
-    """Return the measures of a section from its time per step, in order; 0: not in that step."""
-    there = times[times > 0] if times.any() else times
-    p50, p95 = _quantile(there, 0.5), _quantile(there, 0.95)
+    """Return the measures of a section from its time in each step, in order.
+
+    The time is 0 in a step without the section.
+    """
+    nonzero = times[times > 0] if times.any() else times
+    p50, p95 = _quantile(nonzero, 0.5), _quantile(nonzero, 0.95)
     return TimeMeasures(
         name=name,
         category=category,
         steps=int((times > 0).sum()),
-        usual_ns=estimate_mean(there, TRIMMED),
+        usual_ns=estimate_mean(nonzero, TRIMMED),
         mean_ns=estimate_mean(times),
         p50_ns=p50,
         p95_ns=p95,
-        max_ns=float(there.max()),
+        max_ns=float(nonzero.max()),
     )
 
 

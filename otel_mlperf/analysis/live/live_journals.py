@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.ring_scan import Rows
     from otel_mlperf.store.run_folders import RunFolder
 
-_MOST_ROWS: Final = 1 << 15
+_MAX_ROWS: Final = 1 << 15
 
 
 class PublishedNow(NamedTuple):
@@ -33,7 +33,7 @@ class PublishedNow(NamedTuple):
     readings: list[Value]
     read_ns: int
     warnings: list[str]
-    """Text of the warnings whose conditions hold now."""
+    """Texts of the current warnings."""
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +55,9 @@ def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
     by_rank: dict[int, Looked] = {}
     for path in journals_in(*_folders(run)):
         try:
-            # Reading must never move the tail: the agent owns it, and it frees space for writes.
+            # Read-only: moving the tail, which only the agent may do, would free rows for writes.
             journal = JournalReader(str(path), is_writable=False)
-        except JournalError:  # it was just deleted, or belongs to another user
+        except JournalError:  # just deleted, or owned by another user
             continue
         try:
             # A forked child has its parent's rank, and would hide the parent's state.
@@ -69,7 +69,7 @@ def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
 
 
 def published(run: RunFolder, now_ns: int) -> PublishedNow | None:
-    """Return the agent's latest readings with their time (Unix time), or None if there are none."""
+    """Return the agent's latest readings with their Unix time, or None if none are published."""
     shift_ns = now_ns - time.monotonic_ns()
     for folder in _folders(run):
         news = read_readings(folder)
@@ -95,9 +95,9 @@ def _folders(run: RunFolder) -> tuple[str, str]:
 
 
 def look_at(journal: JournalReader, shift_ns: int) -> Looked:
-    """Return the state of one journal; ``shift_ns`` is Unix time minus the monotonic clock, now."""
-    rows = journal.ring.newest(_MOST_ROWS)
-    entries = journal.new_entries()  # read after the rows: all their names exist by then
+    """Return the state of one journal; ``shift_ns`` is the current Unix minus monotonic time."""
+    rows = journal.ring.newest(_MAX_ROWS)
+    entries = journal.new_entries()  # after the rows: contains all of their names
     section, open_ns = _innermost(journal, entries)
     phase, steps = _steps(entries, rows, shift_ns)
     number = journal.word(Word.STEP)
@@ -114,7 +114,10 @@ def look_at(journal: JournalReader, shift_ns: int) -> Looked:
 
 
 def _innermost(journal: JournalReader, entries: dict[int, list[Any]]) -> tuple[str, int | None]:
-    """Return the innermost open section of the main thread, in which the run's section is open."""
+    """Return name and age in ns of the innermost open section of the main thread.
+
+    The main thread is that of the oldest open section, which is the run.
+    """
     table = journal.open_sections()
     if not len(table):
         return "", None
@@ -139,7 +142,7 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
     seen = []
     for row in own:
         span, start, end = (int(row[field]) for field in ("span", "start", "end"))
-        if span not in numbers:  # its start record was overwritten
+        if span not in numbers:  # the start record of the step was overwritten
             continue
         payload = payloads.ready.get(span) or {}
         seen.append(
@@ -158,7 +161,7 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
 
 
 def _waited(entries: dict[int, list[Any]], sections: Rows, steps: Rows) -> dict[int, int]:
-    """Return each step's data wait on its own thread, by the step's span."""
+    """Return each step's data wait on the step's thread, in ns, by the step's span."""
     tracks = dict(zip(steps["span"].tolist(), steps["track"].tolist(), strict=True))
     waits = sections[np.isin(sections["name"], _numbers(entries, names.DATA_LOADING))]
     # A nested wait is already included in the outer one.

@@ -1,6 +1,6 @@
 """Latest readings of a run's GPUs, memory and CPUs.
 
-The source is the agent's newest readings, stored next to the journals, or the run folder.
+Readings are those that the agent last published next to the journals, or those of the run folder.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ _IDLE: Final = "gpu_idle"
 
 
 class DeviceNow(msgspec.Struct, kw_only=True):
-    """One GPU as last read; metrics that it does not provide are None."""
+    """Latest readings of one GPU; None: the GPU does not provide the metric."""
 
     id: str
     name: str
     rank: int | None
-    """Rank that uses it; None: not known, or several."""
+    """Rank that uses the GPU; None: unknown, or several ranks."""
     utilization: float | None = None
     memory_bytes: float | None = None
     memory_limit_bytes: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
     throttled: list[str] = []
-    """Reasons for which its clocks are throttled."""
+    """Reasons why the clocks of the GPU are throttled."""
 
 
 class Usage(msgspec.Struct, kw_only=True):
     """Resource use of one rank's processes."""
 
     memory_bytes: float | None = None
-    """Resident memory with the workers; shared pages count in each process."""
+    """Resident memory including workers; shared pages are counted in each process."""
     cpus: float | None = None
     """CPUs in use: share of the permitted CPUs times their number."""
 
 
 def find_devices(values: Iterable[Value]) -> list[DeviceNow]:
-    """Return the GPUs, those of ranks first; parts of a GPU (MIG) are excluded."""
+    """Return the GPUs, with GPUs of ranks first; MIG instances are excluded."""
     devices: dict[str, DeviceNow] = {}
     for rank, metric, labels, value in values:
         if metric not in _OF_DEVICES or not _is_of_a_whole_gpu(labels):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.journal_reader import JournalReader
     from otel_mlperf.journal.ring_scan import Rows
 
-_LATELY_NS: Final = 60 * 10**9
+_RECENT_NS: Final = 60 * 10**9
 
 
 class RequestsSeen(NamedTuple):
@@ -29,10 +29,11 @@ class RequestsSeen(NamedTuple):
     open_ns: list[int]
     """Age of each open request."""
     took_ns: list[int]
-    """Durations of requests that ended within the last minute, as far as the journal has them."""
+    """Durations of requests that ended within the last minute, as far as the journal contains
+    them."""
     failed: int
     since_ns: int
-    """Time since the first of these ended."""
+    """Time since the end of the first of these requests."""
 
 
 class RequestsNow(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +44,7 @@ class RequestsNow(msgspec.Struct, frozen=True, kw_only=True):
     oldest_ns: int | None
     """Age of the oldest open request."""
     count: int
-    """Requests that ended within the last minute, as far as journals still have them."""
+    """Requests that ended within the last minute, as far as journals still contain them."""
     failed: int
     per_s: float | None
     p50_ns: int | None
@@ -58,7 +59,7 @@ def look_at_requests(
     """Return one journal's requests by name; ``rows`` are its newest rows."""
     now_ns = time.monotonic_ns()
     sections = rows_of_kind(rows, Kind.SECTION)
-    sections = sections[sections["end"] + np.uint64(_LATELY_NS) > now_ns]
+    sections = sections[sections["end"] + np.uint64(_RECENT_NS) > now_ns]
     table = journal.open_sections()
     by_name: dict[str, list[int]] = {}
     for number, content in entries.items():

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 _LATE_NS: Final = 60 * 10**9
-"""A reading this much older than the newest belongs to a device or process that is gone."""
+"""A reading this much older than the newest belongs to a device or process that no longer
+exists."""
 
 
 MOST_STEPS: Final = 60
@@ -33,9 +34,9 @@ class StepSeen(NamedTuple):
     start_ns: int
     end_ns: int
     duration_ns: int
-    """Without phases and checkpoints inside it."""
+    """Duration without phases and checkpoints inside the step."""
     waited_ns: int
-    """Data wait on its own thread."""
+    """Data wait on the step's thread."""
     samples: int | None
     tokens: int | None
     flops: int | None
@@ -65,7 +66,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(run: RunFolder) -> Stored:
-    """Return the last steps, values and readings.
+    """Return the latest steps, values and readings.
 
     Raises:
         StoreError: a file of the run cannot be read.
@@ -94,7 +95,7 @@ def read(run: RunFolder) -> Stored:
 
 
 def _steps(store: Store, phase: str) -> list[tuple[int, StepSeen]]:
-    """Return the last steps of each rank's last process, in order."""
+    """Return the last steps of each rank, in order."""
     rows = store.rows(
         "WITH last AS (SELECT * FROM steps WHERE phase = $phase QUALIFY row_number() OVER "
         "(PARTITION BY rank ORDER BY restart DESC, n DESC) <= $most), "
@@ -120,7 +121,7 @@ def _readings(store: Store) -> list[tuple[Value, int]]:
         late=_LATE_NS,
     )
     # All series of a metric are read together: a series older than the newest one belongs to
-    # a GPU or process that is gone.
+    # a GPU or process that no longer exists.
     newest: dict[tuple[int | None, str], int] = {}
     for rank, name, _, _, at in rows:
         newest[rank, name] = max(at, newest.get((rank, name), 0))

@@ -49,7 +49,7 @@ class RankNow(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None
     """Number of the step that started last."""
     section: str
-    """Innermost open section of its main thread; empty: none, or not visible from this node."""
+    """Innermost open section of the main thread; empty: none, or the rank is on another node."""
     open_ns: int | None
     """Age of that open section."""
     step_ns: list[int]
@@ -57,7 +57,7 @@ class RankNow(msgspec.Struct, frozen=True, kw_only=True):
     data_wait: float | None
     """Data wait divided by duration, over the last steps."""
     last_step_ns: int | None
-    """Time since a step ended."""
+    """Time since the end of the last step."""
     memory_bytes: float | None
     cpus: float | None
     """CPUs in use, by the process and its workers."""
@@ -71,7 +71,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="l
     name: str
     outcome: str
     is_seen: bool
-    """Whether a process of the run is on this node, so that ranks show their current state."""
+    """Whether a process of the run is on this node; only then is the state current."""
     at_ns: int
     duration_ns: int
     world_size: int
@@ -88,17 +88,17 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="l
     """FLOP/s of all ranks: known operations divided by elapsed time."""
     data_wait: float | None
     last: dict[str, GivenNumber]
-    """Values that the program logged last, by name."""
+    """Last logged value by name."""
     ranks: list[RankNow]
     devices: list[DeviceNow]
     readings_age_ns: int | None
     warnings: list[str]
-    """Conditions that hold now on this node."""
+    """Texts of the current warnings on this node."""
     lost: int | None
     requests: list[RequestsNow] = []
     """Open requests, and those of the last minute, on this node."""
     findings: list[Finding] = []
-    """Findings of the run so far, worst first; the watching command adds them."""
+    """Findings of the run so far, worst first; added by the command that watches the run."""
 
 
 class _Rates(NamedTuple):
@@ -127,18 +127,22 @@ class LiveWatch:
             StoreError: a file of the run cannot be read.
         """
         now_ns = time.time_ns()
-        # Journals before the folder: if no journal is left, the folder's outcome is newer.
+        # Journals must be read before the folder: if no journal exists any more, the folder then
+        # contains the outcome.
         looked = live_journals.look(self._run, now_ns)
-        # Journals are cheap to read again, the folder's tables are not.
+        # Unlike journals, the folder's tables are too expensive to read each time.
         if self._stored is None or now_ns - self._read_ns >= _STORE_EVERY_NS:
             self._stored, self._read_ns = live_store.read(self._run), now_ns
         elif not looked and self._stored.outcome == RUNNING:
-            self._stored, self._read_ns = live_store.read(self._run), now_ns  # it has just ended
+            self._stored, self._read_ns = (
+                live_store.read(self._run),
+                now_ns,
+            )  # the run has just ended
         published = live_journals.published(self._run, now_ns) if looked else None
         live = _merged(self._run, self._stored, looked, now_ns, published)
         if live.outcome == RUNNING:
             return live
-        # As in the summary: a finished run has one mean over all steps, not of its last steps.
+        # As in the summary, the figures of a finished run are over all steps, not the last ones.
         if self._whole is None or self._read_ns == now_ns:
             self._whole = _whole_run(self._run)
         return replace(live, **self._whole)
@@ -178,7 +182,7 @@ def _merged(
     steps = {rank: _steps_of(rank, stored, looked) for rank in ranks}
     all_steps = [step for of_rank in steps.values() for step in of_rank]
     rates = _rates(steps, at_ns)
-    # The agent on this node has newer readings than it has stored.
+    # Readings published by the agent on this node are newer than the stored ones.
     readings, read_ns, warnings = published or (stored.readings, stored.read_ns, [])
     step = max((seen.number for seen in all_steps), default=None)
     expected = stored.steps_expected
@@ -268,8 +272,8 @@ def _rates(steps: dict[int, list[StepSeen]], at_ns: int) -> _Rates:
     """Return the current rates.
 
     A rank's rate is the amount in its recent steps divided by the time since the start of the first
-    of them. So the rate of a hanging rank decreases steadily. Step rates are the mean of the ranks,
-    since each rank makes all steps. Samples, tokens and operations are summed.
+    of them. So the rate of a hanging rank decreases steadily. Step rates are averaged over ranks,
+    because each rank executes all steps. Samples, tokens and operations are summed.
     """
     rates: list[float] = []
     sums: dict[str, float] = {}

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 STEP: Final = "step"
-_MOST_BARS: Final = 40
-_MOST_SECTIONS: Final = 8
-_FEWEST: Final = 10
+_MAX_BARS: Final = 40
+_MAX_SECTIONS: Final = 8
+_MIN_DURATIONS: Final = 10
 """Minimum number of durations for a histogram to be more informative than a mean."""
 _STEP_SCALE: Final = 8
-"""Resolution of step buckets: 2 ** 8 buckets per doubling, as fine as those sent to a server."""
+"""Resolution of step buckets: 2 ** 8 buckets per doubling, as in exported histograms."""
 _STEPS: Final = f"""{CHOSEN} SELECT floor(log2(greatest(duration_ns, 1) / 1e9) * $buckets)::BIGINT,
     count(*) FROM chosen GROUP BY 1"""
 
@@ -37,7 +37,7 @@ class DurationHistogram(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Displayed name of the section, or ``step``."""
     place: str
-    """Place of its calls: phase of the steps, or path outside steps."""
+    """Place of the calls: phase of the steps, or path outside steps."""
     in_step: bool
     edges_ns: list[float]
     """Edges of the bars: one more than there are bars."""
@@ -47,27 +47,27 @@ class DurationHistogram(msgspec.Struct, frozen=True, kw_only=True):
 def read_histograms(
     store: Store, steps: StepFigures | None, *, has_warm_up: bool
 ) -> list[DurationHistogram]:
-    """Return the steps' histogram, then the sections with most time, without infrequent ones."""
+    """Return histograms of the steps, then of the sections with most time; not of few durations."""
     found = []
     if steps is not None:
         values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}
         rows = store.rows(_STEPS, buckets=2**_STEP_SCALE, **values)
         found.append(_histogram(STEP, steps.phase, _STEP_SCALE, dict(rows), in_step=False))
-    for call, buckets in read_call_buckets(store)[:_MOST_SECTIONS]:
+    for call, buckets in read_call_buckets(store)[:_MAX_SECTIONS]:
         counts = dict(enumerate(buckets.counts, buckets.offset))
         place = call.phase if call.in_step else call.path
         found.append(_histogram(call.name, place, buckets.scale, counts, in_step=call.in_step))
-    return [one for one in found if sum(one.counts) >= _FEWEST]
+    return [one for one in found if sum(one.counts) >= _MIN_DURATIONS]
 
 
 def _histogram(
     name: str, place: str, scale: int, by_index: Mapping[int, int], *, in_step: bool
 ) -> DurationHistogram:
-    """Merge buckets of that scale into as many bars as a page can show."""
+    """Merge exponential buckets of ``scale`` into at most ``_MAX_BARS`` bars."""
     filled = [index for index, count in by_index.items() if count]
     low, high = min(filled, default=0), max(filled, default=0)
     halvings = 0
-    while (high >> halvings) - (low >> halvings) >= _MOST_BARS:
+    while (high >> halvings) - (low >> halvings) >= _MAX_BARS:
         halvings += 1
     first, last = low >> halvings, high >> halvings
     counts = [0] * (last - first + 1)

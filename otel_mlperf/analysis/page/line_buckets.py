@@ -1,8 +1,8 @@
 """Time series of readings and logged values, downsampled into buckets for a page.
 
 The run's time is cut into equal buckets. A bucket contains the minimum, mean and maximum of its
-readings. A bucket without a reading is empty. Where there are too many ranks or devices to tell
-their lines apart, one line is shown: the mean of all, between the minimum and the maximum.
+readings. A bucket without a reading is empty. If there are too many ranks or devices for separate
+lines, a single line contains their mean, minimum and maximum.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 300
 """Maximum number of time buckets of a run."""
-_MOST_LINES: Final = 8
-_MOST_VALUES: Final = 6
+_MAX_LINES: Final = 8
+_MAX_VALUES: Final = 6
 _PARTS: Final = """SELECT {key}, $begin + $width * ((time_ns - $begin) // $width) AS piece_ns,
     min(value), avg(value), max(value), count(*)
 FROM {table} WHERE {where} AND isfinite(value) AND time_ns BETWEEN $begin AND $end
@@ -35,7 +35,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     time_ns: list[int]
-    """Start times of the buckets, Unix time, ascending: the same for all lines of a page."""
+    """Start times of the buckets, Unix time, ascending; all lines of a page have the same
+    buckets."""
     min: list[float]
     mean: list[float]
     max: list[float]
@@ -50,7 +51,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """``By``, ``1`` (a share), ``W``, ``Cel``; empty for values that the program logged."""
     lines: list[Line]
     is_bucketed: bool
-    """Whether any point stands for several values."""
+    """Whether any point represents several values."""
 
 
 class _Wanted(NamedTuple):
@@ -112,7 +113,7 @@ def read_value_charts(store: Store, begin_ns: int, end_ns: int) -> list[Chart]:
     chosen = store.rows(
         "SELECT name FROM values GROUP BY name HAVING count(*) > 1 "
         "ORDER BY min(time_ns), name LIMIT $most",
-        most=_MOST_VALUES,
+        most=_MAX_VALUES,
     )
     charts = []
     for at, (name,) in enumerate(chosen):
@@ -141,7 +142,7 @@ def _parts(
 
 
 def _is_wanted(wanted: _Wanted, labels: dict[str, str]) -> bool:
-    # MIG instances count with their GPU, and a GPU's memory has a temperature of its own.
+    # Excluded: MIG instances, which are part of their GPU, and the temperature of GPU memory.
     return (
         all(labels.get(name) == value for name, value in wanted.labels)
         and names.HW_PARENT not in labels
@@ -152,14 +153,14 @@ def _is_wanted(wanted: _Wanted, labels: dict[str, str]) -> bool:
 
 def _line_name(rank: int | None, labels: dict[str, str]) -> str:
     device = labels.get(names.HW_NAME) or labels.get(names.DEVICE_INDEX)
-    words = [] if rank is None else [f"rank {rank}"]
+    name_parts = [] if rank is None else [f"rank {rank}"]
     if device:
-        words.append(device if device.startswith("gpu") else f"device {device}")
-    return " ".join(words) or "host"
+        name_parts.append(device if device.startswith("gpu") else f"device {device}")
+    return " ".join(name_parts) or "host"
 
 
 def _line(name: str, rows: list[Any], *, is_rest: bool = False) -> Line:
-    # Several nodes or label sets with one name are interleaved.
+    # Sorted by time: several nodes or label sets may have the same name.
     rows.sort()
     times, low, mean, high, _ = map(list, zip(*rows, strict=True))
     if is_rest:
@@ -175,7 +176,7 @@ def _chart(
     rows: Iterable[list[Any]],
 ) -> Chart:
     several = any(count > 1 for line in rows for *_, count in line)
-    if len(lines) > _MOST_LINES:
+    if len(lines) > _MAX_LINES:
         lines, several = [_together(lines)], True
     return Chart(id=id, title=title, unit=unit, lines=lines, is_bucketed=several)
 

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 
-_MOST: Final = 300
-"""Maximum number per kind: more could not be distinguished."""
+_MAX_MOMENTS: Final = 300
+"""Maximum number of moments per kind: more could not be distinguished."""
 _EPOCHS: Final = """SELECT epoch, min(start_ns), max(end_ns) FROM steps
 WHERE phase = $phase AND epoch IS NOT NULL GROUP BY epoch, restart ORDER BY min(start_ns)"""
-# Runs of steps of another phase, without a step of the main phase between them.
+# Consecutive steps of another phase, without a step of the main phase between them.
 _PHASES: Final = """WITH ordered AS (
     SELECT phase, start_ns, end_ns,
            sum(CASE WHEN phase = $phase THEN 1 ELSE 0 END) OVER (ORDER BY start_ns) AS before
@@ -49,7 +49,7 @@ _PHASES: Final = """WITH ordered AS (
 )
 SELECT phase, min(start_ns) AS begin_ns, max(end_ns) FROM ordered WHERE phase <> $phase
 GROUP BY phase, before ORDER BY begin_ns"""
-# One row stands for all calls since the previous flush; its start is that of the first call.
+# One row represents all calls since the previous flush; its start is that of the first call.
 _OUTSIDE: Final = """SELECT name, start_ns, sum_ns, count FROM sections
 WHERE n IS NULL AND NOT beside AND category = $category
 AND rank = (SELECT min(rank) FROM sections) ORDER BY start_ns"""
@@ -66,25 +66,25 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     time_ns: int
     """Unix time."""
     duration_ns: int
-    """0: no duration, or not known."""
+    """0: no duration, or an unknown one."""
 
 
 def read_moments(store: Store, summary: Summary) -> list[Moment]:
-    """Return the moments in time order; of a kind with too many, only the first ones."""
+    """Return the moments in time order; at most ``_MAX_MOMENTS`` of each kind, the first ones."""
     phase = summary.steps.phase if summary.steps else ""
     found = [
         Moment(kind="epoch", name=f"epoch {epoch}", time_ns=begin, duration_ns=end - begin)
-        for epoch, begin, end in store.rows(_EPOCHS, phase=phase)[:_MOST]
+        for epoch, begin, end in store.rows(_EPOCHS, phase=phase)[:_MAX_MOMENTS]
     ]
     validations = [
         Moment(kind="validation", name=name, time_ns=begin, duration_ns=end - begin)
-        for name, begin, end in store.rows(_PHASES, phase=phase)[:_MOST]
+        for name, begin, end in store.rows(_PHASES, phase=phase)[:_MAX_MOMENTS]
     ]
     found += validations or _outside(store, "validation", names.PHASE)
     found += _outside(store, "checkpoint", names.CHECKPOINT)
     found += [
         Moment(kind="restart", name=f"restart {restart}", time_ns=begin, duration_ns=0)
-        for restart, begin in store.rows(_RESTARTS)[:_MOST]
+        for restart, begin in store.rows(_RESTARTS)[:_MAX_MOMENTS]
     ]
     return sorted(
         [*found, *_marks(summary), *_warnings(summary)], key=lambda moment: moment.time_ns
@@ -100,7 +100,7 @@ def _outside(store: Store, kind: str, category: str) -> list[Moment]:
             # With several calls, only the start of the first one is known.
             duration_ns=spent if count == 1 else 0,
         )
-        for name, begin, spent, count in store.rows(_OUTSIDE, category=category)[:_MOST]
+        for name, begin, spent, count in store.rows(_OUTSIDE, category=category)[:_MAX_MOMENTS]
     ]
 
 
@@ -108,7 +108,7 @@ def _marks(summary: Summary) -> list[Moment]:
     return [
         Moment(kind="mark", name=mark.name, time_ns=mark.time_ns, duration_ns=0)
         for mark in of_first_rank(summary.marks)
-    ][:_MOST]
+    ][:_MAX_MOMENTS]
 
 
 def _warnings(summary: Summary) -> list[Moment]:
@@ -121,7 +121,7 @@ def _warnings(summary: Summary) -> list[Moment]:
         )
         for finding in summary.findings
         for warned in finding.warned
-    ][:_MOST]
+    ][:_MAX_MOMENTS]
 
 
 class RunCourse(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ class RunPage(RunCourse, frozen=True, kw_only=True):
     hot: list[HotSection]
     """Profiled sections, longest first."""
     growths: list[MemoryGrowth]
-    """Memory growth between two points, in the order of the program's requests."""
+    """Memory growth between two points, sorted by the later point."""
     comparisons: list[Comparison]
     """Comparison of each other run with the first, in the given order."""
 

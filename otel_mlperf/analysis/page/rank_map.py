@@ -1,7 +1,7 @@
 """Heat map of step times by rank and time.
 
 The steps of a run are divided into as many buckets as the map has columns. The map contains every
-rank's mean for each bucket. A rank that is always slow appears as a row, a moment in which all
+rank's mean for each bucket. A rank that is always slow is visible as a row, and a time at which all
 ranks were slow as a column. The steps are those of the summary's figures.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST: Final = 120
 """Maximum number of columns."""
 MOST_RANKS: Final = 128
-"""Maximum number of ranks: beyond it those with the longest mean step are shown."""
+"""Maximum number of ranks; if exceeded, the ranks with the longest mean step are shown."""
 _MEANS: Final = f"""{CHOSEN}, numbered AS (
     SELECT restart, n,
            (row_number() OVER (ORDER BY min(start_ns), restart, n) - 1) // $size AS piece

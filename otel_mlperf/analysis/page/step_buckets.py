@@ -1,6 +1,6 @@
 """Time series of step durations, downsampled into as many buckets as a page can show.
 
-Steps are ordered by their start, and neighbours share a bucket. A bucket's minimum, mean and
+Steps are ordered by start, and consecutive steps share a bucket. A bucket's minimum, mean and
 maximum are exact, over all of its steps on all ranks. In a run of few steps each bucket contains
 one step. The steps are those of the summary's figures.
 """
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 MOST: Final = 500
 """Maximum number of buckets of a page: a screen has no more columns."""
 OTHERS: Final = "others"
-_MOST_SECTIONS: Final = 8
-# Buckets are assigned by step number alone: sections of 6 million steps are then joined with a
-# table of 100,000 rows.
+_MAX_SECTIONS: Final = 8
+# Buckets are assigned per step, not per step and rank: then the sections of 6 million steps of
+# ranks are joined with a table of only 100,000 rows.
 _PLACED: Final = f"""{CHOSEN}, numbered AS (
     SELECT restart, n, row_number() OVER (ORDER BY min(start_ns), restart, n) - 1 AS place,
            place // $size AS bucket
@@ -51,7 +51,7 @@ GROUP BY named.name, named.category, named.own ORDER BY named.own DESC, named.na
 
 
 class SectionBuckets(msgspec.Struct, frozen=True, kw_only=True):
-    """One section's own time in the steps of each bucket."""
+    """Self time of one section per step, as a mean for each bucket."""
 
     name: str
     """Displayed name; includes ``untracked`` and ``others``."""
@@ -75,13 +75,13 @@ class StepBuckets(msgspec.Struct, frozen=True, kw_only=True):
     mean_ns: list[float]
     max_ns: list[int]
     sections: list[SectionBuckets]
-    """Sections that add up to the mean, most time first."""
+    """Sections that sum to ``mean_ns``, most time first."""
 
 
 def read_step_buckets(
     store: Store, steps: StepFigures, *, has_warm_up: bool, most: int = MOST
 ) -> StepBuckets | None:
-    """Return the buckets of the steps behind the summary's figures, or None if there are none."""
+    """Return the buckets of the steps in the summary's figures; None without steps."""
     values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}
     sql = f"{CHOSEN} SELECT count(DISTINCT (restart, n)) FROM chosen"
     ((count,),) = store.rows(sql, **values)
@@ -101,9 +101,9 @@ def _largest(found: list[tuple[Any, ...]], own: list[float]) -> list[SectionBuck
     """Return the largest sections, the other ones as a sum, and the untracked time."""
     kept = [
         SectionBuckets(name=shown(name), category=category, mean_ns=means)
-        for name, category, means in found[:_MOST_SECTIONS]
+        for name, category, means in found[:_MAX_SECTIONS]
     ]
-    if rest := [means for *_, means in found[_MOST_SECTIONS:]]:
+    if rest := [means for *_, means in found[_MAX_SECTIONS:]]:
         added = [sum(column) for column in zip(*rest, strict=True)]
         kept.append(SectionBuckets(name=OTHERS, category="", mean_ns=added))
     return [*kept, SectionBuckets(name=UNTRACKED, category="", mean_ns=own)]

@@ -17,7 +17,7 @@ MINUTE_NS: Final = 60 * 10**9
 _DAY_S: Final = 86_400
 _LENGTH: Final = re.compile(r"([1-9]\d{0,5})(m|h|d)")
 _MINUTES: Final = {"m": 1, "h": 60, "d": 1440}
-_MAX_PERIODS: Final = 10_000
+_MAX: Final = 10_000
 
 
 class Grid(NamedTuple):
@@ -56,10 +56,10 @@ def lay_grid(first_ns: int, last_ns: int, every_ns: int) -> Grid:
     midnight_ns = (local_s - local_s % _DAY_S - offset_s) * 10**9
     origin_ns = midnight_ns + (first_ns - midnight_ns) // every_ns * every_ns
     count = (last_ns - origin_ns) // every_ns + 1
-    if count > _MAX_PERIODS:
+    if count > _MAX:
         minutes = every_ns // MINUTE_NS
         raise UsageError(
-            f"--every {minutes}m: {count:,} periods from the run's begin to its end, and {_MAX_PERIODS:,} "
+            f"--every {minutes}m: {count:,} periods from the run's begin to its end, and {_MAX:,} "
             "are the most: give a longer one"
         )
     return Grid(origin_ns, every_ns, offset_s, count)

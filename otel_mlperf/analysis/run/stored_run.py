@@ -89,7 +89,7 @@ class StoredRun:
         return self.table("steps")
 
     def sections(self) -> RunTable:
-        """Return one row per step and section; outside steps, one row per flush and section path."""
+        """Return one row per step and section; outside steps, one row per flush and path."""
         return self.table("sections")
 
     def readings(self) -> RunTable:

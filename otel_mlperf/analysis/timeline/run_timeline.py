@@ -1,6 +1,6 @@
 """Timeline of a run: its steps, spans and counter values, each on its track.
 
-It is read piece by piece: a run of a million spans is never in memory as a whole.
+Rows are read in time ranges, so that a run of a million spans never has to fit in memory.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 _EVENT: Final = "event"
 _ROLL_UP: Final = "rollup"
 _SHOWN: Final = "kind <> 'event_rollup'"
-"""Every event of a profiler window is a row; roll-ups of events would show them twice."""
+"""Excludes roll-ups of profiler events, because each event is also a row."""
 _TASK: Final = "task "
 _UNKNOWN: Final = "unknown thread"
-"""Thread name for the profiler's own span, and for threads without a name."""
+"""Name for unnamed threads, and for the thread of the profiler's own span."""
 _TRACE_ID: Final = "trace_id"
-"""Argument of a root span, to find the trace on a server."""
+"""Argument of a root span, with which the trace can be found on a server."""
 _STATUS: Final = "status"
 _Row = dict[str, Any]
 _Devices = dict[tuple[int, int, str, int], int]
@@ -64,7 +64,7 @@ def start_of(selected: Selected) -> int:
 
 
 def read_steps(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
-    """Yield every step, with sampled spans or not, on a track of its own."""
+    """Yield every step, sampled or not, on the track for the steps of its process."""
     for row in (row for rows, _ in _pieces(selected, "steps") for row in rows):
         track = tracks.find((row["rank"], row["restart"]), TrackKind.STEPS, "steps")
         shown = ("epoch", "duration_ns", "self_ns", "samples", "tokens", "kept", _TRACE_ID)
@@ -76,14 +76,16 @@ def read_steps(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
 
 
 def read_spans(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
-    """Yield every sampled span by its start, longer ones and parents first."""
+    """Yield every sampled span, sorted by start; longer spans and parents first."""
     devices = _devices(selected)
     for rows, range_ in _pieces(selected, "spans"):
         # Read in time ranges like the spans: the pairs of a whole run may not fit in memory.
         causes: dict[str, list[int]] = {}
-        for cause, effect in selected.store.rows(_across(selected, "cause"), **range_):
+        for cause, effect in selected.store.rows(_effects_sql(selected, "cause"), **range_):
             causes.setdefault(cause, []).append(int(effect, 16))
-        led = {effect for _, effect in selected.store.rows(_across(selected, "effect"), **range_)}
+        effects = {
+            effect for _, effect in selected.store.rows(_effects_sql(selected, "effect"), **range_)
+        }
         for row in _parents_first(rows):
             arguments = json.loads(row["attributes"] or "{}")
             yield Slice(
@@ -96,7 +98,7 @@ def read_spans(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
                 int(row["span_id"], 16),
                 int(row["parent_id"] or "0", 16),
                 tuple(causes.get(row["span_id"], ())),
-                row["span_id"] in led,
+                row["span_id"] in effects,
             )
 
 
@@ -114,7 +116,10 @@ def _pieces(selected: Selected, table: str) -> Iterator[tuple[list[_Row], dict[s
 
 
 def _devices(selected: Selected) -> _Devices:
-    """Return the device of each stream by rank, restart, name and track: not every row names it."""
+    """Return the device of each stream by rank, restart, name and track.
+
+    It is looked up here, because not every row of a stream contains the device.
+    """
     index = f"""regexp_extract(attributes, '"{names.DEVICE_INDEX}": ([0-9]+)', 1)"""
     rows = selected.store.rows(
         f"SELECT rank, restart, thread, track, max(try_cast({index} AS INTEGER)) FROM spans "
@@ -123,11 +128,12 @@ def _devices(selected: Selected) -> _Devices:
     return {tuple(key): device for *key, device in rows if device is not None}
 
 
-def _across(selected: Selected, which: str) -> str:
-    """Return SQL of effects on another track, with cause or effect (``which``) in the range.
+def _effects_sql(selected: Selected, which: str) -> str:
+    """Return SQL of pairs of a cause and an effect on another track.
 
-    Causes are the sections around sections, and the operators that launched device work. Other
-    events are only children of what encloses them, which may contain thousands of them.
+    The one that ``which`` names (``cause`` or ``effect``) starts in the range. A cause is the
+    enclosing section of a section, or the operator that launched device work. Other events are
+    excluded: an enclosing event may have thousands of children.
     """
     return (
         f"WITH chosen AS (SELECT * FROM spans WHERE {selected.wanted}) "
@@ -145,7 +151,7 @@ def _between(table: str) -> str:
 
 
 def _parents_first(rows: Iterable[_Row]) -> Iterator[_Row]:
-    """Yield spans so that, of those with equal start and end, parents come first."""
+    """Yield spans with parents before children, also if both have equal start and end."""
     for _, group in groupby(rows, lambda row: (row["start_ns"], row["end_ns"])):
         same = {row["span_id"]: row for row in group}
         while same:
@@ -162,19 +168,19 @@ def _track(
 ) -> TimelineTrack:
     """Return the track of a span: a device's stream, or a host's thread or task.
 
-    The recorder and profilers number threads differently: both know the native id.
+    Threads are identified by native id: the recorder and profilers number them differently.
     """
     process, name, native = (row["rank"], row["restart"]), row["thread"].strip(), row["thread_id"]
     if row["category"] == names.KERNEL and native is None:
         known = devices.get((*process, row["thread"], row["track"]))
         device = attributes.get(names.DEVICE_INDEX, known)
-        is_told = device is None or name.lower().startswith("device")
+        is_complete = device is None or name.lower().startswith("device")
         return tracks.find(
-            process, TrackKind.DEVICE, name if is_told else f"device {device} · {name}"
+            process, TrackKind.DEVICE, name if is_complete else f"device {device} · {name}"
         )
     if row["kind"] == _EVENT and native is None:
         return tracks.find(process, TrackKind.UNKNOWN, name or _UNKNOWN)
-    # Tasks of one thread overlap: each has a track of its own, as threads have.
+    # Tasks of one thread overlap: therefore each has its own track, like a thread.
     is_task = native is None or name.startswith(_TASK)
     key = ("track", row["track"]) if is_task else ("thread", native)
     shown = name or f"thread {row['track']}"
@@ -199,8 +205,7 @@ def _own_arguments(row: _Row) -> dict[str, Any]:
 def read_points(selected: Selected, tracks: TimelineTracks) -> Iterator[Point]:
     """Yield the points of each track in time order.
 
-    A monotonic counter is shown as its growth per second from each reading to the next: (next -
-    this) / (their distance in seconds).
+    The value of a monotonic counter is its growth per second from each reading to the next.
     """
     store = selected.store
     known: dict[_Labelled, TimelineTrack] = {}
@@ -223,7 +228,7 @@ def read_points(selected: Selected, tracks: TimelineTracks) -> Iterator[Point]:
                 continue
             then, was = before.get(track, (time_ns, value))
             before[track] = time_ns, value
-            if time_ns > then and value >= was:  # else the process was restarted
+            if time_ns > then and value >= was:  # otherwise the process was restarted
                 yield Point(track, then, (value - was) / (time_ns - then) * 1e9)
 
 

@@ -21,7 +21,7 @@ _NODES_PID: Final = 1_000_000_000
 
 
 class TrackKind(enum.IntEnum):
-    """Kind of a track; in the order in which a process shows its tracks."""
+    """Kind of a track; the values determine the order of the tracks of a process."""
 
     STEPS = 0
     MARKS = 1
@@ -36,7 +36,7 @@ class TimelineProcess:
     """A process of the timeline: a rank between two restarts, or readings without a rank."""
 
     pid: int
-    """Its rank, unless another process has that number: viewers identify processes by it."""
+    """Number by which viewers identify the process: the rank; after a restart, a higher number."""
     name: str
 
 
@@ -53,7 +53,7 @@ class TimelineTrack:
     unit: str = ""
     """Unit of a counter (UCUM)."""
     rolls_up: bool = False
-    """Whether it contains roll-ups, below the track with the same place."""
+    """Whether it contains roll-ups; it is shown below the track with the same place."""
 
 
 class Slice(NamedTuple):
@@ -66,7 +66,7 @@ class Slice(NamedTuple):
     category: str
     arguments: dict[str, Any]
     span: int = 0
-    """Its id; 0: nothing refers to it."""
+    """Id of the slice; 0: no slice refers to it."""
     parent: int = 0
     leads_to: tuple[int, ...] = ()
     """Ids of the slices on other tracks that it caused."""
@@ -85,7 +85,7 @@ class Instant(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A counter value from a time onward."""
+    """A counter value that is valid from ``time_ns`` until the next point."""
 
     track: TimelineTrack
     time_ns: int
@@ -121,9 +121,9 @@ class TimelineTracks:
         unit: str = "",
         rolls_up: bool = False,
     ) -> TimelineTrack:
-        """Return the track of rank and restart with that key, or else with that name.
+        """Return the track of a process (rank, restart) with that key (default: its name).
 
-        It is created if it is new, and keeps its first name.
+        A new track is created. An existing track keeps its first name.
         """
         key = (process, kind, name if known_by is None else known_by)
         track = self._tracks.get((key, rolls_up))
@@ -145,9 +145,11 @@ class TimelineTracks:
         else:
             # Viewers sort by name: all ranks are padded to equal length.
             digits = len(str(self._ranks - 1))
-            words = [f"rank {rank:0{digits}}", self._hosts.get((rank, restart), "")]
-            words += [f"restart {restart}"] if restart else []
-            made = TimelineProcess(rank + restart * self._ranks, " · ".join(filter(None, words)))
+            name_parts = [f"rank {rank:0{digits}}", self._hosts.get((rank, restart), "")]
+            name_parts += [f"restart {restart}"] if restart else []
+            made = TimelineProcess(
+                rank + restart * self._ranks, " · ".join(filter(None, name_parts))
+            )
         self._processes[rank, restart] = made
         return made
 
@@ -158,7 +160,7 @@ class Placed(NamedTuple):
     lane: int
     """Index of the lane of the track, from 0."""
     ended: list[tuple[int, int]]
-    """Lane and end of slices that have ended by then, inner ones first."""
+    """Lane and end of slices that ended by the start of the placed slice, inner ones first."""
 
 
 class _Open(NamedTuple):
@@ -177,7 +179,7 @@ class Lanes:
         self._where: dict[int, int] = {}
 
     def place(self, start: int, end: int, span: int, parent: int) -> Placed:
-        """Return the lane of a slice, which is open on it from then on; ``span`` 0: no children."""
+        """Place a slice in a lane, where it is open until its end; ``span`` 0: no children."""
         ended: list[tuple[int, int]] = []
         lane = self._below_parent(start, end, parent, ended)
         if lane is None:
@@ -210,8 +212,11 @@ class Lanes:
     def _elsewhere(
         self, start: int, end: int, is_related: bool, ended: list[tuple[int, int]]
     ) -> int:
-        """Return the first free lane; without a parent here, also one that encloses the slice."""
-        # The first free one, so that a track has no more lanes than concurrent slices.
+        """Return the first lane that is free.
+
+        Unless ``is_related``, also a lane whose innermost open slice encloses the slice.
+        """
+        # First fit: a track has no more lanes than concurrent slices.
         for number, lane in enumerate(self._lanes):
             self._leave(number, start, 0, ended)
             if not lane or (not is_related and end <= lane[-1].end):
@@ -220,12 +225,15 @@ class Lanes:
         return len(self._lanes) - 1
 
     def _leave(self, number: int, start: int, parent: int, ended: list[tuple[int, int]]) -> None:
-        """End the slices that end by ``start``; a parent may have an empty child at its end."""
+        """Close the slices of a lane that end by ``start``.
+
+        A parent that ends at ``start`` stays open: its child may be empty.
+        """
         lane = self._lanes[number]
         while lane and lane[-1].end <= start:
             if lane[-1].end == start and parent and lane[-1].span == parent:
                 return
-            left = lane.pop()
-            ended.append((number, left.end))
-            if self._where.get(left.span) == number:
-                del self._where[left.span]
+            closed = lane.pop()
+            ended.append((number, closed.end))
+            if self._where.get(closed.span) == number:
+                del self._where[closed.span]
