@@ -68,7 +68,7 @@ def belongs_to(
 
 
 def _run_of(trace: Path) -> Path:
-    """Return the parent of the windows folder with the trace, or the trace's folder elsewhere."""
+    """Return the run folder: the parent of the windows folder, or else the trace's own folder."""
     folder = trace.resolve().parent
     return folder.parent if folder.name == FOLDER else folder
 

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
 
     job = msgspec.json.decode(argv[0], type=jobs.Job)
     os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
-    signal.alarm(job.limit_s)  # Limits the process even if the agent, which ends it, has died.
+    signal.alarm(job.limit_s)  # Ends a process that runs too long, even if the agent has died.
     try:
         _convert(job)
     except OtelMlperfError as error:

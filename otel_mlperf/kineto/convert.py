@@ -77,7 +77,7 @@ def return_freed_memory() -> None:
 
 @dataclass(frozen=True)
 class Conversion:
-    """Result of a conversion: a trace as spans and numbers."""
+    """Result of a conversion: a trace as spans and exact totals."""
 
     trace: Trace
     links: Links

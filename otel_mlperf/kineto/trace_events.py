@@ -92,17 +92,17 @@ class Events:
     """Index into ``Trace.tracks``."""
     correlation: NDArray[np.signedinteger[Any]]
     external: NDArray[np.signedinteger[Any]]
-    """``External id``."""
+    """``External id``: id of the operator that the profiler considered open."""
     sequence: NDArray[np.signedinteger[Any]]
-    """``Sequence number``."""
+    """``Sequence number``: autograd's number of the node."""
     forward_thread: NDArray[np.signedinteger[Any]]
-    """``Fwd thread id``."""
+    """``Fwd thread id``: autograd's number of the thread of the forward pass."""
     device: NDArray[np.signedinteger[Any]]
     """``args.device``."""
     stream: NDArray[np.signedinteger[Any]]
     """``args.stream``."""
     bytes: NDArray[np.signedinteger[Any]]
-    """Size of a copy or memset."""
+    """Size of a copy or memset in bytes."""
 
     def __len__(self) -> int:
         return len(self.start_ns)

@@ -210,7 +210,7 @@ def _is_now(trial: Trial, now: Setting) -> bool:
 
 
 def read_notes(loader: Any, trials: list[Trial], best: Trial | None) -> list[str]:
-    """Return notes on a DataLoader and on the choice of its best setting; otherwise none."""
+    """Return notes on a DataLoader and the choice of its best setting; empty without settings."""
     if best is None:
         return []
     fastest = min(trials, key=lambda trial: trial.batch_ns)

@@ -44,9 +44,9 @@ def find_attribution(
 ) -> Attribution:
     """Return the section, step and phase of each event.
 
-    The section is the innermost recorded section. If no section or only a step was recorded, it is
-    the innermost annotation; annotations of steps and of single collectives do not count. The phase
-    is that of the recorded step, because annotations of steps do not contain a phase.
+    The section is the innermost recorded section. For an event in no recorded section but a step,
+    it is the innermost annotation; annotations of steps and of single collectives do not count.
+    Only a recorded step has a phase, because annotations of steps do not contain it.
     """
     section, names = _sections(trace, links, sections)
     described = [_step_and_phase(step, sections, window) for step in links.steps]

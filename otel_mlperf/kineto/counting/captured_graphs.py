@@ -75,7 +75,7 @@ def read_captures(path: Path) -> CapturedGraphs:
 
 
 def _find_nodes(trace: Trace, links: Links) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-    """Return the rows of captured launches, by start, and the index of each launch's capture."""
+    """Return the rows of captured launches, ordered by start, and the index of their captures."""
     kind_of = launch_kinds(trace)
     is_launch = (kind_of < len(KINDS)) & (kind_of != KINDS.index(GRAPH))
     has_run = np.zeros(len(is_launch) + 1, np.bool_)  # The last item is for NONE.

@@ -58,7 +58,7 @@ def find_gaps(trace: Trace, work: Work, links: Links) -> list[GapRow]:
 
 
 def _outlives_caller(trace: Trace, links: Links) -> NDArray[np.bool_]:
-    """Return whether each event ends after the event around it: its end was not recorded."""
+    """Return whether each event ends after the event around it, that is, its end was missed."""
     events, around = trace.events, links.around
     end_ns = events.start_ns + events.duration_ns
     outlives: NDArray[np.bool_] = (around != NONE) & (end_ns > end_ns[around])

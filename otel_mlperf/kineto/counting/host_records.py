@@ -153,7 +153,7 @@ def find_lost_operators(trace: Trace) -> list[Loss]:
 
 
 def find_end_of_frames(trace: Trace, links: Links) -> list[Loss]:
-    """Return the loss of frames after the last frame, as the operators that ran afterwards.
+    """Return the loss of frames at the end: many operators ran after the last recorded frame.
 
     Frames missing at the end leave no gap in the numbers. Operators on threads with backward
     operators do not count, because autograd calls them and not Python.

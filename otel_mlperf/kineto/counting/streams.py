@@ -184,7 +184,7 @@ def _time(on: NDArray[np.int64], kinds: int, without: int = 0) -> int:
 
 
 def _delays(trace: Trace, rows: NDArray[np.intp], launch: NDArray[np.int32]) -> dict[str, Any]:
-    """Return quantiles of the time between the end of the launching call and the work."""
+    """Return the statistics of launch delays, from the end of the call to the start of the work."""
     rows = rows[launch[rows] != NONE]
     call, events = launch[rows], trace.events
     # Delays count from the end of the call: the call requests the work before it returns. Work may

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def totals(
     group: Integers, duration_ns: Integers, self_ns: Integers
 ) -> Iterator[tuple[int, dict[str, int]]]:
-    """Yield the number of each group, in ascending order, with its columns of table ``totals``.
+    """Yield each group (its number, ascending) with its columns of table ``totals``.
 
     Every argument has one item for each event.
     """

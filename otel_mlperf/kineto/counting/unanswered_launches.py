@@ -62,7 +62,7 @@ _MIN_CALL_NS: Final = 1_000
 
 
 class Launches(NamedTuple):
-    """Calls for which an answer is expected, by start.
+    """Calls for which an answer is expected, ordered by start.
 
     Every array except ``kind_of`` has one item for each call.
     """
@@ -134,7 +134,7 @@ def _answers(links: Links, work: Work) -> NDArray[np.int32]:
     call = links.launch[work.rows]
     order = np.argsort(-work.start_ns, kind="stable")
     order = order[call[order] != NONE]
-    answer[call[order]] = order  # In reverse order, so that the first to start is written last.
+    answer[call[order]] = order  # Reverse order: the earliest record is written last.
     return answer
 
 
@@ -294,7 +294,7 @@ def guess_streams(
     Args:
         trace: the trace.
         links: the result of ``link`` for the trace.
-        rows: rows of the launches, by start.
+        rows: rows of the launches, ordered by start.
         kind: kind of each launch.
         stream: stream of each launch, NONE if it was not answered.
         streams: device and stream of each stream number.

@@ -172,7 +172,7 @@ def _operators(
     main: dict[int, tuple[int, int]],
     launched: dict[int, int],
 ) -> list[TotalRow]:
-    """Return rows of kind operator for names that are not operators."""
+    """Return rows that are listed among the operators although they are not operators."""
     return [
         _total(
             what=OPERATOR,

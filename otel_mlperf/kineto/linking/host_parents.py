@@ -1,7 +1,7 @@
 """Parents, sections and steps of host events.
 
 Steps are the recorded steps or, if none was recorded, the annotations ``ProfilerStep#N``. An event
-counts to the step in which it starts. It is the first of these steps that exists:
+counts to the step in which it starts, that is, to the first of these steps that exists:
 
 - the step that is open on the event's own thread;
 - the step that is open on the thread that waits for the event: autograd runs the backward pass on
@@ -158,7 +158,7 @@ def _cover(steps: list[TraceStep]) -> Innermost:
 
 
 def _step_annotations(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """Return the rows of the annotations of steps, by start."""
+    """Return the rows of the annotations of steps, ordered by start."""
     named = np.array([bool(_ANNOTATION.fullmatch(name)) for name in trace.names] or [False])
     is_host = (roles == Role.ANNOTATION) | (roles == Role.OPERATOR)
     rows = np.flatnonzero(is_host & named[trace.events.name])

@@ -158,7 +158,7 @@ def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
     call = np.full(len(events), NONE, np.int32)
     wanted = events.correlation[works]
     call[works] = _matched(trace, calls, events.correlation[calls], works, wanted)
-    # Arrows are the second choice: they lack an end if the window started or ended in between.
+    # Second choice: an arrow lacks an end if the window started or ended between call and work.
     lost = np.flatnonzero((roles == Role.DEVICE) & (call == NONE))
     if len(lost):
         tails, heads = find_arrows(trace, "ac2g", np.flatnonzero(on_host), lost)

@@ -194,8 +194,7 @@ class Links:
     parent: NDArray[np.int32]
     """Row of the parent event; NONE: a root."""
     around: NDArray[np.int32]
-    """For host events: row of the event that contains it on its thread, independent of ``parent``.
-    """
+    """For host events: row of the containing event on its thread, independent of ``parent``."""
     section: NDArray[np.signedinteger[Any]]
     """For roots: index of the recorded section above; for a twin: of its own section; NONE: none.
 

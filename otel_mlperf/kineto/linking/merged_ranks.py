@@ -5,7 +5,7 @@ ranks start at the same numbers. The host process of each rank is recognised by 
 of a device process is determined by the first of these rules that applies:
 
 - the tag in the process id (``[rank 1] 0``);
-- the position in the file: among the events of which rank it is located;
+- the position in the file: the rank whose events are around the events of the process;
 - the order: device processes are assigned to the ranks in order.
 
 If lists of events were joined without changing process ids, ranks share device rows. Then each rank

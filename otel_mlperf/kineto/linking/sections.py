@@ -41,7 +41,7 @@ Python stacks.
 
 @dataclass(slots=True)
 class Sections:
-    """Recorded sections as columns, by start; every array has one item for each section."""
+    """Recorded sections as columns, ordered by start; arrays have one item for each section."""
 
     span_id: NDArray[np.uint64]
     parent_id: NDArray[np.uint64]

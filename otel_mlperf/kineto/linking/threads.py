@@ -71,7 +71,7 @@ class Innermost:
 def _segments(
     start: NDArray[np.int64], end: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the bounds of all intervals, and the innermost interval around each bound."""
+    """Return the bounds of all intervals, and the innermost interval before and after each."""
     bounds = np.unique(np.concatenate((start, end)))
     waiting = iter(enumerate(np.lexsort((-end, start)).tolist()))
     begins, ends = start.tolist(), end.tolist()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.reading.value_columns import TrackTable
 
 MOST_KINDS: Final = 256
-"""Maximum number of categories, whose index fits in a byte; further categories share one."""
+"""Maximum number of categories, so that an index is a byte; all further ones share the last."""
 FLOW_NAMES: Final = {
     "async": "ac2g",
     "async_gpu": "ac2g",

@@ -197,7 +197,7 @@ def _of_types(
         elif field is not None:
             damage["wrong_type"] = f"{name}: {field!r:.40}"
             if name in ("pid", "tid"):
-                fields[name] = ""  # Prevents that it is also logged as missing.
+                fields[name] = ""  # Otherwise it would also be logged as missing.
     return fields
 
 

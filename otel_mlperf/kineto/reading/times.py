@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NO_TIME: Final = np.iinfo(np.int64).min
 """Marks values that are not a time, or exceed 64 bits."""
 UNIX_TIME_NS: Final = 10**17
-"""A time in 1973: lower times count from the start of a machine or process."""
+"""A time in 1973; lower times are not Unix times but count from the start of a machine."""
 _LONGEST_NS: Final = 10**16
 """Maximum plausible duration of a record: 115 days."""
 _LONGEST_PAUSE_NS: Final = 60 * 10**9

@@ -1,7 +1,7 @@
 """Span budget: selection of the events that become spans, and roll-ups of the rest.
 
-Three kinds of events are kept as spans, in turn: the longest events, the longest events on the
-critical path, and one complete example of each pattern; always with all their ancestors. A pattern
+Events are kept as spans alternately from three lists, always with all their ancestors: the longest
+events, the longest events on the critical path, and one complete example of each pattern. A pattern
 is a name under a chain of ancestor names, e.g. the same operator in another layer or step. Its
 example is the first occurrence. All other events are rolled up: one span for each parent and name,
 with count, sum, min and max. No time is lost: the durations of the kept events and the sums of the
@@ -61,7 +61,7 @@ def example_ranks(
 ) -> NDArray[np.int32]:
     """Return the rank at which each event is kept within an example; NEVER without an example.
 
-    The rank is the number of events in the examples of its group up to this one.
+    The rank is the cumulative number of events in the group's examples, longest patterns first.
 
     Args:
         forest: parents of the events.
@@ -71,7 +71,7 @@ def example_ranks(
         largest: maximum number of events in an example of each group.
     """
     start, duration = times
-    order = np.lexsort((start, pattern))  # A pattern is a run; its first occurrence is first.
+    order = np.lexsort((start, pattern))  # Each pattern is a run, first occurrence first.
     alike = pattern[order]
     first = np.flatnonzero(np.append(len(alike) > 0, alike[1:] != alike[:-1]))
     del alike

@@ -69,8 +69,8 @@ def own_attributes(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
     if name == REQUEST:
         kind, size = describe_request(args)
         if kind != OTHER:
-            attributes[names.MEMCPY_KIND] = kind.replace("2", "to")  # Same form as CUDA's.
-        if size is not None and "bytes" not in args:  # Otherwise it is a column.
+            attributes[names.MEMCPY_KIND] = kind.replace("2", "to")  # Like CUDA's "HtoD".
+        if size is not None and "bytes" not in args:  # "bytes" is a column.
             attributes[names.MEMCPY_SIZE] = size
     return attributes
 

@@ -41,7 +41,7 @@ def event_rows(
     *,
     only_sent: bool = False,
 ) -> Iterator[Columns]:
-    """Yield columns of table ``spans``: all events (or the sent events) in pieces, roll-ups."""
+    """Yield columns of table ``spans`` in pieces: all (or only sent) events, then roll-ups."""
     steps = _steps(spans, window)
     shown = np.flatnonzero(spans.plan.kept if only_sent else ~spans.places.hidden)
     for begin in range(0, len(shown), _ROWS):

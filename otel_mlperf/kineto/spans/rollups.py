@@ -93,7 +93,7 @@ def alone(places: Assignment, roll_ups: RollUps) -> NDArray[np.bool_]:
 
 
 def those(roll_ups: RollUps, which: NDArray[np.bool_] | NDArray[np.intp]) -> RollUps:
-    """Return a selection of the roll-ups."""
+    """Return the roll-ups that ``which`` selects, a mask or indices."""
     return RollUps(*(getattr(roll_ups, name)[which] for name in RollUps.__slots__))
 
 
@@ -113,7 +113,7 @@ def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> Ro
     if is_crowded.any():
         cell = np.where(is_crowded, -1 - _numbered(group, roll_ups.category), cell)
         aside = _per_group(group, cell, len(room))
-    # One span of the room is reserved for the merged roll-up of each cell.
+    # Room for one merged roll-up of each cell is reserved.
     over = (many > room)[group] & (place >= np.maximum(room - aside, 0)[group])
     if not over.any():
         return roll_ups
