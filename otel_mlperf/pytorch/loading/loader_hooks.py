@@ -26,7 +26,7 @@ _gates: LoaderGates | None = None
 def install() -> None:
     """Start observing the inside of loaders, once torch has been imported; never raises."""
     global _gates
-    if _gates is None:  # Only once: woven code is permanent.
+    if _gates is None:  # woven code is permanent: install it only once
         _gates = LoaderGates(_worker_id)
         see("the inside of loaders", _install)
     _gates.switch(is_off=False)

@@ -56,9 +56,8 @@ class IteratorMade(LoopMoment):
         if recorder is None:
             return
         self.made_ns, self.made_id = now_ns, recorder.next_id()
-        if (
-            self.made_id == LoopMoment.switched_id + 1
-        ):  # for a validation, which started with the switch
+        # Created right after a switch to evaluation, for a validation that started with it.
+        if self.made_id == LoopMoment.switched_id + 1:
             LoopMoment.switched_id = self.made_id
 
 

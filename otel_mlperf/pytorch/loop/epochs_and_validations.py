@@ -2,7 +2,7 @@
 
 An epoch is a pass over the loader that steps start with, counted from 0. A number that a framework
 reports for its epoch takes precedence. A new iterator does not start an epoch if the previous one
-provided only a single batch: some programs call ``next(iter(loader))`` for each step. In a resumed
+fed only a single step: some programs call ``next(iter(loader))`` for each step. In a resumed
 program, only a framework can report the number.
 
 A validation starts with its first batch or forward, and is open until the next batch or forward for

@@ -230,8 +230,7 @@ class Loop:
         if not self._holders and not self.depth:
             self.validation.end()
 
-    # -- steps reported by the program, end of the run
-    # -----------------------------------------------
+    # -- end and suspension of inference ---------------------------------------------------------
 
     def give_up(self) -> None:
         """End or cancel open steps and validations: the program reports its steps itself."""
@@ -271,10 +270,7 @@ class Loop:
         return self._data.are_trained(dataset) or not self._learners.are_evaluated
 
     def _is_validation(self, module: Any) -> bool:
-        """Return whether a forward without training belongs to a validation.
-
-        It may also belong to a teacher or a target network.
-        """
+        """Return whether a forward without training is a validation, not of a teacher or target."""
         if not self.step.is_open or self.step.is_updated:
             return True
         is_known = module in self._learners

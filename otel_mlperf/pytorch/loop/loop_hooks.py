@@ -1,10 +1,10 @@
 """Hooks into torch for the moments of a training loop.
 
-Moments are the wait for a DataLoader's batch, its transfer where a framework moves it, the
-outermost call of a module, the backward pass, the step of an optimizer and a checkpoint. Each
-becomes a section, on the thread of the loop, and the loop's steps and validations follow from
-them. No value, random stream, exception or traceback changes. What a version of torch does not
-expose is left out and logged once.
+Moments are the wait for a DataLoader's batch, the transfer of a batch by a framework, the outermost
+call of a module, the backward pass, the step of an optimizer and a checkpoint. On the loop's
+thread, each moment becomes a section, and steps and validations are inferred from the moments.
+Values, random streams, exceptions and tracebacks do not change. Functions that a version of torch
+does not have are skipped and logged once.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ _of_libraries: Final[dict[str, LoopMoment]] = {
 
 
 def install() -> None:
-    """Observe the moments of torch from now on, which has been imported. Never raises."""
+    """Start observing the moments of a loop, once torch has been imported; never raises."""
     is_woven, _loop.depth = bool(_moments), 0
-    if not is_woven:  # Woven code is permanent, and would be observed twice.
+    if not is_woven:  # woven code is permanent: install it only once
         _moments.extend(_of_libraries.values())
         see("the training loop", _install)
     _switch(is_off=False)
@@ -105,7 +105,7 @@ def _install() -> None:
     backward, update = _backward, _update
     backward.holds([forward])
     _of_libraries["prepare"].holds([update])
-    # Other moments check themselves whether one is open, or do not occur in a loader.
+    # Only the moments that may occur in a loader and do not themselves check for an open moment.
     wait.holds([forward, backward, update, _of_libraries["save"], _of_libraries["load"]])
     _moments.extend((made, wait, forward, backward, update))
     see("iterators of loaders", lambda: _weave(loader.DataLoader.__iter__, made))
@@ -126,15 +126,15 @@ def _install() -> None:
     run = start.current()
     if run is not None:
         _end_with(run)
-    # Workers of a loader call modules too; their work is part of the wait in the requesting
-    # process. No interface removes this callback, one more reason to register it only once in a
-    # process.
+    # Switched off in forked children: loader workers may call modules, but their work is part of
+    # the parent's wait. Must be registered only once per process: there is no interface to remove
+    # the callback.
     call_in_children(switch_off)
 
 
 def _weave_optimizers(optimizer: Any, update: Update) -> None:
     first = "args[0] if args else None"
-    # Steps of classes that the program has made optimizers of before.
+    # The ``step`` functions of optimizer classes that were instantiated, and so wrapped, earlier.
     steps = (vars(kind).get("step") for kind in _kinds_of(optimizer))
     made_before = [step for step in steps if isinstance(step, FunctionType)]
     weave(
@@ -153,7 +153,7 @@ def _weave_optimizers(optimizer: Any, update: Update) -> None:
 
 
 def weave_graphs(graph: Any) -> None:
-    """Observe the captures and replays of a class of CUDA graphs."""
+    """Observe the captures and replays of ``graph``, a class of CUDA graphs."""
     captured = CapturedUpdates(_loop)
     for function, moment in (
         (graph.capture_begin, Capture(_loop, captured, is_begin=True)),
@@ -171,7 +171,7 @@ def _kinds_of(kind: Any) -> Iterator[Any]:
 
 
 def see_library(module: str) -> None:
-    """Observe a module's calls in ``WATCHED_CALLS``; it has been imported. Never raises."""
+    """Observe the ``WATCHED_CALLS`` of an imported module; never raises."""
     for call in WATCHED_CALLS[module]:
         found: Any = sys.modules[module]
         for word in call.name.split("."):
@@ -181,7 +181,7 @@ def see_library(module: str) -> None:
 
 
 def _weave_call(call: WatchedCall, found: Any) -> None:
-    # A decorated function is not woven itself, but the function that it decorates.
+    # Of a decorated function, the function below the decorators is woven.
     function = inspect.unwrap(getattr(found, "__func__", found))
     _weave(function, _of_libraries[call.does], subject=call.subject_in(function))
 
@@ -193,13 +193,13 @@ def switch_off() -> None:
 
 
 def give_way() -> None:
-    """Give way: the program has started a run itself, and reports its steps and sections."""
+    """Stop observing, and end inference: the program has started a run itself."""
     switch_off()
     safely(_loop.give_up)
 
 
 def hold_steps() -> None:
-    """Suspend step inference until as many calls of ``release_steps`` have followed."""
+    """Suspend step inference, until ``release_steps`` was called as often as this function."""
     safely(_loop.hold)
 
 

@@ -1,11 +1,11 @@
-"""Loop moments: the sections and notifications at the start and end of each moment.
+"""Loop moments: gates that open a section for calls of torch and notify the loop of them.
 
-Each kind of moment is a gate that functions of torch are woven into: while a moment is open, so is
-a section, and the loop is notified of both ends. Only the loop's thread is observed. The kinds are
-defined in `training_moments.py`.
+Functions of torch are woven into the gate of their kind of moment. While a moment is open, its
+section is open too, and the loop is notified of start and end. Only the loop's thread is observed.
+The kinds of moments are defined in `training_moments.py` and `non_training_moments.py`.
 
-The duration of a moment is what its caller waits for, our own part included: it starts with the
-first action here, and everything except writing its section is done before it ends.
+The duration of a moment is the time that its caller waits, including our own overhead. It starts
+with the first action here, and everything except writing its section is done before it ends.
 """
 
 from __future__ import annotations
@@ -34,34 +34,36 @@ clock: Final = time.monotonic_ns
 """Clock for the times of moments."""
 _WATCH_TIME: Final = int(Word.WATCH_TIME)
 _OWN_IDS: Final = 2
-"""Number of section ids that a moment uses: of a step or validation, and its own."""
+"""Maximum number of section ids that a moment draws: of a step or validation, and its own."""
 UNSEEN = nullcontext()
 
 
 class Paused(Protocol):
-    """Protocol of a paused moment, which may continue if nothing else happens."""
+    """Protocol of a paused moment, which is resumed if no other moment starts before."""
 
     def settle(self) -> None:
-        """Close it at the time of the pause, as something else happens."""
+        """Close the paused moment at the time of the pause, as another moment starts."""
 
 
 class LoopMoment:
-    """One kind of moment; the outermost open moment is a section."""
+    """One kind of moment; the outermost open moment is recorded as a section."""
 
     is_off: ClassVar[bool] = False
-    """Whether observing is off: the end of a moment that was still open must not switch it on."""
+    """Whether observation is off: the end of a moment that is still open must not switch it on
+    again.
+    """
     paused: ClassVar[Paused | None] = None
     switched_ns: ClassVar[int] = 0
-    """Time of the last switch of a model to evaluation."""
+    """Time of the last switch of a model to evaluation mode."""
     switched_id: ClassVar[int] = 0
-    """The id drawn then: if the next one follows, nothing was recorded since."""
+    """Section id drawn then: if the next id is the successor, nothing was recorded in between."""
     depth: ClassVar[int] = 1
     """Increment of the loop's depth: 0 if steps may start and end inside."""
 
     def __init__(self, name: str, loop: Loop) -> None:
         self.name = name
         self.busy = False
-        """Whether it is not observed: a moment that it is part of is open, or observing is off."""
+        """Whether calls are not observed: an enclosing moment is open, or observation is off."""
         self._loop = loop
         self._parts: tuple[LoopMoment, ...] = ()
         self._shut: Sequence[LoopMoment] = ()
@@ -71,12 +73,12 @@ class LoopMoment:
         self._section: Any = None
 
     def holds(self, parts: Iterable[LoopMoment]) -> None:
-        """Set the moments that are part of it, and are not observed inside."""
+        """Set the moments that are part of this one, and therefore not observed inside."""
         self._parts = tuple(parts)
 
     def of(self, subject: Any = None) -> Any:
         """Return the gate for a call of this module, optimizer or iterator."""
-        # One gate serves all calls of a function: its open state belongs to one thread only.
+        # Must be restricted to one thread: all calls of a function share the gate and its state.
         if _get_ident() != LoopThread.ident:
             return UNSEEN
         self._began_ns = clock()
@@ -94,7 +96,7 @@ class LoopMoment:
         try:
             self.busy = True
             if self._parts:
-                # Without an open moment none of its parts is open.
+                # Without an open moment, no part is busy: no filter is needed.
                 inside = loop.depth
                 self._shut = [one for one in self._parts if not one.busy] if inside else self._parts
                 for part in self._shut:
@@ -106,7 +108,7 @@ class LoopMoment:
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
             self._own_ns = clock() - began_ns
-        except BaseException as error:  # Ctrl-C: a failed enter is not followed by an exit
+        except BaseException as error:  # ``__exit__`` is not called after a failed ``__enter__``
             self._open_again()
             self._leave(error)
             raise
@@ -120,7 +122,7 @@ class LoopMoment:
                 self._open_again()
             if kind is not None:
                 self._loop.failed()
-        finally:  # all of it, wherever Ctrl-C comes; written out: a call would double its cost
+        finally:  # completed even after Ctrl-C; inlined: a call would double its cost
             section, self._section = self._section, None
             recorder, self._recorder, loop = self._recorder, None, self._loop
             self.busy = LoopMoment.is_off
@@ -137,7 +139,7 @@ class LoopMoment:
                 self._count_own(recorder, is_section=section is not None)
 
     def _count_own(self, recorder: Recorder, *, is_section: bool) -> None:
-        """Add the time that this took from the program; a section's own cost is counted anyway."""
+        """Count the moment's own overhead; the cost of its section is counted separately."""
         left_ns, self._left_ns = self._left_ns, 0
         try:
             own_ns = self._own_ns + clock() - left_ns
@@ -152,7 +154,7 @@ class LoopMoment:
         self._open(self.name)
 
     def _open(self, name: str) -> None:
-        """Open the section, unless the program itself has one of that name around this."""
+        """Open the section, unless the program's enclosing section has the same name."""
         recorder = self._recorder
         if recorder is None:
             return
@@ -164,16 +166,16 @@ class LoopMoment:
         is_inside = around.__class__ is section.__class__
         if is_inside and around.entry == entry and around.at:
             return
-        # Stored before it is entered: in case of an interrupt, it is left.
+        # Stored before it is entered, so that it is left after an interrupt.
         self._section = section
         section.__enter__()
-        # It starts with the moment, unless something else was recorded since.
+        # The section starts with the moment, unless something else was recorded since then.
         if is_inside and section.sid - self._first_id <= _OWN_IDS:
             t0 = self._began_ns
             recorder.sections.backdate(section, t0 if t0 >= around.t0 else around.t0)
 
     def _is_unrecorded(self, recorder: Recorder, name: str) -> bool:
-        """Return whether the settings omit the section; start it here if it is only summed."""
+        """Return whether the settings exclude the section; if they aggregate it, start it here."""
         choice = recorder.choice.of(name, implied_category(name))
         if choice == "aggregate":
             self._section = recorder.aggregated.make(name, None)
@@ -181,13 +183,13 @@ class LoopMoment:
         return choice != "record"
 
     def _leave(self, error: BaseException) -> None:
-        """Leave a section that was opened by a moment that does not start."""
+        """Leave the section of a moment whose start failed."""
         section, self._section = self._section, None
         if section is not None:
             section.__exit__(type(error), error, None)
 
     def _settle(self, subject: Any) -> None:
-        """Close a paused moment, as this one starts."""
+        """Close a paused moment, as this moment starts."""
         paused, LoopMoment.paused = LoopMoment.paused, None
         if paused is not None:
             paused.settle()
@@ -202,11 +204,11 @@ class LoopMoment:
 
 
 class OtherWork(LoopMoment):
-    """A call that belongs to no step and no validation: a section in which neither starts.
+    """A call that belongs to no step and no validation; inside it, neither starts.
 
-    It is a checkpoint, or looks like a validation: the statistics of normalization layers are
-    computed from training batches without gradients, and a policy plays in evaluation mode to
-    collect what it learns from.
+    Examples are a checkpoint, and two calls that look like a validation: the computation of batch
+    norm statistics from training batches without gradients, and a rollout, in which a policy in
+    evaluation mode collects training data.
     """
 
     def _begins(self, subject: Any) -> None:

@@ -1,15 +1,15 @@
 """Gates of the moments of a loop other than training itself.
 
-- epochs: no section; the loop learns the numbers of a framework's own epochs;
-- the exit: whether Ctrl-C ended a program whose framework catches it;
-- collectives that the program itself calls; those of DDP and FSDP are part of what calls them;
-- evaluation: a validation starts where a model was switched to evaluation, or where a framework's
-  own call started, if nothing was recorded since;
-- resumption: optimizers of the Adam family save their number of updates, one a step;
-- transfers: the one call by which a framework moves a whole batch; nobody waits for the device;
+- epochs: no section; the loop receives the epoch numbers of a framework;
+- interrupts: a Ctrl-C that a framework catches is noted as the run's failure;
+- collectives that the program itself calls; those of DDP and FSDP are part of the calling moment;
+- evaluation: a validation starts when a model was switched to evaluation mode, or when a
+  framework's evaluation call started, if nothing was recorded since then;
+- resumption: the state of Adam-like optimizers contains their number of updates, one per step;
+- transfers: the one call by which a framework moves a whole batch; nothing waits for the device;
 - CUDA graphs: each replay of a graph that was captured around a whole step is an update;
-- checkpoints: a framework's call that writes or reads several files is one checkpoint, and tensors
-  pickled into a buffer are not checkpoints.
+- checkpoints: a framework's call that writes or reads several files is one checkpoint; tensors
+  pickled into a buffer are no checkpoints.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from otel_mlperf.pytorch.loop.loop_finder import Loop
 
 _ROUNDING: Final = 1e-6
-"""Tolerance: transformers sums the shares of steps up to its epoch."""
+"""Tolerance: transformers computes its epoch as a sum of fractions, one per step."""
 
 
 class EpochBegins(LoopMoment):
@@ -58,7 +58,8 @@ class Interrupted(LoopMoment):
     def of(self, subject: Any = None) -> Any:
         """Note a KeyboardInterrupt as the run's failure."""
         run = current()
-        # Any other exception is raised again by the framework, and may be caught by the program.
+        # Other exceptions are not noted: the framework raises them again, and the program may catch
+        # them.
         if run is not None and isinstance(subject, KeyboardInterrupt):
             run._note_failure(subject)
         return UNSEEN
@@ -67,37 +68,37 @@ class Interrupted(LoopMoment):
 COLLECTIVES: Final = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier",
 )  # fmt: skip
-"""Names of the sections of the category communication."""
+"""Section names of collectives, category communication."""
 
 
 class Collective(LoopMoment):
-    """Collective within a step; outside of steps, as before the first one, it is not recorded."""
+    """Collective inside a step; outside steps, such as before the first one, it is not recorded."""
 
     def of(self, subject: Any = None) -> Any:
-        """Return the gate for this call; one inside another moment is part of that moment."""
+        """Return the gate for this call; a call inside another moment is part of that moment."""
         if self._loop.depth or not self._loop.step.is_open:
             return UNSEEN
         return super().of(subject)
 
     def _settle(self, subject: Any) -> None:
-        """Keep a paused moment open: in a validation, ranks agree on its result."""
+        """Keep a paused wait open: while it is paused in a validation, ranks may synchronise."""
 
 
 class EvaluationMode(LoopMoment):
-    """Gate of ``eval()`` of a module: no section, and nothing is inside it."""
+    """Gate of ``eval()`` of a module: notes the time of the switch, opens no section."""
 
     def of(self, subject: Any = None) -> Any:
-        """Note the time of the first of several calls in a row."""
+        """Note the time of the first of several consecutive calls."""
         if LoopThread.is_here():
             safely(_note)
         return UNSEEN
 
 
 class Evaluation(EvaluationMode):
-    """Gate of a framework's call that validates, or is part of a validation."""
+    """Gate of a framework's call that validates, or that is part of a validation."""
 
     def of(self, subject: Any = None) -> Any:
-        """Note the start, unless it is within a validation, and the end."""
+        """Note the start, unless a validation is open; the returned gate notes the end."""
         if not LoopThread.is_here() or self._loop.depth:
             return UNSEEN
         if not self._loop.validation.is_open:
@@ -113,10 +114,10 @@ class Evaluation(EvaluationMode):
 
 
 class Evaluator(EvaluationMode):
-    """Gate of ignite's call that runs any loop; evaluators run inside that of their trainer."""
+    """Gate of ignite's ``Engine.run``, for any loop; evaluators run inside their trainer's call."""
 
     def of(self, subject: Any = None) -> Any:
-        """End the validation of the previous evaluator."""
+        """End the validation of the previous evaluator, and note the start of the next."""
         if not LoopThread.is_here() or self._loop.depth:
             return UNSEEN
         safely(self._loop.evaluation_begins)
@@ -133,20 +134,19 @@ def _note() -> None:
         LoopMoment.switched_id = number
 
 
-_MOST_LOOKED_AT: Final = 8
-"""Maximum number of parameters read: their counts are equal, except those of rarely updated ones.
-"""
+_MAX_PARAMETERS: Final = 8
+"""Maximum number of parameters read: all have the same count, except rarely updated ones."""
 
 
 class OptimizerPrepared(LoopMoment):
-    """Preparation of an optimizer's state: no section, and an update in it does not count."""
+    """Preparation of an optimizer's state: no section; an update inside does not count."""
 
     def _begins(self, subject: Any) -> None:
         pass
 
 
 class OptimizerRestored(LoopMoment):
-    """Restoring of an optimizer's state: no section, only the loop is notified."""
+    """Restoring of an optimizer's state: no section; only the loop is notified."""
 
     def _begins(self, subject: Any) -> None:
         updates = count_updates(subject)
@@ -155,11 +155,11 @@ class OptimizerRestored(LoopMoment):
 
 
 def count_updates(state: object) -> int:
-    """Return the updates of an optimizer with that ``state_dict()``; 0: not recorded there."""
+    """Return the number of updates in an optimizer's ``state_dict()``; 0 if it has none."""
     of_parameters = state.get("state") if isinstance(state, Mapping) else None
     if not isinstance(of_parameters, Mapping):
         return 0
-    return max(map(_count, islice(of_parameters.values(), _MOST_LOOKED_AT)), default=0)
+    return max(map(_count, islice(of_parameters.values(), _MAX_PARAMETERS)), default=0)
 
 
 def _count(of_parameter: object) -> int:
@@ -184,31 +184,35 @@ _AT_HOST: Final = _AtHost()
 
 
 class Transfer(LoopMoment):
-    """Transfer of a batch to the device; its subject is the batch, and the destination."""
+    """Transfer of a batch to the device; the subject is a pair of batch and device."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(names.TRANSFER, loop)
 
     def of(self, subject: Any = None) -> Any:
-        """Return the gate for this batch and device; one inside another moment is part of that."""
+        """Return the gate for this transfer; one inside another moment is part of that moment."""
         if self._loop.depth or subject is None or not _moves(*subject):
             return UNSEEN
         return super().of(subject)
 
     def _settle(self, subject: Any) -> None:
-        # It stays paused: a generator that has its batch moved may still request the next one.
+        # The wait is closed, but stays paused: a generator may still request the next batch after
+        # it has moved this one.
         if LoopMoment.paused is not None:
             LoopMoment.paused.settle()
 
 
 def _moves(batch: Any, device: Any) -> bool:
-    """Return whether the batch is still on the host, by its first tensor, and leaves it."""
+    """Return whether the transfer moves the batch from the host to a device.
+
+    Judged by the first tensor of the batch.
+    """
     try:
         kind = getattr(device, "type", device)
         if kind == _HOST:
             return False
         first = _first(batch, _DEPTH)
-        # An object of the program's own without a device manages its content itself.
+        # An object without a device counts as on the host: its class manages the content itself.
         return first is not None and getattr(first, "device", _AT_HOST).type == _HOST
     except Exception as error:
         if is_foreign(error):
@@ -217,7 +221,7 @@ def _moves(batch: Any, device: Any) -> bool:
 
 
 def _first(batch: Any, depth: int) -> Any:
-    """Return the first item in the batch that can be moved; None without one."""
+    """Return the first item in the batch that can be moved; None if there is none."""
     parts = batch.values() if isinstance(batch, Mapping) else batch
     if parts is batch and not isinstance(batch, list | tuple):
         return batch if hasattr(batch, "to") else None
@@ -227,7 +231,7 @@ def _first(batch: Any, depth: int) -> Any:
 
 
 class CapturedUpdates:
-    """The captured graphs that contain updates of parameters."""
+    """Captured CUDA graphs that contain updates of parameters."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -242,28 +246,28 @@ class CapturedUpdates:
         self._before = self._loop.updates
 
     def end(self, graph: Any) -> None:
-        """Note the end of a capture, and keep its graph if it contains an update."""
+        """Note the end of a capture, and remember its graph if it contains an update."""
         if self._loop.updates > self._before:
             self._graphs.add(graph)
             self._loop.captured()
 
 
 class Capture(LoopMoment):
-    """Gate of one end of captures: no section, and no moment of the loop."""
+    """Gate of the start or the end of graph captures: no section."""
 
     def __init__(self, loop: Loop, captured: CapturedUpdates, *, is_begin: bool) -> None:
         super().__init__("capture_begin" if is_begin else "capture_end", loop)
-        self._tell: Final = captured.begin if is_begin else captured.end
+        self._notify: Final = captured.begin if is_begin else captured.end
 
     def of(self, subject: Any = None) -> Any:
-        """Report this graph's start or end of capture."""
+        """Notify of the start or end of this graph's capture."""
         if super().of() is self:
-            safely(self._tell, subject)
+            safely(self._notify, subject)
         return UNSEEN
 
 
 class Replay(LoopMoment):
-    """Replay of a graph that contains an update; one inside another moment is part of that."""
+    """Replay of a CUDA graph that contains an update of parameters."""
 
     def __init__(self, loop: Loop, captured: CapturedUpdates) -> None:
         super().__init__(names.SPAN_GRAPH_REPLAY, loop)
@@ -285,12 +289,12 @@ _PICKLES_TENSORS: Final = "torch.storage"
 
 
 class Checkpoint(OtherWork):
-    """Writing or reading of a checkpoint's file."""
+    """Writing or reading of a checkpoint file."""
 
     def __init__(self, name: str, direction: str, loop: Loop) -> None:
         super().__init__(name, loop)
         self.whole = WholeCheckpoint(name, loop)
-        """The framework's call that it may be part of."""
+        """Moment of the framework's call that may contain this one."""
         self._direction = direction
         self._io: CheckpointIo | None = None
 
@@ -314,10 +318,10 @@ class Checkpoint(OtherWork):
 
 
 class WholeCheckpoint(OtherWork):
-    """A framework's call that writes or reads all files of a checkpoint, which are its parts."""
+    """A framework's call that writes or reads all files of a checkpoint."""
 
     size = 0
-    """Number of bytes of its files so far."""
+    """Number of bytes of the checkpoint's files so far."""
 
     def _begins(self, subject: Any) -> None:
         super()._begins(subject)

@@ -1,6 +1,6 @@
 """Trained modules and data sets of a loop.
 
-Only weak references are kept: what the program forgets is forgotten here, too.
+Only weak references are kept: entries of deleted objects are removed.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Final
 from otel_mlperf.recorder.core.interrupts import raises_afterwards
 
 _DEEPEST: Final = 8
-"""Maximum number of nested modules that are searched."""
+"""Maximum number of nested modules that are searched for a wrapped module."""
 _NEVER: Final = -2
 
 
 class _Called:
-    """Facts about a module that was called by no other."""
+    """Facts about an outermost module, which no other module called."""
 
     __slots__ = (
         "can_learn", "core", "has_collected", "has_learned", "has_parameters", "itself",
@@ -26,18 +26,20 @@ class _Called:
     def __init__(self, module: Any, core: Any, forget: Any) -> None:
         self.itself = weakref.ref(module, forget)
         self.core = weakref.ref(core)
-        """The module that it wraps, as DistributedDataParallel does: an evaluation may switch only
+        """Innermost wrapped module, as in DistributedDataParallel: an evaluation may switch only
         that one.
         """
         self.has_parameters = next(iter(module.parameters()), None) is not None
         self.can_learn = any(parameter.requires_grad for parameter in module.parameters())
         self.has_collected = self.has_learned = self.learns_always = self.was_tried = False
         self.teaches, self.taught_in = False, _NEVER
-        """Whether each step starts with it; the last turn of the loop that started with it."""
+        """Whether the module is a teacher, called first in each step; the last step that it
+        started.
+        """
 
 
 class Learners:
-    """The modules that were called while gradients were recorded."""
+    """Outermost modules that were called, and which of them were trained."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Called] = {}
@@ -53,23 +55,23 @@ class Learners:
         return known is not None and known.has_learned
 
     def tries(self, module: Any) -> bool:
-        """Note a call without learning; return whether the module has parameters (no metric)."""
+        """Note a call without training; return whether the module has parameters (no metric)."""
         known = self._known.get(id(module)) or self._know(module)
         known.was_tried = True
         return known.has_parameters
 
     def is_new(self, module: Any) -> bool:
-        """Return whether it was never called before the current call."""
+        """Return whether the module was never called before the current call."""
         known = self._known.get(id(module))
         return known is None or not (known.has_learned or known.was_tried)
 
     def learns(self, module: Any) -> bool:
-        """Return whether a call of it trains, if gradients are recorded."""
+        """Return whether a call of the module, with gradients recorded, is training."""
         known = self._known.get(id(module)) or self._know(module)
         return known.can_learn and (module.training or known.learns_always)
 
     def add(self, module: Any) -> None:
-        """Note that this module has learned."""
+        """Note that this module was trained."""
         latest = self._latest
         if latest is not None and latest.itself() is module:
             return
@@ -80,26 +82,26 @@ class Learners:
         self._latest = known
 
     def begin_anew(self) -> None:
-        """Reset: the mode of the module that learned last does not predict what follows."""
+        """Forget which module was trained last: its mode does not predict what follows."""
         self._latest = None
 
     def add_evaluating(self, module: Any) -> None:
-        """Note that this module has learned in evaluation mode: its mode is not informative."""
+        """Note that the module was trained in evaluation mode: its mode is not informative."""
         self.add(module)
         self._known[id(module)].learns_always = True
 
     @property
     def are_evaluated(self) -> bool:
-        """Return whether the module that learned last is temporarily in evaluation mode."""
+        """Return whether the module that was trained last is now in evaluation mode."""
         latest = self._latest
         core = latest.core() if latest is not None and not latest.learns_always else None
         return core is not None and not core.training
 
     def collects(self, module: Any, *, is_fed: bool) -> bool:
-        """Return whether a call without gradients yields data to learn from, as of a policy.
+        """Return whether a call without gradients collects training data, like that of a policy.
 
-        Recognised by its first call: such a model is called in training mode before it has ever
-        learned. ``is_fed``: it may be called with a loader's batch.
+        Such a model is recognised by its first call: in training mode, before it was ever trained.
+        ``is_fed``: whether the call may be for a loader's batch.
         """
         known = self._known.get(id(module)) or self._know(module)
         core = known.core()
@@ -110,7 +112,7 @@ class Learners:
         return known.has_collected
 
     def teaches(self, module: Any) -> bool:
-        """Return whether a turn starts with it and it never learns: a teacher, reference model."""
+        """Return whether the module is a teacher: it starts each step and is never trained."""
         known = self._known.get(id(module))
         return known is not None and known.teaches
 
@@ -119,10 +121,11 @@ class Learners:
         self.heard.add(self._known.get(id(module)) or self._know(module))
 
     def heard_teachers(self, learning: Any, turn: int) -> bool:
-        """Return whether the modules heard before ``learning`` is called are not a validation.
+        """Return whether the calls noted by ``hear`` belong to training, not to a validation.
 
-        Teachers never learn, and they were called before the last turn, too. Before the first
-        turn, modules of another model than ``learning`` are not a validation either.
+        Teachers are never trained, and were called before the previous step as well. Before the
+        first training call, modules of another model than ``learning`` do not belong to a
+        validation either.
         """
         if not self.heard:
             return False
@@ -137,7 +140,7 @@ class Learners:
         return is_again or self._latest is None
 
     def _add_inside(self, module: Any) -> None:
-        """Mark modules inside a wrapper as learning with it."""
+        """Mark the modules inside a wrapper as trained with it."""
         for layer in _layers_of(module)[1:]:
             known = self._known.get(id(layer)) or self._know(layer)
             known.has_learned = True
@@ -154,7 +157,7 @@ class Learners:
 
 
 def _layers_of(module: Any) -> list[Any]:
-    """Return a module, the module that it wraps, and so on."""
+    """Return a module and the modules that it wraps, outermost first."""
     layers = [module]
     while len(layers) < _DEEPEST and len(inside := list(layers[-1].children())) == 1:
         layers.append(inside[0])
@@ -162,7 +165,7 @@ def _layers_of(module: Any) -> list[Any]:
 
 
 class DataSets:
-    """The data sets of loaders, each with a number for as long as it exists."""
+    """Data sets of loaders, each with a number as long as it exists."""
 
     def __init__(self) -> None:
         self._known: dict[int, weakref.ref[Any] | None] = {}
@@ -176,23 +179,23 @@ class DataSets:
         return bool(self._trained)
 
     def number_of(self, data: Any) -> int:
-        """Return its number; another one may get it once this one is gone."""
+        """Return the number of a data set; it may be reused once the data set is deleted."""
         number = id(data)
         if number not in self._known:
             forget = raises_afterwards(lambda _: self._forget(number))
             try:
                 self._known[number] = weakref.ref(data, forget)
-            except TypeError:  # a list
+            except TypeError:  # e.g. a list
                 self._known[number] = None
         return number
 
     def train(self, number: int) -> None:
-        """Note that its batches are for training."""
+        """Note that batches of this data set are for training."""
         if number in self._known:
             self._trained.add(number)
 
     def are_trained(self, number: int) -> bool:
-        """Return whether its batches were for training before."""
+        """Return whether batches of this data set were for training before."""
         return number in self._trained
 
     def _forget(self, number: int) -> None:

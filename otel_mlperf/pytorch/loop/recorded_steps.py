@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 
 
 class RecordedSteps:
-    """Recorder of a loop's steps as steps of the active run, and its validations as phases."""
+    """Recorder of a loop's steps as steps of the active run, and of its validations as phases."""
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
         self._step: OpenStep | None = None
         self._validation: Phase | None = None
         self._done_before: tuple[Recorder, int] | None = None
-        """Steps done in the run that this one continues, and the recorder they were reported to."""
+        """Recorder, and number of steps done before the training was resumed."""
 
     def begin(self, at_ns: int, epoch: int | None) -> None:
         """Open a step backdated to ``at_ns``, unless the program reports its steps itself.
 
-        Its epoch is the program's own if that is known.
+        An epoch reported by the program takes precedence over ``epoch``.
         """
         self._recorder, self._step = active(), None
         if self._recorder is not None:
             if self._done_before is not None:
-                self._go_on(self._recorder)
+                self._continue_numbering(self._recorder)
             self._step = self._recorder.stepping.infer(at_ns, epoch)
 
     def complete(self, at_ns: int) -> None:
-        """Mark the open step as complete at that time: it may end there, and stays a step."""
+        """Mark the open step as complete at ``at_ns``: it counts as a step, and may end there."""
         if self._step is not None:
             self._step.whole_ns = at_ns
 
     def count(self, content: Content) -> None:
-        """Set the content of the open step's batches so far."""
+        """Set the number of samples and elements of the open step's batches so far."""
         if self._step is not None:
             self._step.samples, self._step.elements = content
 
@@ -57,14 +57,14 @@ class RecordedSteps:
             self._recorder.stepping.cancel(self._step)
 
     def go_on_from(self, number: int) -> None:
-        """Store the number of steps done before, in a run that this one continues."""
+        """Store the number of steps done before the training was resumed."""
         recorder, known = active(), self._done_before
         if known is not None and known[0] is recorder:
             number = max(number, known[1])
         self._done_before = None if recorder is None else (recorder, number)
 
-    def _go_on(self, recorder: Recorder) -> None:
-        """Apply it only now: a program that reports its steps knows their numbers."""
+    def _continue_numbering(self, recorder: Recorder) -> None:
+        """Continue the numbering, unless the program reports its steps, and so their numbers."""
         known, self._done_before = self._done_before, None
         stepping = recorder.stepping
         if known is None or known[0] is not recorder or stepping.are_said:
@@ -72,9 +72,10 @@ class RecordedSteps:
         stepping.set_next_number(max(known[1], stepping.next_number()))
 
     def begin_validation(self, at_ns: int) -> None:
-        """Open a phase backdated to ``at_ns``.
+        """Open a validation phase backdated to ``at_ns``.
 
-        Not if the program is in one, or reports steps, which would fall into it.
+        Nothing is opened if the program is in another phase than training, or if it reports its
+        steps, which would be inside the phase.
         """
         recorder = active()
         if recorder is None or recorder.stepping.are_said:
@@ -82,20 +83,21 @@ class RecordedSteps:
         if recorder.registry.phase == names.TRAIN:
             self._validation = Phase(names.VALIDATE)
             section = self._validation.__enter__()
-            # Not an outer section any more, so that a reported step takes the slow path.
+            # Removed from the outer sections: a reported step must take the slow path, which ends
+            # the validation.
             recorder.parents.outer.remove(section)
-            # Work between steps, such as writing a profile, is not part of it.
+            # The phase must not contain work between steps, such as writing a profile.
             recorder.sections.backdate(section, max(at_ns, recorder.stepping.busy_ns))
             recorder.stepping.end_inferred = self._give_way
 
     def end_validation(self, at_ns: int) -> None:
-        """End it, at a time in the past."""
+        """End the open validation, backdated to ``at_ns``."""
         validation = self._take_validation()
         if validation is not None:
             validation.end(at_ns)
 
     def cancel_validation(self) -> None:
-        """Cancel it: its content belongs to the surrounding section."""
+        """Cancel the open validation: its content belongs to the surrounding section."""
         validation = self._take_validation()
         if validation is not None:
             validation.cancel()

@@ -1,10 +1,10 @@
-"""Assignment of batches to steps when loaders are asked one batch ahead.
+"""Assignment of batches to steps when batches are requested one ahead.
 
 Hugging Face Trainer, accelerate and Lightning may request the next batch before they train on the
-current one, to know whether it is the last. In the first step of such a pass there is one batch
-more than there are backward passes: it belongs to the next step.
+current one, to detect the last batch. The first step of such a pass receives one batch more than it
+has backward passes; this batch belongs to the next step.
 
-A resumed training requests batches only to skip them: it releases each of them.
+A resumed training requests batches only to skip them; it releases each of them immediately.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _DEPTH: Final = 3
 
 
 class Content(NamedTuple):
-    """Content of batches, as far as it is known."""
+    """Number of samples and elements of batches; None if unknown."""
 
     samples: int | None = None
     elements: int | None = None
     """Number of elements of the largest tensor of each batch."""
 
     def plus(self, more: Content) -> Content:
-        """Return the sum with another batch."""
+        """Return the sum with the content of another batch."""
         return Content(_sum(self.samples, more.samples), _sum(self.elements, more.elements))
 
     def minus(self, less: Content) -> Content:
-        """Return the content without one of the batches."""
+        """Return the content without that of one of the batches."""
         return Content(_rest(self.samples, less.samples), _rest(self.elements, less.elements))
 
 
@@ -38,31 +38,31 @@ NOTHING: Final = Content()
 
 
 class StepBatches:
-    """The batches of the open step, and the batch that is ready for the next."""
+    """Batches of the open step, and the batch that is ready for the next step."""
 
     def __init__(self) -> None:
         self.given = 0
-        """Number of batches given in this step, by the loader that it started with."""
+        """Number of batches received in this step from the loader that it started with."""
         self.passes = 0
         """Number of backward passes of this step."""
         self.content = NOTHING
-        """Content of its batches."""
+        """Content of the step's batches."""
         self.is_waiting = False
-        """Whether a batch was given that is not used in a computation yet."""
+        """Whether a received batch is not used in a computation yet."""
         self.untouched: list[weakref.ref[Any] | None] = []
-        """Batches of the first step that are not used in a computation yet."""
-        self._held: Content | None = None
+        """Weak references to batches of the first step that are not used in a computation yet."""
+        self._next_content: Content | None = None
         self._latest = NOTHING
         self._is_first = True
 
     def begin(self, *, is_first: bool) -> None:
-        """Start a step; ``is_first``: with a loader that gave nothing before."""
+        """Start a step; ``is_first``: its loader has provided no batch before."""
         self.given = self.passes = 0
         self.content = NOTHING
-        self.is_waiting = self._held is not None and not is_first
+        self.is_waiting = self._next_content is not None and not is_first
         if is_first:
             self.untouched = []
-            self._held, self._is_first = None, True
+            self._next_content, self._is_first = None, True
 
     def give(self, samples: int | None, *, is_own: bool, batch: object = None) -> None:
         """Add a batch; ``is_own``: from the loader that the step started with."""
@@ -72,21 +72,21 @@ class StepBatches:
         content = Content(samples, count_elements(batch))
         if is_own:
             self.given += 1
-            if self._held is not None:
-                content, self._held = self._held, content
+            if self._next_content is not None:
+                content, self._next_content = self._next_content, content
             self._latest = content
         self.content = self.content.plus(content)
 
     @property
     def may_be_skipped(self) -> bool:
-        """Return whether a batch of the first step is gone without a computation.
+        """Return whether a batch of the first step was deleted before any computation.
 
-        It may also have been copied, to a device.
+        It may have been skipped, or copied to a device.
         """
         return any(known is not None and known() is None for known in self.untouched)
 
     def skip(self) -> None:
-        """Remove batches that are gone, as passed over; batches still kept may follow them."""
+        """Forget deleted batches, which were skipped; batches that still exist may be used."""
         self.untouched = [one for one in self.untouched if one is None or one() is not None]
 
     def compute(self) -> None:
@@ -99,21 +99,21 @@ class StepBatches:
         """End the step; each of the ``optimizers`` had a backward pass of its own."""
         trained = self.passes // max(1, optimizers)
         if self._is_first and trained and self.given == trained + 1:
-            self._held = self._latest
+            self._next_content = self._latest
             self.content = self.content.minus(self._latest)
-        elif self._held is not None and self.given > trained > 0:
-            self.release()  # once more than passes: they are trained on together
+        elif self._next_content is not None and self.given > trained > 0:
+            self.release()  # again more batches than passes: a pass uses several
         self._is_first = False
 
     def release(self) -> None:
         """Add the ready batch to this step: no other step follows."""
-        if self._held is not None:
-            self.content = self.content.plus(self._held)
-            self._held = None
+        if self._next_content is not None:
+            self.content = self.content.plus(self._next_content)
+            self._next_content = None
 
 
 def _reference_to(batch: Any, depth: int) -> weakref.ref[Any] | None:
-    """Return a reference to the batch, or to the first referable item in it; None: no item."""
+    """Return a weak reference to the batch, or to the first item in it that allows one."""
     try:
         return weakref.ref(batch)
     except TypeError:

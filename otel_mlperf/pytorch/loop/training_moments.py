@@ -1,12 +1,12 @@
-"""Moments of training: waits for batches, forward, backward, optimizer and loss.
+"""Moments of training: forward, loss, backward pass and optimizer step.
 
-The outermost module counts; what a backward pass or a loader calls is part of the backward pass or
-of the wait. An optimizer's closure is recorded from inside. Updates in threads and tasks other
+Only the outermost module counts; calls inside a backward pass or a loader are part of the pass or
+of the wait. Calls inside an optimizer's closure are recorded. Updates in other threads and tasks
 than the loop's are only counted, so that they can be reported.
 
-Some figures are read at a few updates of a run only: at each they would cost too much or change
-nothing. These are the size that the memory of an optimizer may reach, the number of collectives of
-an update, and what DDP reports of its gradient exchange.
+Some figures are read at only a few updates or calls of a run: at each they would cost too much.
+They are the maximum size of an optimizer's history, the number of collectives per update, and DDP's
+statistics of its gradient exchange.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 _KEPT: Final = 2
-"""Two for each iteration: a direction and a difference of gradients."""
+"""Tensors stored per iteration of the history: a direction and a difference of gradients."""
 
 
 def history_bytes(optimizer: Any) -> int:
-    """Return the size of all its groups in host memory; 0 for an optimizer without history."""
+    """Return the maximum size of an optimizer's history in host memory; 0 if it has none."""
     return sum(_of_group(group) for group in getattr(optimizer, "param_groups", ()))
 
 
@@ -43,24 +43,26 @@ def _of_group(group: dict[str, Any]) -> int:
     size = group.get("history_size")
     if not isinstance(size, int):
         return 0
-    held: int = sum(one.numel() * one.element_size() for one in group["params"] if one.is_cpu)
-    return _KEPT * size * held
+    parameter_bytes: int = sum(
+        one.numel() * one.element_size() for one in group["params"] if one.is_cpu
+    )
+    return _KEPT * size * parameter_bytes
 
 
 EXCHANGE_PASSES: Final = (20, 200, 2_000)
-"""Calls of a wrapped module at which its figures are read; once costs 11 µs."""
+"""Calls of a DDP module at which its statistics are read; a read costs 11 µs."""
 WRAPPER: Final = "DistributedDataParallel"
 
 
 def read_exchange(wrapper: Any) -> Iterator[tuple[names.Metric, float]]:
-    """Yield the figures that the wrapper has by now, as metrics and their values."""
-    told = wrapper._get_ddp_logging_data()
-    taken_ns = told.get("avg_backward_comm_time", 0)
-    beside_ns = told.get("avg_backward_compute_comm_overlap_time", 0)
+    """Yield the current figures of DDP's gradient exchange, as metrics and their values."""
+    logged = wrapper._get_ddp_logging_data()
+    taken_ns = logged.get("avg_backward_comm_time", 0)
+    overlap_ns = logged.get("avg_backward_compute_comm_overlap_time", 0)
     if taken_ns:
-        yield names.DDP_EXPOSED_COMMUNICATION, max(0.0, (taken_ns - beside_ns) / 1e9)
-    # Rebuilt after the first pass, in the order in which gradients are ready.
-    buckets = _sizes(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
+        yield names.DDP_EXPOSED_COMMUNICATION, max(0.0, (taken_ns - overlap_ns) / 1e9)
+    # DDP rebuilds its buckets after the first pass, in the order in which gradients are ready.
+    buckets = _sizes(logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or "")
     if buckets:
         yield names.DDP_BUCKETS, len(buckets)
         yield names.DDP_GRADIENTS, sum(buckets)
@@ -75,7 +77,7 @@ UPDATES: Final = (2, 20, 200)
 
 
 class FewUpdates:
-    """Counter of the updates of a run, which reads figures at some of them."""
+    """Counter of the updates of a run, which reads figures at a few of them."""
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
@@ -87,12 +89,12 @@ class FewUpdates:
             self._recorder, self._updates = recorder, 0
         self._updates += 1
         if self._updates in UPDATES and recorder is not None:
-            recorder.kept.pop(StepCollectives, None)  # the count by update is more precise
+            recorder.kept.pop(StepCollectives, None)  # counts per update are more precise
             _record(recorder, names.OPTIMIZER_HISTORY, history_bytes(optimizer))
             _record(recorder, names.COLLECTIVES, self._collectives_an_update())
 
     def _collectives_an_update(self) -> float:
-        """Return the collectives per update since the first count; 0.0 at that one."""
+        """Return the collectives per update since the first count; 0.0 at the first count."""
         counted, since = count_collectives(), self._updates - UPDATES[0]
         if not since:
             self._collectives = counted
@@ -105,17 +107,17 @@ def _record(recorder: Recorder, metric: names.Metric, value: float) -> None:
 
 
 class OtherUpdates:
-    """Counts of optimizer steps by thread or task."""
+    """Counts of optimizer steps outside the loop, by thread or task."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
 
     def count(self, key: int) -> None:
-        """Add one; each key has one thread that adds to it."""
+        """Count an update; only one thread may count with the same key."""
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def count_outside(self, recorder: Recorder) -> None:
-        """Add one if the open step is another task's, of asyncio or a greenlet."""
+        """Count an update if the open step belongs to another asyncio task or greenlet."""
         if recorder.parents.step_around(CURRENT.get()) is not None:
             return
         tasks: Any = sys.modules.get("asyncio.tasks")
@@ -141,7 +143,7 @@ _get_ident: Final = get_ident
 
 
 class Forward(LoopMoment):
-    """Moment of the outermost call of a module; a call of a loss has a section of its own."""
+    """Moment of the outermost call of a module; a loss has its own section name."""
 
     def __init__(self, loop: Loop, records: Callable[[], bool], losses: type) -> None:
         super().__init__(names.FORWARD, loop)
@@ -149,9 +151,7 @@ class Forward(LoopMoment):
         self._losses = losses
         self._known: dict[type, bool] = {}
         self._exchanges: tuple[Recorder | None, int] = None, 0
-        """Number of calls of modules whose gradients DDP exchanges, and the run that they belong
-        to.
-        """
+        """Run, and number of calls of DDP modules in that run."""
 
     def _begins(self, subject: Any) -> None:
         kind = type(subject)
@@ -161,10 +161,10 @@ class Forward(LoopMoment):
         if not is_loss:
             self._loop.forward_begins(subject, records=self._records())
             if kind.__name__ == WRAPPER:
-                self._ask_exchange(subject)
+                self._read_exchange(subject)
         self._open(names.SPAN_LOSS if is_loss else names.FORWARD)
 
-    def _ask_exchange(self, wrapper: Any) -> None:
+    def _read_exchange(self, wrapper: Any) -> None:
         recorder, calls = self._exchanges
         calls = calls + 1 if recorder is self._recorder else 1
         self._exchanges = self._recorder, calls
@@ -173,11 +173,11 @@ class Forward(LoopMoment):
                 self._recorder.cells.set(metric.name, metric.unit, value)
 
     def _is_loss(self, module: Any) -> bool:
-        """Return whether it is a loss of torch, or is named so and has nothing to learn itself."""
+        """Return whether a module is a torch loss, or is named ``…Loss`` and has no parameters."""
         if isinstance(module, self._losses):
             return True
-        is_called_so = type(module).__name__.endswith("Loss")
-        return is_called_so and next(iter(module.parameters()), None) is None
+        is_named_loss = type(module).__name__.endswith("Loss")
+        return is_named_loss and next(iter(module.parameters()), None) is None
 
 
 class Backward(LoopMoment):
@@ -191,14 +191,14 @@ class Backward(LoopMoment):
 
 
 class Update(LoopMoment):
-    """Moment of the step of an optimizer, or of a scaler that may skip it; nested steps count."""
+    """Moment of an optimizer's step, direct or by a gradient scaler; nested steps count too."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(names.OPTIMIZER, loop)
         self._optimizers: list[Any] = []
         self._few = FewUpdates()
         self.others = OtherUpdates()
-        """Updates outside of the loop."""
+        """Updates outside the loop."""
 
     def of(self, subject: Any = None) -> Any:
         """Return the gate for a step of this optimizer."""
@@ -207,7 +207,8 @@ class Update(LoopMoment):
             self._began_ns = clock()
             self._subject = subject
             return self
-        # During the loop's backward pass, it is autograd's thread that updates.
+        # Not counted during the loop's backward pass: there, autograd's thread updates for the
+        # loop.
         if not self._loop.depth:
             self.others.count(ident)
         return UNSEEN
@@ -221,7 +222,7 @@ class Update(LoopMoment):
             super().__enter__()
             self.busy = LoopMoment.is_off
             self._optimizers = [optimizer]
-        except BaseException as error:  # Ctrl-C: a failed enter is not followed by an exit
+        except BaseException as error:  # ``__exit__`` is not called after a failed ``__enter__``
             self._loop.depth = depth
             self._open_again()
             self._leave(error)
@@ -248,7 +249,7 @@ class Update(LoopMoment):
 
 
 class WrappedUpdate(LoopMoment):
-    """Step of a framework's optimizer wrapper: an update, if it steps the optimizer now."""
+    """Gate of a framework's optimizer wrapper: an update, if it steps the optimizer now."""
 
     def __init__(self, update: Update) -> None:
         super().__init__("wrapped", update._loop)
@@ -256,7 +257,8 @@ class WrappedUpdate(LoopMoment):
 
     def of(self, subject: Any = None) -> Any:
         """Return the gate for a call of this wrapper."""
-        # accelerate's is called for each batch, and passes on only the end of an accumulation.
+        # accelerate's wrapper is called for each batch, but steps the optimizer only at the end of
+        # an accumulation.
         steps_now = getattr(getattr(subject, "gradient_state", None), "sync_gradients", True)
         optimizer = getattr(subject, "optimizer", None)
         if self._update.busy or optimizer is None or not steps_now:
@@ -265,7 +267,7 @@ class WrappedUpdate(LoopMoment):
 
 
 class WrappedBackward(LoopMoment):
-    """A call of accelerate around the backward pass, if it contains nothing else."""
+    """Gate of accelerate's call around the backward pass, if it contains nothing else."""
 
     def __init__(self, backward: Backward) -> None:
         super().__init__("wrapped_backward", backward._loop)
@@ -275,16 +277,16 @@ class WrappedBackward(LoopMoment):
         """Return the gate for a call with this accelerator and loss."""
         accelerator, loss = subject or (None, None)
         backend = getattr(accelerator, "distributed_type", None)
-        # DeepSpeed's also updates; that of Megatron does nothing.
+        # DeepSpeed's call also updates; Megatron's does nothing.
         if self._backward.busy or backend in (None, "DEEPSPEED", "MEGATRON_LM"):
             return UNSEEN
         return self._backward.of(loss)
 
 
 class TrainingStep(LoopMoment):
-    """The program's part of a step that Lightning makes, recorded as the program's own time.
+    """Moment of the program's ``training_step`` under Lightning.
 
-    It runs in the closure of an update, and would otherwise count as that update's time.
+    It runs in the closure of an update, and would otherwise count as time of the update.
     """
 
     depth = 0
@@ -292,13 +294,13 @@ class TrainingStep(LoopMoment):
     def of(self, subject: Any = None) -> Any:
         """Return the gate for a call by this strategy."""
         module = getattr(subject, "lightning_module", None)
-        # With manual optimization it updates inside, and may start a step there.
+        # With manual optimization, the program updates inside, and may start a step there.
         is_automatic = getattr(module, "automatic_optimization", False)
         return super().of() if is_automatic and self._loop.step.is_open else UNSEEN
 
 
 class OptimizerMade(LoopMoment):
-    """Construction of an optimizer: no section, only the loop is notified."""
+    """Construction of an optimizer: no section; only the loop is notified."""
 
     def _begins(self, subject: Any) -> None:
         self._loop.optimizer_made(subject)

@@ -1,4 +1,4 @@
-"""Watched functions of torch and other libraries, and the moment that each of them is."""
+"""Table of watched functions of torch and other libraries, with the moment of each."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ if TYPE_CHECKING:
     from types import FunctionType
 
 NOTHING: Final = "None"
-"""For calls that return before the file is complete, or read only part of it: bytes unknown."""
+"""Subject of calls without one. Of a checkpoint: the call returns before the file is complete, or
+reads only a part, so its size is unknown.
+"""
 
 
 class WatchedCall(NamedTuple):
     """A watched function."""
 
     name: str
-    """Its name in its module, or in a class of that."""
+    """Name of the function in its module: ``function`` or ``Class.method``."""
     does: Literal[
         "save",
         "load",
@@ -40,27 +42,28 @@ class WatchedCall(NamedTuple):
         "barrier",
     ]
     subject: str
-    """An expression of its parameters: a checkpoint's file or files; what a transfer moves, and
-    the destination; the accelerator and loss of a backward pass; what steps an optimizer; the
-    owner of a training step or epoch; the exception of an interrupt.
+    """Expression of the function's parameters: file or files of a checkpoint; batch and device of a
+    transfer; accelerator and loss of a backward pass; optimizer wrapper of an update; owner of a
+    training step or epoch; exception of an interrupt.
     """
 
     def subject_in(self, function: FunctionType) -> str:
-        """Return the subject, if the function has all parameters in it; else ``None`` as text.
+        """Return the subject if the function has all parameters named in it; else ``NOTHING``.
 
-        Versions of a library name them differently, and the expression must not fail.
+        Parameter names differ between versions of a library, and the expression must not fail.
         """
         code = function.__code__
         known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        asked = compile(self.subject, "<subject>", "eval").co_names
-        return self.subject if set(asked) <= set(known) else NOTHING
+        used = compile(self.subject, "<subject>", "eval").co_names
+        return self.subject if set(used) <= set(known) else NOTHING
 
 
 _LIGHTNING_FILES: Final = (
     WatchedCall("_atomic_save", "save", "filepath"),
     WatchedCall("_load", "load", "path_or_url"),
 )
-# The code around those takes as long when a file system is accessed for the first time.
+# Watched as well: the code around ``_LIGHTNING_FILES`` may last as long as the write, when a file
+# system is accessed for the first time.
 _LIGHTNING_IO: Final = (
     WatchedCall("TorchCheckpointIO.save_checkpoint", "save", "path"),
     WatchedCall("TorchCheckpointIO.load_checkpoint", "load", "path"),
@@ -72,7 +75,7 @@ _FABRIC_SAVES: Final = (
 )
 _LIGHTNING_MOVES: Final = (WatchedCall("move_data_to_device", "transfer", "(batch, device)"),)
 _LIGHTNING_UPDATES: Final = (WatchedCall("LightningOptimizer.step", "update", "self"),)
-# Its first and last parts: the whole, `run`, is a wrapper that does not show its subject.
+# The first and last parts of an evaluation: the whole, `run`, is a wrapper without its subject.
 _LIGHTNING_VALIDATES: Final = (
     WatchedCall("_EvaluationLoop.setup_data", "validate", NOTHING),
     WatchedCall("_EvaluationLoop.on_run_end", "validate", NOTHING),
@@ -104,7 +107,7 @@ WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
         WatchedCall("async_save", "save", NOTHING),
     ),
     "torch.distributed.checkpoint.state_dict_loader": (WatchedCall("load", "load", NOTHING),),
-    # An update of nothing, so that an optimizer has a state that can be filled.
+    # An empty update, which initialises an optimizer's state before it is loaded.
     "torch.distributed.checkpoint.state_dict": (
         WatchedCall("_init_optim_state", "prepare", NOTHING),
     ),
@@ -177,4 +180,4 @@ WATCHED_CALLS: Final[dict[str, tuple[WatchedCall, ...]]] = {
     "lightning.pytorch.trainer.call": _LIGHTNING_INTERRUPTED,
     "pytorch_lightning.trainer.call": _LIGHTNING_INTERRUPTED,
 }
-"""Watched calls by their module; many programs never import most of these."""
+"""Watched calls by module; many programs never import most of these modules."""

@@ -1,9 +1,9 @@
-"""Weaving: timing a function without an additional frame, attribute or wrapper around it.
+"""Weaving: running a function's body in a ``with``, without a wrapper around the function.
 
-The function's own body is put into a ``with`` and its code object is exchanged in place.
-Tracebacks show the same files, lines and columns as before, references that were taken earlier are
-timed too, and nothing is replaced that a program could compare. A wrapper would add one frame to
-every traceback.
+The function's code object is replaced in place, without an additional frame or attribute.
+Tracebacks show the same files, lines and columns as before, earlier references to the function are
+covered too, and the function stays the same object. A wrapper would add one frame to every
+traceback.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 _MAY_CLOSE_OVER: Final = ((), ("__class__",))
-"""Closure variables: none, or the class of a method that calls ``super()``."""
+"""Permitted closure variables: none, or the class of a method that calls ``super()``."""
 
 
 class Gate(Protocol):
-    """Gate that calls of a woven function run in."""
+    """Protocol of a gate, which provides the context for calls of woven functions."""
 
     @property
     def busy(self) -> bool:
-        """Whether the function runs as if it were not woven."""
+        """Whether calls bypass the gate, as if the function were not woven."""
 
     def of(self, subject: object) -> AbstractContextManager[object]:
         """Return the context for the call with this subject; never raises."""
@@ -50,13 +50,13 @@ def weave(
 
     Args:
         function: the function to weave; several may be woven into one gate.
-        gate: called at each call.
-        name: bound to the gate in the function's module. If that has no ``torch``, its functions
-            are woven under ``torch.compile`` too.
-        inner: the function of that name, made anew by each call of ``function``, is woven instead.
-        made: functions of that name which it has made before.
-        subject: passed to the gate for each call: an expression of the function's parameters,
-            which cannot fail.
+        gate: provides the context of each call.
+        name: global name of the gate in the function's module. If that module has no global
+            ``torch``, the gate is entered under ``torch.compile`` too.
+        inner: name of a function that each call of ``function`` creates; it is woven instead.
+        made: functions of that name that ``function`` has created before.
+        subject: expression of the function's parameters, evaluated at each call and passed to the
+            gate; must not fail.
 
     Raises:
         OSError: the function has no source.
@@ -65,8 +65,8 @@ def weave(
             it compiles.
     """
     code = function.__code__
-    # Another code object fits only a function with as many cells; the source of a wrapper is that
-    # of the function that it wraps.
+    # A new code object must have the same number of closure cells. Of a wrapper, ``inspect``
+    # returns the source of the wrapped function.
     if code.co_freevars not in _MAY_CLOSE_OVER or hasattr(function, "__wrapped__"):
         raise TypeError(f"{function.__qualname__} closes over variables or is a wrapper")
     tree, definition = _parse(function)
@@ -79,7 +79,7 @@ def weave(
         tree = _in_class(tree)
     woven = _compile(tree, code)
     hide(gate, torch)
-    # The gate comes first: another thread may call the function between these two lines.
+    # The gate must be set first: another thread may call the function between these two lines.
     function.__globals__[name] = gate
     before, function.__code__ = code, woven
     for earlier in made:
@@ -97,7 +97,7 @@ def see(what: str, put: Callable[[], object]) -> None:
 
 
 def _in_class(tree: ast.Module) -> ast.Module:
-    """Let its definitions close over a class, like methods that call ``super()``."""
+    """Nest definitions in a scope with ``__class__``, as methods that call ``super()`` need it."""
     scope = ast.parse("def scope(__class__): pass")
     scope.body[0].body = tree.body  # type: ignore[attr-defined]
     return scope
@@ -111,7 +111,7 @@ def _find(definition: ast.FunctionDef, inner: str) -> ast.FunctionDef:
 
 
 def _compiling(torch: object) -> str:
-    """Return the expression for whether ``torch.compile`` is tracing, a constant for it."""
+    """Return an expression that tests for tracing by ``torch.compile``, and is constant there."""
     for path in ("compiler.is_compiling", "_utils.is_compiling"):  # the second before torch 2.3
         try:
             attrgetter(path)(torch)
@@ -122,17 +122,17 @@ def _compiling(torch: object) -> str:
 
 
 def hide(gate: Gate, torch: object) -> None:
-    """Keep ``torch.compile`` from tracing the gate's ``of``, and what that calls.
+    """Keep ``torch.compile`` from tracing the gate's ``of``, and its callees.
 
-    A woven function of torch's is not always compiled itself, but its callees are traced if they
-    get a module or a tensor: with ``fullgraph=True`` that would be an error of the program's.
+    A woven function of torch is not always compiled itself, but callees that receive a module or a
+    tensor are traced. With ``fullgraph=True`` that would raise an error in the program.
     """
     try:
         frames = attrgetter("_C._dynamo.eval_frame")(torch)
         code = attrgetter("of.__code__")(gate)
     except AttributeError:
         return
-    if hasattr(frames, "set_code_exec_strategy"):  # newer ones can spare callees too
+    if hasattr(frames, "set_code_exec_strategy"):  # newer versions can skip callees too
         skip = frames._FrameAction.SKIP
         frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
     elif hasattr(frames, "skip_code"):
@@ -143,9 +143,10 @@ def _put_into(definition: ast.FunctionDef, entered: str, passes: str) -> None:
     """Put a function's body into the gate's context, unless the gate is bypassed."""
     globals_ = _Globals()
     body = [globals_.visit(node) for node in definition.body]
-    # The compiler's flag comes first: read under it, `busy` would become a guard that changes.
+    # The compiler's flag must be tested first: otherwise torch.compile would guard on `busy`, which
+    # changes.
     test = _expression(passes, definition)
-    # The body is there twice, so that the path of torch.compile contains nothing of ours.
+    # The body is duplicated, so that the path of torch.compile contains no code of this package.
     timed = ast.With([ast.withitem(_expression(entered, definition))], body)
     choice = ast.If(test, body, [timed])
     for node in (choice, timed):
@@ -154,7 +155,10 @@ def _put_into(definition: ast.FunctionDef, entered: str, passes: str) -> None:
 
 
 class _Globals(ast.NodeTransformer):
-    """Removal of global declarations of a function: a second copy would follow the first use."""
+    """Removal of a function's ``global`` declarations from its body.
+
+    A second copy of a declaration would follow a use of the name, which is a syntax error.
+    """
 
     def __init__(self) -> None:
         self.declared: list[ast.Global] = []
@@ -180,7 +184,8 @@ def _parse(function: FunctionType) -> tuple[ast.Module, ast.FunctionDef]:
     """Return the function's syntax tree, with the lines and columns of its file."""
     source = inspect.getsource(function)
     indented = source[:1].isspace()
-    # A block around a method keeps its columns, which tracebacks underline.
+    # An indented method is parsed inside a block, which keeps its columns: tracebacks underline
+    # them.
     tree = ast.parse(f"if True:\n{source}" if indented else source)
     ast.increment_lineno(tree, function.__code__.co_firstlineno - (2 if indented else 1))
     block = tree.body[0]

@@ -1,14 +1,14 @@
 """Memory, shortages and allocation history of PyTorch's CUDA allocator.
 
-Memory and shortages are read at the start of a step, from the allocator's own account: nothing
-waits for a GPU, and nothing is reset that the program may read. The account is read at most four
-times a second, and less often if the measured cost of reading exceeds a thousandth of the time.
-CUDA is never initialised for it.
+Memory and shortages are read from the allocator's statistics at the start of a step. A reading
+neither waits for a GPU nor resets counters that the program may read. Readings are taken at most
+four times a second, and less often if they would cost more than a thousandth of the time. CUDA is
+never initialised for a reading.
 
-PyTorch itself keeps the history, up to a maximum number of the newest entries with their stacks
-(an allocation and its end are about two entries), for the moment at which memory runs out. It is
-enabled by the setting, from the first step in which CUDA is in use until the run's end. If the
-program already has the history enabled, it stays as it is.
+PyTorch itself records the allocation history for the moment at which memory runs out: the newest
+entries with their stacks, up to a maximum number (about two entries for an allocation and its
+release). The setting enables the history from the first step in which CUDA is in use until the
+run's end. A history that the program has enabled itself is not changed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.lifecycle.run import Run
 
-_LEAST_NS: Final = 250_000_000
+_MIN_INTERVAL_NS: Final = 250_000_000
 _SHARE: Final = 1000
-"""Minimum pause as a multiple of the time that a reading took."""
+"""Minimum pause between readings, as a multiple of a reading's duration."""
 _DEVICES_NS: Final = 5_000_000_000
-"""Interval at which devices are checked that were not in use."""
+"""Interval at which unused devices are checked, in ns."""
 _STATES: Final = {"allocated": "allocated_bytes", "reserved": "reserved_bytes"}
 _TOTALS: Final = {
     names.CUDA_RETRIES: "num_alloc_retries",
@@ -52,12 +52,12 @@ def loaded_torch() -> Any:
 
 
 class Allocator:
-    """Reader of the allocator's accounts in one run's process.
+    """Reader of the allocator's statistics in one run's process.
 
     Args:
         recorder: recorder of the run.
-        find_torch: finds torch once CUDA is initialised.
-        clock: monotonic nanoseconds.
+        find_torch: returns torch once CUDA is initialised, until then None.
+        clock: returns monotonic nanoseconds.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Allocator:
         self._used: dict[int, Labels] = {}
         self._totals: dict[tuple[int, str], float] = {}
         self._is_broken = False
-        self._most: dict[tuple[int, str], int] = {}
-        """The peak since the run started, by device and state, as last published."""
+        self._published_peaks: dict[tuple[int, str], int] = {}
+        """Peaks since the run started, by device and state, as last published."""
         self._peaks: dict[tuple[int, str], PeakSinceStart] = {}
         self._note_peaks()
 
@@ -86,20 +86,20 @@ class Allocator:
                     peak = account[key]["all"]["peak"]
                     self._peaks[device, key] = PeakSinceStart(peak)
         except Exception as error:  # noqa: BLE001 - what is foreign goes on
-            raise_foreign(error)  # otherwise reading the account will fail too, and is reported
+            raise_foreign(error)  # other errors recur at the next reading, which reports them
 
     def look(self, now_ns: int) -> None:
-        """Read the accounts if due; raises only what a signal handler raised."""
+        """Read the statistics if due; raises only exceptions of the program's signal handlers."""
         if now_ns < self._due_ns or self._is_broken:
             return
         try:
             torch = self._find_torch()
             if torch is None:
-                self._due_ns = now_ns + _LEAST_NS
+                self._due_ns = now_ns + _MIN_INTERVAL_NS
                 return
-            began = self._clock()
+            start_ns = self._clock()
             self._read(torch, now_ns)
-            self._due_ns = now_ns + max(_LEAST_NS, (self._clock() - began) * _SHARE)
+            self._due_ns = now_ns + max(_MIN_INTERVAL_NS, (self._clock() - start_ns) * _SHARE)
         except Exception as error:
             if is_foreign(error):
                 raise
@@ -108,17 +108,17 @@ class Allocator:
                       type(error).__name__, error)  # fmt: skip
 
     def finish(self) -> None:
-        """Read the accounts a last time."""
+        """Read the statistics a last time."""
         self._due_ns = 0
         self.look(self._clock())
 
     def peaks(self) -> dict[str, int]:
-        """Return the peaks so far of the fullest device, as attributes of an epoch that ends."""
+        """Return the peaks so far of the fullest device, as attributes of an ending epoch."""
         self.finish()
         names_of = {"allocated": names.EPOCH_CUDA_PEAK, "reserved": names.EPOCH_CUDA_RESERVED}
         found: dict[str, int] = {}
-        for (_, state), most in self._most.items():
-            found[names_of[state]] = max(found.get(names_of[state], 0), most)
+        for (_, state), peak in self._published_peaks.items():
+            found[names_of[state]] = max(found.get(names_of[state], 0), peak)
         return found
 
     def _read(self, torch: Any, now_ns: int) -> None:
@@ -128,7 +128,8 @@ class Allocator:
             devices = list(range(torch.cuda.device_count()))
         for device in devices:
             account = torch.cuda.memory_stats_as_nested_dict(device)
-            # A device on which the process never reserved anything is used by other processes.
+            # Skips devices on which this process has never reserved memory: other processes use
+            # them.
             if account and account["reserved_bytes"]["all"]["peak"]:
                 if device not in self._used:
                     self._used[device] = labels_of(torch, device)
@@ -139,18 +140,18 @@ class Allocator:
         for state, key in _STATES.items():
             kind, size = (*labels, (names.CUDA_MEMORY_STATE, state)), account[key]["all"]
             cells.set(names.CUDA_MEMORY.name, names.CUDA_MEMORY.unit, size["current"], kind)
-            most = names.CUDA_MEMORY_MOST
+            peak_metric = names.CUDA_MEMORY_MOST
             peak = self._peaks.get((device, key))
             highest = peak.update(size["peak"], size["current"]) if peak else size["peak"]
-            self._most[device, state] = highest
-            cells.set(most.name, most.unit, highest, kind)
+            self._published_peaks[device, state] = highest
+            cells.set(peak_metric.name, peak_metric.unit, highest, kind)
         split = names.CUDA_MEMORY_SPLIT
         cells.set(split.name, split.unit, account["inactive_split_bytes"]["all"]["current"], labels)
         for metric, key in _TOTALS.items():
             total = account.get(key)
             if total is None:
                 continue  # an older torch does not count it
-            before = self._totals.get((device, key), total)  # earlier counts are not of the run
+            before = self._totals.get((device, key), total)  # earlier counts are not the run's
             self._totals[device, key] = total
             # The program may reset torch's count to zero.
             cells.add(
@@ -187,11 +188,11 @@ UNKNOWN: Final = "not known: OTEL_MLPERF_CUDA_MEMORY_HISTORY says how many entri
 
 
 class AllocationHistory:
-    """Allocation history, enabled for one run.
+    """Allocation history of PyTorch, enabled for one run.
 
     Args:
         entries: maximum number of entries.
-        find_torch: finds torch once CUDA is initialised.
+        find_torch: returns torch once CUDA is initialised, until then None.
     """
 
     def __init__(self, entries: int, find_torch: Callable[[], Any] = loaded_torch) -> None:
@@ -200,7 +201,7 @@ class AllocationHistory:
         self._kept_by: Any = None
 
     def look(self, _now_ns: int = 0) -> None:
-        """Start once CUDA is in use; raises only what a signal handler raised."""
+        """Enable the history once CUDA is in use; raises only exceptions of signal handlers."""
         torch = None if self._is_settled else self._find_torch()
         if torch is None:
             return
@@ -224,7 +225,7 @@ class AllocationHistory:
 
 
 def blocks_in_use(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the blocks in use of a snapshot, with their ``address`` if torch records it."""
+    """Yield a snapshot's blocks in use, with their ``address`` if torch records it."""
     for segment in snapshot["segments"]:
         for block in segment["blocks"]:
             if block["state"] == "active_allocated":
@@ -234,7 +235,10 @@ def blocks_in_use(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def bytes_by(
     places: Iterable[str], blocks: Iterable[Mapping[str, Any]]
 ) -> dict[str, tuple[int, int]]:
-    """Return requested bytes and number of blocks, by the place of each block."""
+    """Return requested bytes and number of blocks by place.
+
+    ``places`` has the place of each block.
+    """
     sizes, counts = Counter[str](), Counter[str]()
     for place, block in zip(places, blocks, strict=True):
         sizes[place] += block.get("requested_size", block["size"])
@@ -249,7 +253,7 @@ def bytes_by_line(snapshot: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def _place(frames: list[Mapping[str, Any]]) -> str:
-    """Return the innermost line that is not PyTorch's own."""
+    """Return the innermost line outside PyTorch, else the innermost line of all."""
     theirs = [frame for frame in frames if _OF_TORCH not in frame["filename"]]
     for frame in (*theirs, *frames):
         return f"{frame['filename']}:{frame['line']} {frame['name']}"

@@ -1,12 +1,13 @@
 """Snapshots of PyTorch's CUDA allocator in the run folder, on request and when memory runs out.
 
-``memory/<rank>-<n>.pickle`` for pytorch.org/memory_viz (with its history, if the setting or the
-program has that recorded), ``.txt`` for people, ``.json`` for programs. Missing parts are left
-out. The section of a block is derived from the time of its allocation in the allocator's history,
-and from the journal: ended sections as far back as its ring reaches, and open ones.
+A snapshot consists of three files ``memory/<rank>-<n>``: ``.pickle`` for pytorch.org/memory_viz
+(with the allocation history, if that is enabled), ``.txt`` for people and ``.json`` for programs.
+Parts that cannot be made are left out. The section of a block is derived from the block's
+allocation time in the history, and from the sections in the journal: open ones, and ended ones as
+far back as its ring reaches.
 
-When the exception of missing GPU memory leaves its first section, a snapshot is written and the
-section names its file. The exception is passed on unchanged.
+When an out-of-memory exception leaves its first section, a snapshot is written, and an attribute of
+the section names its file. The exception propagates unchanged.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class _Section(NamedTuple):
 
 
 def bytes_by_section(recorder: Recorder, snapshot: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return bytes and blocks by the name of the innermost section; empty without a history.
+    """Return bytes and blocks in use, by innermost section; empty without a history.
 
-    Blocks that are older than the history, or the ring, are ``not known``.
+    Blocks that are older than the history, or than the ring, are ``not known``.
     """
     times_ns = _allocated_at(snapshot)
     if not times_ns:
@@ -64,7 +65,7 @@ def bytes_by_section(recorder: Recorder, snapshot: Mapping[str, Any]) -> dict[st
 
 
 def _allocated_at(snapshot: Mapping[str, Any]) -> dict[Any, int]:
-    """Return the time of the last allocation of each address; in monotonic ns."""
+    """Return the time of the last allocation at each address, in monotonic ns."""
     from otel_mlperf.recorder.lifecycle.clocks import read_clocks
 
     unix_ns, monotonic_ns = read_clocks()
@@ -89,8 +90,8 @@ def _names_at(recorder: Recorder, times_ns: list[int]) -> list[str]:
         while following < len(sections) and sections[following].start_ns <= now_ns:
             around.append(sections[following])
             following += 1
-        # The innermost is the one that started last among those open; an ended one is over for all
-        # later times.
+        # Of the open sections, the innermost one started last. Ended sections are removed: the
+        # following times are later.
         around = [one for one in around if one.end_ns >= now_ns]
         if around:
             found[at] = recorder.registry.about(around[-1].entry)[0]
@@ -113,14 +114,14 @@ def _still_open() -> Iterator[_Section]:
 
 FOLDER: Final = "memory"
 """Subfolder of a run folder."""
-_MOST: Final = 20
+_MAX_LINES: Final = 20
 """Maximum number of lines of a list."""
 _BY_SECTION: Final = "Memory in use, by the section in which it was allocated"
 _BY_LINE: Final = "Memory in use, by the line that allocated it"
 
 
 def write_allocator(recorder: Recorder, torch: Any, why: str) -> Path | None:
-    """Write the files; return the first one that could be written, None: none could.
+    """Write the files; return the first one that could be written, None if none could.
 
     Args:
         recorder: recorder of the run.
@@ -139,9 +140,9 @@ def write_allocator(recorder: Recorder, torch: Any, why: str) -> Path | None:
         return None
     device, snapshot = torch.cuda.current_device(), cache(torch.cuda.memory._snapshot)
     pieces: dict[str, Callable[[], bytes]] = {
-        # The format of pytorch.org/memory_viz; nothing here ever reads one.
+        # pickle is the format of pytorch.org/memory_viz; this package never loads one.
         ".pickle": lambda: pickle.dumps(snapshot()),
-        ".txt": lambda: _told(recorder, why, torch.cuda.memory_summary(device), snapshot),
+        ".txt": lambda: _render_text(recorder, why, torch.cuda.memory_summary(device), snapshot),
         ".json": lambda: _facts(meta, torch, device, why),
     }
     written = [_write_piece(base + suffix, make) for suffix, make in pieces.items()]
@@ -165,27 +166,27 @@ def _facts(meta: JournalMeta, torch: Any, device: int, why: str) -> bytes:
     return msgspec.json.format(msgspec.json.encode(facts))
 
 
-def _told(recorder: Recorder, why: str, summary: str, snapshot: Callable[[], Any]) -> bytes:
+def _render_text(recorder: Recorder, why: str, summary: str, snapshot: Callable[[], Any]) -> bytes:
     lists = [
-        _tried(lambda: _told_sizes(_BY_SECTION, bytes_by_section(recorder, snapshot()))),
-        _tried(lambda: _told_sizes(_BY_LINE, bytes_by_line(snapshot()))),
+        _tried(lambda: _render_sizes(_BY_SECTION, bytes_by_section(recorder, snapshot()))),
+        _tried(lambda: _render_sizes(_BY_LINE, bytes_by_line(snapshot()))),
     ]
     return b"\n\n".join(map(_text, filter(None, (why, *lists, summary))))
 
 
-def _tried(tell: Callable[[], str]) -> str:
+def _tried(render: Callable[[], str]) -> str:
     try:
-        return tell()
+        return render()
     except Exception as problem:  # noqa: BLE001 - a version of torch that answers otherwise
         raise_foreign(problem)
         return ""
 
 
-def _told_sizes(head: str, sizes: Mapping[str, tuple[int, int]]) -> str:
-    """List the largest users of memory, with their number of blocks; empty: nothing is in use."""
-    order = sorted(sizes.items(), key=lambda item: (-item[1][0], item[0]))[:_MOST]
-    told = [f"{size:>18,} bytes in {count:,}: {what}" for what, (size, count) in order]
-    return "\n".join([head, *told]) if told else ""
+def _render_sizes(head: str, sizes: Mapping[str, tuple[int, int]]) -> str:
+    """List the largest users of memory, with their number of blocks; empty if there are none."""
+    order = sorted(sizes.items(), key=lambda item: (-item[1][0], item[0]))[:_MAX_LINES]
+    rows = [f"{size:>18,} bytes in {count:,}: {place}" for place, (size, count) in order]
+    return "\n".join([head, *rows]) if rows else ""
 
 
 def _text(value: object) -> bytes:
@@ -193,9 +194,9 @@ def _text(value: object) -> bytes:
 
 
 def _free(folder: Path, rank: int) -> str:
-    """Return the first unused name: a rank that was restarted continues the numbering."""
-    taken = {path.stem for path in folder.iterdir()}
-    n = next(n for n in range(1, len(taken) + 2) if f"{rank}-{n}" not in taken)
+    """Return the first unused base name: a restarted rank continues the numbering."""
+    used = {path.stem for path in folder.iterdir()}
+    n = next(n for n in range(1, len(used) + 2) if f"{rank}-{n}" not in used)
     return str(folder / f"{rank}-{n}")
 
 
@@ -216,15 +217,16 @@ def memory_snapshot(why: str = "asked for") -> Path | None:
     """Write the state of PyTorch's CUDA allocator into the run folder, now.
 
     The files are the same as when GPU memory runs out: a pickle for pytorch.org/memory_viz, a text
-    and a JSON. With the setting ``cuda_memory_history``, or if the program has PyTorch keep it,
-    the pickle contains the history of allocations, and the text the sections and lines with the
+    and a JSON. If the allocation history is enabled, by the setting ``cuda_memory_history`` or by
+    the program, the pickle contains the history, and the text lists the sections and lines with the
     most memory in use.
 
     Args:
         why: reason for writing it, stored in the text and in the JSON.
 
     Returns:
-        The pickle; None if no run is active, the program uses no CUDA, or nothing can be written.
+        The first file written, normally the pickle; None if no run is active, the program uses no
+        CUDA, or nothing can be written.
     """
     try:
         recorder = active()
@@ -237,17 +239,19 @@ def memory_snapshot(why: str = "asked for") -> Path | None:
         return None
 
 
-_MOST_SNAPSHOTS: Final = 8
-"""Maximum number in one process: a program may run out of memory repeatedly, and continue."""
+_MAX_SNAPSHOTS: Final = 8
+"""Maximum number of snapshots per process: a program may run out of memory repeatedly, and
+continue.
+"""
 _SEEN: Final = "_otel_mlperf_seen"
 
 
 class OutOfMemory:
-    """Writer of the allocator's state when one of a run's sections runs out of GPU memory.
+    """Writer of a snapshot when one of a run's sections runs out of GPU memory.
 
     Args:
         recorder: recorder of the run.
-        find_torch: finds torch, if it is there.
+        find_torch: returns torch if it is imported, else None.
     """
 
     def __init__(
@@ -258,15 +262,16 @@ class OutOfMemory:
 
     def failed(self, section: SectionContext, error: BaseException) -> None:
         """Handle any exception that leaves a section; never raises."""
-        # By name first: every exception that leaves a section comes here.
+        # Checked by name first: this function is called for every exception that leaves a section.
         if type(error).__name__ != "OutOfMemoryError":
             return
         try:
             torch = self._find_torch()
             is_ours = torch is not None and isinstance(error, torch.cuda.OutOfMemoryError)
-            if not is_ours or getattr(error, _SEEN, False) or self._written >= _MOST_SNAPSHOTS:
+            if not is_ours or getattr(error, _SEEN, False) or self._written >= _MAX_SNAPSHOTS:
                 return
-            # Before anything is written: the same exception leaves the sections around this one.
+            # Marked before anything is written: the same exception leaves the sections around this
+            # one.
             setattr(error, _SEEN, True)
             self._written += 1
             path = write_allocator(self._recorder, torch, str(error))

@@ -1,8 +1,8 @@
 """Growth of the memory of PyTorch's CUDA allocator during a section.
 
-It is measured on demand, because the allocator's account is read before and after the section.
-torch's peak counts since the start of the process. So the peak of a section is known if it is the
-highest so far, or if the caller allows torch's peak to be reset.
+The growth is measured only on request, because the allocator's statistics are read before and after
+the section. torch's peak counts since the start of the process. The peak of a section is therefore
+known only if it is the highest so far, or if the caller allows a reset of torch's peak.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class CudaMemory:
         section = recorder.parents.surrounding()[0] if recorder is not None else None
         if torch is None or section is None or self._before is None:
             return
-        # Started before CUDA was initialised: the device is known only now, and nothing was
-        # allocated then.
+        # If CUDA was initialised inside the section, the device is known only now, and nothing was
+        # allocated at the start.
         device = torch.cuda.current_device() if self._device is None else self._device
         (before, peak_before), (after, peak) = self._before, _allocated(torch, device)
         grown = {names.CUDA_MEMORY_DELTA: after - before}
@@ -79,11 +79,11 @@ class CudaMemory:
 def cuda_memory(*, reset_peak: bool = False) -> CudaMemory:
     """Record the GPU memory growth of a section: ``with om.span("forward"), om.cuda_memory():``.
 
-    The section gets the growth of the memory that is allocated on the current device and, if it is
-    the highest so far, the peak of the memory allocated in it.
+    The section receives the growth of the memory allocated on the current device and, if it is the
+    highest so far, the peak of the memory allocated during the section.
 
     Args:
-        reset_peak: reset torch's peak first, so that the section's is always known;
+        reset_peak: reset torch's peak first, so that the section's peak is always known;
             ``torch.cuda.max_memory_allocated()`` then counts from there.
     """
     return CudaMemory(reset_peak=reset_peak)

@@ -1,8 +1,8 @@
 """Memory of tensors on Apple's GPU (MPS), as ``torch.mps`` accounts for it.
 
-It is read when a step starts, at most four times a second. Querying torch for MPS sets Metal up,
-after which a forked child must not use it: so it is read only once the program itself has made
-that query (``torch.backends.mps.is_available()``).
+Memory is read when a step starts, at most four times a second. Querying torch for MPS initialises
+Metal, which a forked child must not use afterwards. Memory is therefore read only once the program
+itself has made that query (``torch.backends.mps.is_available()``).
 """
 
 from __future__ import annotations
@@ -28,9 +28,13 @@ def loaded_mps() -> Any:
     """Return ``torch.mps``, if the program has queried it and it is available; else None."""
     torch = sys.modules.get("torch")
     backend: Any = getattr(getattr(torch, "backends", None), "mps", None)
-    asked = getattr(getattr(backend, "is_available", None), "cache_info", None)
-    # torch caches the answer.
-    return torch.mps if torch and asked and asked().currsize and backend.is_available() else None
+    cache_info = getattr(getattr(backend, "is_available", None), "cache_info", None)
+    # torch caches the answer: an entry in the cache means that the program has made the query.
+    return (
+        torch.mps
+        if torch and cache_info and cache_info().currsize and backend.is_available()
+        else None
+    )
 
 
 class MpsMemory:
@@ -38,7 +42,7 @@ class MpsMemory:
 
     Args:
         recorder: recorder of the run.
-        find_mps: finds ``torch.mps`` once the program uses it.
+        find_mps: returns ``torch.mps`` once the program uses it, until then None.
     """
 
     def __init__(self, recorder: Recorder, find_mps: Callable[[], Any] = loaded_mps) -> None:
@@ -47,7 +51,7 @@ class MpsMemory:
         self._is_broken = False
 
     def look(self, now_ns: int) -> None:
-        """Read the account if due; raises only what a signal handler raised."""
+        """Read the memory if due; raises only exceptions of the program's signal handlers."""
         if now_ns < self._due_ns or self._is_broken:
             return
         self._due_ns = now_ns + _EVERY_NS

@@ -1,7 +1,7 @@
 """Batch size search: the largest batch size that fits, and the fastest one.
 
-The program's own step is called with one size after the other, smallest first. A size that runs
-out of memory ends the search: its memory is released before the next line of the program runs.
+The program's own step is called with one size after the other, smallest first. A size that runs out
+of memory ends the search; its memory is released before the program continues.
 """
 
 from __future__ import annotations
@@ -18,25 +18,30 @@ from otel_mlperf.recorder.core.used_so_far import loaded_cuda
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-_WORDS: Final = ("out of memory", "not enough memory", "can't allocate memory", "_ALLOC_FAILED")
-"""Parts of the message of a RuntimeError: of CUDA and its libraries, and CPU allocators."""
+_OUT_OF_MEMORY: Final = (
+    "out of memory",
+    "not enough memory",
+    "can't allocate memory",
+    "_ALLOC_FAILED",
+)
+"""Parts of the messages of RuntimeErrors, from CUDA, its libraries and CPU allocators."""
 _HEAD: Final = "batch size   samples/s      ± %   s/step       peak"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSizeTrial:
-    """Result of one batch size."""
+    """Result for one batch size."""
 
     size: int
     fits: bool
     samples_per_s: float | None = None
     """Size ÷ median time of a step; None: it does not fit."""
     step_s: float | None = None
-    """Median of the timed steps, seconds."""
+    """Median of the timed steps, in seconds."""
     noise_ratio: float | None = None
     """Half the range of the timed steps ÷ their median: smaller differences are not significant."""
     peak_bytes: int | None = None
-    """Peak allocated by PyTorch's CUDA allocator; None: no CUDA, or a size before had more."""
+    """Peak allocated by PyTorch's CUDA allocator; None: no CUDA, or an earlier peak was higher."""
     error: str = ""
     """Error message when the memory ran out."""
 
@@ -60,7 +65,7 @@ class BatchSizes:
 
     @property
     def as_good(self) -> list[int]:
-        """Sizes that are not slower than the best one by more than the noise of both."""
+        """Sizes that are as fast as the best one, within the noise of both."""
         fastest = self._fastest()
         return [trial.size for trial in self.trials if fastest and _is_as_good(trial, fastest)]
 
@@ -72,8 +77,8 @@ class BatchSizes:
         lines = [_HEAD, *map(_line, self.trials)]
         if self.best is None:
             return "\n".join([*lines, "none fits"])
-        others = [str(size) for size in self.as_good if size != self.best]
-        equal = f" (within the noise: {', '.join(others)})" if others else ""
+        other_sizes = [str(size) for size in self.as_good if size != self.best]
+        equal = f" (within the noise: {', '.join(other_sizes)})" if other_sizes else ""
         return "\n".join([*lines, f"largest {self.largest}, fastest {self.best}{equal}"])
 
 
@@ -91,20 +96,19 @@ def find_batch_size(
         print(sizes)
         loader = DataLoader(data, batch_size=sizes.best)
 
-    Each size is called once without being timed, then ``repeats`` times. The smallest comes first.
-    After a size that runs out of memory no larger one is tried, its memory is freed, CUDA's cache
-    too, and the program continues. Any other exception of ``step`` is the program's and is passed
-    on.
+    Sizes are tried in ascending order. Each is called once without being timed, then ``repeats``
+    times. The search ends at the first size that runs out of memory: the memory of that size and
+    CUDA's cache are freed, and the program continues. Any other exception of ``step`` propagates.
 
     The search waits for GPUs before and after each timed step. Changes by ``step`` to models,
-    optimizers and random streams are permanent: give it a model of its own, before the training.
-    The result prints as a table; its ``trials`` have each size's time, samples per second, noise
-    and peak.
+    optimizers and random streams are permanent: use a separate model, before the training. The
+    result prints as a table; its ``trials`` contain time, samples per second, noise and peak of
+    each size.
 
     Args:
         step: runs one step of the training, with a batch of the given size.
         sizes: the sizes to try, in any order.
-        repeats: how often each is timed.
+        repeats: number of timed steps per size.
 
     Raises:
         ValueError: ``sizes`` are not whole numbers of at least 1, there are none, or ``repeats`` is
@@ -120,7 +124,7 @@ def search(
     clock: Callable[[], float] = time.perf_counter,
     find_cuda: Callable[[], Any] = loaded_cuda,
 ) -> BatchSizes:
-    """Search with a clock in seconds, and a function that finds initialised ``torch.cuda``."""
+    """Run ``find_batch_size`` with a given clock (seconds) and finder of ``torch.cuda``."""
     if repeats < 1:
         raise ValueError(f"find_batch_size(): repeats is {repeats!r}, expected at least 1")
     trials: list[BatchSizeTrial] = []
@@ -135,7 +139,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an exception means a lack of memory, of a device or of the host."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)
+    return isinstance(error, RuntimeError) and any(part in str(error) for part in _OUT_OF_MEMORY)
 
 
 def _checked(sizes: Iterable[int]) -> list[int]:
@@ -157,17 +161,18 @@ def _try(
 ) -> BatchSizeTrial:
     before = _peak_bytes(find_cuda())
     try:
-        step(size)  # compiles, chooses algorithms, fills caches
+        step(size)  # warm-up: compiles, chooses algorithms, fills caches
         times = [_timed(step, size, clock, find_cuda) for _ in range(repeats)]
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        said = f"{type(error).__name__}: {error}".partition("\n")[0]
+        message = f"{type(error).__name__}: {error}".partition("\n")[0]
     else:
         return _fitting(size, times, before, _peak_bytes(find_cuda()))
-    # Only here, after the exception is gone: its frames keep the batch and its results alive.
+    # Freed only after the `except` block: the exception's frames keep the batch and its results
+    # alive.
     _free(find_cuda())
-    return BatchSizeTrial(size=size, fits=False, error=said)
+    return BatchSizeTrial(size=size, fits=False, error=message)
 
 
 def _timed(
@@ -177,10 +182,10 @@ def _timed(
     find_cuda: Callable[[], Any],
 ) -> float:
     _await(find_cuda())
-    began = clock()
+    start_s = clock()
     step(size)
     _await(find_cuda())
-    return clock() - began
+    return clock() - start_s
 
 
 def _await(cuda: Any) -> None:
@@ -209,7 +214,7 @@ def _fitting(size: int, times: list[float], before: int, peak: int) -> BatchSize
         samples_per_s=size / step_s if step_s else None,
         step_s=step_s,
         noise_ratio=(max(times) - min(times)) / 2 / step_s if step_s else None,
-        # The highest so far: it is this size's if it has risen.
+        # The peak counts since the start: it is this size's only if it has risen.
         peak_bytes=peak if peak > before else None,
     )
 
@@ -225,6 +230,6 @@ def _line(trial: BatchSizeTrial) -> str:
     if not trial.fits:
         return f"{trial.size:>10}   does not fit: {trial.error:.60}"
     noise, peak = trial.noise_ratio or 0.0, trial.peak_bytes
-    held = f"{peak / 1e9:.2f} GB" if peak is not None else "–"
+    memory = f"{peak / 1e9:.2f} GB" if peak is not None else "–"
     speed = f"{trial.samples_per_s or 0.0:>11,.1f}{noise * 100:>10.1f}{trial.step_s:>9.4f}"
-    return f"{trial.size:>10} {speed}{held:>11}"
+    return f"{trial.size:>10} {speed}{memory:>11}"

@@ -1,12 +1,12 @@
 """Floating point operations of a call of a model and of its backward pass.
 
-They are counted by ``torch.utils.flop_counter`` on the model's twin, whose tensors have no
-content: the program's own call runs unchanged, in its own time. Counting in that call would put a
-dispatch mode under it. Each operator would then go through Python, and code that ``torch.compile``
-has compiled would run uncompiled, with other results.
+``torch.utils.flop_counter`` counts the operations on the model's twin, whose tensors have no
+content: the program's own call is not affected. Counting in that call would require a dispatch
+mode. Each operator would then go through Python, and code compiled by ``torch.compile`` would run
+uncompiled, with other results.
 
-A multiplication and an addition are two operations. Matrix products, convolutions and attention
-count; element-wise operations do not. The backward pass starts at all outputs, or at the output
+A multiplication and an addition are two operations. Matrix products, convolutions and attention are
+counted; element-wise operations are not. The backward pass starts at all outputs, or at the output
 called ``loss`` if there is one.
 """
 
@@ -34,11 +34,11 @@ class Flops(NamedTuple):
 
     forward: int
     backward: int
-    """0 if gradients are switched off, or nothing needs any."""
+    """0 if gradients are switched off, or no output requires gradients."""
 
     @property
     def total(self) -> int:
-        """Sum of both."""
+        """Sum of forward and backward."""
         return self.forward + self.backward
 
 
@@ -50,14 +50,14 @@ class ModelCall(NamedTuple):
     is_training: bool
     has_grad: bool
     autocast: tuple[str, Any] | None
-    """Device and type; None: off."""
+    """Device and data type; None if autocast is off."""
 
 
 def describe_call(module: Any, args: Any, kwargs: Any, torch: Any) -> ModelCall:
     """Describe a call of ``module`` that is about to happen.
 
     Raises:
-        UncountableError: an argument is of a kind that cannot be made again.
+        UncountableError: an argument is of a kind that cannot be recreated.
     """
     return ModelCall(
         shape_of(args, torch),
@@ -70,7 +70,7 @@ def describe_call(module: Any, args: Any, kwargs: Any, torch: Any) -> ModelCall:
 
 def _autocast(torch: Any) -> tuple[str, Any] | None:
     try:
-        for device in _AUTOCAST:  # not the parameters' device: reading one costs as much as all
+        for device in _AUTOCAST:  # all: reading the parameters' device costs as much
             if torch.is_autocast_enabled(device):
                 return device, torch.get_autocast_dtype(device)
         return None
@@ -79,24 +79,28 @@ def _autocast(torch: Any) -> tuple[str, Any] | None:
 
 
 def count_flops(module: Any, call: ModelCall, torch: Any) -> Flops:
-    """Return the operations of such a call; raises what ``count_operators`` does."""
+    """Return the operations of a call with this description.
+
+    Raises:
+        UncountableError: as in ``count_operators``.
+    """
     return sum_flops(count_operators(module, call, torch))
 
 
 def sum_flops(by_operator: Mapping[str, Flops]) -> Flops:
-    """Return the operations of all operators together."""
+    """Return the sum of the operations of all operators."""
     counted = by_operator.values()
     return Flops(sum(of.forward for of in counted), sum(of.backward for of in counted))
 
 
 def count_operators(module: Any, call: ModelCall, torch: Any) -> dict[str, Flops]:
-    """Return the operations of such a call by operator of ATen, most first.
+    """Return the operations of a call by ATen operator, in descending order.
 
-    Takes about as long as a few calls without content.
+    This costs about as much as a few calls without content.
 
     Raises:
-        UncountableError: the model's code needs the content of its tensors, or is of a kind whose
-            operations are not known.
+        UncountableError: the model's code needs the content of its tensors, or the operations of
+            its kind of module are not known.
     """
     fakes = importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode
     try:
@@ -106,8 +110,8 @@ def count_operators(module: Any, call: ModelCall, torch: Any) -> dict[str, Flops
     except UncountableError:
         raise
     except Exception as error:
-        said = str(error).strip().partition("\n")[0]
-        raise UncountableError(f"{type(error).__name__}: {said:.200}") from error
+        message = str(error).strip().partition("\n")[0]
+        raise UncountableError(f"{type(error).__name__}: {message:.200}") from error
 
 
 def _counted(twin: Any, call: ModelCall, torch: Any) -> dict[str, Flops]:
@@ -135,7 +139,7 @@ def _counted(twin: Any, call: ModelCall, torch: Any) -> dict[str, Flops]:
 
 
 def _by_operator(counter: Any) -> dict[str, int]:
-    """Return the counts by operator; an operator's overloads count as one."""
+    """Return the counts by operator; overloads of an operator are counted together."""
     return {str(name): int(flops) for name, flops in counter.get_flop_counts()["Global"].items()}
 
 

@@ -1,13 +1,13 @@
 """Work of a model in each step: its operations, parameters and peak FLOP/s.
 
-``model_work(model)`` names the model. Its calls are noted as they happen, by shape. A new shape is
-counted once, between two steps, so that no step becomes longer. A step has its operations if all
-of its calls were counted before: the first step of each shape has none.
+``model_work(model)`` registers the model. The input shapes of its calls are noted as they happen. A
+new shape is counted once, between two steps, so that no step becomes longer. A step has figures
+only if the shapes of all its calls were counted before: the first step of each shape has none.
 
-``torch.nn.Module._call_impl`` is woven once the first model is named: a hook of the module would
-be pickled and copied with it. If a named module is called inside another one, only the outermost
-call counts. Under ``torch.compile`` our code is not visible, so for a compiled model the call from
-outside counts.
+``torch.nn.Module._call_impl`` is woven once the first model is registered; a hook of the module
+would be pickled and copied with the module. If a registered module is called inside another one,
+only the outermost call counts. Code compiled by ``torch.compile`` bypasses the gate, so of a
+compiled model only the call from outside counts.
 """
 
 from __future__ import annotations
@@ -46,25 +46,26 @@ if TYPE_CHECKING:
 _get_ident = get_ident
 _UNSEEN: Final = nullcontext()
 _NAME: Final = "_otel_mlperf_work"
-_MOST_FOUND: Final = 16
-"""Maximum number of models found in a program that names none."""
+_MAX_FOUND: Final = 16
+"""Maximum number of models that are detected in a program that registers none."""
 
 
 class Watcher(Protocol):
-    """Receiver of the calls of one module."""
+    """Protocol of a receiver of the calls of one module."""
 
     def called(self, module: Any, args: Any, kwargs: Any) -> None:
         """Handle a call that is about to happen."""
 
 
 class CallWatch:
-    """Gate that calls of modules are woven into."""
+    """Gate of calls of modules."""
 
     def __init__(self) -> None:
         self.busy = True
-        """Whether calls are not observed: there is no watcher, or one is open."""
+        """Whether calls are not observed: there is no watcher, or a watched call is open."""
         self.find: Callable[[Any], Watcher | None] | None = None
-        """Makes a watcher for an unnamed module; None: only named ones are watched."""
+        """Returns a watcher for an unregistered module; None: only registered modules are watched.
+        """
         self._of: dict[int, tuple[weakref.ref[Any], Watcher]] = {}
         self._is_woven = False
         self._found = 0
@@ -76,18 +77,19 @@ class CallWatch:
             OSError: this torch cannot be woven.
             TypeError: this torch cannot be woven.
         """
-        self._tell(module, watcher)
+        self._register(module, watcher)
         self.begin(torch)
 
     def begin(self, torch: Any) -> None:
-        """Observe calls from now on.
+        """Start observing calls.
 
         Raises:
             OSError: this torch cannot be woven.
             TypeError: this torch cannot be woven.
         """
         if not self._is_woven:
-            # Loads the syntax tools of Python, which the package's import must not wait for.
+            # Imported lazily: ``weave`` loads ``ast`` and ``inspect``, which the package's import
+            # must not wait for.
             from otel_mlperf.pytorch.loop.weave import weave
 
             weave(torch.nn.Module._call_impl, self, _NAME, subject="(self, args, kwargs)")
@@ -95,7 +97,7 @@ class CallWatch:
         self.busy = False
 
     def of(self, subject: Any) -> Any:
-        """Return the gate for a call; only those of the loop's thread are observed."""
+        """Return the gate for a call; only calls in the loop's thread are observed."""
         if _get_ident() != LoopThread.ident:
             return _UNSEEN
         try:
@@ -112,22 +114,21 @@ class CallWatch:
     def _watcher_of(self, module: Any) -> Watcher | None:
         known = self._of.get(id(module))
         if known is None and type(module).__name__ == "OptimizedModule":
-            known = self._of.get(
-                id(module._orig_mod)
-            )  # the one that was named before it was compiled
+            known = self._of.get(id(module._orig_mod))  # registered before it was compiled
         if known is not None:
             return known[1]
-        if self.find is None or self._found >= _MOST_FOUND:
+        if self.find is None or self._found >= _MAX_FOUND:
             return None
         watcher = self.find(module)
         if watcher is not None:
             self._found += 1
-            self._tell(module, watcher)
+            self._register(module, watcher)
         return watcher
 
-    def _tell(self, module: Any, watcher: Watcher) -> None:
+    def _register(self, module: Any, watcher: Watcher) -> None:
         number = id(module)
-        # Removed by a function of C: the interpreter drops exceptions raised in a Python callback.
+        # Removed by a C function: the interpreter would drop an exception raised in a Python
+        # callback.
         self._of[number] = weakref.ref(module, partial(self._of.pop, number)), watcher
 
     def __enter__(self) -> None:
@@ -137,21 +138,22 @@ class CallWatch:
         self.busy = False
 
 
-_MOST_SHAPES: Final = 64
-"""Maximum number of shapes of one model: texts of every length would be counted for ever."""
+_MAX_SHAPES: Final = 64
+"""Maximum number of shapes per model: texts of every length would otherwise be counted without end.
+"""
 _UNKNOWN: Final = -1
-"""Marks a step with a call that was not counted."""
+"""Marker of a step that contains an uncounted call."""
 _watch = CallWatch()
 
 
 class ModelWork:
-    """A model whose work is counted; the result of ``model_work()``."""
+    """Model whose work is counted; the result of ``model_work()``."""
 
     def __init__(self, model: Any, peak_flops: float | None = None) -> None:
         self._model, self._given = weakref.ref(model), peak_flops
         self._known: dict[ModelCall, Flops | None] = {}
         self._new: dict[ModelCall, None] = {}
-        self._told: weakref.ref[Recorder] | None = None
+        self._reported_to: weakref.ref[Recorder] | None = None
         own = list({id(one): one for one in model.parameters()}.values())
         self.name: str = type(unwrapped(model)).__name__
         """Name of its class."""
@@ -165,8 +167,8 @@ class ModelWork:
     def count(self, *args: Any, **kwargs: Any) -> Flops | None:
         """Return the operations of a call with these arguments, counted now; None if unknown.
 
-        ``.forward``, ``.backward`` and ``.total``, assuming one backward pass from all outputs.
-        The model is not called: its code runs on tensors without content.
+        The result has ``.forward``, ``.backward`` and ``.total``, for one backward pass from all
+        outputs. The model is not called: its code runs on tensors without content.
         """
         by_operator = self.by_operator(*args, **kwargs)
         if by_operator is None:
@@ -174,9 +176,10 @@ class ModelWork:
         return sum_flops(by_operator)
 
     def by_operator(self, *args: Any, **kwargs: Any) -> dict[str, Flops] | None:
-        """Return them by operator, most first: ``{"aten.addmm": Flops(forward=…, backward=…)}``.
+        """Return the operations of such a call by operator, in descending order; None if unknown.
 
-        Contains only matrix products, convolutions and attention.
+        The result, ``{"aten.addmm": Flops(forward=…, backward=…)}``, contains only matrix products,
+        convolutions and attention.
         """
         model, torch = self._model(), sys.modules["torch"]
         try:
@@ -184,7 +187,7 @@ class ModelWork:
                 return None
             return count_operators(model, describe_call(model, args, kwargs, torch), torch)
         except UncountableError as error:
-            self._say(error)
+            self._warn(error)
             return None
 
     def called(self, module: Any, args: Any, kwargs: Any) -> None:
@@ -192,28 +195,28 @@ class ModelWork:
         recorder = active()
         if recorder is None:
             return
-        if self._told is None or self._told() is not recorder:
-            self._tell(recorder)
+        if self._reported_to is None or self._reported_to() is not recorder:
+            self._report(recorder)
         step = recorder.parents.step_around(recorder.parents.surrounding()[0])
         if step is None:
             return
         try:
             call = describe_call(module, args, kwargs, sys.modules["torch"])
         except UncountableError as error:
-            self._say(error)
+            self._warn(error)
             step.flops = _UNKNOWN
             return
         flops = self._known.get(call)
         if flops is None or step.flops == _UNKNOWN:
             step.flops = _UNKNOWN
-            if call not in self._known and len(self._known) + len(self._new) < _MOST_SHAPES:
+            if call not in self._known and len(self._known) + len(self._new) < _MAX_SHAPES:
                 self._new[call] = None
         else:
             step.flops = (step.flops or 0) + flops.total
 
-    def _tell(self, recorder: Recorder) -> None:
+    def _report(self, recorder: Recorder) -> None:
         """Report constant figures once in each run."""
-        self._told = weakref.ref(recorder)
+        self._reported_to = weakref.ref(recorder)
         stepping, cells = recorder.stepping, recorder.cells
         stepping.after_step = [*stepping.after_step, self._after_step]
         metric = names.MODEL_PARAMETERS
@@ -248,7 +251,7 @@ class ModelWork:
     def _after_step(self, step: OpenStep) -> None:
         recorder = active()
         if not self._new or recorder is None or recorder.stepping.open:
-            return  # inside another step it would count as that one's time
+            return  # inside another step, counting would add to its time
         model, torch = self._model(), sys.modules["torch"]
         for call in list(self._new):
             del self._new[call]
@@ -256,12 +259,12 @@ class ModelWork:
             try:
                 self._known[call] = count_flops(model, call, torch) if model is not None else None
             except UncountableError as error:
-                self._say(error)
+                self._warn(error)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
         recorder.stepping.busy_ns = time.monotonic_ns()
 
-    def _say(self, error: UncountableError) -> None:
+    def _warn(self, error: UncountableError) -> None:
         warn_once("operations of %s are not known: %s", self.name, error)
 
     def __repr__(self) -> str:
@@ -269,26 +272,25 @@ class ModelWork:
 
 
 def model_work(model: Any, *, peak_flops: float | None = None) -> ModelWork:
-    """Count from now on what ``model`` computes in each step: FLOPs, FLOP/s, and MFU.
+    """Record the work of ``model`` in each step from now on: FLOPs, FLOP/s, and MFU.
 
     ::
 
         work = om.model_work(model)
         print(work.parameters, work.trainable, work.count(images).forward)
 
-    The model is not changed. The first step of each input shape reveals the shape. Between it and
-    the next step the model's code runs once more, on tensors without content, and is counted.
-    Later steps have figures: in ``summary``, ``top`` and as metrics
-    (``docs/work-and-efficiency.md``). May be called before a run is started, and for several
-    models.
+    The model is not changed. After the first step with a new input shape, the model's code runs
+    once more, on tensors without content, and its operations are counted. Later steps with this
+    shape have figures: in ``summary``, ``top`` and as metrics (``docs/work-and-efficiency.md``).
+    May be called before a run is started, and for several models.
 
     Args:
-        model: a ``torch.nn.Module``: what the loop calls.
+        model: the ``torch.nn.Module`` that the loop calls.
         peak_flops: peak FLOP/s of the device of one rank, without sparsity (default: from a table
             of devices; unknown for other devices).
 
     Raises:
-        ConfigError: ``model`` is no module, or ``peak_flops`` no number above 0.
+        ConfigError: ``model`` is not a module, or ``peak_flops`` is not a number above 0.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
@@ -312,7 +314,7 @@ def _embedding(model: Any) -> int:
 
 
 def _type_of_products(parameter: Any, torch: Any) -> str:
-    """Return the type that matrix products are computed in, as far as the settings show."""
+    """Return the data type in which matrix products are computed, as far as settings show."""
     kind = parameter.dtype
     device = parameter.device.type
     try:
@@ -321,12 +323,15 @@ def _type_of_products(parameter: Any, torch: Any) -> str:
         if kind is torch.float32 and torch.get_float32_matmul_precision() != "highest":
             return "tf32"
     except (TypeError, RuntimeError, AttributeError):
-        pass  # before torch 2.4; precisions that were set in two ways
+        pass  # before torch 2.4; or precision set through two interfaces
     return str(kind).removeprefix("torch.")
 
 
 def _find(module: Any) -> ModelWork | None:
-    """Return a model found in a program that names none: an outermost module with parameters."""
+    """Return the work of an outermost module in a program that registers no model.
+
+    None: the module has no parameters.
+    """
     return ModelWork(module) if next(module.parameters(), None) is not None else None
 
 

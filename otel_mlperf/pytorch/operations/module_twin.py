@@ -1,9 +1,9 @@
-"""Module twins, which run a model's code again without its data, and the shapes of their calls.
+"""Twins of modules, which run a model's code without its data, and the shapes of model calls.
 
-The code runs on a twin: modules of the same classes whose tensors have shapes and types but no
-content. Nothing is computed, no device memory is used, and assignments to ``self`` go to the twin.
-Hooks are not called: they belong to the program's own calls. Output of the second run is dropped,
-and random streams are restored.
+A twin consists of modules of the same classes, whose tensors have shapes and types but no content.
+Nothing is computed, no device memory is used, and assignments to ``self`` go to the twin. Hooks are
+not called: they belong to the program's own calls. Printed output of the run is dropped, and random
+streams are restored.
 
 Calls are compared by shapes, types and plain values, never by the content of a tensor, and no
 tensor is kept alive.
@@ -48,11 +48,11 @@ _PLAIN: Final = (bool, int, float, str, bytes, type(None))
 
 
 def shape_of(value: Any, torch: Any) -> Any:
-    """Return the relevant part of an argument, as a hashable value.
+    """Return the shapes, types and plain values of an argument, as a hashable value.
 
     Raises:
-        UncountableError: it is not a tensor, a plain value or a container of them: a cache that the
-            model writes to, for example, must not see a call that was never made.
+        UncountableError: the argument is not a tensor, a plain value or a container of them. For
+            example, a cache that the model writes to must not be changed by the additional run.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -69,7 +69,7 @@ def shape_of(value: Any, torch: Any) -> Any:
 
 
 def made_again(shape: Any, make: Callable[[TensorShape], Any]) -> Any:
-    """Return arguments of that shape; ``make`` makes the tensors."""
+    """Return arguments of that shape; ``make`` creates the tensors."""
     if isinstance(shape, TensorShape):
         return make(shape)
     if isinstance(shape, Items):
@@ -98,10 +98,10 @@ class _Muted:
 
 @contextmanager
 def unnoticed(torch: Any) -> Iterator[None]:
-    """Drop this thread's output inside, and restore random streams afterwards.
+    """Drop this thread's printed output inside, and restore random streams afterwards.
 
-    These are Python's own, that of numpy if it is loaded, and PyTorch's for CPUs: no device
-    computes.
+    These are the streams of Python, of numpy if it is loaded, and of PyTorch for CPUs: no device
+    computes anything.
     """
     before = _streams(torch)
     out = sys.stdout, sys.stderr
@@ -110,7 +110,7 @@ def unnoticed(torch: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        # Code that has kept one of the streams continues to write through it.
+        # Code that has kept a reference to a muted stream continues to write through it.
         for stream in muted:
             stream.is_over = True
         if (sys.stdout, sys.stderr) == muted:
@@ -125,7 +125,7 @@ def _streams(torch: Any) -> tuple[Any, Any, Any]:
 
 
 def _put_back(torch: Any, before: tuple[Any, Any, Any]) -> None:
-    """Restore only the streams that were used: another thread may have drawn from the others."""
+    """Restore only streams that have changed, because other threads may draw from them, too."""
     own, drawn, of_torch = before
     if random.getstate() != own:
         random.setstate(own)
@@ -146,14 +146,14 @@ _UNCOUNTED: Final = ("RNNBase", "ScriptModule")
 
 
 def unwrapped(module: Any) -> Any:
-    """Return the module itself, without a wrapper of ``torch.compile`` or DDP."""
+    """Return the module inside wrappers of ``torch.compile`` or DDP; without them, the module."""
     while (inner := _WRAPPERS.get(type(module).__name__)) is not None:
         module = getattr(module, inner)
     return module
 
 
 def twin_of(module: Any, torch: Any, fake: Callable[[Any], Any]) -> Any:
-    """Return a twin of ``module``; ``fake`` makes a tensor's twin, one for the same tensor.
+    """Return a twin of ``module``; ``fake`` returns a tensor's twin, always the same for a tensor.
 
     Raises:
         UncountableError: its operations would be miscounted, or no twin can be made.
@@ -162,7 +162,7 @@ def twin_of(module: Any, torch: Any, fake: Callable[[Any], Any]) -> Any:
 
 
 class _Twins:
-    """The twins of one tree of modules."""
+    """Twins of one tree of modules."""
 
     def __init__(self, torch: Any, fake: Callable[[Any], Any]) -> None:
         self._torch, self._fake = torch, fake

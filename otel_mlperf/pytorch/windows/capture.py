@@ -1,13 +1,13 @@
 """Recording of one profiler window, from the warm-up to the trace in its folder.
 
-Everything is called between steps, by the thread that trains; torch profiles the thread that
-starts it. Nothing raises except what a signal handler of the program raised in the meantime; the
-caller then drops the window.
+All functions are called between steps, by the training thread, because torch profiles the thread
+that starts its profiler. Only exceptions that a signal handler of the program raised in the
+meantime propagate; the caller then drops the window.
 
-torch reports nothing about a profiler's events before it has stopped. They are allocated on the
-heap, and between two steps nothing else grows there. So malloc's own account, divided by the
-measured size of an event, gives their number to within a factor of two. An event was measured to
-take 220 bytes; shapes double that, stacks and allocations add many small ones.
+torch does not report the number of events before it has stopped the profiler. Events are allocated
+on the heap, and between two steps nothing else grows there. The growth in malloc's statistics,
+divided by the measured size of an event, therefore gives their number to within a factor of two. An
+event has about 220 bytes; shapes double that, stacks and allocations add many small events.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def resident_bytes() -> int:
 
 
 class WindowGrowth:
-    """Memory permanently taken by windows; the memory of the first one is reused by later ones."""
+    """Memory permanently occupied by windows, except the first one, whose memory is reused."""
 
     bytes = 0
     windows = 0
 
     @classmethod
     def add(cls, grown: int) -> None:
-        """Add the growth of the process after the end of a window."""
+        """Add the growth of the process, in bytes, after the end of a window."""
         cls.windows += 1
         if cls.windows > 1:
             cls.bytes += grown
@@ -81,9 +81,8 @@ class Heap:
         self._start = self._read()
 
     def growth_bytes(self) -> int:
-        """Return the growth of bytes in use; 0 if malloc has no account, or the heap shrank."""
-        # The narrow account wraps to 0 after 4 GiB; growth of more than half of that is a
-        # decrease.
+        """Return the growth of bytes in use; 0 if malloc has no statistics, or the heap shrank."""
+        # 32-bit statistics wrap to 0 after 4 GiB: growth of more than half of that is a decrease.
         grown = (self._read() - self._start) % (1 << self._bits)
         return 0 if grown >> (self._bits - 1) else grown
 
@@ -93,14 +92,14 @@ class Heap:
 
 
 def event_bytes(schedule: Schedule) -> int:
-    """Return the heap bytes that one event takes."""
+    """Return the estimated size of one event on the heap, in bytes."""
     if schedule.with_stack or schedule.profile_memory:
         return _SMALL_BYTES
     return _SHAPES_BYTES if schedule.record_shapes else _PLAIN_BYTES
 
 
 def _detect_account() -> tuple[Callable[[], int], int]:
-    """Return the reader of malloc's account, and its number of bits before it wraps to 0."""
+    """Return the reader of malloc's statistics, and the number of bits of their counters."""
     library = ctypes.CDLL(None)
     for name, kind, bits in (("mallinfo2", _Wide, 64), ("mallinfo", _Narrow, 32)):
         function = getattr(library, name, None)
@@ -110,8 +109,8 @@ def _detect_account() -> tuple[Callable[[], int], int]:
     return lambda: 0, 64
 
 
-def _in_use(ask: Callable[[], Any]) -> int:
-    account = ask()
+def _in_use(read: Callable[[], Any]) -> int:
+    account = read()
     # Bytes allocated from malloc's arenas, and mappings of large blocks.
     return int(account.uordblks + account.hblkhd)
 
@@ -129,23 +128,23 @@ def choose_activities(wanted: Sequence[str]) -> tuple[list[Any], list[str], str]
     """Choose torch's activities; return them, their names, and why an important one is missing.
 
     Args:
-        wanted: names; empty for all available ones.
+        wanted: names of activities; empty for all available ones.
     """
     profiler = sys.modules["torch.profiler"]
-    there = {kind.name.lower(): kind for kind in profiler.supported_activities()}
-    names = sorted(name for name in there if not wanted or name in wanted) or ["cpu"]
-    missing = [name for name in wanted if name not in there]
+    supported = {kind.name.lower(): kind for kind in profiler.supported_activities()}
+    names = sorted(name for name in supported if not wanted or name in wanted) or ["cpu"]
+    missing = [name for name in wanted if name not in supported]
     problem = f"torch cannot record {', '.join(missing)} here" if missing else ""
-    if not wanted and len(there) == 1:
+    if not wanted and len(supported) == 1:
         problem = "torch finds no GPU here"
-    kinds = [there.get(name, profiler.ProfilerActivity.CPU) for name in names]
+    kinds = [supported.get(name, profiler.ProfilerActivity.CPU) for name in names]
     return kinds, names, problem
 
 
 def has_crashing_graphs(cuda: str | None, *, are_graphs_used: bool) -> bool:
     """Return whether restarting a profiler would crash the CUDA graphs of this CUDA version.
 
-    https://github.com/pytorch/pytorch/issues/75504
+    See https://github.com/pytorch/pytorch/issues/75504.
     """
     if cuda is None or not are_graphs_used:
         return False
@@ -158,7 +157,8 @@ def detect_crashing_graphs() -> bool:
     torch = sys.modules["torch"]
     compiler = sys.modules.get("torch._inductor.config")
     is_compiled = compiler is not None and bool(compiler.triton.cudagraphs)
-    # Manually captured graphs leave no trace in a module; those of torch.compile do.
+    # Detects only graphs of torch.compile, by its modules: manually captured graphs leave no trace
+    # there.
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     return has_crashing_graphs(torch.version.cuda, are_graphs_used=is_compiled or trees is not None)
 
@@ -184,11 +184,11 @@ Skipped = Literal["busy", "no_torch", "memory", "cuda_graphs", "failed", "not_re
 
 
 class Capture:
-    """Capture of one window: ``prepare``, ``start``, ``finish``.
+    """Capture of one window, by ``prepare``, ``start`` and ``finish``.
 
     Args:
         schedule: what is recorded.
-        recorder: the run that it belongs to, if there is one.
+        recorder: recorder of the run to which the window belongs; None: no run.
         end_now: called if the window has to end immediately; must call ``finish``.
     """
 
@@ -204,24 +204,25 @@ class Capture:
         self._resident = 0
         self._is_awaited = False
         self.is_lost = False
-        """Whether another profiler has started: torch has emptied this one, and would crash on it.
+        """Whether another profiler has started: torch has then dropped our events, and an export
+        would crash.
         """
         self.gave_way = False
-        """Whether it ended because the program started a profiler."""
+        """Whether the window ended because the program started a profiler."""
         self._is_over = threading.Event()
         self.is_recording = False
         self.start_at = self.end_at = (0, 0)
-        """Unix and monotonic time, read together, at the start and end of the recording."""
+        """Unix and monotonic time, read together, at the start and at the end of the recording."""
         self.activities: list[str] = []
         self.problem = ""
-        """Why events are missing."""
+        """Why events are missing; empty if none are known to be."""
         self.export_span = 0
         """Span id of the section in which the trace was written."""
 
     # -- start ----------------------------------------------------------------------------------
 
     def prepare(self) -> Skipped | None:
-        """Prepare the profiler; return the reason if that fails, else None."""
+        """Start the profiler's warm-up; return the reason if that fails, else None."""
         self._thread, self._resident = get_ident(), resident_bytes()
         if WindowGrowth.bytes > _GROWTH_BYTES:
             warn_once("profiler windows have made the process grow by %d MiB: no more of them",
@@ -252,19 +253,21 @@ class Capture:
         if self.problem:
             log.info("%s: the profiler records %s", self.problem, ", ".join(self.activities))
         of = self._schedule
-        # Not torch.profiler.profile: it refers to itself and stays until a garbage collection.
+        # Not torch.profiler.profile: that object is in a reference cycle and stays until a garbage
+        # collection.
         self._profiler = profiler._KinetoProfile(
             activities=kinds,
             record_shapes=of.record_shapes,
             profile_memory=of.profile_memory,
             with_stack=of.with_stack,
         )
-        # A window is one cycle; torch 2.11 warns that events of earlier cycles would be gone.
+        # A window has only one cycle: this setting prevents torch 2.11's warning that events of
+        # earlier cycles are lost.
         self._profiler.acc_events = True
         with quiet(), profiler_lock.calling():
             self._profiler.prepare_trace()
-        # Otherwise torch makes an object for each event when it stops, and these refer to each
-        # other.
+        # Reset: otherwise torch would create an object for each event at the stop, in reference
+        # cycles.
         self._profiler.profiler.acc_events = False
         return None
 
@@ -273,7 +276,8 @@ class Capture:
         if self._profiler is None:
             return "failed"
         try:
-            # Here, not at preparation: the warm-up loads libraries, which are not events.
+            # Measured from here, not from the preparation: in the warm-up, loaded libraries make
+            # the heap grow too.
             self._resident, self._heap = resident_bytes(), Heap()
             with profiler_lock.calling():
                 self._profiler.start_trace()
@@ -291,21 +295,21 @@ class Capture:
         return self._heap.events(self._schedule) >= self._schedule.events
 
     def give_way(self) -> None:
-        """Stop before the program starts a profiler of its own."""
+        """End the window before the program starts a profiler of its own."""
         self.gave_way = True
         self._note(_GAVE_WAY)
         if get_ident() == self._thread:
             self._end_now()
         else:
-            # torch must be stopped by the thread that started it: the training thread does so
-            # after its step, and this one waits without holding a lock that the other needs.
+            # Only the thread that started torch's profiler may stop it: the training thread does so
+            # after its step. This thread waits without a lock that the training thread needs.
             self._is_awaited = True
             self.is_lost = not self._is_over.wait(_PATIENCE_S)
 
     # -- end ------------------------------------------------------------------------------------
 
     def finish(self, folder: Path, name: str) -> Path | None:
-        """Stop the profiler and write the trace; return None if there is none."""
+        """Stop the profiler and write the trace; return the trace's path, None without a trace."""
         if self._profiler is None or get_ident() != self._thread:
             profiler_lock.release(self)
             return None
@@ -317,7 +321,7 @@ class Capture:
                 self._give_up(error)
                 return None
             finally:
-                self._let_go()
+                self._release()
 
     def _finish(self, folder: Path, name: str) -> Path | None:
         profiler, was_recording = self._profiler, self.is_recording
@@ -340,54 +344,55 @@ class Capture:
         profiler = self._profiler
         with profiler_lock.calling():
             if not self.is_recording:
-                profiler.start_trace()  # as torch does if a schedule ends in its warm-up
-            # Before torch stops, which takes seconds for a large window.
+                profiler.start_trace()  # like torch if a schedule ends in its warm-up
+            # Read before torch stops: stopping a large window lasts seconds.
             self.end_at, self.is_recording = read_clocks(), False
             profiler.stop_trace()
 
     def _give_up(self, error: Exception) -> None:
         if is_foreign(error):
-            self._let_go()
+            self._release()
             raise error
         warn_once("a profiler window is lost: %s: %s", type(error).__name__, error)
-        self._let_go()
+        self._release()
 
     @at_once
     def drop(self) -> None:
-        """End without a trace; does nothing the second time."""
+        """End the window without a trace; a second call does nothing."""
         try:
-            self._let_go()
+            self._release()
         except BaseException:
-            self._let_go()
+            self._release()
             raise
 
-    def _let_go(self) -> None:
-        """Free torch's memory and allow other profilers."""
+    def _release(self) -> None:
+        """Free torch's memory, and allow other profilers to start."""
         if self._profiler is None:
             profiler_lock.release(self)
             self._is_over.set()
             return
-        if self.is_recording or self._has_begun_unnoticed():
+        if self.is_recording or self._started_unnoticed():
             with profiler_lock.calling():
                 try:
                     self._profiler.stop_trace()
                 except Exception as error:  # noqa: BLE001 - it may never have started
                     internal_error(error)
             self.is_recording = False
-        # torch frees its data together with the profiler object: only then may others start.
+        # torch frees its data together with the profiler object: other profilers may start only
+        # afterwards.
         self._profiler = self._heap = None
         profiler_lock.release(self)
         self._is_over.set()
         WindowGrowth.add(resident_bytes() - self._resident)
 
-    def _has_begun_unnoticed(self) -> bool:
-        """Return whether torch records, but an interrupt came before that was noted."""
+    def _started_unnoticed(self) -> bool:
+        """Return whether torch is recording, which an interrupt prevented from being noted."""
         is_enabled = sys.modules["torch.autograd.profiler"]._is_profiler_enabled
         return is_enabled and profiler_lock.is_alone()
 
     @contextmanager
     def _section(self, name: str) -> Iterator[Any]:
-        """Open a section of the run's trace, outside steps, if there is a run."""
+        """Open a section of the run's trace, outside steps; yield None if there is no run."""
         recorder = self._recorder
         if recorder is None or recorder.is_retired:
             yield None

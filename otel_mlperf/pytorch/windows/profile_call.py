@@ -38,22 +38,22 @@ class Profiling:
 
     @property
     def paths(self) -> list[Path]:
-        """The traces that were written so far."""
+        """Paths of the traces that were written so far."""
         return list(self._paths)
 
     def start(self) -> None:
-        """Start; never raises."""
+        """Start profiling; never raises."""
         try:
             self._safely(self._start)
-        except BaseException:  # the program's
+        except BaseException:  # raised by the program
             self._drop()
             raise
 
     @at_once
     def stop(self) -> None:
-        """Stop, and write what was recorded; does nothing the second time."""
+        """Stop profiling, and write the trace; a second call does nothing."""
         try:
-            if self._pid == os.getpid():  # a profiling inherited by a fork is not its own
+            if self._pid == os.getpid():  # not in a forked child, which inherits the object
                 self._safely(self._stop)
         except BaseException:
             self._drop()
@@ -94,7 +94,7 @@ class Profiling:
 
 
 class BlockProfiling(Profiling):
-    """Profiling of a block: all between start and stop is one window, with or without a run."""
+    """Profiling of a block: one window from start to stop, with or without a run."""
 
     def __init__(self, schedule: Schedule, folder: str | os.PathLike[str] | None) -> None:
         super().__init__()
@@ -153,10 +153,10 @@ class BlockProfiling(Profiling):
                 count_skipped(recorder, reason)
         if trace is not None:
             self._paths.append(trace)
-            self._tell(trace)
+            self._report_path(trace)
 
-    def _tell(self, trace: Path) -> None:
-        """Report the place of a trace that is not a window of a run."""
+    def _report_path(self, trace: Path) -> None:
+        """Report the path of a trace that is not a window of a run."""
         from otel_mlperf.pytorch.windows.trace_file import tell_place
 
         if self._recorder is None:
@@ -176,7 +176,7 @@ class ScheduledProfiling(Profiling):
 
     @property
     def paths(self) -> list[Path]:
-        """The traces that were written so far."""
+        """Paths of the traces that were written so far."""
         return list(self._plan.traces) if self._plan is not None else []
 
     def _start(self) -> None:
@@ -220,21 +220,20 @@ def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torc
 ) -> Profiling:
     """Profile with ``torch.profiler``, as a block or between ``start()`` and ``stop()``.
 
-    The trace, which Perfetto and TensorBoard open too, is stored in the run's folder under
-    ``profiles/``; its events become spans under the sections that caused them. The trace of a
-    block without a run is stored in ``otel-runs/profiles/``, which is reported on stderr.
-    ``.paths`` of the result lists all written traces, and ``otel-mlperf kernels PATH`` shows one.
-    While another profiler runs in the process nothing is profiled, and the window is counted as
-    skipped.
+    The trace, which Perfetto and TensorBoard can open too, is stored in the run's folder under
+    ``profiles/``. Its events become spans under the sections that caused them. The trace of a block
+    without a run is stored in ``otel-runs/profiles/``; its path is printed on stderr. ``.paths`` of
+    the result lists all written traces, and ``otel-mlperf kernels PATH`` shows one. While another
+    profiler runs in the process, nothing is profiled, and the window is counted as skipped.
 
-    Without any of the first eight arguments the whole block is one window, with or without a run.
-    With one of them windows follow the steps of the active run: ``wait`` steps are skipped, the
+    Without any of the first eight arguments, the whole block is one window, with or without a run.
+    With any of them, windows follow the steps of the active run: ``wait`` steps are skipped, the
     profiler warms up for ``warmup`` steps, and ``active`` steps are recorded; this is repeated
     ``repeat`` times.
 
     Args:
         wait: steps skipped before each window (default: 10).
-        warmup: steps after them whose events are discarded (default: 1).
+        warmup: following steps whose events are discarded (default: 1).
         active: steps that are recorded (default: 3).
         repeat: number of windows (default: 1); 0: unlimited.
         skip_first: steps skipped before everything else (default: 0).
@@ -246,9 +245,9 @@ def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torc
         profile_memory: also record allocations.
         with_stack: also record Python functions.
         with_flops: refused: torch writes no FLOPs into its trace; see ``model_work``.
-        activities: ``cpu``, ``cuda``, … (default: all that torch offers here).
+        activities: ``cpu``, ``cuda``, … (default: all that torch supports on this machine).
         events: a window ends with the step in which it reaches about this many events.
-        folder: folder for the trace of a block; none of its events become spans then.
+        folder: folder for the trace of a block, whose events then do not become spans.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -258,12 +257,12 @@ def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torc
         "skip_first": skip_first, "every": every, "unit": unit, "phase": phase,
     }  # fmt: skip
     steps = {name: value for name, value in given.items() if value is not None}
-    what = {
+    options = {
         "record_shapes": record_shapes, "profile_memory": profile_memory, "with_stack": with_stack,
         "activities": activities, "events": events,
     }  # fmt: skip
     if with_flops:
-        what["with_flops"] = True  # refused there
-    schedule = parse_schedule(steps | what)
+        options["with_flops"] = True  # ``parse_schedule`` refuses it
+    schedule = parse_schedule(steps | options)
     assert schedule is not None
     return ScheduledProfiling(schedule) if steps else BlockProfiling(schedule, folder)

@@ -1,9 +1,10 @@
 """Lock that keeps profiler windows apart from other profilers in this process.
 
-torch allows one profiler at a time: a second one, in any thread, empties the first, whose export
-then ends in a segmentation fault. So ours never starts while another one is there, and gives way
-when one starts. Detected are the profilers of ``torch.profiler`` and ``torch.autograd.profiler``
-between start and stop, also while their schedule waits: each may start to record at any step.
+torch allows one profiler at a time: starting a second one, in any thread, drops the events of the
+first, whose export then ends in a segmentation fault. Our profiler therefore does not start while
+another profiler is active, and stops when one starts. Profilers of ``torch.profiler`` and
+``torch.autograd.profiler`` are active from start to stop, even while their schedule waits: each may
+start to record at any step.
 """
 
 from __future__ import annotations
@@ -27,51 +28,52 @@ class Owner(Protocol):
     """Owner of one of our profilers."""
 
     def give_way(self) -> None:
-        """Stop our profiler before another one starts; returns when it has stopped."""
+        """Stop our profiler before another one starts; returns when our profiler has stopped."""
 
 
 class _Ours(threading.local):
-    """Whether the calling thread is inside one of our own calls to torch."""
+    """Flag per thread: whether the thread is inside one of our own calls to torch."""
 
     is_calling = False
 
 
 _ours = _Ours()
 _owners: dict[None, Owner] = {}
-"""At most one owner. Set by one call of C: an interrupt leaves no doubt about the owner."""
+"""At most one owner. Set by a single C call, so that after an interrupt the owner is unambiguous.
+"""
 _others: dict[int, weakref.ref[Any]] = {}
-"""Other profilers. Removed by a function of C: the interpreter drops exceptions raised in a
-callback of WeakSet.
+"""Active profilers of the program, by ``id()``. Removed by a C function: the interpreter would drop
+exceptions raised in a Python callback, as of a WeakSet.
 """
 _is_installed = False
 watchers: list[Callable[[bool], None]] = []
-"""Called when another profiler starts to record (True), and when it ends (False)."""
+"""Called when a profiler of the program starts to record (True), and when it ends (False)."""
 
 
 def install() -> None:
-    """Observe from now on every profiler that starts and stops; torch has been imported."""
+    """Start observing all profilers that start and stop, once torch has been imported."""
     global _is_installed
     if _is_installed:
         return
     _is_installed = True
     backend = sys.modules["torch.autograd.profiler"].profile
     frontend = sys.modules["torch.profiler.profiler"].profile
-    for profiler in _left_running(frontend):
+    for profiler in _find_active(frontend):
         _note(profiler)
     _wrap(frontend, "start", before=_arrives)
     _wrap(frontend, "stop", after=_leaves)
     _wrap(backend, "_prepare_trace", before=_arrives)
-    _wrap(backend, "_start_trace", after=lambda _: _tell(is_recording=True))
+    _wrap(backend, "_start_trace", after=lambda _: _notify(is_recording=True))
     _wrap(backend, "__exit__", after=_leaves_for_good)
 
 
 def claim(owner: Owner) -> bool:
-    """Acquire the right to run a profiler; return False while another one is there."""
-    # Never blocks: the owner may be this very thread, below a signal handler.
+    """Acquire the right to run a profiler; return False while another profiler is active."""
+    # Must not block: the owner may be this thread, which a signal handler has interrupted.
     if _owners.setdefault(None, owner) is not owner:
         return False
-    # A profiler of another thread that starts between this check and the note below is not seen:
-    # torch then empties ours, and `has_begun` reports that before the export, which would crash.
+    # A profiler that another thread starts during this check may be missed: torch then drops our
+    # events; `has_begun` detects that before the export, which would crash.
     if _others or sys.modules["torch.autograd.profiler"]._is_profiler_enabled:
         release(owner)
         return False
@@ -85,7 +87,7 @@ def release(owner: Owner) -> None:
 
 
 def is_alone() -> bool:
-    """Return whether no other profiler runs."""
+    """Return whether no other profiler is active."""
     return not _others
 
 
@@ -99,10 +101,10 @@ def calling() -> Iterator[None]:
         _ours.is_calling = False
 
 
-def _left_running(kind: type) -> list[Any]:
-    """Return profilers started before observing began: between their start and stop.
+def _find_active(kind: type) -> list[Any]:
+    """Return profilers that were started, but not stopped, before the observation started.
 
-    Searched once in a process, and only if torch itself indicates that there may be one.
+    All objects are searched, once per process, and only if torch indicates that there may be one.
     """
     tracker = getattr(sys.modules["torch.autograd.profiler"], "KinetoStepTracker", None)
     if not getattr(tracker, "_step_dict", None):
@@ -145,7 +147,7 @@ def _note(profiler: Any) -> None:
 
 
 def _arrives(profiler: Any) -> None:
-    _note(profiler)  # must be first: from here on none of ours starts
+    _note(profiler)  # must be first: afterwards none of ours starts
     owner = _owners.get(None)
     if owner is not None:
         owner.give_way()
@@ -157,10 +159,10 @@ def _leaves(profiler: Any) -> None:
 
 def _leaves_for_good(profiler: Any) -> None:
     _others.pop(id(profiler), None)
-    _tell(is_recording=False)
+    _notify(is_recording=False)
 
 
-def _tell(*, is_recording: bool) -> None:
+def _notify(*, is_recording: bool) -> None:
     for watcher in watchers:
         watcher(is_recording)
 

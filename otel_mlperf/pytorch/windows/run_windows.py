@@ -1,7 +1,7 @@
-"""Profiler windows of a run: those of its settings, and those requested while it runs.
+"""Profiler windows of a run: those of its settings, and those requested while the run is active.
 
-A run checks before each step whether there is something to do, which costs a call and one memory
-access; torch is used only when a window starts.
+Before each step, a run checks whether there is something to do, which costs a call and one memory
+access. torch is used only when a window starts.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _NEVER = -1
 
 
 class RunWindows:
-    """The window plans of one run, applied at its steps."""
+    """Window plans of one run, carried out at its steps."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._words = recorder.journal.words
         self._plans: list[WindowPlan] = []
         self._taken = 0
-        self._asked: WindowPlan | None = None
-        """The plan of the last accepted request."""
+        self._requested: WindowPlan | None = None
+        """Plan of the last accepted request."""
         self._idle = 0
-        """Value of CONTROL as long as there is nothing to do."""
+        """Value of the word CONTROL as long as there is nothing to do."""
         recorder.stepping.before_step.append(self._before)
         self._words[Word.LISTENS] = 1
 
@@ -48,7 +48,7 @@ class RunWindows:
         self._follow([*self._plans, plan])
 
     def remove(self, plan: WindowPlan) -> None:
-        """Stop following a plan; its open window, if any, ends."""
+        """Stop following a plan, and end its open window, if there is one."""
         if plan in self._plans:
             self._follow([other for other in self._plans if other is not plan])
             plan.end()
@@ -94,11 +94,11 @@ class RunWindows:
         self._plans, recorder = plans, self._recorder
         self._idle = _NEVER if plans else self._taken
         # A new list: the recorder may be iterating over the old one at this moment.
-        others = [call for call in recorder.stepping.after_step if call != self._after]
-        recorder.stepping.after_step = [*others, self._after] if plans else others
+        other_calls = [call for call in recorder.stepping.after_step if call != self._after]
+        recorder.stepping.after_step = [*other_calls, self._after] if plans else other_calls
 
     def _is_outside(self) -> bool:
-        """Return whether the current thread is in no step: time spent now belongs to none."""
+        """Return whether the current thread is in no step: no step contains the time spent now."""
         opened = self._recorder.stepping.open
         if not opened:
             return True
@@ -106,22 +106,23 @@ class RunWindows:
         return not any(step.section.track == track for step in list(opened.values()))
 
     def _take(self, request: int) -> None:
-        """Accept a request for a window that starts with the next step, or for the end of that."""
+        """Accept a request: for a window from the next step on, or for the end of that window."""
         from otel_mlperf.journal.profiler_windows import answer_word, is_stop, steps_of
         from otel_mlperf.pytorch.windows.window_plan import WindowPlan
 
         if is_stop(request):
             self._words[_CONTROL] = self._taken
-            if self._asked is not None:
-                self._asked.stop()
+            if self._requested is not None:
+                self._requested.stop()
             return
-        # Acknowledged immediately: without this word the requester gives up after a while; with
-        # it, it waits as long as the window takes.
+        # Acknowledged immediately: otherwise the requester would time out. Afterwards it waits as
+        # long as the window lasts.
         self._taken = self._words[_TAKEN] = request
 
-        def answer(what: Answer, number: int) -> None:
-            # The answer comes first: a reader that sees ANSWERED change reads it immediately.
-            self._words[Word.ANSWER] = answer_word(what, number)
+        def answer(result: Answer, number: int) -> None:
+            # ANSWER must be written first: a reader that sees ANSWERED change reads ANSWER
+            # immediately.
+            self._words[Word.ANSWER] = answer_word(result, number)
             self._words[Word.ANSWERED] = request
 
         like = parse_schedule(self._recorder.config.profile) or Schedule()
@@ -130,12 +131,12 @@ class RunWindows:
             like, skip_first=0, wait=0, warmup=1, active=steps_of(request), repeat=1, every="run",
             unit="step", phase=phase,
         )  # fmt: skip
-        self._asked = WindowPlan(self._recorder, schedule, answer)
-        self.add(self._asked)
+        self._requested = WindowPlan(self._recorder, schedule, answer)
+        self.add(self._requested)
 
 
 def windows_of(recorder: Recorder) -> RunWindows | None:
-    """Return the windows of a run; None in a forked child, whose steps are not a rank's."""
+    """Return the windows of a run; None in a forked child, whose steps are not those of a rank."""
     return recorder.kept.get(RunWindows)
 
 

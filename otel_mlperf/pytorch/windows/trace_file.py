@@ -1,6 +1,7 @@
 """Trace files: their folder and name, and writing them completely or not at all.
 
-torch reports no error when it cannot write: the file is missing, or ends where the disk was full.
+torch reports no error if it cannot write: the file is then missing, or truncated where the disk was
+full.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
-_told: set[Path] = set()
+_reported_folders: set[Path] = set()
 _next_number = itertools.count().__next__
 _BLOCK: Final = 1 << 20
 _DEVICE_EVENTS: Final = (b'"cat": "kernel"', b'"cat": "gpu_mem', b'"cat":"kernel"')
@@ -38,12 +39,12 @@ def next_number() -> int:
 
 
 def folder_of(recorder: Recorder) -> Path:
-    """Return the folder of the windows of a run."""
+    """Return the folder of a run's windows."""
     return Path(recorder.meta.run_folder) / FOLDER
 
 
 def name_of(recorder: Recorder, number: int) -> str:
-    """Return the base name of a window's files: TensorBoard reads worker and number from it."""
+    """Return the base name of a window's files, from which TensorBoard reads worker and number."""
     meta = recorder.meta
     restart = f"-restart{meta.restart}" if meta.restart else ""
     child = f"-child{meta.pid}" if meta.is_child else ""
@@ -56,12 +57,12 @@ def folder_without_run() -> Path:
 
 
 def name_without_run() -> str:
-    """Return the name of such a trace."""
+    """Return the base name of a trace that belongs to no run."""
     return f"{safe_name(script_name())}-{os.getpid()}.{next_number()}"
 
 
 def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Path:
-    """Let ``export`` write the trace to ``<folder>/<name>.pt.trace.json``, and return its path.
+    """Write a trace by ``export`` to ``<folder>/<name>.pt.trace.json``, and return its path.
 
     Raises:
         StoreError: the file was not written; contains the reason.
@@ -84,7 +85,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
             _check(Path(written), folder)
     except OSError as error:
         if is_foreign(error):
-            raise  # a time limit of the program, which is an OSError too
+            raise  # e.g. a TimeoutError of the program
         raise StoreError(
             f"writing the profiler trace {place}: {error.strerror}; make room there"
         ) from error
@@ -92,7 +93,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
 
 
 def has_begun(results: Any) -> bool:
-    """Return whether the results are of a profiler that was still there when it was stopped."""
+    """Return whether the results are of a profiler that was still active when it was stopped."""
     for name in ("trace_start_ns", "trace_start_us"):  # the latter until torch 2.4
         if hasattr(results, name):
             return bool(getattr(results, name)())
@@ -107,26 +108,26 @@ def has_device_events(trace: Path) -> bool:
     with trace.open("rb") as file:
         while block := file.read(_BLOCK):
             text = before + block
-            if any(word in text for word in _DEVICE_EVENTS):
+            if any(pattern in text for pattern in _DEVICE_EVENTS):
                 return True
             before = text[-overlap:]
     return False
 
 
 def tell_place(trace: Path, *, console: bool) -> None:
-    """Log the place of a trace without a run; on ``console`` only the first of each folder."""
+    """Log the path of a trace without a run; on ``console``, print the first one of each folder."""
     log.info("profiler trace: %s", trace)
-    if not console or trace.parent in _told:
+    if not console or trace.parent in _reported_folders:
         return
-    _told.add(trace.parent)
-    with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
+    _reported_folders.add(trace.parent)
+    with suppress(OSError, ValueError, AttributeError):  # stderr is closed or missing
         sys.stderr.write(f"otel_mlperf: profiler trace: {trace}\n")
 
 
 def _check(trace: Path, folder: Path) -> None:
-    """Raise if the file does not start and end as one JSON object does."""
-    # torch writes from the front: a truncated trace lacks its end. Reading all of it would keep
-    # the training waiting for seconds.
+    """Raise if the file does not start and end like a JSON object."""
+    # torch writes sequentially, so a truncated trace lacks its end. Reading the whole file would
+    # block the training for seconds.
     with trace.open("rb") as file:
         head = file.read(64).lstrip()[:1]
         size = file.seek(0, os.SEEK_END)

@@ -1,7 +1,7 @@
 """``trace_handler()``: an ``on_trace_ready`` handler for programs with a profiler of their own.
 
-The trace goes into the run's folder like a window of ours. torch exports a profile only once, so a
-handler that wants to export it as well gets a copy.
+The trace is stored in the run's folder, like that of a window. torch exports a profile only once,
+so a further handler that exports the profile receives a copy.
 """
 
 from __future__ import annotations
@@ -41,47 +41,47 @@ class TraceHandler:
             self._watch()
             path = _write(profile, active())
         except Exception as error:  # noqa: BLE001 - torch would raise it into the training
-            _say("the trace of the program's own profiler is lost", error)
+            _warn("the trace of the program's own profiler is lost", error)
         if self._also is None:
             return
         try:
             with _copies(profile, path):
                 self._also(profile)
         except Exception as error:  # noqa: BLE001 - torch would raise it into the training
-            _say("trace_handler(also=…) failed", error)
+            _warn("trace_handler(also=…) failed", error)
 
     def _watch(self) -> None:
-        """Mark from now on the steps that the program's own profilers see."""
+        """Start marking steps during which a profiler of the program records."""
         if not self._is_watching and "torch.profiler" in sys.modules:
             from otel_mlperf.pytorch.windows import profiler_lock
 
             self._is_watching = True
             profiler_lock.install()
-            if _tell not in profiler_lock.watchers:
-                profiler_lock.watchers.append(_tell)
+            if _note_profiler not in profiler_lock.watchers:
+                profiler_lock.watchers.append(_note_profiler)
 
 
 def trace_handler(also: Callable[[Any], object] | None = None) -> Callable[[Any], None]:
     """Return a handler for ``profile(…, on_trace_ready=om.trace_handler())``.
 
-    It is intended for programs that profile themselves. The trace goes to ``profiles/`` in the
-    run's folder, and its events become spans under the sections that caused them. Failures never
-    reach the training.
+    For programs that profile themselves. The trace is stored in ``profiles/`` in the run's folder,
+    and its events become spans under the sections that caused them. Failures never reach the
+    training.
 
     Args:
-        also: a handler of the program's own, called afterwards; what it exports is a copy, so that
+        also: a handler of the program's own, called afterwards. What it exports is a copy, so that
             ``tensorboard_trace_handler("./log")`` works as before.
     """
     return TraceHandler(also)
 
 
-def _say(what: str, error: Exception) -> None:
+def _warn(message: str, error: Exception) -> None:
     if is_foreign(error):
         raise error
-    warn_once(f"{what}: %s: %s", type(error).__name__, error)
+    warn_once(f"{message}: %s: %s", type(error).__name__, error)
 
 
-def _tell(is_recording: bool) -> None:
+def _note_profiler(is_recording: bool) -> None:
     """Note that a profiler of the program has started to record, or has ended."""
     recorder = active()
     if recorder is None:
@@ -119,7 +119,7 @@ def _write_window(profile: Any, recorder: Recorder, export_span: int) -> Path:
     from otel_mlperf.pytorch.windows.window_end import Facts, describe
     from otel_mlperf.recorder.lifecycle.clocks import read_clocks
 
-    # torch reads the clock of time.perf_counter(), which is the monotonic one.
+    # torch's times are those of time.perf_counter(), which is the monotonic clock.
     unix_ns, monotonic_ns = read_clocks()
     shift = unix_ns - monotonic_ns
     start, end = profile.profiler.profiling_start_time_ns, profile.profiler.profiling_end_time_ns
@@ -138,7 +138,7 @@ def _write_window(profile: Any, recorder: Recorder, export_span: int) -> Path:
 
 @contextmanager
 def _copies(profile: Any, path: Path | None) -> Iterator[None]:
-    """Let the profile export once more: a copy of what was written."""
+    """Make the profile's export copy the trace that was already written."""
     if path is None:
         yield
         return
@@ -153,7 +153,8 @@ def _copies(profile: Any, path: Path | None) -> Iterator[None]:
         with path.open("rb") as trace, gzip.open(place, "wb") as copy:
             shutil.copyfileobj(trace, copy)
 
-    # On this one object, while the program's handler runs: torch raises the second time.
+    # Replaced on this object only, while the program's handler runs: torch would raise at a second
+    # export.
     profile.export_chrome_trace = export_chrome_trace
     try:
         yield

@@ -1,4 +1,4 @@
-"""End of a run's profiler window: the steps that it has seen, its trace and description.
+"""End of a run's profiler window: the profiled steps, the trace and its description.
 
 A skipped window has a reason instead.
 """
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.sections.parents import OpenStep
 
-_MOST_STEPS: Final = 4096
+_MAX_STEPS: Final = 4096
 """Maximum number of steps listed for one window."""
 
 
 class SeenSteps:
-    """The steps of one run that end while a profiler records, or during which it recorded."""
+    """Steps of one run during which a profiler recorded."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = weakref.ref(recorder)
         self._is_recording = False
         self._seen: dict[int, tuple[str, int, int]] = {}
         self._still_open: set[int] = set()
-        # In front, so that a callback that ends a window with a step finds it among those seen.
+        # Must be first: a callback that ends a window after a step must find that step in the list.
         recorder.stepping.after_step.insert(0, self._ended)
 
     def begin(self) -> None:
-        """Start noting steps: a profiler records from now on."""
+        """Start noting steps: a profiler is recording from now on."""
         recorder = self._recorder()
         if recorder is not None:
             self._seen, self._still_open, self._is_recording = {}, set(), True
             recorder.stepping.note_profiler(self, is_on=True)
 
     def end(self) -> None:
-        """Stop noting steps; steps that are still open were profiled too."""
+        """Stop noting steps; steps that are still open count as profiled."""
         recorder = self._recorder()
         if recorder is None or not self._is_recording:
             return
@@ -55,10 +55,10 @@ class SeenSteps:
         self._still_open = set(opened)
         if not opened:
             recorder.stepping.note_profiler(self, is_on=False)
-        self._is_recording = False  # must be last: an interrupted call repeats all of it
+        self._is_recording = False  # must be last: after an interrupt, a second call repeats it
 
     def take(self) -> dict[int, tuple[str, int, int]]:
-        """Return phase, n and number by span id, in the order in which they ended; only once."""
+        """Return and clear phase, n and number of the steps by span id, in order of their ends."""
         seen, self._seen = self._seen, {}
         return seen
 
@@ -73,12 +73,12 @@ class SeenSteps:
                 recorder.stepping.note_profiler(self, is_on=False)
 
     def _note(self, step: OpenStep) -> None:
-        if len(self._seen) < _MOST_STEPS:
+        if len(self._seen) < _MAX_STEPS:
             self._seen[step.section.sid] = (step.phase, step.n, step.number)
 
 
 def seen_steps_of(recorder: Recorder) -> SeenSteps:
-    """Return the seen steps of a run."""
+    """Return the profiled steps of a run."""
     profiled: SeenSteps | None = recorder.kept.get(SeenSteps)
     if profiled is None:
         profiled = recorder.kept[SeenSteps] = SeenSteps(recorder)
@@ -119,15 +119,15 @@ class WindowEnd(NamedTuple):
 def end_window(
     recorder: Recorder, capture: Capture, *, is_cut: bool = False, folder: Path | None = None
 ) -> WindowEnd:
-    """End a window of a run; write its trace, and its description for the agent.
+    """End a window of a run; write its trace, and the trace's description for the agent.
 
     Args:
-        recorder: the run.
+        recorder: recorder of the run.
         capture: the window.
-        is_cut: whether it ends before its time.
-        folder: folder for the trace instead of the run's; the agent does not see it there.
+        is_cut: whether the window ends early.
+        folder: folder for the trace instead of the run's; the agent does not read it there.
     """
-    # Read first: after the end it is not known whether it has recorded.
+    # Read first: the end resets ``is_recording``.
     reason: Skipped = "failed" if capture.is_recording else "not_reached"
     number = next_number()
     trace = capture.finish(folder or folder_of(recorder), name_of(recorder, number))
@@ -154,17 +154,17 @@ def end_window(
 
 
 def drop_window(recorder: Recorder | None, capture: Capture) -> None:
-    """End a window that was interrupted, without a trace."""
+    """End an interrupted window without a trace."""
     capture.drop()
     if recorder is not None:
         seen_steps_of(recorder).end()
 
 
 def describe(recorder: Recorder, trace: Path, number: int, facts: Facts) -> Path:
-    """Write the description, for the agent, of a window whose trace is complete.
+    """Write the description, for the agent, of a window whose trace is complete; return its path.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the description cannot be written.
     """
     from otel_mlperf.journal.profiler_windows import Window, WindowStep, write_window
 

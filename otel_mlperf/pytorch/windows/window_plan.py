@@ -1,7 +1,7 @@
 """Window plan: the actions before and after each step for a schedule of profiler windows.
 
-One plan follows one schedule through the steps of one thread. Several plans may be in force; the
-profiler allows only one of them to record at a time.
+One plan follows one schedule through the steps of one thread. Several plans may be active; the
+profiler lock allows only one of them to record at a time.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class WindowPlan:
     """Plan that carries out one schedule.
 
     Args:
-        recorder: the run whose steps it follows.
-        schedule: which of them, and how.
-        answer: called with the result of a window, and its number; for a waiting requester.
+        recorder: recorder of the run whose steps the plan follows.
+        schedule: selects the steps, and contains the options of the profiler.
+        answer: called with the result and number of each window, for a waiting requester.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class WindowPlan:
         self._answer = answer
         self._position = 0
         self._turns = 0
-        """Number of windows that were written, or skipped."""
+        """Number of windows that were written or skipped."""
         self._epoch: Any = _NO_EPOCH_YET
         self._epochs = -1
-        """Number of the current epoch, counted from 0 as the schedule counts them."""
+        """Number of the current epoch in the schedule, counted from 0."""
         self._thread = 0
         self._capture: Capture | None = None
         self._mark: Any = None
@@ -65,21 +65,21 @@ class WindowPlan:
 
     @property
     def is_over(self) -> bool:
-        """Return whether no further window will come."""
+        """Return whether no window is open and no further window will be recorded."""
         of = self._schedule
         if self._is_stopped:
             return self._capture is None
         return 0 < of.most_windows <= self._turns and self._capture is None
 
     def before(self) -> None:
-        """Act before a step that starts outside any other."""
+        """Act before a step that is not nested in another step."""
         if self._is_stopped:
             if self._thread in (0, get_ident()):
                 self.end()
             return
         if not self._is_followed(self._recorder.registry.phase):
             if self._thread == get_ident():
-                self._finish_before_its_time()  # a validation, which would fill it
+                self._finish_early()  # e.g. before a validation, which would fill it
             return
         self._restart_with_epoch()
         self._act(self._schedule.action(self._position, self._epochs))
@@ -95,7 +95,7 @@ class WindowPlan:
             self._record()
 
     def after(self, step: OpenStep, *, is_outside: bool) -> None:
-        """Act after a step has ended; ``is_outside``: not inside another one."""
+        """Act after a step has ended; ``is_outside``: it was not nested in another step."""
         self._unmark()
         counts = self._is_followed(step.phase) and is_outside
         is_last = counts and self._schedule.is_last(self._position)
@@ -110,19 +110,19 @@ class WindowPlan:
             self.finish(is_cut=True)
 
     def stop(self) -> None:
-        """End before the next step of its thread."""
+        """Request the end of the plan, before the next step of its thread."""
         self._is_stopped = True
 
     def end(self) -> None:
         """Cancel pending windows and close the open one."""
         self._is_stopped = True
-        self._finish_before_its_time()
+        self._finish_early()
         if not self._turns:
             log.info("a profiler schedule ended before its first window: %s", self._schedule)
             self._skip("not_reached")
 
     def finish(self, *, is_cut: bool = False) -> None:
-        """End the open window, if there is one, and write it."""
+        """End the open window, if there is one, and write its trace."""
         capture, self._capture = self._capture, None
         if capture is None:
             return
@@ -141,7 +141,7 @@ class WindowPlan:
             self._answer(Answer.WRITTEN, ended.number)
 
     def drop(self) -> None:
-        """End the open window without a trace, as it was interrupted."""
+        """End the open window without a trace, because it was interrupted."""
         capture, self._capture = self._capture, None
         if capture is not None:
             self._mark = None
@@ -149,7 +149,10 @@ class WindowPlan:
             self._skip("failed")
 
     def _is_followed(self, phase: str) -> bool:
-        """Return whether this thread's steps of that phase belong to the plan (one thread's)."""
+        """Return whether steps of ``phase`` in this thread belong to the plan.
+
+        The thread of the first such step becomes the plan's only thread.
+        """
         if phase != self._schedule.phase:
             return False
         if not self._thread:
@@ -160,12 +163,12 @@ class WindowPlan:
         epoch = self._recorder.stepping.epoch
         if epoch == self._epoch or "epoch" not in (self._schedule.every, self._schedule.unit):
             return
-        self._finish_before_its_time()
+        self._finish_early()
         self._epoch, self._position = epoch, 0
         self._epochs += 1
 
-    def _finish_before_its_time(self) -> None:
-        """End the open window; one that ends with its epoch does not count as cut."""
+    def _finish_early(self) -> None:
+        """End the open window; a window that ends with its epoch does not count as cut."""
         self.finish(is_cut=self._schedule.unit != "epoch")
 
     def _prepare(self) -> None:
@@ -174,7 +177,7 @@ class WindowPlan:
             self._skip("no_torch")
             return
         capture = Capture(self._schedule, self._recorder, lambda: self.finish(is_cut=True))
-        self._capture = capture  # before torch is called: an interrupt may come in between
+        self._capture = capture  # before torch is called: an interrupt may occur in between
         reason = capture.prepare()
         if reason is not None:
             self._capture = None
@@ -184,7 +187,8 @@ class WindowPlan:
         capture = self._capture
         assert capture is not None
         if not capture.is_recording:
-            # Before torch records: the first thing that it sees must be in a marked step.
+            # Must come before torch records: its first event must be in a step that counts as
+            # profiled.
             seen_steps_of(self._recorder).begin()
             reason = capture.start()
             if reason is not None:
@@ -194,7 +198,7 @@ class WindowPlan:
                 return
         self._unmark()
         number = self._recorder.stepping.next_number(self._schedule.phase)
-        # The mark that TensorBoard and HTA recognise as a step.
+        # Annotation that TensorBoard and HTA recognise as a step.
         self._mark = sys.modules["torch.profiler"].record_function(f"ProfilerStep#{number}")
         self._mark.__enter__()
 
