@@ -60,7 +60,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     name: str
     level: Level
-    text: str
+    said: str
     """One line with the numbers."""
 
 
