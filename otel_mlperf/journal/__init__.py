@@ -1,1 +1,1 @@
-"""The journal: a file in shared memory that a process writes and the agent reads."""
+"""Journals: files in shared memory that processes write and the agent reads."""

@@ -1,7 +1,7 @@
-"""The agent's bulletin: latest readings and active warnings for the training processes of its node.
+"""Bulletin: file in which the agent publishes readings and warnings to the node's processes.
 
-It is one file next to the journals, replaced as a whole: the latest values of each source, and the
-warnings that are active. A reader sees one state of the file or the next, never a part.
+The file is stored next to the journals. It contains the latest readings of each source and the
+active warnings. It is replaced atomically, so that readers never see a partial file.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FILE = "readings"
 """Name of the file in the folder of the journals."""
 GPUS = "gpu"
 TASK_GPUS = "task_gpus"
-"""Sources: GPUs that the agent reads, and those that samplers read for it."""
+"""Sources: GPUs that the agent reads itself, and GPUs that samplers read for it."""
 
 
 class Reading(msgspec.Struct, array_like=True, frozen=True):
-    """A reading: one value of one series."""
+    """Reading: one value of one series."""
 
     journal: str
-    """File name of the journal of the reading's rank; empty: the reading is of the node."""
+    """File name of the journal of the reading's rank; empty for the node."""
     metric: str
     labels: dict[str, str]
     value: float
@@ -41,21 +41,21 @@ class Group(msgspec.Struct, array_like=True, frozen=True):
     """Time of the reading."""
     readings: list[Reading]
     before_ns: int = 0
-    """Time of the previous reading; 0: there was none."""
+    """Time of the previous readings; 0 if there are none."""
     before: list[Reading] = []
     """Previous values of the totals for which a rate is reported."""
 
 
 class RunWarning(msgspec.Struct, array_like=True, frozen=True):
-    """An active condition of the findings table: the argument of ``on_warning`` callbacks."""
+    """Active warning: the argument of ``on_warning`` callbacks."""
 
     rule: str
-    """Name of the rule."""
+    """Name of the rule in the findings table."""
     journal: str
-    """As in a reading."""
+    """Journal of the rank, as in ``Reading``."""
     labels: dict[str, str]
     value: float
-    """Value that was compared with the threshold when the condition became active."""
+    """Value compared with the threshold when the warning started."""
     since_unix_ns: int
     summary: str
     """Description of the problem."""
@@ -64,7 +64,7 @@ class RunWarning(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """Content of the file."""
+    """Content of the bulletin."""
 
     groups: dict[str, Group]
     """Groups by source: ``host``, ``process``, ``gpu``, …"""
@@ -75,10 +75,10 @@ _decode = msgspec.msgpack.Decoder(Published).decode
 
 
 def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[RunWarning]) -> None:
-    """Replace the file.
+    """Write the bulletin.
 
     Raises:
-        OSError: the folder is gone, or there is no room.
+        OSError: the folder was removed, or there is no room.
     """
     write_whole(
         os.path.join(folder, FILE), msgspec.msgpack.encode(Published(dict(groups), warnings))
@@ -86,7 +86,7 @@ def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[RunW
 
 
 def read_readings(folder: str) -> Published | None:
-    """Return what the agent wrote last; None: nothing yet, or of another version."""
+    """Return the content of the bulletin; None if missing or from another version."""
     try:
         with open(os.path.join(folder, FILE), "rb", opener=open_at_once) as file:
             return _decode(file.read())
@@ -96,7 +96,7 @@ def read_readings(folder: str) -> Published | None:
 
 
 def drop_readings(folder: str) -> None:
-    """Remove the file, which is not written any more."""
+    """Remove the bulletin, when the agent ends."""
     for name in (FILE, f"{FILE}.new"):
         try:
             os.unlink(os.path.join(folder, name))

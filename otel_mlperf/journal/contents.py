@@ -1,10 +1,10 @@
-"""Valid shapes of a journal's entries and payloads; anything else was overwritten.
+"""Schemas of a journal's entries and payloads, and their validating decoders.
 
-Readers of a journal rely on these shapes. One stray store of the program into its own memory must
-damage only what it hit.
+Content that violates a schema was overwritten, for example by a bug in the program's native code.
+Validation limits the damage to the overwritten content.
 
-The device times of the sections of one root are a payload of their own. ``device clock`` is the
-clock of the device as written here: it starts at the first stamp.
+The device times of all sections of one root are a separate payload. The device clock in it starts
+at the first stamp.
 """
 
 from __future__ import annotations
@@ -19,38 +19,41 @@ _Id = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class SectionTimes(msgspec.Struct, frozen=True, array_like=True):
-    """Times at which one section's stamps were put and passed, ns after the first stamp of all."""
+    """Times of one section's stamps, in ns after the first stamp of the payload.
+
+    The host records a stamp in a stream, and the device completes it later.
+    """
 
     span: _Id
     entry: _Id
     is_same_stream: bool
-    """Whether its stamps are in the same stream as those of the first section."""
+    """Whether its stamps are in the stream of the first section's stamps."""
     host_begin: _Time
-    """When its start stamp was put, by the host's clock."""
+    """Time at which the host recorded the start stamp, host clock."""
     host_end: _Time
     begin: _Time
-    """When the start stamp was passed, by the device's clock."""
+    """Time at which the device completed the start stamp, device clock."""
     end: _Time
 
 
 class DeviceTimes(msgspec.Struct, frozen=True, array_like=True):
-    """Device times of sections that are reported together, as ``d`` of a payload."""
+    """Device times of sections with the same root, stored as ``d`` of a payload."""
 
     root: _Id
-    """The root span of their trace."""
+    """Span id of the root of their trace."""
     device: _Id
     is_step: bool
     """Whether the first section is the step itself."""
     is_mixed: bool
-    """Whether part of the step is excluded from it: a validation, a checkpoint."""
+    """Whether part of the step is excluded from its time: a validation or a checkpoint."""
     host_ns: _Time
-    """When the first stamp was put, by the host's monotonic clock."""
+    """Time at which the host recorded the first stamp, monotonic ns."""
     device_ns: _Time
-    """When the first stamp was passed, by the device's clock."""
+    """Time at which the device completed the first stamp, device clock."""
     low: _Time
-    """Lower bound of host clock minus device clock, according to these stamps."""
+    """Lower bound of host clock minus device clock in ns, derived from these stamps."""
     high: _Time
-    """Upper bound of that difference."""
+    """Upper bound of host clock minus device clock in ns."""
     sections: list[SectionTimes]
 
 
@@ -73,7 +76,7 @@ _SHAPES: Final[dict[tuple[str, ...], Any]] = {
 
 
 class Payload(TypedDict, total=False):
-    """Data that does not fit into a row."""
+    """Data of a section that does not fit into its row."""
 
     a: _Attributes
     """Attributes."""
@@ -82,13 +85,13 @@ class Payload(TypedDict, total=False):
     l: list[_Link]  # noqa: E741 - as it is written
     """Links to other spans: high and low half of the trace id, span id, flags, attributes."""
     s: tuple[int, str]
-    """Code and description of the status that was set through OpenTelemetry."""
+    """Status code and description set through the OpenTelemetry API."""
     v: list[_Event]
-    """Events that were added through it: monotonic time in ns, name, attributes."""
+    """Events added through the OpenTelemetry API: monotonic time in ns, name, attributes."""
     w: _Size
-    """Events for which there was no room."""
+    """Number of events dropped for lack of room."""
     r: bool
-    """Whether the parent is a span of another process."""
+    """Whether the parent span belongs to another process."""
     n: _Value
     """Samples of a step."""
     t: _Value
@@ -98,15 +101,15 @@ class Payload(TypedDict, total=False):
     f: _Value
     """Floating point operations of a step."""
     x: _Size
-    """Nanoseconds inside the section that are excluded from it."""
+    """Time in ns inside the section that is excluded from its duration."""
     u: list[_Used | None]
-    """Resource usage of a section: one number for each of ``names.MEASURES``."""
+    """Resource use of the section: one number for each of ``names.MEASURES``."""
     g: list[list[_Size]]
-    """Shares of aggregated sections in a step."""
+    """Shares of aggregated sections in a step (see ``layout``)."""
     c: str
     """Tracestate of a foreign trace."""
     d: DeviceTimes
-    """Device times of sections: belongs to no row."""
+    """Device times of sections; such a payload belongs to no row."""
 
 
 _payload: Final = msgspec.msgpack.Decoder(Payload).decode
@@ -116,7 +119,7 @@ def parse_payload(text: bytes) -> Any:
     """Decode a payload.
 
     Raises:
-        ValueError: it is no valid payload.
+        ValueError: the payload is invalid.
     """
     try:
         return _payload(text)
@@ -128,7 +131,7 @@ def parse_entry(text: bytes) -> list[Any]:
     """Decode an entry (see ``journal.layout``).
 
     Raises:
-        ValueError: it is no valid entry.
+        ValueError: the entry is invalid.
     """
     try:
         entry = msgspec.msgpack.decode(text, type=list[Any])
@@ -136,7 +139,7 @@ def parse_entry(text: bytes) -> list[Any]:
         raise ValueError("lists in lists without end") from error
     kind = tuple(entry[: 2 if entry[:1] == ["cell"] else 1])
     shape = None
-    with contextlib.suppress(TypeError):  # not hashable, so no text
+    with contextlib.suppress(TypeError):  # unhashable: not a string
         shape = _SHAPES.get(kind)
     if shape is None:
         raise ValueError("an entry of no kind")

@@ -1,4 +1,4 @@
-"""The lock by which one agent serves a folder of journals."""
+"""Lock on a folder of journals, which only the serving agent has."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LOCK_WAIT_S: Final = 3.0
 
 
 def is_served(folder: Path) -> bool:
-    """Return whether an agent has the folder's lock."""
-    # It may be another user's pipe: opening it must not wait for its other end.
+    """Return whether an agent has locked the folder."""
+    # Non-blocking open: another user may have created a pipe with that name.
     with suppress(OSError), open(folder / LOCK, "rb", opener=open_at_once) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -33,7 +33,7 @@ def is_served(folder: Path) -> bool:
 
 
 class OnlyOne:
-    """Exclusive lock on a folder, which may be entered again; False if another agent has it."""
+    """Exclusive, reentrant lock on a folder; as a context, False if another agent has the lock."""
 
     def __init__(self, folder: Path, lock: str = LOCK) -> None:
         self._path = folder / lock
@@ -50,27 +50,27 @@ class OnlyOne:
         return True
 
     def keeps(self) -> bool:
-        """Return whether the folder is still served from here; re-create a removed lock file.
+        """Return whether this process still has the lock; re-create a removed lock file.
 
-        False once another process has the lock on the current file.
+        Returns False once another process has locked the current file.
         """
         with suppress(OSError):
             if os.path.samestat(os.fstat(self._fd), os.stat(self._path)):
                 return True
         with suppress(JournalError):
             make_private(str(self._path.parent))
-        # If no lock file can be made, no other process has one.
+        # If the lock file cannot be created, no other process can have locked it either.
         return self._locks() or not self._path.exists()
 
     def _locks(self) -> bool:
-        """Return whether the lock is acquired; not on a file that its last owner has removed."""
+        """Try to acquire the lock on the current lock file; return whether it was acquired."""
         self.__exit__()
         try:
             flags = os.O_RDWR | os.O_CREAT | CLOEXEC | NOFOLLOW
             self._fd = os.open(self._path, flags, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Between the two calls its owner may have removed the file and ended. The lock is then
-            # on a file without a name, and the next process would lock a new file concurrently.
+            # Between open and flock, the previous owner may have removed the file. The lock would
+            # then be on a nameless file, and another process could lock a new file.
             return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
         except OSError:
             return False

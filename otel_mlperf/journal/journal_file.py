@@ -1,14 +1,15 @@
-"""Creation of a journal file, and its re-creation after somebody has removed it.
+"""Creation of a journal file, and its re-creation after it was removed.
 
-Logging out may empty shared memory (``RemoveIPC`` of systemd), and so may a clean-up job. Mapped
-memory stays intact, but an agent that starts later does not find the file. So the content is copied
-into a new file of the same name and mapped at the same addresses. Pointers of the recorder into the
-mapping stay valid, and a reader of the old file continues in the new file at the same slot.
+Logging out (``RemoveIPC`` of systemd) or a clean-up job may remove files in shared memory. Mapped
+memory stays intact, but an agent that starts later cannot find the file. The content is therefore
+copied to a new file with the same name, which is mapped at the same addresses. Pointers of the
+recorder into the mapping stay valid, and a reader of the old file continues in the new file at the
+same slot.
 
-No earlier check can keep a truncated file from raising SIGBUS at the next store. The agent restores
-its length as soon as it sees it (``ring_scan``). Only the owner of the file can truncate it. The
-kernel cannot seal the size of a file that has a name. A file without a name (``memfd_create``)
-would be gone with the process and its agent, and ``doctor --recover`` could not read its rows.
+A truncated file raises SIGBUS at the next store, which no check can prevent. The agent restores the
+length as soon as it detects the truncation (``ring_scan``). Only the owner of the file can truncate
+it. The kernel cannot seal the size of a named file. A file without a name (``memfd_create``) would
+be lost when the process and its agent end, so that ``doctor --recover`` could not read its rows.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SHARED: Final[int] = getattr(mmap, "MAP_SHARED", 0) | getattr(mmap, "MAP_POPULATE", 0)
-_ONTO: Final = 0x10
-"""MAP_FIXED of Linux and macOS: replaces what is mapped there."""
+_MAP_FIXED: Final = 0x10
+"""MAP_FIXED of Linux and macOS: replaces the existing mapping at the address."""
 _FAILED: Final = (1 << 64) - 1
 
 
 def create_mapped(path: str, size: int) -> tuple[mmap.mmap, OwnDescriptor, list[OwnDescriptor]]:
-    """Create a file of ``size`` bytes, all of them allocated and mapped, with this process's lock.
+    """Create, allocate, lock and map a file of ``size`` bytes.
 
     Returns:
-        The memory; the descriptor with the lock, which closing any descriptor of the file would
-        drop; and the descriptors that the memory closes with itself.
+        The mapping; the descriptor with the lock (closing any descriptor of the file releases the
+        lock); and the descriptors that closing the mapping closes.
     """
     fd = _create(path, size)
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Every page is mapped now: a store into a new page would cost ten times as much later.
+        # Map all pages now: the first store to an unmapped page costs ten times as much.
         return mmap.mmap(fd, size, _SHARED), OwnDescriptor(fd), own_descriptors(fd)
     except OSError as error:
         _discard(fd, path)
@@ -54,13 +55,13 @@ def create_mapped(path: str, size: int) -> tuple[mmap.mmap, OwnDescriptor, list[
 
 
 def map_scratch(path: str, size: int) -> mmap.mmap:
-    """Return memory of the same size that is never read, for writers after the recording's end.
+    """Return memory of ``size`` bytes that is never read, for stores after recording has ended.
 
-    It is allocated with the journal: at the end of a run, or in a forked child, there may be no
-    memory left. Until something is written there it uses only addresses.
+    It is allocated together with the journal, because later there may be no memory left (at the end
+    of a run, or in a forked child). It occupies only address space until it is written.
 
     Raises:
-        JournalError: there is no room.
+        JournalError: there is no memory.
     """
     try:
         return mmap.mmap(-1, size)
@@ -69,25 +70,25 @@ def map_scratch(path: str, size: int) -> mmap.mmap:
 
 
 def move_to_new(path: str, mapped: mmap.mmap) -> OwnDescriptor:
-    """Map a new file with the same content at ``mapped`` and name it ``path``.
+    """Replace the file behind the mapping by a new file ``path`` with the same content.
 
-    It costs some milliseconds, in which no other Python thread runs.
+    Blocks all other Python threads for some milliseconds.
 
     Returns:
-        Its descriptor, with this process's lock; the old descriptor must stay open until no reader
-        can still use the old file.
+        The descriptor of the new file, with this process's lock. The old descriptor must stay open
+        as long as a reader may use the old file.
 
     Raises:
-        JournalError: there is no room, or the kernel refuses; nothing has changed.
+        JournalError: there is no room, or a system call failed; the mapping is unchanged.
     """
-    size, beside = len(mapped), f"{path}.new"
-    fd = _create(beside, size)
+    size, temporary = len(mapped), f"{path}.new"
+    fd = _create(temporary, size)
     try:
         _copy_and_map(mapped, fd, size)
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.replace(beside, path)  # last: a reader finds the file whole and locked
+        os.replace(temporary, path)  # last, so that readers find the file complete and locked
     except OSError as error:
-        _discard(fd, beside)
+        _discard(fd, temporary)
         raise JournalError(
             f"making the journal {path} again, which somebody has removed: {error.strerror}"
         ) from error
@@ -95,19 +96,19 @@ def move_to_new(path: str, mapped: mmap.mmap) -> OwnDescriptor:
 
 
 def _copy_and_map(mapped: mmap.mmap, fd: int, size: int) -> None:
-    """Copy mapped memory into the file and map the file in its place.
+    """Copy mapped memory to the file, and map the file at the same addresses.
 
     Raises:
-        OSError: the kernel refuses.
+        OSError: a system call failed.
     """
-    import ctypes  # 5 ms, and only here
+    import ctypes  # costs 5 ms, and is needed only here
 
     libc, access = _libc(), mmap.PROT_READ | mmap.PROT_WRITE
     old = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
-    # Its end closes a descriptor of the file: that must precede the lock.
+    # Closing this mapping closes a descriptor of the file: it must be closed before locking.
     with mmap.mmap(fd, size, _SHARED) as new:
         copy = partial(libc.memmove, ctypes.addressof(ctypes.c_char.from_buffer(new)), old, size)
-        map_onto = partial(libc.mmap, old, size, access, _SHARED | _ONTO, fd, 0)
+        map_onto = partial(libc.mmap, old, size, access, _SHARED | _MAP_FIXED, fd, 0)
         moved = _without_pause(copy, map_onto)
         del copy
     if moved == _FAILED:
@@ -115,7 +116,7 @@ def _copy_and_map(mapped: mmap.mmap, fd: int, size: int) -> None:
 
 
 def _libc() -> Any:
-    """Return the C library with calls that do not release the GIL."""
+    """Return the C library with functions that do not release the GIL."""
     import ctypes
 
     libc, number, place, size = (
@@ -131,13 +132,13 @@ def _libc() -> Any:
 
 
 def _without_pause(*calls: Callable[[], Any]) -> Any:
-    """Return the result of the last of ``calls``; in between no other thread or handler runs.
+    """Run ``calls`` without interruption by threads or signal handlers; return the last result.
 
-    Threads and handlers run between two bytecodes, and here are none. Otherwise a row that is
-    stored after the copy, into memory that is about to be replaced, would be lost.
+    Threads and handlers only run between bytecodes, and ``map`` executes none. Otherwise a row that
+    is stored after the copy, but before the new mapping, would be lost.
     """
     collects = gc.isenabled()
-    gc.disable()  # the collector would call back into Python
+    gc.disable()  # garbage collection may run Python code
     try:
         return [*map(call, calls)][-1]
     finally:
@@ -146,17 +147,17 @@ def _without_pause(*calls: Callable[[], Any]) -> Any:
 
 
 def close_mapped(buffer: mmap.mmap, of_buffer: list[OwnDescriptor]) -> None:
-    """Release memory of `create_mapped`, if that closes no file of the program.
+    """Close a mapping of `create_mapped`, unless that would close a file of the program.
 
     Raises:
-        BufferError: the memory is still referenced.
+        BufferError: the mapping is still referenced.
     """
     if all(descriptor.is_ours() for descriptor in of_buffer):
         buffer.close()
         return
-    import ctypes  # 5 ms, and only here
+    import ctypes  # costs 5 ms
 
-    # It stays alive until the process ends: its end would close another file.
+    # Keep the mapping until the process ends: its descriptor number now belongs to another file.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(buffer))
 
 
@@ -166,7 +167,7 @@ def _create(path: str, size: int) -> int:
     except OSError as error:
         raise JournalError(f"creating the journal {path}: {error.strerror}") from error
     try:
-        allocate(fd, size)  # the memory is allocated now: no SIGBUS at a later store
+        allocate(fd, size)  # allocate the memory now: otherwise a later store may raise SIGBUS
     except OSError as error:
         _discard(fd, path)
         raise _no_room(path, size, error) from error

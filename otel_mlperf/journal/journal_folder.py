@@ -1,11 +1,11 @@
-"""Folders of a run's journals: names, size limits, and rows that were moved out of a ring.
+"""Folders of a run's journals: paths, size limits, and files of rows moved out of a ring.
 
-Journals are stored in shared memory: a store into a file on a disk was measured at up to 9 ms while
-another process wrote to it; tmpfs stayed below 1 ms.
+Journals are stored in shared memory. In a file on disk, a single store was measured to block for up
+to 9 ms while another process wrote to the disk; on tmpfs it stayed below 1 ms.
 
-Rows that had to leave a journal's ring before an agent could read them are in ``<journal>.moved``,
-next to the journal. The file contains the rows of the first slots, all of them and in order. The
-ring continues behind them.
+Rows that were moved out of a ring before an agent could read them are in ``<journal>.moved``, next
+to the journal. The file contains all rows of the first slots, in order; the ring contains the rows
+after them.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 SHARED_MEMORY = find_shared_memory()
 SUFFIX = ".journal"
 ROOM = "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans"
-"""Remedy for a journal that was full."""
+"""Recommended action after a journal was full."""
 SMALLEST_ROWS = 1 << 11
-"""2,048 rows: a journal of about 256 KiB."""
+"""Minimum number of rows: a journal of about 256 KiB."""
 _SHARE = 64
-"""Inverse of the maximum share of free memory per journal: DataLoader workers use the memory, too.
+"""Inverse of the maximum share of free shared memory per journal: DataLoader workers need it too.
 """
 
 
 def journal_folder(
     run_id: str, run_folder: str, shared_memory: str = SHARED_MEMORY, key: str | None = None
 ) -> str:
-    """Return the folder for a run's journals on this node, the same for all the user's processes.
+    """Return the folder for a run's journals on this node, the same in all processes of the user.
 
-    Without a writable tmpfs it is inside the run folder. ``key`` is the run folder's (default: that
-    in its ``run.json``).
+    Without a writable tmpfs, it is inside the run folder. ``key`` identifies the run folder
+    (default: the key in its ``run.json``).
     """
     shared, on_disk = folders_of_run(run_id, run_folder, shared_memory, user=user_id(), key=key)
     is_fit = os.path.isdir(shared_memory) and os.access(shared_memory, os.W_OK | os.X_OK)
@@ -57,11 +57,11 @@ def folders_of_run(
     user: int | None = None,
     key: str | None = None,
 ) -> tuple[str, str]:
-    """Return where a run may have journals: in shared memory, or on disk for want of room there.
+    """Return both possible folders of a run's journals: in shared memory, and in the run folder.
 
-    They belong to ``user`` (default: the owner of the run folder).
+    ``user`` is the owner of the journals (default: the owner of the run folder).
     """
-    # Imported here: it loads msgspec, and the agent's first look must not wait for that.
+    # Imported late: it loads msgspec, and the agent's ``FirstLook`` must not wait for that.
     from otel_mlperf.run_files.run_file import read_key
 
     owner = os.stat(run_folder).st_uid if user is None else user
@@ -73,16 +73,16 @@ def folders_of_run(
 
 
 def folders_with_journals(shared_memory: str = SHARED_MEMORY) -> list[Path]:
-    """Return this user's private run folders on this node that contain a journal."""
+    """Return this user's journal folders in shared memory that contain a journal."""
     mine = Path(_folder_of(user_id(), shared_memory))
     return [folder for folder in sorted(mine.glob("*")) if is_own(folder) and journals_in(folder)]
 
 
 def journals_in(*folders: str | Path) -> list[Path]:
-    """Return the journals in folders, sorted by name within each folder.
+    """Return the paths of journals in the folders, sorted by name within each folder.
 
-    A missing folder has none, nor has a folder that only another user may read. A file that anybody
-    but the folder's owner has created, or could have, is no journal.
+    Folders that are missing or unreadable are skipped. So are files that a user other than the
+    folder's owner has created, or could have created.
     """
     return [
         Path(folder, name)
@@ -94,26 +94,27 @@ def journals_in(*folders: str | Path) -> list[Path]:
 
 
 def is_own(folder: str | Path) -> bool:
-    """Return whether a journal folder is this user's, and no other user can create files in it."""
+    """Return whether this user owns the folder, and no other user can create files in it."""
     return _owner(folder) == user_id()
 
 
 def _owner(folder: str | Path) -> int | None:
-    """Return the owner of a journal folder and of its parent, from which it could be moved away.
+    """Return the owner of a journal folder, or None if the folder is not safe.
 
-    None if they have different owners, or others may write.
+    It is safe if its parent has the same owner, and no other user may write to either: who may
+    write to the parent could replace the folder.
     """
     try:
         owner = os.lstat(folder).st_uid
     except OSError:
         return None
-    around = os.path.dirname(os.path.abspath(folder))
-    is_whole = _is_of(folder, owner, stat.S_ISDIR) and _is_of(around, owner, stat.S_ISDIR)
+    parent = os.path.dirname(os.path.abspath(folder))
+    is_whole = _is_of(folder, owner, stat.S_ISDIR) and _is_of(parent, owner, stat.S_ISDIR)
     return owner if is_whole else None
 
 
 def _is_of(path: str | Path, owner: int, kind: Callable[[int], bool]) -> bool:
-    """Return whether a path is of that kind, no link, of ``owner``, and not writable by all."""
+    """Return whether a path is of this file type, owned by ``owner``, and not world-writable."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -122,12 +123,12 @@ def _is_of(path: str | Path, owner: int, kind: Callable[[int], bool]) -> bool:
 
 
 def new_journal_name(rank: int, pid: int) -> str:
-    """Return a file name for a new journal of a process; each call returns another one."""
+    """Return a unique file name for a new journal of a process."""
     return f"{rank}-{pid}-{os.urandom(4).hex()}{SUFFIX}"
 
 
 def rank_of(journal: str | Path) -> int | None:
-    """Return the rank in a journal's name or path; None: it is not a name of this package."""
+    """Return the rank in the name of a journal; None if the name has another format."""
     rank = os.path.basename(journal).partition("-")[0]
     return int(rank) if rank.isdecimal() else None
 
@@ -144,11 +145,11 @@ def _names_in(folder: str | Path) -> list[str]:
 
 
 def make_private(folder: str) -> None:
-    """Create ``folder``, readable by its owner alone.
+    """Create ``folder`` and its parent, accessible only by their owner.
 
     Raises:
-        JournalError: the folder, or its parent, is another user's or a link, or others may write
-            there: the content could be read, or be moved away.
+        JournalError: the folder or its parent belongs to another user, is a link, or is writable by
+            other users, who could then read or replace the content.
     """
     parent = os.path.dirname(folder)
     try:
@@ -160,8 +161,7 @@ def make_private(folder: str) -> None:
             f"creating the journal folder {folder}: {error.strerror}; make room, or make {parent} "
             "writable"
         ) from error
-    # Everybody may write to /dev/shm: another user may have created the folder, or a link to one,
-    # as a trap.
+    # All users may write to /dev/shm: another user may have created the folder or a link as a trap.
     for path in (parent, folder):
         if not _is_of(path, user_id(), stat.S_ISDIR):
             raise JournalError(
@@ -171,7 +171,7 @@ def make_private(folder: str) -> None:
 
 
 def fitting_rows(folder: str, wanted: int) -> int:
-    """Return the largest power of two of rows, at most ``wanted``, that leaves room for others."""
+    """Return the number of rows to use: a power of two, at most ``wanted``, that fits in memory."""
     room = os.statvfs(folder)
     share = room.f_bavail * room.f_frsize // _SHARE
     rows = 1 << max(wanted, SMALLEST_ROWS).bit_length() - 1
@@ -181,22 +181,22 @@ def fitting_rows(folder: str, wanted: int) -> int:
 
 
 def moved_path(journal: str) -> str:
-    """Return the path of the file for the rows of a journal."""
+    """Return the path of the file for rows that were moved out of a journal's ring."""
     return f"{journal}.moved"
 
 
 def count_moved(journal: str) -> int:
-    """Return how many rows, slots 1 to that number, are in the file; 0 without a file."""
+    """Return the number of moved rows, which are those of the first slots; 0 without a file."""
     with suppress(OSError):
         return os.stat(moved_path(journal), follow_symlinks=False).st_size // ROW_BYTES
     return 0
 
 
 def read_moved(journal: str, first: int, last: int) -> bytes:
-    """Return the rows of the slots ``first`` to ``last``.
+    """Return the moved rows of the slots ``first`` to ``last``.
 
     Raises:
-        OSError: the file does not exist any more.
+        OSError: the file was removed.
     """
     fd = os.open(moved_path(journal), os.O_RDONLY | CLOEXEC | NOFOLLOW)
     try:
@@ -206,6 +206,6 @@ def read_moved(journal: str, first: int, last: int) -> bytes:
 
 
 def drop_moved(journal: str) -> None:
-    """Remove the file, if there is one."""
+    """Remove the file of moved rows, if it exists."""
     with suppress(OSError):
         os.unlink(moved_path(journal))

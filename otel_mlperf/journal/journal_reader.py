@@ -1,6 +1,6 @@
-"""Reader of a journal: what its process has written since the last look.
+"""Reader of a journal, which returns rows, entries and cells since the last poll.
 
-All results are copies: the process continues to write, and the agent frees what it has read.
+All results are copies, because the process continues to write and freed slots are overwritten.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from otel_mlperf.journal.ring_scan import Rows
 
 _TIMES: Final = (Word.STEP_TIME, Word.END_TIME, Word.BEAT)
-_LEAST_NS: Final = 100
-"""Minimum duration of a counted event: Python code reaches them one at a time."""
-_AT_ONCE: Final = 1 << 20
-"""Count that is plausible at any time."""
+_MIN_EVENT_NS: Final = 100
+"""Minimum time between counted events, from which an upper bound of counters is computed."""
+_PLAUSIBLE_COUNT: Final = 1 << 20
+"""Counter value that is plausible at any time."""
 OPEN_TYPE: Final = np.dtype(
     [(field, "<u8") for field in ("span", "parent", "root", "track", "start", "name")]
 )
 
 
 def as_rows(table: Rows, end_ns: int) -> Rows:
-    """Return open sections as rows that end at ``end_ns``."""
+    """Return open sections as section rows that end at ``end_ns``."""
     rows = np.zeros(len(table), ROW_TYPE)
     for field in ("span", "parent", "root", "track", "start", "name"):
         rows[field] = table[field]
@@ -63,17 +63,17 @@ def as_rows(table: Rows, end_ns: int) -> Rows:
 
 
 class JournalReader:
-    """The reading side of one journal.
+    """Reader of one journal.
 
     Args:
-        path: the file; opened here unless ``buffer`` is given.
+        path: the file, which is opened unless ``buffer`` is given.
         buffer: the writer's own mapping. A process that writes a journal must not open its file
-            again: closing any descriptor of it would drop the lock.
-        is_writable: whether the words of the reader may be stored; else the file is mapped for
+            again, because closing any descriptor of the file releases the lock.
+        is_writable: whether the reader may store its header words; else the file is mapped for
             reading only.
 
     Raises:
-        JournalError: not a journal, or not complete.
+        JournalError: the file is not a complete journal.
     """
 
     def __init__(
@@ -106,13 +106,13 @@ class JournalReader:
         chunks = np.frombuffer(self._map, ROW_TYPE, shape.chunks, shape.entries_at)
         self.ring = RingScan(np.frombuffer(self._map, ROW_TYPE, shape.rows, shape.ring_at))
         self._chunks = RingScan(chunks)
-        self._moved, self._moved_gone = count_moved(self.path), 0
+        self._moved, self._moved_lost = count_moved(self.path), 0
         self._was_closed = False
-        self._unlike = 0
+        self._implausible = 0
         self._entries = PayloadParts(parse_entry)
 
     def mend(self) -> bool:
-        """Restore the length of a truncated file; False if that is impossible."""
+        """Restore the length of a truncated file; return False if that is impossible."""
         self._note_cut(make_whole(self._fd))
         return not self.is_cut
 
@@ -126,7 +126,7 @@ class JournalReader:
     def _read_meta(self) -> JournalMeta:
         (length,) = struct.unpack_from("<I", self._map, META_AT)
         text = self._map[META_AT + 4 : min(META_AT + 4 + length, HEADER_BYTES)]
-        # One wrong letter may name another folder, which contains other files.
+        # Verify: with a damaged path, the agent would write to another folder.
         if zlib.crc32(text) != self.words[Word.META_CHECK]:
             raise JournalError(
                 f"reading the journal {self.path}: what it says of its run was written over, or "
@@ -138,22 +138,21 @@ class JournalReader:
             raise JournalError(f"reading the journal {self.path}: metadata: {error}") from error
 
     def resume(self, first: int, holes: Iterable[int]) -> None:
-        """Continue where another reader's durable record ended."""
-        free = self.word(Word.TAIL)  # a hole below it was given up: its place may be written again
+        """Continue at slot ``first`` with these holes, as stored by another reader."""
+        free = self.word(Word.TAIL)  # holes below were given up: their slots may be reused
         self.ring.next, self.ring.holes = first, sorted(h for h in holes if h >= free)
 
     def go_on_after(self, other: JournalReader) -> None:
-        """Continue at the position of the reader whose file this one replaces."""
+        """Continue at the position of ``other``, the reader of the removed file."""
         self.resume(other.ring.next, other.ring.holes)
-        # Values stored in the old file after the copy; all of them only grow.
+        # The old file may have newer values than the copy; these words only grow.
         for word in (Word.DURABLE, Word.STORED, Word.TABLES_UNTIL):
             self.set_word(word, max(self.word(word), other.word(word)))
 
     def take(self, *, final: bool = False) -> Rows:
-        """Return the rows of every kind that were published since the last call."""
-        # Read before the rows: CLOSED is stored after the last row, so a look that starts after
-        # CLOSED has seen all rows. If it were read afterwards, rows stored in between would be
-        # lost.
+        """Return all rows published since the last call; ``final`` is as in ``RingScan.take``."""
+        # Must be read before the rows: CLOSED is stored after the last row, so that a poll that
+        # starts after CLOSED sees all rows. Otherwise rows stored in between would be lost.
         self._was_closed = is_closed(self.words)
         if self.ring.next > self._moved:
             return self.ring.take(final=final)
@@ -161,70 +160,71 @@ class JournalReader:
         return np.concatenate((moved, self.ring.take(final=final)))
 
     def _take_moved(self) -> Rows:
-        """Return rows that were moved out of the ring before any reader could read them."""
+        """Return the rows that were moved out of the ring before a reader could read them."""
         text, first = b"", self.ring.next
         self.ring.next = self._moved + 1
         with suppress(OSError):
             text = read_moved(self.path, first, self._moved)
         rows: Rows = np.frombuffer(text[: len(text) // ROW_BYTES * ROW_BYTES], ROW_TYPE)
-        self._moved_gone += self.ring.next - first - len(rows)
+        self._moved_lost += self.ring.next - first - len(rows)
         return rows
 
     def drop_moved(self, next_: int) -> None:
-        """Remove the file of moved rows, if tables contain all rows before slot ``next_``."""
+        """Remove the file of moved rows if all of them are before ``next_``, i.e. in the tables."""
         if 0 < self._moved < next_:
             drop_moved(self.path)
 
     def new_entries(self) -> dict[int, list[Any]]:
-        """Return entries registered since the last call: number to content (see ``layout``)."""
+        """Return the entries registered since the last call, content by number (see ``layout``)."""
         self._entries.feed(self._chunks.take())
         ready, self._entries.ready = self._entries.ready, {}
         return ready
 
     def cells(self) -> NDArray[np.uint64]:
-        """Return a copy of the cells in use, eight words each, the entry number first."""
-        # A cell's entry number is stored at its allocation and cells are allocated in order, so
-        # those in use are contiguous, unless one is being allocated right now.
+        """Return a copy of the allocated cells: eight words each, the first is the entry number."""
+        # Cells are allocated in order, so that allocated cells are contiguous, unless an allocation
+        # is in progress.
         cells = self._cells.reshape(-1, 8)
         used = int(np.count_nonzero(cells[:, 0]))
         return cells[:used].copy() if cells[:used, 0].all() else cells[cells[:, 0] != 0]
 
     def open_sections(self) -> Rows:
-        """Return a copy of the open sections; some may already have a published row."""
+        """Return a copy of the open-section table; some entries may already have a row."""
         table = self._table.copy()
-        # The name is stored last: without it a kill came in between, and nothing had started.
+        # The name is stored last: an entry without it is incomplete.
         is_open: Rows = table[(table["span"] != 0) & (table["name"] != 0)]
-        # The entry may have been overwritten: such a time would become the end of everything.
-        begun = is_open["start"]
-        can_be = (begun >= np.uint64(self.meta.earliest_ns)) & (
-            begun < np.uint64(self.meta.latest_ns)
+        # Exclude overwritten entries: an implausible time would distort all end times.
+        starts = is_open["start"]
+        can_be = (starts >= np.uint64(self.meta.earliest_ns)) & (
+            starts < np.uint64(self.meta.latest_ns)
         )
         can_be &= is_open["name"] <= MAX_ENTRIES
-        self._unlike = int(np.count_nonzero(~can_be))
+        self._implausible = int(np.count_nonzero(~can_be))
         sections: Rows = is_open[can_be]
         return sections
 
     def damaged(self) -> int:
-        """Return the number of overwritten sections that are not counted otherwise.
+        """Return the number of overwritten sections that are not counted elsewhere.
 
-        These are sections of the last look at the open table, and rows that no look has found.
+        These are entries in the last copy of the open-section table, and rows in the ring that no
+        poll has found.
         """
-        return self._unlike + self.ring.damaged()
+        return self._implausible + self.ring.damaged()
 
     def take_gone(self) -> int:
-        """Return the number of further rows cut off or removed before a look reached them."""
+        """Return the number of rows lost since the last call by truncation or removal of files."""
         head = self.word(Word.HEAD) if is_closed(self.words) else 0
-        gone, self._moved_gone = self._moved_gone, 0
-        return gone + self.ring.take_gone(min(head, self.ring.next))
+        lost, self._moved_lost = self._moved_lost, 0
+        return lost + self.ring.take_gone(min(head, self.ring.next))
 
     def damaged_entries(self) -> int:
-        """Return the number of further damaged or cut entries, which are called ``other``."""
+        """Return the number of entries damaged or cut off since the last call (named ``other``)."""
         count, self._entries.damaged = self._entries.damaged, 0
         return count + self._chunks.take_gone()
 
     @property
     def rows(self) -> int:
-        """Number of rows of the ring, independent of an overwritten header."""
+        """Number of rows in the ring, derived from the file's size, not from the header."""
         return len(self.ring)
 
     def word(self, word: Word) -> int:
@@ -232,7 +232,7 @@ class JournalReader:
         return int(self.words[word])
 
     def counted(self, words: Iterable[Word]) -> dict[int, int]:
-        """Return those of the words that are not 0 and plausible: random values are too large."""
+        """Return the values of the words that are not 0 and plausible (not overwritten)."""
         values = ((word, self.word(word)) for word in words)
         return {int(word): value for word, value in values if 0 < value < self._limit(word)}
 
@@ -243,55 +243,55 @@ class JournalReader:
             return State.CLOSED + is_closed(self.words)
         if word == Word.WATCH_TIME:
             return self._lasted_ns
-        return 2 if word == Word.FAILED else self._lasted_ns // _LEAST_NS + _AT_ONCE
+        return 2 if word == Word.FAILED else self._lasted_ns // _MIN_EVENT_NS + _PLAUSIBLE_COUNT
 
     @property
     def _lasted_ns(self) -> int:
         lasted_ns = time.monotonic_ns() - self.meta.monotonic_ns
-        # Negative: written before the last boot of the machine.
+        # Negative if the journal was written before the last boot.
         return lasted_ns if lasted_ns >= 0 else LONGEST_RUN_NS
 
     def set_word(self, word: Word, value: int) -> None:
-        """Store one of the words that belong to the reader."""
+        """Store a header word that the reader owns."""
         self.words[word] = value
 
     def free(self) -> None:
-        """Free every slot that was read, for new rows; except holes and later slots."""
-        # One 8-byte store, after everything below it was copied: only then the writer sees room.
+        """Free the slots that were read, up to the first hole."""
+        # A single 8-byte store, after all rows below were copied: the writer may then reuse them.
         self.words[Word.TAIL] = max(self.ring.freeable(), self._moved + 1)
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last look started after all rows were written, and has reached them."""
+        """Whether the last poll has read all rows of a closed journal."""
         return self._was_closed and self.ring.next > self.word(Word.HEAD)
 
     @property
     def is_pressing(self) -> bool:
-        """Whether a look should come soon: the ring fills up, has ended, or was cut short."""
+        """Whether to poll soon: the ring fills up, or the journal has ended or was truncated."""
         return self.is_cut or not self.is_running or self.ring.is_filling()
 
     @property
     def is_running(self) -> bool:
-        """Whether its process still records: it is alive, and has not closed the journal."""
+        """Whether its process still records: it is alive and has not closed the journal."""
         return self.is_owned and not is_closed(self.words)
 
     @property
     def is_owned(self) -> bool:
-        """Whether the process that made the journal is still alive (see ``has_owner``)."""
+        """Whether the process that writes the journal is still alive (see ``has_owner``)."""
         return self._fd < 0 or has_owner(self._fd, self.word(Word.PID))
 
     @property
     def is_removed(self) -> bool:
-        """Whether the file has no name any more; the mapping stays readable."""
+        """Whether the file was removed; the mapping stays readable."""
         return self._fd >= 0 and not os.fstat(self._fd).st_nlink
 
     @property
     def is_cut(self) -> bool:
-        """Whether the file was truncated: reading the lost part would be fatal (SIGBUS)."""
+        """Whether the file was truncated: reading the missing part would raise SIGBUS."""
         return self._fd >= 0 and os.fstat(self._fd).st_size < len(self._map)
 
     def close(self) -> None:
-        """Release the mapping; every array returned from here was a copy."""
+        """Release the mapping. Arrays that were returned are copies and stay valid."""
         del self._table, self._cells, self.ring, self._chunks
         self._release()
 
@@ -303,8 +303,7 @@ class JournalReader:
 
 
 def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap, int]:
-    # Only a reader that frees slots maps the file for writing: other readers cannot harm the
-    # program.
+    # Map for writing only if the reader frees slots: other readers then cannot damage the journal.
     mode, access = os.O_RDONLY, mmap.ACCESS_READ
     if is_writable:
         mode, access = os.O_RDWR, mmap.ACCESS_WRITE
@@ -313,9 +312,8 @@ def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap, int]:
     except OSError as error:
         raise JournalError(f"reading the journal {path}: {error.strerror}") from error
     try:
-        # No link is followed and the size is checked before it is mapped: other users may be able
-        # to write to the folder, and a file that is too short would raise SIGBUS at the first
-        # access.
+        # Do not follow links, because other users may be able to write to the folder. Check the
+        # size, because accessing a file that is too short raises SIGBUS.
         cut_at = make_whole(fd) if is_writable else 0
         size = os.fstat(fd).st_size
         if size < HEADER_BYTES + ROW_BYTES or size % WORD:

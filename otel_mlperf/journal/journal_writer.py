@@ -1,17 +1,17 @@
-"""Writer of a journal, which never waits.
+"""Writer of a journal, which never blocks.
 
-It uses no lock, no allocation, no disk and no thread: sections run in signal handlers and
-finalizers too. Slots are drawn under a *lease*, an immutable counter and end. All slots below
-``end`` are free to write. A thread that draws a slot at or above it needs the next lease, which
-exists as soon as the reader has moved the tail. A thread that still has an old lease sees the old
-end, so no slot is ever written twice. If there is no room, the row is dropped and counted.
+It uses no lock, no allocation, no disk and no thread, because sections also run in signal handlers
+and finalizers. Slots are allocated under a *lease*: a counter and an immutable end. All slots below
+``end`` are free. A thread that draws a slot at or above ``end`` needs the next lease, which exists
+as soon as the reader has moved the tail. A thread that still has an old lease also has the old end,
+so no slot is ever written twice. If there is no room, the row is dropped and counted.
 
-Counters are words of a cast memoryview, one 8-byte store each. ``struct.pack_into`` zeroes its
-target first, and a reader or a SIGKILL in between would see zero. That is harmless for a row, whose
-last word publishes it, and wrong for a counter.
+Counters are words of a cast memoryview, written by one 8-byte store each. ``struct.pack_into``
+zeroes its target first, so that a reader, or a reader after SIGKILL, could see zero. That is
+harmless for a row, which its last word publishes, but wrong for a counter.
 
-The writer keeps a copy of the header's values and stores them again now and then: a stray store of
-the program may have hit the header.
+The writer has a copy of the header's values and stores it again at intervals, because a bug in the
+program's native code may have overwritten the header.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ _LENGTH = struct.Struct("<I")
 _PIECE = struct.Struct("16s28s")
 assert _PIECE.size == PAYLOAD_BYTES
 _PAYLOAD = int(Kind.PAYLOAD)
-# Without the words that steps and profiler windows store themselves. MAGIC last: a reader accepts
-# the file as a journal only when all the rest is there. HEAD comes before STATE, which makes it
-# valid.
+# Words in the order in which they are stored, except those that steps and profiler windows store.
+# MAGIC is last, because readers accept a file with MAGIC as a complete journal. HEAD precedes
+# STATE, which makes HEAD valid.
 _SAID = tuple(
     word for word in reversed(range(Word.WATCH_TIME + 1)) if not Word.STEP <= word <= Word.ANSWER
 )
 
 Pieces = Sequence[tuple[bytes, bytes]]
-"""A payload's text, cut into the two halves of each of its rows."""
+"""Payload text, cut into parts; each part is a pair, the two halves of one row."""
 
 
 class Lease:
-    """A range of slots that may be drawn, and the next lease once it exists."""
+    """Range of slots that may be drawn, with a reference to the next lease once it exists."""
 
     __slots__ = ("end", "next", "take")
 
@@ -84,15 +84,18 @@ class Lease:
 
 
 class Journal:
-    """The writing side of one journal file.
+    """Writer of one journal file.
 
-    ``words`` and ``floats`` are the whole file as 8-byte integers and floats (index = byte offset
-    >> 3), ``buffer`` is the same memory for ``pack_into``, and ``scratch`` is memory of the same
-    size that is never read. ``free`` contains the byte offsets of the open table's free entries,
-    ``said`` the intended values of the header's words.
+    Attributes:
+        words: the whole file as 8-byte integers; the index is the byte offset divided by 8.
+        floats: the whole file as 8-byte floats.
+        buffer: the whole file, for ``pack_into``.
+        scratch: memory of the same size that is never read.
+        free: byte offsets of the free entries in the open-section table.
+        said: intended values of the header words.
 
     Raises:
-        JournalError: the file exists, or the file system has no room for it.
+        JournalError: the file exists, or there is no room for it.
     """
 
     def __init__(self, path: str, rows: int, meta: JournalMeta) -> None:
@@ -144,43 +147,45 @@ class Journal:
         self.say_again()
 
     def say_again(self) -> None:
-        """Store the intended header again: something may have overwritten it."""
+        """Store the whole header again, in case it was overwritten."""
         self.buffer[META_AT : META_AT + len(self._meta)] = self._meta
         for word in _SAID:
             self.words[word] = self.said[word]
 
     def say(self, word: int, value: int) -> None:
-        """Store one of the header's words."""
+        """Store a header word."""
         self.said[word] = self.words[word] = value
 
     def renew(self, lease: Lease, lost: int = Word.LOST_RING_FULL) -> int:
-        """Return a slot under a later lease; 0 in a full ring, counted in ``lost`` (0: nowhere)."""
+        """Return a slot under a later lease, or 0 if the ring is full.
+
+        A full ring is counted in the header word ``lost`` (0: not counted).
+        """
         while True:
-            # Several threads may run this concurrently, each with its own ``lease``; they follow
-            # one chain, so they draw from the same counters.
+            # Threads may run this concurrently, each with its own ``lease``. All follow the same
+            # chain of leases, so they draw from the same counters.
             later = lease.next.get(0)
             if later is None:
-                # Read each time: the agent moves it whenever it has made rows durable.
+                # Read TAIL each time: the agent moves it whenever it has logged rows.
                 end = self.words[Word.TAIL] + self.shape.rows
-                # A slot that was never drawn cannot be free: the word was overwritten, and the
-                # reader will correct it.
+                # An implausible value means that TAIL was overwritten: the agent will correct it.
                 if not lease.end < end <= lease.end + self.shape.rows:
                     if lost:
                         self.count(lost)
                     return 0
                 later = lease.next.setdefault(0, Lease(lease.end, end))  # atomic: one successor
-            # A delayed thread may restore an older lease. That costs other threads a step along the
-            # chain and never a slot, because a counter is never reset.
+            # A delayed thread may store an older lease here. Other threads then follow the chain
+            # once more, but no slot is lost or used twice, because counters are never reset.
             self.lease = lease = later
             slot = lease.take()
             if slot < lease.end:
                 return slot
 
     def draw(self, lost: int = Word.LOST_RING_FULL) -> int:
-        """Return the next slot, or 0 if the ring is full, counted in ``lost``."""
+        """Return the next slot; if the ring is full, count in word ``lost`` and return 0."""
         lease = self.lease
-        # itertools.count advances within one bytecode: two threads, or a signal handler in between,
-        # never get the same number.
+        # itertools.count advances within one bytecode, so that threads and signal handlers never
+        # get the same number.
         slot = lease.take()
         return slot if slot < lease.end else self.renew(lease, lost)
 
@@ -196,7 +201,7 @@ class Journal:
         flags: int,
         lost: int = Word.LOST_RING_FULL,
     ) -> bool:
-        """Write one row; False if the ring is full, counted in ``lost``."""
+        """Write one row; if the ring is full, count in word ``lost`` and return False."""
         slot = self.draw(lost)
         self.store(slot, start, end, span, parent, root, track, name, flags)
         return slot != 0
@@ -213,36 +218,36 @@ class Journal:
         name: int,
         flags: int,
     ) -> None:
-        """Write one row to a slot that was drawn; 0: nowhere."""
+        """Write one row to a slot from ``draw``; do nothing if it is 0."""
         if slot:
             at = self.shape.ring_at + ((slot & self._mask) << 6)
-            # pack_into zeroes the row first and stores the fields in order, the slot's number last.
-            # After a kill before that the row is a hole; a stale number of the previous round would
-            # not be the slot's.
+            # pack_into zeroes the row first and stores the fields in order, the slot number last. A
+            # kill before that leaves a hole. A stale number from the previous round would not match
+            # the slot.
             ROW.pack_into(self.buffer, at, start, end, span, parent, root, track, name, flags, slot)
 
     def payload(self, span: int, content: Mapping[str, object]) -> bool:
-        """Write the payload of the row of ``span`` that follows; False if it had to be dropped.
+        """Write the payload of row ``span``, before that row; return False if it was dropped.
 
-        Values that MessagePack does not support are stored as their type's name (a ``repr`` could
-        wait for a GPU). Content that cannot be stored at all is dropped and counted, never raised.
+        Values of unsupported types are stored as the name of their type, because ``repr`` could
+        block on a GPU. Content that cannot be encoded is dropped and counted; no error is raised.
         """
         return self.put_payload(span, self.pieces(content))
 
     def pieces(self, content: Mapping[str, object]) -> Pieces:
-        """Return ``content`` as pieces for ``put_payload``; empty if it cannot be stored."""
+        """Return ``content`` as pieces for ``put_payload``; empty if it cannot be encoded."""
         try:
             pieces = _pieces(self._encode(content))
         except Exception as error:  # noqa: BLE001 - a lone surrogate, an integer beyond 64 bits
             raise_foreign(error)
-            return ()  # the section is recorded without it
+            return ()  # the section is recorded without the payload
         return pieces if len(pieces) <= MAX_PARTS else ()
 
     def put_payload(self, span: int, pieces: Pieces) -> bool:
-        """Write the rows of a payload; False if it is empty or there is no room."""
+        """Write the rows of a payload; return False if it is empty or there is no room."""
         if not pieces:
             self.count(Word.LOST_PAYLOADS)
-        # The parts come before their row: a reader that sees the row finds them.
+        # The parts precede their row, so that a reader that sees the row finds them.
         for part, (head, tail) in enumerate(pieces):
             slot = self.draw(Word.LOST_PAYLOADS)
             if not slot:
@@ -253,7 +258,7 @@ class Journal:
         return bool(pieces)
 
     def entry(self, content: Sequence[object]) -> int:
-        """Register content and return its number; OTHER if no number is left."""
+        """Register an entry and return its number; OTHER if no number or room is left."""
         number = self._number()
         pieces = _pieces(self._encode(content))
         if number > MAX_ENTRIES or not self._write_chunks(number, pieces):
@@ -262,7 +267,7 @@ class Journal:
         return number
 
     def _write_chunks(self, number: int, pieces: Pieces) -> bool:
-        # Chunks are never rewritten, so they need no lease: the end of the area is the limit.
+        # Chunks are never reused, so they need no lease: only the end of the area is a limit.
         for part, (head, tail) in enumerate(pieces):
             chunk = self._chunk()
             if chunk >= self.shape.chunks:
@@ -273,7 +278,7 @@ class Journal:
         return True
 
     def cell(self, entry_number: int) -> int:
-        """Allocate a cell for an entry: index of its first word, 0 if none is left (counted)."""
+        """Allocate a cell and return the index of its first word; 0 if none is left (counted)."""
         cell = self._cell()
         if cell >= self.shape.cells or entry_number == OTHER:
             self.count(Word.LOST_CELLS)
@@ -283,16 +288,15 @@ class Journal:
         return word
 
     def count(self, word: int, by: int = 1) -> None:
-        """Add to one of the header's counters; nothing in between releases the GIL."""
+        """Add to a counter in the header. Atomic, because nothing here releases the GIL."""
         self.said[word] += by
         self.words[word] = self.said[word]
 
     def close(self) -> int:
-        """Mark all rows as written; return the last slot, which the agent must reach."""
+        """Mark all rows as written; return the last slot that the agent must read."""
         if self.said[Word.STATE] == State.RUNNING:
-            # An empty row at the last slot: all rows drawn earlier are in front of it, and a reader
-            # that has passed it has seen everything. In a full ring the last slot of the lease is
-            # the last slot.
+            # Write an empty row at the last slot: a reader that has passed this row has seen all
+            # earlier slots. If the ring is full, the last slot is that of the lease.
             head = self.draw(lost=0) or self.lease.end - 1
             at = self.shape.ring_at + ((head & self._mask) << 6)
             if head < self.lease.end and self.words[(at >> 3) + 7] != head:
@@ -303,30 +307,30 @@ class Journal:
 
     @property
     def is_removed(self) -> bool:
-        """Whether its file, which is whole, has no name: a new reader cannot find it."""
+        """Whether the intact file was removed, so that a new reader cannot find it."""
         if not self._file.is_ours():  # the program has closed it
             return not os.path.exists(self.path)
         status = os.fstat(self._file.fd)
         return not status.st_nlink and status.st_size == self.shape.size
 
     def make_file_again(self) -> None:
-        """Create its file again under the old name, in an existing folder; rows continue there.
+        """Create the removed file again, in an existing folder, and continue in the new file.
 
         Raises:
-            JournalError: there is no room; rows continue in the file without a name.
+            JournalError: there is no room; the removed file is still used.
         """
         file = move_to_new(self.path, self.buffer)
-        # The previous file stays open, and so stays locked, until its reader has found the new
-        # file; by the next call it has.
+        # Keep the removed file open and locked until the next call: until then its reader has found
+        # the new file.
         if self._former is not None:
             self._former.close()
         self._former, self._file = self._file, file
 
     def release(self) -> None:
-        """Release memory and lock: readers of the file then know that its owner is gone."""
+        """Release memory and lock. Readers then detect that the process no longer records."""
         self.words.release()
         self.floats.release()
-        # Code that keeps the variables of these frames (exception reporters do) keeps the memory.
+        # References from frame variables (e.g. of exception reporters) keep the mapping alive.
         with contextlib.suppress(BufferError):
             close_mapped(self.buffer, self._of_buffer)
         self._file.close()
@@ -335,7 +339,7 @@ class Journal:
 
 
 def _pieces(text: bytes) -> Pieces:
-    """Return ``text`` behind its length, cut into the two halves of as many parts as needed."""
+    """Return ``text`` with a length prefix, cut into parts of two halves."""
     framed = _LENGTH.pack(len(text)) + text
     parts = -(-len(framed) // PAYLOAD_BYTES)
     return list(_PIECE.iter_unpack(framed.ljust(parts * PAYLOAD_BYTES, b"\0")))

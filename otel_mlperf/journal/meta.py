@@ -1,11 +1,10 @@
-"""Metadata of a journal: the process that writes it, and whether that process is still alive.
+"""Metadata of a journal, and the check whether the process that writes it is still alive.
 
-The process has a POSIX record lock on the file from the start. The kernel drops the lock with the
-process, and no child inherits it. A query does not affect the lock, whichever descriptor is used.
-But the kernel also drops the lock when the process closes any descriptor of the file
-(``os.closerange``): without a lock the mappings of the process show whether it still writes. In
-portable mode the mappings are unknown; there a process with that pid counts if it is at least as
-old as the journal.
+The process has a POSIX record lock on the file. The kernel releases the lock when the process ends,
+and child processes do not inherit it. Querying the lock does not affect it. However, the kernel
+also releases the lock when the process closes any descriptor of the file (e.g. ``os.closerange``).
+If there is no lock, the memory mappings of the process therefore decide. In portable mode, mappings
+are unknown: the process is alive if one with its pid is at least as old as the journal.
 """
 
 from __future__ import annotations
@@ -26,81 +25,81 @@ _LOCK = "hhqqi"
 """``struct flock``: type, whence, start, length, pid."""
 LONGEST_RUN_NS = 10 * 365 * 86_400 * 10**9
 MAX_BACKDATE_NS = 3600 * 10**9
-"""How long before the journal was made something in it may have started."""
+"""Maximum time by which a recorded start may precede the creation of the journal."""
 
 
 class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts fixed when the journal is made; stored in its header as MessagePack."""
+    """Facts that are fixed when a journal is created; stored in its header as MessagePack."""
 
     run_id: str
     run_name: str
     run_folder: str
     """Absolute path of the run folder."""
     run_key: str | None = None
-    """As in the run's ``run.json``; None: the journal is of an earlier version."""
+    """Key in the run's ``run.json``; None: an earlier version has written the journal."""
     service: str
     host: str
     pid: int
     thread: int = 0
-    """The kernel's id of the thread in which the run started, and its loop runs; 0: unknown."""
+    """Native id of the thread in which the run was started and its loop runs; 0: unknown."""
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
     restart: int = 0
     run_span: int
-    """Span id of the run's section in this process (in a forked child: its parent's)."""
+    """Span id of the run's section in this process; in a forked child, that of its parent."""
     is_child: bool = False
-    """Whether a forked child of a rank wrote it: it has no run section of its own."""
+    """Whether a forked child of a rank writes the journal: it has no run section of its own."""
     monotonic_ns: int
-    """Both clocks read together at the start: the anchor that turns row times into Unix time."""
+    """Monotonic clock at the start, read together with ``unix_ns``: both convert row times."""
     unix_ns: int
     cost_ns: int = 0
-    """Measured cost of one section in this process."""
+    """Measured cost of recording one section in this process, in ns."""
     resource: dict[str, str | int | float | bool] = {}
     """Further resource attributes (OTEL_RESOURCE_ATTRIBUTES)."""
     visible: dict[str, str] = {}
-    """Variables that defined at the start which GPUs the process sees."""
+    """Environment variables at the start that determine which GPUs the process sees."""
 
     @property
     def shift_ns(self) -> int:
-        """Unix time minus the monotonic clock, at the start.
+        """Unix time minus monotonic time, at the start.
 
-        All conversions of row times to Unix times use this value. It is never read again, so that a
-        step of the system's clock distorts no trace.
+        All conversions of row times use this value, so that a later change of the system clock does
+        not distort traces.
         """
         return self.unix_ns - self.monotonic_ns
 
     @property
     def earliest_ns(self) -> int:
-        """A monotonic time before which nothing in the journal started."""
+        """Monotonic time before which no recorded section can have started."""
         return max(0, self.monotonic_ns - MAX_BACKDATE_NS)
 
     @property
     def latest_ns(self) -> int:
-        """A monotonic time that nothing in the journal reaches, unless it was overwritten."""
+        """Monotonic time that no valid recorded time reaches; later times were overwritten."""
         return self.monotonic_ns + LONGEST_RUN_NS
 
     def unix_time(self, monotonic_ns: int) -> int:
-        """Return a row time as Unix time; at least 0, because the wire format is unsigned."""
+        """Convert a row time to Unix time; at least 0, because OTLP times are unsigned."""
         return max(0, monotonic_ns + self.shift_ns)
 
 
 def has_owner(fd: int, pid: int) -> bool:
-    """Return whether the process that made the open journal, ``pid`` by its header, is alive.
+    """Return whether the process that created the journal is alive; ``pid`` is from its header.
 
-    A process that was replaced by another program (``exec``) is not: its mappings are gone.
+    A process that was replaced by another program (``exec``) is not alive in this sense.
     """
-    # Locks of the calling process itself are never reported: it must not be the owner.
+    # Must not be called by the owner: locks of the calling process itself are never reported.
     if IS_PORTABLE:
         return _is_locked(fd) or (pid != os.getpid() and _is_as_old(fd, pid))
-    # F_GETLK is only a query.
-    ask = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, *_ = struct.unpack(_LOCK, fcntl.fcntl(fd, fcntl.F_GETLK, ask))
+    # F_GETLK only queries the lock.
+    query = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, *_ = struct.unpack(_LOCK, fcntl.fcntl(fd, fcntl.F_GETLK, query))
     return bool(kind != fcntl.F_UNLCK) or (pid != os.getpid() and _is_mapped(fd, pid))
 
 
 def _is_locked(fd: int) -> bool:
-    """Return whether another process has a lock on the file, without the layout of F_GETLK."""
+    """Return whether another process has locked the file, without the C struct of F_GETLK."""
     try:
         fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -110,8 +109,8 @@ def _is_locked(fd: int) -> bool:
 
 
 def _is_as_old(fd: int, pid: int) -> bool:
-    """Return whether process ``pid`` is alive, and existed when the file was made."""
-    # By name: the recorder, which writes journals, must not load psutil.
+    """Return whether process ``pid`` is alive and is at least as old as the file."""
+    # Imported here, because the recorder, which also uses this module, must not load psutil.
     psutil: Any = importlib.import_module("psutil")
     about = os.fstat(fd)
     try:
@@ -123,7 +122,7 @@ def _is_as_old(fd: int, pid: int) -> bool:
 
 
 def _is_mapped(fd: int, pid: int) -> bool:
-    """Return whether process ``pid`` of this PID namespace maps the file: 2 ms where it does."""
+    """Return whether process ``pid`` in this PID namespace maps the file. Costs about 2 ms."""
     about = os.fstat(fd)
     device = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}"
     wanted = f" {device} {about.st_ino} ".encode()

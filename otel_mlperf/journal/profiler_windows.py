@@ -1,14 +1,15 @@
-"""Profiler windows: their descriptions next to each trace, and their control from other processes.
+"""Profiler windows: description files next to the traces, and control by other processes.
 
-Next to the Chrome trace ``<name>.pt.trace.json``, ``<name>.window.json`` is stored, written last
-and as a whole. If it exists, the trace is complete and any process that finds it can convert it.
+A window's trace is ``<name>.pt.trace.json``, its description ``<name>.window.json``. The
+description is written last and atomically: if it exists, the trace is complete and can be
+converted.
 
 A command stores a request in the header word CONTROL of the journal: the number of steps, and a
 random number that makes the request unique. The process checks the word before each step. It
-accepts a request that differs from the one that it accepted last (word TAKEN), so that each request
-is accepted once. It stores the outcome in ANSWERED and ANSWER. A request of no steps ends the open
-window: it is not accepted; the process restores the request that it accepted before. Commands
-exclude each other by a lock on the file, or on its folder, that the process does not know of.
+accepts a request that differs from the last accepted request (word TAKEN), so that each request is
+accepted once. It stores the outcome in ANSWERED and ANSWER. A request for zero steps ends the open
+window; the process does not accept it, but restores the last accepted request. Commands exclude
+each other by a lock on the file or its folder, which the process does not use.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ FOLDER = "profiles"
 
 
 class WindowStep(msgspec.Struct, frozen=True):
-    """One profiled step."""
+    """Step in a profiler window."""
 
     phase: str
     n: int
     number: int
     span: str
-    """Its span id, 16 hexadecimal digits."""
+    """Span id, 16 hexadecimal digits."""
     trace: str
-    """Its trace id, 32 hexadecimal digits."""
+    """Trace id, 32 hexadecimal digits."""
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """One profiler window of one process."""
+    """Description of one profiler window of one process."""
 
     run_id: str
     restart: int
@@ -60,27 +61,25 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Number of the window in its process, from 0."""
     trace: str
-    """Name of the trace file next to it."""
+    """Name of the trace file in the same folder."""
     parent: str
-    """Span id of the run-trace section that exported it: for events outside any step."""
+    """Span id of the section that exported the window: parent of events outside steps."""
     anchor: tuple[int, int] = (0, 0)
-    """Unix and monotonic ns of the recorder's one anchor, on which its sections' times are based.
-    """
+    """Unix and monotonic ns of the recorder's clock anchor, which converts all section times."""
     steps: list[WindowStep]
     start: tuple[int, int]
-    """Unix and monotonic ns, read together, at its start."""
+    """Unix and monotonic ns at the start of the window, read together."""
     end: tuple[int, int]
     activities: list[str]
     """Recorded activities: ``cpu``, ``cuda``, …"""
     is_cut: bool = False
-    """Whether it ended early: at the limit of events, say, or at a profiler of the program's own.
-    """
+    """Whether it ended early, e.g. at the limit of events or because of another profiler."""
     problem: str = ""
-    """Why events are missing; empty: none are."""
+    """Reason why events are missing; empty if none are."""
 
 
 def write_window(folder: Path, window: Window) -> Path:
-    """Write the description of a finished window, whole or not at all."""
+    """Write the description of a finished window atomically; return its path."""
     place = folder / (window.trace.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
     write_whole(place, msgspec.json.encode(window))
     return place
@@ -90,15 +89,15 @@ def read_window(path: Path) -> Window:
     """Read a window's description.
 
     Raises:
-        JournalError: the file cannot be read or is no such description.
+        JournalError: the file cannot be read or is no valid description.
     """
     try:
         window = msgspec.json.decode(read_regular(path), type=Window)
-        # A path could lead out of the run folder, which may be another user's.
+        # Reject paths: another user may own the run folder and point outside of it.
         if window.trace != os.path.basename(window.trace) or window.trace in ("", ".", ".."):
             raise ValueError(f"{window.trace!r} is no name of a file beside it")
         return window
-    except (OSError, ValueError) as error:  # no JSON, no such shape, or no text
+    except (OSError, ValueError) as error:  # invalid JSON, schema or encoding
         raise JournalError(
             f"reading the profiler window {path}: {error}; delete it to leave that window out"
         ) from error
@@ -116,7 +115,7 @@ _ANSWER_BITS: Final = 8
 
 
 class Answer(IntEnum):
-    """Outcome of a request."""
+    """Outcome of a request for a profiler window."""
 
     WRITTEN = 1
     BUSY = 2
@@ -125,31 +124,31 @@ class Answer(IntEnum):
     CUDA_GRAPHS = 5
     FAILED = 6
     NOT_REACHED = 7
-    """It was ended before it had recorded a step."""
+    """The window was ended before it recorded a step."""
 
 
 def steps_of(request: int) -> int:
-    """Return the number of steps of a request."""
+    """Return the number of steps in a request."""
     return min(max(request & ((1 << _STEPS_BITS) - 1), 1), MOST_STEPS)
 
 
 def is_stop(request: int) -> bool:
-    """Return whether a request is for the end of the open window."""
+    """Return whether a request ends the open window."""
     return not request & ((1 << _STEPS_BITS) - 1)
 
 
 def answer_word(answer: Answer, number: int) -> int:
-    """Return an answer and the number of the written window as one word."""
+    """Return an answer and the number of the written window, encoded as one word."""
     return number << _ANSWER_BITS | answer
 
 
 def parse_answer(word: int) -> tuple[Answer, int]:
-    """Return the answer and the window's number."""
+    """Return the answer and the window's number that a word encodes."""
     return Answer(word & ((1 << _ANSWER_BITS) - 1)), word >> _ANSWER_BITS
 
 
 class WindowControl:
-    """The command's side of one journal's control words.
+    """Control of profiler windows by a command, through the header words of one journal.
 
     Raises:
         JournalError: the file is no journal, or the caller may not write it.
@@ -167,17 +166,18 @@ class WindowControl:
         size = os.fstat(self._fd).st_size
         is_long = size >= HEADER_BYTES and not size % WORD
         self._map = mmap.mmap(self._fd, 0) if is_long else None
-        # One store per word: the process may read at any moment.
+        # Words are read and written by single stores, because the process uses them concurrently.
         self._words = memoryview(self._map or bytes(HEADER_BYTES)).cast("Q")
         if self.word(Word.MAGIC) != MAGIC:
             self.close()
             raise JournalError(f"asking for a profiler window through {path}: it is no journal")
 
     def ask(self, steps: int) -> int:
-        """Store a request and return it.
+        """Request a window of ``steps`` steps; return the request.
 
         Raises:
-            JournalError: the process has ended, does not check, or another request is pending.
+            JournalError: the process has ended or does not check for requests, or another request
+                is pending or its window is open.
         """
         with self._alone():
             self._check()
@@ -185,14 +185,14 @@ class WindowControl:
         return request
 
     def withdraw(self, request: int) -> bool:
-        """Withdraw a request; False if the process has accepted it."""
+        """Withdraw a request; return False if the process has already accepted it."""
         with self._alone():
             if self.word(Word.CONTROL) == request:
                 self._words[Word.CONTROL] = self.word(Word.TAKEN)
         return self.word(Word.TAKEN) != request
 
     def stop(self) -> int | None:
-        """Request the end of the open window, and return the window's request; None: none is open.
+        """Request the end of the open window; return that window's request, or None.
 
         Raises:
             JournalError: the process has ended, or does not check for requests.
@@ -209,12 +209,12 @@ class WindowControl:
 
     @property
     def waiting(self) -> int | None:
-        """The pending request for a window, which the process has yet to accept."""
+        """The pending request for a window, not accepted by the process yet; None if none."""
         request = self.word(Word.CONTROL)
         return None if request == self.word(Word.TAKEN) or is_stop(request) else request
 
     def answer(self, request: int) -> tuple[Answer, int] | None:
-        """Return the outcome of a request; None: none so far."""
+        """Return outcome and window number of a request; None if there is no outcome yet."""
         if self.word(Word.ANSWERED) != request:
             return None
         return parse_answer(self.word(Word.ANSWER))
@@ -235,10 +235,11 @@ class WindowControl:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Exclude other commands.
+        """Exclude other commands by a lock.
 
-        On macOS a lock on the file would wait for the lock by which its process shows that it is
-        alive, and on a shared disk Linux cannot lock folders.
+        In portable mode (macOS) it is on the folder: a lock on the file would conflict with the
+        lock of the process. Otherwise it is on the file: on shared disks, Linux cannot lock
+        folders.
         """
         lock = os.open(self._path.parent, os.O_RDONLY | CLOEXEC) if IS_PORTABLE else self._fd
         try:

@@ -1,7 +1,7 @@
-"""Sums of the sections in many rows, grouped by the number of their name.
+"""Sums of section rows by name, computed on columns with NumPy.
 
-They are computed by column, for the agent and for a process that queries its section statistics.
-The recorder loads this module only where the program has loaded NumPy.
+The agent uses them, and processes that query their section statistics. The recorder imports this
+module only if the program has already imported NumPy.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class ByName(NamedTuple):
-    """Calls sorted by name, and the sums of each name."""
+    """Durations sorted by name, with the sums of each name."""
 
     names: NDArray[np.uint32]
     durations: NDArray[np.int64]
     first: NDArray[np.intp]
-    """Index of each name's first call; the following columns have one value for each name."""
+    """Index of each name's first call. The following columns have one value for each name."""
     counts: NDArray[np.intp]
     totals: NDArray[np.int64]
     own: NDArray[np.int64]
@@ -38,7 +38,7 @@ class ByName(NamedTuple):
 def by_name(
     names: NDArray[np.uint32], durations: NDArray[np.int64], own: NDArray[np.int64]
 ) -> ByName:
-    """Return the sums of at least one call."""
+    """Return the sums by name of one or more calls."""
     order = np.argsort(names, kind="stable")
     names, durations, own = names[order], durations[order], own[order]
     first = np.flatnonzero(np.diff(names.astype(np.int64), prepend=-1))
@@ -57,7 +57,10 @@ def durations_of(sections: Rows) -> NDArray[np.int64]:
 def own_times(
     inside: Inside, sections: Rows, durations: NDArray[np.int64], begun: Rows, cancelled: Rows
 ) -> NDArray[np.int64]:
-    """Return the duration of each section, without the sections directly inside on its track."""
+    """Return the self time of each section, in ns: without sections directly inside on its track.
+
+    Updates ``inside`` with the time inside sections that end later.
+    """
     for root, around in zip(begun["span"].tolist(), begun["parent"].tolist(), strict=True):
         inside.begin(root, around)
     spans, parents, tracks = (sections[key].copy() for key in ("span", "parent", "track"))
@@ -72,19 +75,19 @@ def own_times(
     order = np.argsort(spans, kind="stable")
     in_order = spans[order]
     place = np.minimum(np.searchsorted(in_order, parents), len(spans) - 1)
-    above, is_here = order[place], in_order[place] == parents
-    is_own = is_here & (tracks[above] == tracks)
-    np.subtract.at(own, above[is_own], durations[is_own])
-    _keep(inside, parents[~is_here], tracks[~is_here], durations[~is_here])
+    above, is_found = order[place], in_order[place] == parents
+    is_same_track = is_found & (tracks[above] == tracks)
+    np.subtract.at(own, above[is_same_track], durations[is_same_track])
+    _add_to_parents(inside, parents[~is_found], tracks[~is_found], durations[~is_found])
     known = np.flatnonzero(np.isin(spans, np.fromiter(inside.by_section, np.uint64)))
     for i, span, track in zip(known, spans[known].tolist(), tracks[known].tolist(), strict=True):
         own[i] -= inside.take(span, track)
-    _take_pauses(inside, sections, own)
+    _subtract_pauses(inside, sections, own)
     return own.clip(min=0)
 
 
-def _take_pauses(inside: Inside, sections: Rows, own: NDArray[np.int64]) -> None:
-    """Subtract each garbage collection from the innermost section of its track around it."""
+def _subtract_pauses(inside: Inside, sections: Rows, own: NDArray[np.int64]) -> None:
+    """Subtract each garbage collection from its innermost enclosing section on its track."""
     is_pause = sections["flags"] & Flag.PAUSE != 0
     waiting = inside.pauses
     columns = (sections[key][is_pause].tolist() for key in ("track", "start", "end"))
@@ -93,26 +96,26 @@ def _take_pauses(inside: Inside, sections: Rows, own: NDArray[np.int64]) -> None
     for track, pauses in waiting.items():
         mine = np.flatnonzero(~is_pause & (sections["track"] == np.uint64(track)))
         starts, ends = sections["start"][mine], sections["end"][mine]
-        left = []
+        unassigned = []
         for start, end in pauses:
-            holds = np.flatnonzero((starts <= np.uint64(start)) & (ends >= np.uint64(end)))
-            if len(holds):
-                own[mine[holds[(ends - starts)[holds].argmin()]]] -= end - start
+            enclosing = np.flatnonzero((starts <= np.uint64(start)) & (ends >= np.uint64(end)))
+            if len(enclosing):
+                own[mine[enclosing[(ends - starts)[enclosing].argmin()]]] -= end - start
             else:
-                left.append((start, end))
-        waiting[track] = left[-MOST_PAUSES:]
+                unassigned.append((start, end))
+        waiting[track] = unassigned[-MOST_PAUSES:]
 
 
-def _keep(
+def _add_to_parents(
     inside: Inside,
     parents: NDArray[np.uint64],
     tracks: NDArray[np.uint64],
     durations: NDArray[np.int64],
 ) -> None:
-    """Add the durations inside sections that end later."""
+    """Add durations to ``inside`` for parents that end later."""
     if not len(parents):
         return
-    # Consecutive rows are mostly in the same section: an open step, or the run.
+    # Sum consecutive rows first: mostly they have the same parent (an open step or the run).
     is_new = (parents[1:] != parents[:-1]) | (tracks[1:] != tracks[:-1])
     first = np.flatnonzero(np.concatenate(([True], is_new)))
     columns = parents[first], tracks[first], np.add.reduceat(durations, first)
@@ -121,12 +124,12 @@ def _keep(
 
 
 def new_calls(text: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
-    """Return the calls in the rows behind slot ``after``; earlier rows may be inside them."""
+    """Return the calls after slot ``after``, by name; earlier rows may be inside these calls."""
     rows = np.frombuffer(text, ROW_TYPE)
     is_section = rows["flags"] & 15 == Kind.SECTION
-    sections, others = rows[is_section], rows[~is_section]
+    sections, other_rows = rows[is_section], rows[~is_section]
     durations = durations_of(sections)
-    begun, cancelled = (rows_of_kind(others, kind) for kind in (Kind.BEGIN, Kind.CANCEL))
+    begun, cancelled = (rows_of_kind(other_rows, kind) for kind in (Kind.BEGIN, Kind.CANCEL))
     own = own_times(inside, sections, durations, begun, cancelled)
     later = sections["seq"] > np.uint64(after)
     if not later.any():

@@ -1,9 +1,9 @@
-"""Sums of a journal's sections, which the agent publishes for the process itself.
+"""Sums of a journal's sections, which the agent publishes to the process that writes the journal.
 
-They are stored in ``<journal>.sums``, next to the journal, and replaced as a whole. The file
+They are stored in the file ``<journal>.sums`` next to the journal, which is replaced as a whole. It
 contains count, sum, minimum, maximum, spread and distribution of the calls of each name, up to a
-slot. The process finds later rows in its own ring. So a query needs about a millisecond, and
-sections pay nothing for it.
+slot. The process adds later rows from its own ring. A query therefore costs about a millisecond,
+and recording a section costs nothing extra.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from otel_mlperf.journal.layout import HISTOGRAM_SCALE, START
 from otel_mlperf.value_sums import ValueSums
 from otel_mlperf.whole_file import open_at_once, write_whole
 
-_MOST_OPEN: Final = 4096
+_MAX_OPEN: Final = 4096
 MOST_PAUSES: Final = 64
-"""Limit per track, in open sections: if an outer section contains more of them itself, its self
-time includes the first ones.
-"""
+"""Maximum number of garbage collections per track that are stored until their enclosing section
+ends. Earlier ones are dropped, and then count in its self time."""
 
 NewCalls = tuple[int, int, int, int, list[int]]
-"""New calls of one name: total, self time, minimum, maximum and each duration, in ns."""
+"""New calls of one name: total, self time, minimum, maximum, and all durations, in ns."""
 
 
 class Sums(msgspec.Struct, array_like=True):
@@ -37,16 +36,16 @@ class Sums(msgspec.Struct, array_like=True):
     count: int = 0
     total_ns: int = 0
     self_ns: int = 0
-    """Total without sections directly inside on the same track."""
+    """Total duration without sections directly inside on the same track."""
     least_ns: int = 0
     most_ns: int = 0
     spread: float = 0.0
     """Sum of the squared distances from the mean, in ns²."""
     counts: dict[int, int] = {}
-    """Calls by bucket: i counts those above 2**(i/8) and up to 2**((i+1)/8) ns."""
+    """Number of calls by bucket: bucket i counts durations above 2**(i/8) up to 2**((i+1)/8) ns."""
 
     def add(self, other: Sums) -> None:
-        """Merge the calls of another object, as if they had come one by one."""
+        """Add the sums of further calls of the same name."""
         both = self._values().merged(other._values())
         self.count, self.total_ns, self.spread = both.count, both.total, both.spread
         self.least_ns, self.most_ns = both.least, both.most
@@ -59,21 +58,21 @@ class Sums(msgspec.Struct, array_like=True):
 
 
 class MarkSums(msgspec.Struct, array_like=True):
-    """Sums of the calls whose rows came after one mark, by the number of their name."""
+    """Sums of the calls after one mark, by entry number of their name."""
 
     slot: int = 0
     sections: dict[int, Sums] = {}
 
 
 class Inside(msgspec.Struct, array_like=True):
-    """Time that open sections have spent so far in sections directly inside."""
+    """Time that open sections have spent so far in sections directly inside them."""
 
     by_section: dict[int, dict[int, int]] = {}
-    """In ns, by the section's id, then by track."""
+    """Time in ns, by id of the open section, then by track of the inner sections."""
     links: dict[int, int] = {}
-    """Enclosing sections of open steps, which their own rows do not contain."""
+    """Enclosing section of each open step, because the step's own row does not contain it."""
     pauses: dict[int, list[tuple[int, int]]] = {}
-    """Start and end of garbage collections, by track: their rows lack the enclosing section."""
+    """Start and end of garbage collections whose enclosing section is still open, by track."""
 
     def copy(self) -> Inside:
         """Return an independent copy."""
@@ -84,7 +83,7 @@ class Inside(msgspec.Struct, array_like=True):
         )
 
     def begin(self, root: int, around: int) -> None:
-        """Note the section in which a step has started."""
+        """Store the enclosing section of a step that has started."""
         self.links[root] = around
         _forget(self.links)
 
@@ -96,7 +95,7 @@ class Inside(msgspec.Struct, array_like=True):
         """Add a finished section that was directly inside another one."""
         of = self.by_section.pop(section, None) or {}
         of[track] = of.get(track, 0) + took_ns
-        # Moved to the end, so that the first entry is the one without updates for longest.
+        # Move to the end, so that the first entry is the least recently updated one.
         self.by_section[section] = of
         _forget(self.by_section)
 
@@ -112,9 +111,9 @@ class Inside(msgspec.Struct, array_like=True):
             del pauses[0]
 
     def held(self, track: int, since: int, until: int) -> int:
-        """Return the duration of the collections inside a section that has ended.
+        """Remove the collections inside a section that has ended; return their total duration.
 
-        Of several sections around a collection the innermost ends first.
+        The innermost section around a collection ends first, so that it gets the collection.
         """
         pauses = self.pauses.get(track)
         if not pauses:
@@ -124,15 +123,15 @@ class Inside(msgspec.Struct, array_like=True):
         return sum(end - start for start, end in mine)
 
     def move(self, section: int, around: int) -> None:
-        """Move the content of a cancelled section to its enclosing section."""
+        """Move the time inside a cancelled section to its enclosing section."""
         for track, took_ns in self.by_section.pop(section, {}).items():
             self.add(around, track, took_ns)
 
 
-def _forget(known: dict[int, Any]) -> None:
+def _forget(table: dict[int, Any]) -> None:
     """Evict the oldest entry, so that sections that never end cannot accumulate."""
-    if len(known) > _MOST_OPEN:
-        del known[next(iter(known))]
+    if len(table) > _MAX_OPEN:
+        del table[next(iter(table))]
 
 
 class RunningSums(msgspec.Struct, array_like=True):
@@ -159,24 +158,24 @@ class ToldSums(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class ToldMark(msgspec.Struct, array_like=True, frozen=True):
-    """Published sums since one mark."""
+    """Published sums of the calls since one mark."""
 
     slot: int
     sections: dict[int, ToldSums]
 
 
 class Published(msgspec.Struct, array_like=True):
-    """Content of the file."""
+    """Content of a sums file."""
 
     next: int
-    """The first slot that the sums do not include."""
+    """First slot that the sums do not include."""
     holes: list[int]
-    """Earlier slots that the sums do not include either."""
+    """Earlier slots that the sums do not include."""
     inside: Inside
     marks: dict[int, msgspec.Raw]
-    """MarkSums, each decoded on demand."""
+    """Encoded MarkSums by mark number, decoded on demand by ``read_mark``."""
     read: dict[int, ToldMark] = {}
-    """Decoded marks."""
+    """Cache of decoded marks."""
 
 
 _decode = msgspec.msgpack.Decoder(Published).decode
@@ -185,20 +184,19 @@ _decode_counts = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 
 def add_durations(counts: dict[int, int], durations_ns: list[int]) -> dict[int, int]:
-    """Add a non-empty batch of durations to the calls by bucket."""
-    more = Counter(counts)
-    more.update(
+    """Return ``counts`` (calls by bucket) with a non-empty batch of durations added."""
+    merged = Counter(counts)
+    merged.update(
         math.ceil(math.log2(max(duration, 1)) * (1 << HISTOGRAM_SCALE)) - 1
         for duration in durations_ns
     )
-    return more
+    return merged
 
 
 def quantile_of(counts: dict[int, int], share: float) -> float:
-    """Return what ``share`` of the calls did not exceed, in ns, interpolated in the logarithm.
+    """Return the quantile ``share`` of at least one call, in ns.
 
-    There must be at least one call. Within a bucket, calls count as evenly distributed in the
-    logarithm.
+    Within a bucket, durations are assumed to be uniformly distributed on a logarithmic scale.
     """
     rank, value = share * sum(counts.values()), 0.0
     for bucket in sorted(counts):
@@ -210,22 +208,22 @@ def quantile_of(counts: dict[int, int], share: float) -> float:
 
 
 def sums_path(journal: str) -> str:
-    """Return the path of the file for the sums of a journal."""
+    """Return the path of a journal's sums file."""
     return f"{journal}.sums"
 
 
 def write_sums(journal: str, next_: int, holes: list[int], sums: RunningSums) -> None:
-    """Replace the file: ``sums`` include all before slot ``next_``, except ``holes``.
+    """Write the sums file: ``sums`` include all slots before ``next_`` except ``holes``.
 
     Raises:
-        OSError: the folder is gone, or there is no room.
+        OSError: the folder was removed, or there is no room.
     """
     content = msgspec.msgpack.encode([next_, holes, sums.inside, sums.marks])
     write_whole(sums_path(journal), content)
 
 
 def read_sums(journal: str) -> Published | None:
-    """Return what the agent wrote last; None: nothing yet, or of another version."""
+    """Return the content of the sums file; None if missing or from another version."""
     try:
         with open(sums_path(journal), "rb", opener=open_at_once) as file:
             return _decode(file.read())
@@ -235,7 +233,7 @@ def read_sums(journal: str) -> Published | None:
 
 
 def read_mark(published: Published, number: int) -> ToldMark | None:
-    """Return the sums since one mark; None: the mark is unknown there."""
+    """Return the sums since mark ``number``; None if the file does not contain the mark."""
     content = published.marks.get(number)
     if content is not None and number not in published.read:
         published.read[number] = _decode_mark(content)
@@ -243,7 +241,7 @@ def read_mark(published: Published, number: int) -> ToldMark | None:
 
 
 def drop_sums(journal: str) -> None:
-    """Remove the file, if there is one."""
+    """Remove a journal's sums file, if it exists."""
     for path in (sums_path(journal), f"{sums_path(journal)}.new"):
         with suppress(OSError):
             os.unlink(path)

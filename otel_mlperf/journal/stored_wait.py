@@ -1,4 +1,4 @@
-"""Waiting until the agent has stored what processes have written, and what is missing."""
+"""Waiting until the agent has stored the rows of processes, and messages about missing rows."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 2.0
 CELL_PATIENCE_S = 60.0
-"""Timeout where no user is blocked in the meantime."""
+"""Timeout for background use, where no user is blocked."""
 _LOOK_EVERY_S = 0.02
 _LOADING_NS = 10 * 10**9
-"""Period after a journal was made in which its agent may still be starting."""
+"""Time after the creation of a journal in which its agent may still be starting."""
 
 
 def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list[str]:
-    """Wait until the rows ``JOURNAL:SLOT`` are in the tables; return a sentence for each missing.
+    """Wait until the tables contain the rows up to each ``JOURNAL:SLOT``, or until the timeout.
 
-    A missing journal has been drained: the agent removes it when all of it is stored. Other ranks
-    of the node, which end at about the same time, are waited for as well.
+    A journal that does not exist is completely stored: the agent removes it then. Other ranks of
+    the node, which end at about the same time, are waited for as well.
+
+    Returns:
+        A message for each rank whose rows are not stored yet.
     """
     asked = dict(map(_parse, wanted))
     end = time.monotonic() + patience_s
@@ -39,19 +42,22 @@ def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list
 
 
 def ask_for_tables(*folders: str) -> dict[Path, int]:
-    """Request that the agents of the journals in ``folders`` write the tables now.
+    """Request that agents write the tables for the journals in ``folders`` now.
 
     Returns:
-        Each journal with the monotonic time of the request; empty without journals.
+        The monotonic time of the request in ns, by journal.
     """
-    asked_ns = time.monotonic_ns()
-    return {path: asked_ns for path in journals_in(*folders) if _ask(path, asked_ns)}
+    at_ns = time.monotonic_ns()
+    return {path: at_ns for path in journals_in(*folders) if _request(path, at_ns)}
 
 
 def wait_for_tables(asked: dict[Path, int], patience_s: float = PATIENCE_S) -> list[str]:
-    """Wait until the tables contain what was requested; return a sentence for each late rank.
+    """Wait until the requested tables are written (see ``ask_for_tables``) or until the timeout.
 
     Journals without an agent are not waited for, unless the agent may still be starting.
+
+    Returns:
+        A message for each rank whose rows are not stored up to the time of the request.
     """
     end = time.monotonic() + patience_s
     while late := {path: ns for path, ns in asked.items() if not _has_until(path, ns)}:
@@ -61,24 +67,24 @@ def wait_for_tables(asked: dict[Path, int], patience_s: float = PATIENCE_S) -> l
     return list(dict.fromkeys(map(_lateness, late)))
 
 
-def _ask(path: Path, asked_ns: int) -> bool:
+def _request(path: Path, at_ns: int) -> bool:
     try:
         fd = os.open(path, os.O_RDWR | CLOEXEC | NOFOLLOW)
-    except OSError:  # removed since it was listed, or another user's
+    except OSError:  # removed in the meantime, or owned by another user
         return False
     try:
-        return os.pwrite(fd, asked_ns.to_bytes(WORD, "little"), Word.TABLES_ASKED * WORD) == WORD
+        return os.pwrite(fd, at_ns.to_bytes(WORD, "little"), Word.TABLES_ASKED * WORD) == WORD
     finally:
         os.close(fd)
 
 
-def _has_until(path: Path, asked_ns: int) -> bool:
+def _has_until(path: Path, at_ns: int) -> bool:
     until_ns = _word(str(path), Word.TABLES_UNTIL)
-    return until_ns is None or until_ns >= asked_ns
+    return until_ns is None or until_ns >= at_ns
 
 
 def _is_coming(path: Path) -> bool:
-    """Return whether an agent serves a journal, or may still be starting."""
+    """Return whether an agent serves a journal or may still be starting."""
     if is_served(path.parent):
         return True
     if _word(str(path), Word.BEAT):
@@ -93,11 +99,11 @@ def _is_coming(path: Path) -> bool:
 
 def _lateness(path: Path) -> str:
     until_ns = _word(str(path), Word.TABLES_UNTIL)
-    what = "nothing is stored yet"
+    state = "nothing is stored yet"
     if until_ns:
-        what = f"the last {(time.monotonic_ns() - until_ns) / 1e9:.1f} s are not stored yet"
-    why = "" if is_served(path.parent) else ", no agent reads its journal"
-    return f"rank {rank_of(path)}: {what}{why}"
+        state = f"the last {(time.monotonic_ns() - until_ns) / 1e9:.1f} s are not stored yet"
+    reason = "" if is_served(path.parent) else ", no agent reads its journal"
+    return f"rank {rank_of(path)}: {state}{reason}"
 
 
 def _missing(asked: dict[str, int]) -> list[str]:
@@ -105,25 +111,25 @@ def _missing(asked: dict[str, int]) -> list[str]:
     return [
         f"rank {rank_of(path)}: {left:,} of {asked[path]:,} rows are still being stored"
         for path, left in behind.items()
-    ] + [f"rank {rank} has not ended yet" for rank in _others(asked)]
+    ] + [f"rank {rank} has not ended yet" for rank in _other_running_ranks(asked)]
 
 
-def _others(asked: dict[str, int]) -> list[int]:
-    """Return the other ranks of the node that have not ended."""
-    beside = {os.path.dirname(path) for path in asked}
-    there = {rank for path in journals_in(*beside) if (rank := rank_of(path)) is not None}
-    return sorted(there - {rank_of(path) for path in asked})
+def _other_running_ranks(asked: dict[str, int]) -> list[int]:
+    """Return the ranks of the node that have not ended, except those of the given journals."""
+    folders = {os.path.dirname(path) for path in asked}
+    ranks = {rank for path in journals_in(*folders) if (rank := rank_of(path)) is not None}
+    return sorted(ranks - {rank_of(path) for path in asked})
 
 
 def find_duration(wanted: list[str]) -> int | None:
-    """Return how long the journals' processes ran, in nanoseconds, according to the journals.
+    """Return the longest run time of the journals' processes, in ns.
 
-    None if that is not known any more, or another rank of the node still runs.
+    None if an end time is unknown (e.g. of a removed journal), or another rank of the node runs.
     """
     asked = dict(map(_parse, wanted))
     lasted = [_lasted_ns(path) for path in asked]
     known = [ns for ns in lasted if ns is not None]
-    return max(known) if len(known) == len(lasted) and not _others(asked) else None
+    return max(known) if len(known) == len(lasted) and not _other_running_ranks(asked) else None
 
 
 def _lasted_ns(path: str) -> int | None:
@@ -136,18 +142,18 @@ def _lasted_ns(path: str) -> int | None:
 
 
 def find_losses(wanted: list[str]) -> list[str]:
-    """Return what existing journals have lost for want of room, and the remedy."""
+    """Return a message for each journal that was full and lost spans, and the remedy; or []."""
     lost = {path: _word(path, Word.LOST_RING_FULL) for path in dict(map(_parse, wanted))}
-    told = [
+    messages = [
         f"rank {rank_of(path)}: {count:,} spans lost, the journal was full"
         for path, count in lost.items()
         if count
     ]
-    return [*told, ROOM] if told else []
+    return [*messages, ROOM] if messages else []
 
 
 def find_left(run_id: str, run_folder: Path, short_id: str) -> list[str]:
-    """Return a sentence if a run's processes have ended and no agent reads what they left."""
+    """Return a message if a run's processes have ended and no agent reads their journals; or []."""
     journals = journals_in(*folders_of_run(run_id, run_folder))
     if not journals or any(is_served(path.parent) or is_written(path) for path in journals):
         return []
@@ -155,7 +161,7 @@ def find_left(run_id: str, run_folder: Path, short_id: str) -> list[str]:
 
 
 def is_written(path: Path) -> bool:
-    """Return whether the process that made a journal still records; False for other files."""
+    """Return whether a journal's process is still alive; False if the file is no journal."""
     reader = _opened(path)
     if reader is None:
         return False
@@ -166,7 +172,7 @@ def is_written(path: Path) -> bool:
 
 
 def _opened(path: str | Path) -> JournalReader | None:
-    """Return a journal for reading; None if it is no journal, or gone."""
+    """Open a journal for reading; return None if it was removed or is no journal."""
     from otel_mlperf.journal.journal_reader import JournalReader  # loads numpy, 0.1 s
 
     try:
@@ -189,7 +195,7 @@ def _behind(path: str, slot: int) -> int:
 
 
 def _word(path: str, word: Word) -> int | None:
-    """Return a header word; None if the journal is gone."""
+    """Return a header word; None if the journal was removed."""
     try:
         with open(path, "rb") as file:
             file.seek(word * WORD)
