@@ -1,1 +1,1 @@
-"""Export of a run folder's contents: as OTLP requests, or as a file."""
+"""Export of recorded runs as OTLP requests or as files."""

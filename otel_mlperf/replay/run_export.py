@@ -1,4 +1,4 @@
-"""Export of a run into one file, for timeline viewers or other tools."""
+"""Export of a run to one file, for timeline viewers or other tools."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _UI: Final = "https://ui.perfetto.dev (Open trace file)"
 
 
 class ExportFormat(NamedTuple):
-    """Export file format: its suffix and its writer."""
+    """Export file format: suffix, writer, and instructions for readers."""
 
     ending: str
-    """Suffix of the file name."""
+    """Suffix of the file name, with the dot."""
     write: Callable[[Selected, BinaryIO], str]
-    """Write the selection and return a description of what was written.
+    """Function that writes the selection and returns a description of the written content.
 
     Raises NothingToExport if the selection is empty.
     """
     reader: str
-    """Description of how to open the file."""
+    """Instruction for opening the file."""
 
 
 def parse_steps(text: str) -> tuple[int, int]:
-    """Return the first and the last step of ``7`` or ``7-9``.
+    """Parse a step number (``7``) or a range (``7-9``); return first and last step.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither.
     """
     match = _NUMBERS.fullmatch(text.strip())
     first = int(match[1]) if match else 0
@@ -63,7 +63,7 @@ def _write_timeline(selected: Selected, file: BinaryIO, form: Format) -> str:
     from otel_mlperf.report.timeline_files import write_timeline
 
     counts = write_timeline(selected, form, file.write)
-    # The file is not renamed into place yet: an empty one would look like a run without content.
+    # Raise before the temporary file is renamed: an empty file would look like an empty run.
     if not (counts.slices or counts.points or counts.instants):
         raise _nothing(selected, "nothing is stored of it yet")
     marks = f"{plural(counts.instants, 'mark')}, " if counts.instants else ""

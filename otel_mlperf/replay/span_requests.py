@@ -1,8 +1,7 @@
-"""OTLP requests rebuilt from a run folder's spans, and their delivery.
+"""OTLP requests created from the spans in a run folder, and their delivery.
 
-The requests are those that the agent would have sent.
-
-Ids are the original ones, so a server that already has a span stores it only once.
+The requests contain the same spans as the requests of the agent, with the original ids. A server
+that identifies spans by their ids therefore does not store a span twice.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES: Final = 1 << 20
 SENT: Final = "(kind <> 'event' OR kept <> '')"
-"""SQL condition: all events of a profiler window are stored, but only those within its budget are
-sent."""
+"""SQL condition for spans that are sent: of the events of profiler windows, which are all stored,
+only those within the span budget."""
 _MARKS: Final = (
     "SELECT time_ns, name, phase, number, count(*) OVER () FROM marks "
     "WHERE rank = $rank AND restart = $restart AND time_ns <= $end_ns "
@@ -51,13 +50,13 @@ _Row = dict[str, Any]
 
 
 def count_spans(store: Store) -> int:
-    """Return how many spans of a run folder are sent to servers."""
+    """Return the number of spans in a run folder that would be sent to servers."""
     ((count,),) = store.rows(f"SELECT count(*) FROM spans WHERE {SENT}")
     return int(count)
 
 
 def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
-    """Yield the requests of a run, each with its number of spans: by rank, then by time."""
+    """Yield the requests of a run, each with its number of spans, sorted by rank and time."""
     for attributes, rows in _pages(Selected(run, store)):
         resource = wire.encode_resource(attributes)
         for scope, spans in group_by_scope(rows).items():
@@ -68,19 +67,19 @@ def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
 
 
 def lines(selected: Selected) -> Iterator[tuple[int, bytes]]:
-    """Yield the same spans as lines of OTLP/JSON, in batches, each with its number of spans."""
+    """Yield the selected spans as OTLP/JSON lines, in batches, each with its number of spans."""
     for attributes, rows in _pages(selected):
         yield len(rows), b"".join(encode_lines(attributes, rows))
 
 
 def _pages(selected: Selected) -> Iterator[tuple[dict[str, Any], list[_Row]]]:
-    """Yield batches of spans: their resource and rows."""
+    """Yield batches of spans: resource attributes, and rows of table ``spans``."""
     store = selected.store
     where = f"{SENT} AND {selected.wanted} AND rank = $rank AND restart = $restart"
     for rank, restart in store.rows("SELECT DISTINCT rank, restart FROM spans ORDER BY ALL"):
         resource = resource_of(selected.run, store, rank, restart)
         values = {**selected.values, "rank": rank, "restart": restart}
-        # Read in time ranges: all spans of a run together may exceed the memory.
+        # Read in time ranges, because all spans of a run may exceed the memory.
         for low, high in time_ranges(store, "spans", "start_ns", where, values):
             sql = f"SELECT * FROM spans WHERE {where} AND start_ns >= $low AND start_ns < $high "
             rows = store.records(f"{sql} ORDER BY start_ns, span_id", low=low, high=high, **values)
@@ -89,7 +88,7 @@ def _pages(selected: Selected) -> Iterator[tuple[dict[str, Any], list[_Row]]]:
 
 
 def _add_marks(store: Store, rows: list[_Row]) -> None:
-    """Add the program's marks to the row of the run."""
+    """Add the program's marks to the row of the run's span."""
     for row in rows:
         if row["category"] == names.RUN and row["span_id"] == row["root_id"]:
             found = store.rows(_MARKS, **{key: row[key] for key in ("rank", "restart", "end_ns")})
@@ -98,7 +97,7 @@ def _add_marks(store: Store, rows: list[_Row]) -> None:
 
 
 def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[str, Any]:
-    """Return the resource attributes of a rank, as far as the run folder contains them."""
+    """Return the resource attributes of a rank that the run folder contains."""
     of_rank = "WHERE rank = $rank AND restart = $restart ORDER BY start_ns LIMIT 1"
     processes = store.read(ProcessRow, of_rank, rank=rank, restart=restart)
     attributes = names.SDK | {
@@ -122,7 +121,7 @@ def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[s
 
 
 def _columns(spans: list[tuple[Mapping[str, Any], OwnFields]]) -> SpanColumns:
-    # Spans of one name and thread share these bytes: encoding them once saves most of the cost.
+    # Encode the tail, shared by spans of one name and thread, once: it is most of the cost.
     tails: dict[bytes, int] = {}
     tail = [tails.setdefault(_tail(*span), len(tails)) for span in spans]
     rows = [row for row, _ in spans]
@@ -145,7 +144,7 @@ def _tail(row: Mapping[str, Any], own: OwnFields) -> bytes:
 
 
 _TRIES: Final = 3
-"""Maximum number of tries: a user waits, unlike with the agent, which retries while it has room."""
+"""Maximum number of tries per request: fewer than those of the agent, because a user waits."""
 
 
 def traces_settings(
@@ -154,10 +153,13 @@ def traces_settings(
     warn: Callable[[str], None],
     recorded: str = "",
 ) -> SignalSettings:
-    """Return the endpoint settings for spans, from the command line option or from ``environ``.
+    """Return the endpoint settings for spans.
 
-    Problems with variables that do not prevent delivery are passed to ``warn``. ``recorded`` is the
-    endpoint that the run folder names: a hint for the error message.
+    Args:
+        endpoint: endpoint from the command line; None: from ``environ``.
+        environ: environment variables.
+        warn: called with problems that do not prevent delivery.
+        recorded: endpoint that the run folder names, suggested in the error message.
 
     Raises:
         ConfigError: no endpoint is set, or a variable cannot be parsed.
@@ -178,10 +180,10 @@ def traces_settings(
 
 
 def deliver(client: OtlpClient, body: bytes) -> int:
-    """Deliver one request, split if the server requires it; return how many spans it refused.
+    """Deliver one request, split if the server requires it; return the number of refused spans.
 
     Raises:
-        Unreachable: no success after a few tries, or the server denies access.
+        Unreachable: all tries failed, or the server denies access.
     """
     from otel_mlperf.otlp.split import post_in_parts
 
@@ -191,7 +193,7 @@ def deliver(client: OtlpClient, body: bytes) -> int:
 
 
 def _post(client: OtlpClient, body: bytes) -> ServerAnswer:
-    """Return the server's definite answer to one request, or to one part of it."""
+    """Post one request or a part of it, with retries; return the server's final answer."""
     from otel_mlperf.otlp.client import Backoff, Outcome
 
     backoff = Backoff()
@@ -199,7 +201,7 @@ def _post(client: OtlpClient, body: bytes) -> ServerAnswer:
         answer = client.post(body)
         if answer.outcome in (Outcome.DELIVERED, Outcome.REJECTED, Outcome.TOO_LARGE):
             return answer
-        # Waiting cannot help, or no try is left.
+        # A retry cannot help, or no try is left.
         if answer.outcome is Outcome.UNAUTHORIZED or not tries_left:
             break
         time.sleep(backoff.failed(answer.after_s))

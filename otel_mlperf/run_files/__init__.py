@@ -1,1 +1,1 @@
-"""Files of a run folder that its processes write themselves, apart from the tables."""
+"""Files in a run folder that the training processes write, apart from the tables."""

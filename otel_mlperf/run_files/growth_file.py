@@ -1,8 +1,7 @@
-"""Memory growth of a process between two points: its record, its file in the run folder, its text.
+"""Memory growth of a process between two points: records, their file, and their text form.
 
-``growth/<rank>-<restart>-<pid>.jsonl`` has a line for each request of the program, appended by the
-process itself. As with profiled calls, each line is stored whole whatever ends the process next;
-readers skip incomplete lines.
+``growth/<rank>-<restart>-<pid>.jsonl`` contains a line for each measurement that the program
+requests. The process appends each line by a single write (see ``process_lines``).
 """
 
 from __future__ import annotations
@@ -22,32 +21,31 @@ if TYPE_CHECKING:
 
 
 FOLDER: Final = "growth"
-"""Folder in a run folder."""
+"""Name of the folder in a run folder."""
 What = Literal["type", "tensor", "site"]
 
 
 class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Growth of objects of one type, tensors of one kind, or allocations of one line."""
+    """Growth of objects of one type, of tensors of one kind, or of one line's allocations."""
 
     what: What
-    """``type``: objects by type; ``tensor``: memory of tensors; ``site``: lines that allocated."""
+    """``type``: objects by type; ``tensor``: memory of tensors; ``site``: source lines."""
     name: str = ""
-    """Name of the type; for tensors their dtype, shape and device."""
+    """Name of the type; for tensors dtype, shape and device."""
     file: str = ""
-    """File of a line."""
+    """Source file of a line."""
     line: int = 0
     count: int
-    """Increase of the number of objects, memory blocks of tensors, or blocks allocated by the line.
-"""
+    """Increase of the number of objects, of tensor memory blocks, or of allocated blocks."""
     bytes: int
     """Increase in bytes."""
     now_count: int
-    """Number at the second point."""
+    """Number at the second point in time."""
     now_bytes: int
 
 
 class MemoryGrowth(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory growth of a process between two points; printed it is a table."""
+    """Memory growth of a process between two points in time; ``str`` formats it as a table."""
 
     rank: int = 0
     restart: int = 0
@@ -56,23 +54,23 @@ class MemoryGrowth(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: int = 0
     """Unix time of the second point."""
     steps: int = 0
-    """Training steps between the two."""
+    """Number of training steps between the two points."""
     count: int = 0
-    """Increase of the number of objects; negative if there are fewer, like the fields below."""
+    """Increase of the number of objects. This and the following fields may be negative."""
     bytes: int = 0
-    """Increase of the objects' own sizes, without what they refer to."""
+    """Increase of the objects' own sizes, without referenced objects."""
     tensor_bytes: int = 0
-    """Increase of the memory of PyTorch's tensors, each piece once, on all devices."""
+    """Increase of the memory of PyTorch tensors on all devices; shared memory counts once."""
     resident_bytes: int | None = None
-    """Increase of the resident memory of the process."""
+    """Increase of the resident memory of the process; None if unknown."""
     cuda_bytes: int | None = None
-    """Increase of the memory that PyTorch's allocator had allocated on the current device."""
+    """Increase of the memory that PyTorch has allocated on the current device; None if unknown."""
     rows: list[GrowthRow] = []
-    """Rows of what has grown, by ``what``, each sorted by bytes in descending order."""
+    """Rows that have grown, grouped by ``what``, each group sorted by bytes in descending order."""
     more: int = 0
-    """Number of rows beyond the 50 largest of each."""
+    """Number of rows beyond the 50 largest in each group."""
     missing: list[str] = []
-    """Sentences about what is missing, and why."""
+    """Messages about missing values and the reasons."""
 
     def __str__(self) -> str:
         return growth_text(self)
@@ -82,22 +80,22 @@ class MemoryGrowth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def append_growth(run_folder: str, pid: int, growth: MemoryGrowth) -> None:
-    """Append one record.
+    """Append one record to the process's file.
 
     Raises:
-        OSError: the place refuses.
+        OSError: the file cannot be written.
     """
     append_process_line(run_folder, FOLDER, pid, growth)
 
 
 def read_growths(run_folder: Path) -> Iterator[MemoryGrowth]:
-    """Yield all records written so far, by process."""
+    """Yield all records written so far, grouped by process."""
     return read_process_lines(run_folder, FOLDER, MemoryGrowth)
 
 
 TOP: Final = 10
 _SHOWN: Final = 5
-"""Maximum number of records shown, the last ones."""
+"""Maximum number of records shown (the last ones)."""
 _COLUMN: Final = 10
 _HEADS: Final[dict[What, tuple[str, ...]]] = {
     "tensor": ("grown", "more", "now", "tensors"),
@@ -107,21 +105,21 @@ _HEADS: Final[dict[What, tuple[str, ...]]] = {
 
 
 KINDS: Final = tuple(_HEADS)
-"""Kinds of rows, in the order in which they are shown."""
+"""Values of ``what``, in the order in which the tables are shown."""
 
 
 def growth_text(growth: MemoryGrowth) -> str:
-    """Format growth as ``print`` shows it."""
+    """Format growth as plain text for ``print``."""
     return text(growth_lines(growth), color=False, unicode=True).removesuffix("\n")
 
 
 def growth_html(growth: MemoryGrowth) -> str:
-    """Format growth as a notebook shows it; texts are escaped."""
+    """Format growth as escaped HTML for notebooks."""
     return f"<pre>{escape(growth_text(growth))}</pre>"
 
 
 def all_growth_lines(growths: Sequence[MemoryGrowth], *, top: int, width: int) -> list[Line]:
-    """Format the last records, separated by empty lines."""
+    """Format the last _SHOWN records, separated by empty lines."""
     lines: list[Line] = []
     if len(growths) > _SHOWN:
         earlier = plural(len(growths) - _SHOWN, "earlier point")
@@ -132,7 +130,7 @@ def all_growth_lines(growths: Sequence[MemoryGrowth], *, top: int, width: int) -
 
 
 def growth_lines(growth: MemoryGrowth, *, top: int = TOP, width: int = WIDTH) -> list[Line]:
-    """Format a summary line, then tables of tensors, types and lines."""
+    """Format one record: a summary line, then tables of tensors, types and source lines."""
     lines: list[Line] = [[(line, "bold")] for line in broken(head_text(growth), width)]
     lines += [[(f"  missing: {why}", "yellow")] for why in growth.missing]
     shown = 0
@@ -146,27 +144,27 @@ def growth_lines(growth: MemoryGrowth, *, top: int = TOP, width: int = WIDTH) ->
 
 
 def head_text(growth: MemoryGrowth) -> str:
-    """Format the totals."""
-    told = [("process", growth.resident_bytes), ("CUDA", growth.cuda_bytes)]
-    told += [("tensors", growth.tensor_bytes), ("objects", growth.bytes)]
-    grown = ", ".join(f"{name} {signed_size(many)}" for name, many in told if many is not None)
+    """Format the totals as a summary line."""
+    totals = [("process", growth.resident_bytes), ("CUDA", growth.cuda_bytes)]
+    totals += [("tensors", growth.tensor_bytes), ("objects", growth.bytes)]
+    grown = ", ".join(f"{name} {signed_size(many)}" for name, many in totals if many is not None)
     steps = f", {plural(growth.steps, 'step')}" if growth.steps else ""
     rank = f" of rank {growth.rank}" if growth.rank else ""
     return f"memory{rank} in {duration(growth.end_ns - growth.begin_ns)}{steps}: {grown}"
 
 
 def titles(what: What) -> tuple[str, ...]:
-    """Return the titles of the columns."""
+    """Return the column titles of the table for ``what``."""
     return _HEADS[what]
 
 
 def rows_of(growth: MemoryGrowth, what: What) -> list[GrowthRow]:
-    """Return the rows of a kind, sorted by bytes in descending order."""
+    """Return the rows with this ``what``, sorted by bytes in descending order."""
     return [row for row in growth.rows if row.what == what]
 
 
 def numbers(row: GrowthRow) -> tuple[str, str, str]:
-    """Return the texts of a row's numeric columns."""
+    """Return the formatted numeric columns of a row: bytes, count, current number."""
     return signed_size(row.bytes), f"{row.count:+,}", f"{row.now_count:,}"
 
 

@@ -1,8 +1,7 @@
 """Records of profiled section calls in a run folder.
 
-``hot/<rank>-<restart>-<pid>.jsonl`` has a line for each call. The process that made the call
-appends it, once, when the call is over. Each line is therefore whole whatever ends the process
-next; readers skip lines that are not.
+``hot/<rank>-<restart>-<pid>.jsonl`` contains a line for each profiled call. The process appends it
+by a single write after the call has ended (see ``process_lines``).
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER: Final = "hot"
-"""Folder in a run folder."""
+"""Name of the folder in a run folder."""
 Kind = Literal["calls", "lines", "memory"]
 
 
 class HotSpot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Hot spot: a called function, a line of one, or a line that allocated unfreed memory."""
+    """Hot spot: a function, a source line, or a line that allocated memory without freeing it."""
 
     name: str = ""
-    """The function; empty for a line that allocated."""
+    """Name of the function; empty for a line that allocated memory."""
     file: str = ""
-    """Empty if it is written in C."""
+    """Source file; empty if the function is written in C."""
     line: int = 0
     calls: int = 0
-    """For a line, how often it ran."""
+    """Number of calls, or of executions of a line."""
     own_ns: int = 0
-    """Time without its callees; for a line including them."""
+    """Time without callees; for a line, time including callees."""
     total_ns: int = 0
     kept_bytes: int = 0
     blocks: int = 0
 
 
 class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Profile of one call of a section."""
+    """Profile of one call of a section. Profiles record time or memory, according to ``kind``."""
 
     section: str
     category: str
@@ -49,32 +48,33 @@ class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     restart: int
     unix_ns: int
-    """When it ended."""
+    """End of the call, Unix time in ns."""
     duration_ns: int = 0
     """Duration, including the profiler's overhead."""
     spots: list[HotSpot] = []
-    """The largest spots."""
+    """The largest hot spots."""
     more: int = 0
-    """Number of further spots."""
+    """Number of hot spots not in ``spots``."""
     kept_bytes: int = 0
-    """Bytes that all lines together allocated and did not free."""
+    """Bytes that all lines together have allocated and not freed."""
     peak_bytes: int = 0
-    """Peak of these bytes."""
+    """Maximum of allocated, not yet freed bytes during the call."""
     left_out: str = ""
-    """Reason for which there is no profile; empty if there is one."""
+    """Reason why there is no profile; empty if there is one."""
     passed_over: int = 0
-    """Calls of the section, since its last line, that ran while another one was profiled."""
+    """Number of calls of the section since its last record that were not profiled, because another
+    call was being profiled."""
 
 
 def append_call(run_folder: str, pid: int, call: ProfiledCall) -> None:
-    """Append one call.
+    """Append one record to the process's file.
 
     Raises:
-        OSError: the place refuses.
+        OSError: the file cannot be written.
     """
     append_process_line(run_folder, FOLDER, pid, call)
 
 
 def read_calls(run_folder: Path) -> Iterator[ProfiledCall]:
-    """Yield all calls written so far, by process."""
+    """Yield all records written so far, grouped by process."""
     return read_process_lines(run_folder, FOLDER, ProfiledCall)

@@ -1,7 +1,8 @@
-"""JSON lines that processes append to a run folder, and the reader of all of them.
+"""Files of JSON lines in a run folder, one file per process, and their reader.
 
-The files are ``<part>/<rank>-<restart>-<pid>.jsonl``. The process itself appends each line by one
-write. Each line is therefore whole whatever ends the process next; readers skip lines that are not.
+The files are ``<part>/<rank>-<restart>-<pid>.jsonl``. Each process appends a line by a single
+write, so that the line is complete even if the process is killed next. Readers skip incomplete
+lines.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 class OfProcess(Protocol):
-    """Interface of a line's content, which identifies its process."""
+    """Interface of a record, which identifies its process."""
 
     @property
     def rank(self) -> int:
@@ -30,14 +31,14 @@ class OfProcess(Protocol):
 
     @property
     def restart(self) -> int:
-        """Return how often the rank was started before."""
+        """Return the number of earlier starts of the rank."""
 
 
 def append_process_line(run_folder: str, part: str, pid: int, said: OfProcess) -> None:
-    """Append one line.
+    """Append the record ``said`` as one line.
 
     Raises:
-        OSError: the place refuses.
+        OSError: the file cannot be written.
     """
     folder = os.path.join(run_folder, part)
     make_folder(folder)
@@ -50,13 +51,13 @@ def append_process_line(run_folder: str, part: str, pid: int, said: OfProcess) -
 
 
 def read_process_lines(run_folder: Path, part: str, kind: type[T]) -> Iterator[T]:
-    """Yield all lines written so far, by process."""
+    """Yield the records in all lines written so far, grouped by process."""
     decoder = msgspec.json.Decoder(kind)
     for path in sorted((run_folder / part).glob("*.jsonl")):
         try:
             lines = read_regular(path).splitlines()
-        except OSError:  # not of ours
+        except OSError:  # not a file of this package
             continue
         for line in lines:
-            with contextlib.suppress(msgspec.DecodeError):  # cut: the disk was full
+            with contextlib.suppress(msgspec.DecodeError):  # incomplete: the disk was full
                 yield decoder.decode(line)

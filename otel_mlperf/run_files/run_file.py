@@ -1,7 +1,7 @@
-"""The file ``run.json``, which makes a folder a run, and the agreement of all ranks on one.
+"""The file ``run.json``, which identifies a folder as a run folder, and its creation by all ranks.
 
-The recorder writes the file before anything else is in the folder, and every reader starts with it.
-This module is therefore below both, and loads nothing that training does not have.
+The recorder writes it before any other file in the folder, and every reader reads it first. This
+module is therefore used by recorder and readers, and imports only modules that training needs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import stat
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
-# Not the standard library's: a ``json.py`` next to the program would be imported in its place.
+# Used instead of ``json``: a ``json.py`` next to the program would shadow the standard library's.
 import msgspec
 
 from otel_mlperf.errors import StoreError
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 RUN_FILE: Final = "run.json"
 FORMAT: Final = 1
-"""Version of the run folder, in ``run.json``; a reader refuses a higher one."""
-_MOST_BYTES: Final = 64 << 20
+"""Format version of the run folder, stored in ``run.json``; readers refuse higher versions."""
+_MAX_BYTES: Final = 64 << 20
 _KEY: Final = re.compile("[0-9a-f]{8}")
 
 
@@ -41,13 +41,12 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str] = []
     host: str = ""
     os: str = "linux"
-    """As OpenTelemetry's ``os.type`` names it."""
+    """Operating system, as in OpenTelemetry's ``os.type``."""
     world_size: int = 1
     integrations: list[str] = []
-    """Integrations that detect the program's steps from outside, by name: it need not report them
-    itself."""
+    """Names of integrations that detect steps, so that the program does not have to report them."""
     is_wrapper: bool = False
-    """Whether its program only started the program that was recorded in its place."""
+    """Whether the program only started another program, which was recorded instead."""
     format: int = FORMAT
 
 
@@ -55,11 +54,11 @@ def read_run_file(folder: Path) -> RunFile:
     """Read the facts of the run in ``folder``.
 
     Raises:
-        StoreError: its ``run.json`` is not readable, or from a newer version.
+        StoreError: ``run.json`` is unreadable, or from a newer version.
     """
     file = folder / RUN_FILE
     try:
-        facts = msgspec.json.decode(read_regular(file, _MOST_BYTES), type=RunFile)
+        facts = msgspec.json.decode(read_regular(file, _MAX_BYTES), type=RunFile)
     except (OSError, ValueError, msgspec.DecodeError) as error:
         raise StoreError(f"reading {file}: {error}; without it the folder is no run") from error
     if facts.format > FORMAT:
@@ -71,9 +70,9 @@ def read_run_file(folder: Path) -> RunFile:
 
 
 def describe_sharing(folder: str | Path) -> str:
-    """Return a sentence if other users can change what a run folder contains, else an empty one."""
+    """Return a message if other users can change the content of a run folder, else ""."""
     path = os.path.abspath(folder)
-    if IS_WINDOWS:  # where a mode does not tell who may write
+    if IS_WINDOWS:  # file modes do not show who may write
         return ""
     for place in (os.path.dirname(path), path):
         with contextlib.suppress(OSError):
@@ -89,37 +88,39 @@ def describe_sharing(folder: str | Path) -> str:
 
 
 def write_run_file(folder: str, facts: Mapping[str, Any]) -> bool:
-    """Write the first facts of the run ``facts["id"]``, unless another rank has.
+    """Create ``run.json`` for the run ``facts["id"]``, unless another rank has created it.
 
     Returns:
-        Whether the folder is that run's, now or already; False if ``run.json`` is another run's or
-        cannot be read, and is left unchanged.
+        Whether the folder now belongs to that run. False if ``run.json`` belongs to another run or
+        cannot be parsed; it is then unchanged.
 
     Raises:
-        OSError: the place refuses.
+        OSError: the file cannot be written or read.
     """
     path = os.path.join(folder, RUN_FILE)
     if not os.path.exists(path):
         _write_first(path, {"format": FORMAT, "key": os.urandom(4).hex(), **facts})
     try:
-        # The file decides which writer won: two runs may have chosen the same folder.
+        # Read it again: two runs may have created the file concurrently, and only one has
+        # succeeded.
         return bool(_read(path).get("id") == facts["id"])
     except (msgspec.MsgspecError, ValueError, AttributeError):
         return False
 
 
 def read_key(folder: str | Path) -> str:
-    """Return the part of a journal folder's name that identifies the run folder.
+    """Return the key that identifies the run folder in the names of journal folders.
 
-    Two run folders may have runs of the same id. The key is random and stored in ``run.json``: one
-    folder has different paths in containers. It is empty for a run of an earlier version, and is
-    derived from the path as long as there is no such file.
+    The run id is not enough, because runs in two folders may have the same id. The path is not
+    either, because a folder may have different paths in containers. The key is random and stored in
+    ``run.json``. It is empty for runs of earlier versions. Without a readable ``run.json``, it is
+    derived from the path.
     """
     try:
         key = _read(os.path.join(folder, RUN_FILE)).get("key", "")
     except (OSError, ValueError, msgspec.MsgspecError, AttributeError):
         return _key_of_path(folder)
-    # The folder may be another user's, and the key becomes a part of a path.
+    # Validate it, because it becomes part of a path and another user may have written the file.
     return key if isinstance(key, str) and _KEY.fullmatch(key) else ""
 
 
@@ -128,10 +129,10 @@ def _key_of_path(folder: str | Path) -> str:
 
 
 def extend_run_file(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
-    """Add facts that became known after the run's start; fields of newer versions stay.
+    """Add parameters and tags to ``run.json``; unknown fields of newer versions are preserved.
 
     Raises:
-        OSError: the place refuses.
+        OSError: the file cannot be written.
         MsgspecError: the file is not JSON.
     """
     about = _read(os.path.join(folder, RUN_FILE))
@@ -141,10 +142,10 @@ def extend_run_file(folder: str, params: Mapping[str, Any], tags: Sequence[str])
 
 
 def write_integrations(folder: str, names: Sequence[str]) -> None:
-    """Store the integrations that see the program from now on; fields of newer versions stay.
+    """Store the names of active integrations; unknown fields of newer versions are preserved.
 
     Raises:
-        OSError: the place refuses.
+        OSError: the file cannot be written.
         MsgspecError: the file is not JSON.
     """
     about = _read(os.path.join(folder, RUN_FILE))
@@ -153,10 +154,10 @@ def write_integrations(folder: str, names: Sequence[str]) -> None:
 
 
 def write_wrapper(folder: str, *, is_wrapper: bool) -> None:
-    """Store whether the run's program only started another; fields of newer versions stay.
+    """Store ``is_wrapper`` in ``run.json``; unknown fields of newer versions are preserved.
 
     Raises:
-        OSError: the place refuses.
+        OSError: the file cannot be written.
         MsgspecError: the file is not JSON.
     """
     about = _read(os.path.join(folder, RUN_FILE))
@@ -166,18 +167,18 @@ def write_wrapper(folder: str, *, is_wrapper: bool) -> None:
 
 def _write_again(folder: str, about: Mapping[str, Any]) -> None:
     path = os.path.join(folder, RUN_FILE)
-    write_whole(path, _text(about), temporary=_beside(path))
+    write_whole(path, _text(about), temporary=_temporary_path(path))
 
 
 def _write_first(path: str, about: Mapping[str, Any]) -> None:
-    draft = _beside(path)
+    draft = _temporary_path(path)
     write_whole(draft, _text(about))
     try:
-        os.link(draft, path)  # unlike a rename it fails where another rank was first
+        os.link(draft, path)  # unlike a rename, fails if another rank was first
     except FileExistsError:
         pass
     except OSError:
-        # A file system without links: the last rank wins, so that all have to write the same key.
+        # No hard links: the last rank overwrites the file, so all ranks must write the same key.
         key = _key_of_path(os.path.dirname(path))
         write_whole(draft, _text({**about, "key": key}))
         os.replace(draft, path)
@@ -187,11 +188,11 @@ def _write_first(path: str, about: Mapping[str, Any]) -> None:
 
 
 def _read(path: str) -> Any:
-    return msgspec.json.decode(read_regular(path, _MOST_BYTES))
+    return msgspec.json.decode(read_regular(path, _MAX_BYTES))
 
 
-def _beside(path: str) -> str:
-    """Return a name of this writer's alone: all ranks of a run may write concurrently."""
+def _temporary_path(path: str) -> str:
+    """Return a unique temporary path, because all ranks of a run may write concurrently."""
     return f"{os.path.dirname(path)}/.run-{os.getpid()}-{os.urandom(4).hex()}"
 
 
