@@ -1,1 +1,1 @@
-"""OTLP: encoding of telemetry from numpy columns, and its confirmed delivery to a server."""
+"""OTLP: encoding of telemetry from NumPy columns, and confirmed delivery to a server."""

@@ -1,7 +1,7 @@
-"""OTLP client over HTTP: sends a request and reports its outcome.
+"""OTLP client over HTTP, and the outcomes of requests.
 
-Only the server's answer decides about the outcome. Success is a 2xx status with an empty body or an
-export response. Any answer that is no clear statement about *this* request leads to a retry.
+The outcome depends only on the server's answer. Success is a 2xx status with an empty body or an
+export response. An answer that is not clearly about *this* request results in a retry.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _LEAST_SHARE: Final = 0.4
 
 
 class Outcome(StrEnum):
-    """Outcome of a request, which determines what the sender does next."""
+    """Outcome of a request, which determines the sender's next action."""
 
     DELIVERED = "delivered"
     RETRY = "retry"
-    """The request must be kept and sent again later."""
+    """The request must be stored and sent again later."""
     REJECTED = "rejected"
-    """The server cannot read an item of the request, which must be halved to isolate the item."""
+    """The server cannot read an item: the request must be halved to isolate this item."""
     TOO_LARGE = "too_large"
     """The request must be halved."""
     UNAUTHORIZED = "unauthorized"
-    """The request must be kept until the headers or the server are changed."""
+    """The request must be stored until the headers or the server are changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class ServerAnswer:
 
     outcome: Outcome
     reason: str = ""
-    """Text for people: what was tried, what came back; free of secrets. For a delivery: its
-    warning."""
+    """Message for users without secrets: the request and the answer. For a delivered request: the
+    server's warning."""
     rejected: int = 0
-    """Number of spans or points of a delivered request that the server did not accept."""
+    """Number of spans or points in a delivered request that the server did not accept."""
     after_s: float | None = None
-    """The wait that the server requested, at most 60 s."""
+    """Delay before a retry as requested by the server, at most 60 s."""
 
 
 _BY_STATUS: Final = {
@@ -73,19 +73,19 @@ _ADVICE: Final = {
 
 
 class OtlpClient(Protocol):
-    """Interface of a client that sends one signal's requests over some protocol, for one thread."""
+    """Interface of a client for the requests of one signal; to be used by one thread."""
 
     def post(self, body: bytes) -> ServerAnswer:
-        """Send one encoded request and return its outcome; raises nothing."""
+        """Send one encoded request and return its outcome; never raises."""
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
+        """Close the connection; the next request opens a new one."""
 
 
 class Client:
-    """Client that sends one signal's requests over HTTP, for one thread.
+    """Client for the requests of one signal over HTTP; to be used by one thread.
 
-    The system's resolver looks up host names, outside the deadline.
+    The lookup of host names by the system's resolver is not subject to the deadline.
     """
 
     def __init__(self, settings: SignalSettings, now: Callable[[], float] = time.time) -> None:
@@ -101,15 +101,14 @@ class Client:
         self._words = ErrorDescriber(settings)
 
     def post(self, body: bytes) -> ServerAnswer:
-        """Send one encoded request and return its outcome; raise nothing."""
-        # The fastest level, and no time stamp inside: a retry of the same request sends the same
-        # bytes.
+        """Send one encoded request and return its outcome; never raises."""
+        # Fastest level, and without a time stamp, so that a retry sends exactly the same bytes.
         if self._settings.gzip:
             body = gzip.compress(body, 1, mtime=0)
         try:
             reply = self._transport.post(body, self._headers)
-        # It is not known whether the server has accepted it. A retry sends the same bytes, and
-        # spans have the same ids: servers recognize them.
+        # It is unknown whether the server has accepted the request. A retry is safe: servers
+        # recognize repeated spans by their ids.
         except (OSError, HTTPException, ValueError) as error:
             why = self._words.why(error)
             return ServerAnswer(Outcome.RETRY, f"{self._settings.endpoint}: {why}")
@@ -118,7 +117,7 @@ class Client:
         return self._refused(reply)
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
+        """Close the connection; the next request opens a new one."""
         self._transport.close()
 
     def _accepted(self, reply: Reply) -> ServerAnswer:
@@ -148,23 +147,23 @@ class Client:
 
 
 class Backoff:
-    """Backoff of retries: waits that grow from one to five seconds, with random shortening.
+    """Backoff of retries: delays that grow from one to five seconds, with jitter.
 
-    Each wait is randomly shortened to 40 % at least. The randomness keeps a thousand agents from
-    returning to a restarted collector at one moment. The upper end keeps the first delivery within
-    five seconds of its return. The wait that the server itself requests is a lower bound.
+    Each delay is randomly shortened, to at least 40 %. The jitter prevents many agents from
+    contacting a restarted collector at the same moment. The maximum ensures that the first delivery
+    follows within five seconds of its restart. A delay requested by the server is a lower bound.
     """
 
     def __init__(self, chance: Callable[[], float] | None = None) -> None:
-        # Never the shared generator: where the agent is a thread, that one belongs to the user's
+        # A generator of its own: if the agent is a thread, the shared one belongs to the user's
         # program.
         self._chance = chance or random.Random().random
         self._failures = 0
 
     def failed(self, after_s: float | None = None) -> float:
-        """Record a failure, after which the server requests ``after_s``.
+        """Record a failure and return the delay before the next attempt in seconds.
 
-        Return the seconds to wait.
+        ``after_s`` is the delay that the server requested.
         """
         most = min(_FIRST_S * _FACTOR ** min(self._failures, 16), _MOST_S)
         share = _LEAST_SHARE + (1 - _LEAST_SHARE) * self._chance()
@@ -173,15 +172,17 @@ class Backoff:
         return wait
 
     def succeeded(self) -> None:
-        """Record a success: the next failure starts at one second again."""
+        """Record a success: the delay after the next failure is one second again."""
         self._failures = 0
 
 
 def partial_success(body: bytes) -> tuple[int, str]:
-    """Return rejected items and message of an export response; those of traces and metrics agree.
+    """Return the number of rejected items and the message of an export response.
+
+    The responses for traces and metrics have the same fields.
 
     Raises:
-        ValueError: the body is not one.
+        ValueError: the body is not an export response.
     """
     rejected, message = 0, ""
     for field, kind, value in wire.fields(body):
@@ -198,7 +199,7 @@ def partial_success(body: bytes) -> tuple[int, str]:
 
 
 def _error_message(reply: Reply) -> str:
-    """Return the message of a refusal: a google.rpc.Status, or text."""
+    """Return the message of a refused request, from a ``google.rpc.Status`` or plain text."""
     if "protobuf" not in reply.headers.get("content-type", ""):
         return reply.body[: 2 * WORDS_MOST].decode("utf-8", "replace")
     try:

@@ -1,8 +1,9 @@
-"""Endpoint settings of a signal, from the standard OTEL_EXPORTER_OTLP_* variables.
+"""Endpoint settings of a signal from the standard OTEL_EXPORTER_OTLP_* variables.
 
-A variable of the signal (``OTEL_EXPORTER_OTLP_TRACES_TIMEOUT``) overrides the general one. As the
-specification requires, a bad value is never an error: a warning names the variable, and the default
-applies. No warning and no ``repr`` shows a header's value, or the login or query of a URL.
+A variable of the signal (``OTEL_EXPORTER_OTLP_TRACES_TIMEOUT``) overrides the general variable. As
+required by the specification, an invalid value is not an error: a warning names the variable, and
+the default applies. Warnings and ``repr`` never contain the values of headers, or the login or
+query of a URL.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ EXPORTER_GROUPS: Final[dict[Signal, str]] = {
     "traces": "opentelemetry_traces_exporter",
     "metrics": "opentelemetry_metrics_exporter",
 }
-"""Groups of entry points by which packages provide exporters of the OpenTelemetry SDK."""
+"""Groups of entry points through which packages provide exporters of the OpenTelemetry SDK."""
 _TIMEOUT_S: Final = 10.0
 _LEAST_TIMEOUT_MS: Final = 100
 _GRPC: Final = "grpc"
@@ -43,7 +44,7 @@ _FRAMING: Final = frozenset({
     "connection", "content-encoding", "content-length", "content-type", "expect", "host",
     "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
-"""Headers that define where a request ends or how it is to be read. Only the client sets them."""
+"""Headers that define the framing or encoding of a request; only the client may set them."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
@@ -53,24 +54,24 @@ class ServerSettings:
     """Settings of the connection to one server."""
 
     endpoint: str
-    """A URL without login and query: safe to show."""
+    """URL without login and query, which can be shown to users."""
     query: str = field(default="", repr=False)
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     timeout_s: float = _TIMEOUT_S
-    """Deadline of a whole request, from connecting to the last byte of the answer."""
+    """Timeout of a whole request, from connecting to the last byte of the answer."""
     certificate: str | None = None
-    """File with the authorities to trust instead of the system's."""
+    """File with trusted certificate authorities; None: those of the system."""
     client_certificate: str | None = None
     client_key: str | None = None
     is_verified: bool = True
-    """Whether its certificate is verified."""
+    """Whether the server's certificate is verified."""
     is_grpc: bool = False
-    """Whether it uses gRPC; otherwise HTTP."""
+    """Whether to use gRPC instead of HTTP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalSettings(ServerSettings):
-    """Settings of the delivery of one signal; ``endpoint`` is the signal's."""
+    """Settings of the delivery of one signal; ``endpoint`` includes the signal's path."""
 
     signal: Signal
     gzip: bool = True
@@ -78,26 +79,26 @@ class SignalSettings(ServerSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSettings:
-    """Settings of metrics in the standard variables, besides their endpoint."""
+    """Settings of metrics in the standard variables, except those of the endpoint."""
 
     explicit_buckets: bool = False
-    """Whether histograms have explicit buckets instead of exponential ones."""
+    """Whether histograms have explicit buckets instead of exponential buckets."""
     temporality: Temporality = "cumulative"
     exemplars: bool = True
-    """Whether histograms have exemplars, which refer to spans that are sent."""
+    """Whether histograms have exemplars (references to sent spans)."""
     interval_s: float | None = None
-    """Interval of the export of metrics; None: not set."""
+    """Export interval of metrics in seconds; None: not set."""
 
 
 def read_settings(
     environ: Mapping[str, str], signal: Signal, endpoint: str | None = None
 ) -> tuple[SignalSettings | None, list[str]]:
-    """Read the settings of ``signal``, or None without an endpoint; and warnings about variables.
+    """Return the settings of ``signal`` (None without an endpoint) and warnings about variables.
 
     Args:
-        environ: the environment variables.
-        signal: its own variables override the general ones.
-        endpoint: used as ``OTEL_EXPORTER_OTLP_ENDPOINT`` in place of the endpoint variables.
+        environ: The environment variables.
+        signal: The signal, whose own variables override the general variables.
+        endpoint: Value of ``OTEL_EXPORTER_OTLP_ENDPOINT`` that replaces all endpoint variables.
     """
     environ, warnings = declare(environ)
     reader = _SettingReader(environ, signal)
@@ -121,19 +122,19 @@ def read_settings(
 
 
 def read_exporters(environ: Mapping[str, str], signal: Signal) -> list[str]:
-    """Return the SDK exporters that a signal's variable lists besides ``otlp`` and ``none``."""
+    """Return the exporters listed in a signal's variable, except ``otlp`` and ``none``."""
     listed = _listed(declare(environ)[0], signal)
     return [name for name in listed if name.lower() not in ("otlp", "none")]
 
 
 def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, list[str]]:
-    """Read the settings of metrics from the standard variables, with warnings about them."""
+    """Return the settings of metrics from the standard variables, and warnings about variables."""
     environ, warnings = declare(environ)
     words = {name: environ.get(name, "").strip() for name in (_AGGREGATION, _TEMPORALITY)}
     kind = words[_AGGREGATION].lower()
     if kind not in ("", "explicit_bucket_histogram", "base2_exponential_bucket_histogram"):
         warnings.append(f"{_AGGREGATION}={kind} is not known: histograms are exponential")
-    # A file of declarative configuration spells one of them with an underscore.
+    # Declarative configuration files write "low_memory" with an underscore.
     wanted = words[_TEMPORALITY].lower().replace("low_memory", "lowmemory") or "cumulative"
     known: dict[str, Temporality] = {kind: kind for kind in get_args(Temporality)}
     temporality = known.get(wanted, "cumulative")
@@ -157,17 +158,17 @@ def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, li
 
 
 def basic_login(name: str, password: str) -> str:
-    """Return the value of the header of a basic login."""
+    """Return the ``Authorization`` header for basic authentication."""
     return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"
 
 
 def is_in_the_clear(url: SplitResult) -> bool:
-    """Return whether requests to a URL can be read by other machines on the way."""
+    """Return whether requests to a URL are unencrypted and leave this machine."""
     return url.scheme != "https" and not _is_loopback(url.hostname or "")
 
 
 def port_hint(endpoint: str, *, is_grpc: bool) -> str:
-    """Return advice if an endpoint has the usual port of the other protocol; otherwise empty."""
+    """Return advice if an endpoint has the default port of the other protocol, else empty."""
     chosen, other = (_GRPC, _HTTP) if is_grpc else (_HTTP, _GRPC)
     url = urlsplit(endpoint)
     if url.port != _PORTS[other]:
@@ -180,7 +181,7 @@ def port_hint(endpoint: str, *, is_grpc: bool) -> str:
 
 
 class _SettingReader:
-    """Reader of one signal's variables, which collects warnings about them."""
+    """Reader of one signal's variables that collects warnings."""
 
     def __init__(self, environ: Mapping[str, str], signal: Signal) -> None:
         self._environ = environ
@@ -189,7 +190,7 @@ class _SettingReader:
         self.is_grpc = False
 
     def _find(self, name: str) -> tuple[str, str]:
-        """Return the deciding variable and its value; the general one and "" if none is set."""
+        """Return the effective variable and its value; the general variable and "" if not set."""
         general = f"OTEL_EXPORTER_OTLP_{name}"
         own = f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{name}"
         for variable in (own, general):
@@ -199,7 +200,7 @@ class _SettingReader:
         return general, ""
 
     def url(self, endpoint: str | None) -> SplitResult | None:
-        """Return the URL of the signal, login and query included; None: it is not sent."""
+        """Return the signal's URL with login and query; None if the signal is not sent."""
         exporter = self._exporter()
         variable, value = self._find("ENDPOINT")
         if endpoint is not None:
@@ -210,7 +211,7 @@ class _SettingReader:
         local = _LOCAL[_GRPC if self.is_grpc else _HTTP]
         url = _split(self._with_scheme(value or local))
         if url is None:
-            # An invalid URL may still contain a login in front, or a key behind.
+            # Remove a login and a query, which even an invalid URL may contain.
             harmless = value.rpartition("@")[2].partition("?")[0]
             self.warnings.append(
                 f"{variable}={harmless} is not a URL like {local}: {self._signal} are not sent"
@@ -221,22 +222,22 @@ class _SettingReader:
         return _server(url) if self.is_grpc else self._with_path(variable, url)
 
     def _with_path(self, variable: str, url: SplitResult) -> SplitResult:
-        """Return the URL of the signal over HTTP."""
+        """Return the signal's URL for HTTP; the path of its own endpoint variable is unchanged."""
         if variable.endswith(f"{self._signal.upper()}_ENDPOINT"):
             return url._replace(path=url.path or "/")
         return url._replace(path=f"{url.path.rstrip('/')}/v1/{self._signal}")
 
     def _exporter(self) -> str:
-        """Return the effective exporter of the signal's variable: otlp, none, or empty.
+        """Return ``otlp`` or ``none`` by the signal's exporter variable; empty if it is not set.
 
-        Nothing is sent by OTLP if exporters are listed and OTLP is not among them.
+        The result is ``none`` if only other exporters are listed.
         """
         if others := read_exporters(self._environ, self._signal):
             from importlib.metadata import entry_points
 
             offered = entry_points(group=EXPORTER_GROUPS[self._signal]).names
             if missing := [name for name in others if name not in offered]:
-                # The names of OpenTelemetry's own packages; those of other makers are unknown.
+                # Names of OpenTelemetry's own packages; those of other packages are unknown.
                 packages = [f"opentelemetry-exporter-{name.replace('_', '-')}" for name in missing]
                 self.warnings.append(
                     f"OTEL_{self._signal.upper()}_EXPORTER: no exporter {', '.join(missing)} is "
@@ -249,7 +250,7 @@ class _SettingReader:
     def _asks_for_grpc(self) -> bool:
         """Return whether the signal is sent by gRPC.
 
-        Warn of other protocols and a missing library.
+        Add warnings about unknown protocols and a missing library.
         """
         variable, protocol = self._find("PROTOCOL")
         protocol = protocol.lower()
@@ -268,21 +269,21 @@ class _SettingReader:
     def _with_scheme(self, address: str) -> str:
         """Return the address with a scheme.
 
-        Over gRPC it may lack one: then ..._INSECURE decides on TLS.
+        A gRPC address may have none: then the variable ``..._INSECURE`` determines it.
         """
         if not self.is_grpc or "/" in address:
             return address
         return f"{'http' if self._is_insecure()[1] else 'https'}://{address}"
 
     def _is_insecure(self) -> tuple[str, bool]:
-        """Return the deciding variable, and whether secrets may cross the network unencrypted."""
+        """Return the effective variable, and whether it permits sending secrets unencrypted."""
         variable, value = self._find("INSECURE")
         return variable, value.lower() == "true"
 
     def headers(self, url: SplitResult) -> dict[str, str]:
-        """Return the headers to send, including a URL's login.
+        """Return the headers to send, including the URL's login.
 
-        Over plain http to another machine no headers are sent.
+        No headers are returned for plain HTTP to another machine, unless ``..._INSECURE`` is set.
         """
         variable, value = self._find("HEADERS")
         headers = self._parse_headers(variable, value)
@@ -318,9 +319,9 @@ class _SettingReader:
         return headers
 
     def timeout_s(self) -> float:
-        """Return the deadline of a request.
+        """Return the timeout of a request in seconds.
 
-        A few milliseconds are treated as a mistake for seconds.
+        Values below 100 ms are ignored: they were probably meant as seconds.
         """
         variable, value = self._find("TIMEOUT")
         milliseconds = _positive(value)
@@ -341,9 +342,9 @@ class _SettingReader:
         return value.lower() != "none"
 
     def file(self, name: str, *, private: bool = False) -> str | None:
-        """Return a file's path, even if it cannot be read.
+        """Return the path of a file, even if it cannot be read.
 
-        In that case nothing is sent, rather than sent less safely.
+        With an unreadable certificate nothing can be sent; ignoring it would be less secure.
         """
         variable, path = self._find(name)
         if not path:
@@ -378,7 +379,7 @@ def _shown(url: SplitResult) -> str:
 
 
 def _server(url: SplitResult) -> SplitResult:
-    """Return the URL without a path, which gRPC does not use, and with a port."""
+    """Return the URL with a port and without a path, which gRPC does not use."""
     port = url.port or (443 if url.scheme == "https" else _PORTS[_GRPC])
     return _at_port(url, port)._replace(path="", query="", fragment="")
 

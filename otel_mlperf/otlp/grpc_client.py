@@ -1,7 +1,7 @@
-"""OTLP client over gRPC: the requests and outcomes of ``Client``, sent by grpcio.
+"""OTLP client over gRPC, with the same requests and outcomes as ``Client``, based on grpcio.
 
-grpcio is a compiled library with threads of its own. The first request loads it. The recorder never
-loads it, because only the agent and commands send requests.
+grpcio is a compiled library that starts threads. It is imported at the first request, and never in
+a training process, since only the agent and commands send requests.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ _BY_CODE: Final = {
     "PERMISSION_DENIED": Outcome.UNAUTHORIZED,
 }
 _BY_WORDS: Final = {
-    # Overloaded servers use the same codes. grpcio writes ``CLIENT`` about an answer.
+    # Overloaded servers use the same codes, so the message is checked as well. ``CLIENT`` in a
+    # message means that grpcio itself refused an answer.
     "RESOURCE_EXHAUSTED": (
         re.compile("^(?!.*CLIENT:).*message.*(larger than max|exceeds (the )?max)", re.IGNORECASE),
         Outcome.TOO_LARGE,
     ),
     "OUT_OF_RANGE": (re.compile("message length too large"), Outcome.TOO_LARGE),
-    # Messages of servers in Go, Python, Rust and Java about requests that they cannot parse.
+    # Messages of servers in Go, Python, Rust and Java for requests that cannot be parsed.
     "INTERNAL": (
         re.compile(
             "error unmarshalling request|Exception deserializing request"
@@ -62,7 +63,7 @@ _HEADERS: Final = "check OTEL_EXPORTER_OTLP_HEADERS"
 
 
 class GrpcClient:
-    """Client that sends one signal's requests over gRPC, for one thread."""
+    """Client for the requests of one signal over gRPC; to be used by one thread."""
 
     def __init__(self, settings: SignalSettings) -> None:
         self._settings = settings
@@ -70,7 +71,7 @@ class GrpcClient:
         self._channel: Any = None
 
     def post(self, body: bytes) -> ServerAnswer:
-        """Send one encoded request and return its outcome; raise nothing."""
+        """Send one encoded request and return its outcome; never raises."""
         try:
             grpc = _load()
         except ImportError:
@@ -79,12 +80,12 @@ class GrpcClient:
             return self._accepted(self._export(grpc, body))
         except grpc.RpcError as error:
             return self._refused(error)
-        # Raised for certificates that cannot be read, and headers that gRPC cannot send.
+        # Raised for unreadable certificates, and for headers that gRPC cannot send.
         except (OSError, ValueError, TypeError) as error:
             return self._failed(self._words.why(error))
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
+        """Close the connection; the next request opens a new one."""
         if self._channel is not None:
             self._channel.close()
         self._channel = None
@@ -96,7 +97,7 @@ class GrpcClient:
         method = self._channel.unary_unary(_METHODS[settings.signal])
         answer: bytes = method(
             body,
-            # For the whole exchange, from looking up the host.
+            # Applies to the whole exchange, starting with the host lookup.
             timeout=settings.timeout_s,
             metadata=tuple(settings.headers.items()),
             compression=getattr(grpc.Compression, "Gzip" if settings.gzip else "NoCompression"),
@@ -126,9 +127,9 @@ class GrpcClient:
         return ""
 
     def _failed(self, why: str, after_s: float | None = None) -> ServerAnswer:
-        """Return a retry over a new connection.
+        """Return the outcome RETRY, and close the connection.
 
-        An old connection waits ever longer before it tries.
+        A failed gRPC connection would wait longer and longer before it reconnects.
         """
         self.close()
         reason = f"{self._settings.endpoint}: {why}{self._words.port_advice()}"
@@ -136,17 +137,17 @@ class GrpcClient:
 
 
 def _load() -> Any:
-    """Import grpcio, without its own reports on stderr.
+    """Import grpcio with its own logging on stderr disabled.
 
     Raises:
-        ImportError: it is not installed.
+        ImportError: grpcio is not installed.
     """
     given = os.environ.get(_VERBOSITY)
     os.environ.setdefault(_VERBOSITY, "NONE")
     try:
         import grpc
     finally:
-        # Read once, by the import. Child processes of this process set their own.
+        # The variable is only read during the import. It must not be inherited by child processes.
         if given is None:
             os.environ.pop(_VERBOSITY, None)
     return grpc
@@ -154,7 +155,7 @@ def _load() -> Any:
 
 def _connect(grpc: Any, settings: SignalSettings) -> Any:
     url = urlsplit(settings.endpoint)
-    # With the scheme, so that no host name is mistaken for a scheme: ``dns``, ``unix``, ``xds``.
+    # With a scheme: otherwise a host named dns, unix or xds would be interpreted as a scheme.
     target = f"dns:///{url.netloc}"
     if url.scheme != "https":
         return grpc.insecure_channel(target, _OPTIONS)
@@ -162,12 +163,12 @@ def _connect(grpc: Any, settings: SignalSettings) -> Any:
 
 
 def _credentials(grpc: Any, settings: SignalSettings) -> Any:
-    # Checked first by ``ssl``, which reports what is wrong with a file; grpcio does not.
+    # Load the files with ssl first, which reports invalid files; grpcio does not.
     tls_context(settings)
     certificate = settings.client_certificate
-    # grpcio aborts the process where a certificate comes without a key.
+    # Always pass a key with a certificate: otherwise grpcio aborts the process.
     key = certificate and (settings.client_key or certificate)
-    # grpcio has authorities of its own, which lack those that this system trusts.
+    # grpcio's built-in authorities do not include those that only this system trusts.
     trusted = settings.certificate or ssl.get_default_verify_paths().cafile
     return grpc.ssl_channel_credentials(_content(trusted), _content(key), _content(certificate))
 
@@ -184,7 +185,7 @@ def _outcome(code: str, details: str) -> Outcome:
 
 
 def _retry_delay_s(error: Any) -> float | None:
-    """Return the wait that a server requests by a ``google.rpc.RetryInfo``, at most a minute."""
+    """Return the delay that a server requests by ``google.rpc.RetryInfo``, at most a minute."""
     try:
         for key, status in error.trailing_metadata() or ():
             if key == "grpc-status-details-bin":
@@ -213,5 +214,5 @@ def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
 
 
 def open_client(settings: SignalSettings) -> OtlpClient:
-    """Make a client of a server; it connects with its first request."""
+    """Return an HTTP or gRPC client for a server, which connects at the first request."""
     return GrpcClient(settings) if settings.is_grpc else Client(settings)

@@ -1,11 +1,11 @@
 """Histograms of durations with exponential or explicit buckets: recording, merging and quantiles.
 
-Both kinds accept whole numpy arrays and are msgspec Structs, so that a snapshot is their encoding.
-Values are finite seconds. Negative values, which only a broken clock produces, count as zero.
-Values that are not finite are left out.
+Both kinds accept NumPy arrays, and are msgspec Structs, so that they can be encoded as snapshots.
+Values are in seconds. Negative values, which result only from clock errors, count as zero. NaN and
+infinite values are ignored.
 
-A quantile is computed as Prometheus computes it in a native histogram. The bucket that contains it
-is known. Inside that bucket the values are assumed to be uniform in the logarithm.
+Quantiles are computed as for native histograms in Prometheus: within the bucket that contains the
+quantile, the logarithms of the values are assumed to be uniformly distributed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 MAX_SCALE = 20
 MAX_BUCKETS = 160
 FINEST_SENT = 8
-"""Finest scale that is sent. Prometheus has no finer buckets. It merges finer ones, and moves
-counts next to empty buckets by a bucket (3.15): the next point then looks as if the histogram had
-restarted."""
+"""Finest scale that is sent, since Prometheus has no finer buckets.
+
+It merges finer buckets, and moves counts next to empty buckets by one bucket (3.15): the next point
+then appears to be a restart of the histogram."""
 DEFAULT_BOUNDS = tuple(0.001 * 2**i for i in range(17))
-"""From a millisecond to a minute, in seconds."""
+"""Default bounds of explicit buckets in seconds, from a millisecond to about a minute."""
 
 _SMALLEST = float(np.finfo(np.float64).tiny)
 
@@ -39,8 +40,8 @@ _SMALLEST = float(np.finfo(np.float64).tiny)
 class ExponentialBuckets(Struct, tag="exponential"):
     """Base-2 exponential histogram of the OpenTelemetry specification.
 
-    It starts at the finest scale. It halves its resolution whenever the values would need more than
-    ``MAX_BUCKETS`` buckets.
+    It starts at the finest scale, and halves its resolution whenever the values would require more
+    than ``MAX_BUCKETS`` buckets.
     """
 
     count: int = 0
@@ -64,7 +65,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
             self._count(_indices(positive))
 
     def _count(self, indices: NDArray[np.int64]) -> None:
-        """Add values by their bucket at ``MAX_SCALE``."""
+        """Add values, given as bucket indices at ``MAX_SCALE``."""
         low = int(indices.min()) >> (MAX_SCALE - self.scale)
         high = int(indices.max()) >> (MAX_SCALE - self.scale)
         self._make_room(low, high)
@@ -78,7 +79,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
         if self.counts:
             low = min(low, self.offset)
             high = max(high, self.offset + len(self.counts) - 1)
-        # Shifting an index by one is exactly merging two buckets, so no value is needed again.
+        # Shifting indices by one merges pairs of buckets exactly: the values are not needed.
         halvings = 0
         while (high >> halvings) - (low >> halvings) >= MAX_BUCKETS:
             halvings += 1
@@ -126,7 +127,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
 
 
 class ExplicitBuckets(Struct, tag="explicit"):
-    """Histogram with given bounds; a value equal to a bound is below it."""
+    """Histogram with explicit bounds; a value equal to a bound belongs to the bucket below."""
 
     count: int = 0
     sum: float = 0.0
@@ -194,10 +195,10 @@ def _most(before: float | None, other: float | None) -> float | None:
 
 
 def _indices(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return each value's bucket at ``MAX_SCALE``; ``>> n`` gives the one ``n`` scales below.
+    """Return each value's bucket index at ``MAX_SCALE``; ``>> n`` is the index ``n`` scales lower.
 
-    The logarithm is computed of the mantissa alone, which keeps it exact to 1e-10 of a bucket at
-    the finest scale. Powers of two are upper bounds, and so belong to the bucket below.
+    The logarithm is computed only of the mantissa: therefore it is accurate to 1e-10 of a bucket at
+    the finest scale. Powers of two are upper bounds, and belong to the bucket below.
     """
     mantissa, exponent = np.frexp(np.maximum(values, _SMALLEST))
     size = 1 << MAX_SCALE
@@ -207,7 +208,7 @@ def _indices(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
-    """Merge histograms into one of all values, equal to recording the values one by one."""
+    """Return the histogram of the values of all parts, as if the values had been recorded in it."""
     total = ExponentialBuckets()
     by_scale: dict[int, dict[int, int]] = {}
     for part in parts:
@@ -216,7 +217,7 @@ def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
         total.count += part.count
         total.sum += part.sum
         total.zero_count += part.zero_count
-        # There may be hundreds of thousands: they are converted to one scale when all are known.
+        # There may be hundreds of thousands of parts: convert counts to one scale only at the end.
         counts = by_scale.setdefault(part.scale, {})
         for index, count in enumerate(part.counts, part.offset):
             if count:
@@ -228,7 +229,7 @@ def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
 
 
 def _fill(total: ExponentialBuckets, by_scale: dict[int, dict[int, int]]) -> None:
-    """Add counts by scale and index to at most the maximum number of buckets; none is empty."""
+    """Set scale and buckets of ``total`` from non-empty counts by scale and index."""
     scale = min(by_scale)
     low = min(min(counts) >> (own - scale) for own, counts in by_scale.items())
     high = max(max(counts) >> (own - scale) for own, counts in by_scale.items())
@@ -243,9 +244,9 @@ def _fill(total: ExponentialBuckets, by_scale: dict[int, dict[int, int]]) -> Non
 
 
 def quantile(buckets: ExponentialBuckets, share: float) -> float | None:
-    """Return the value that ``share`` (0.0 to 1.0) of all do not exceed; None if empty.
+    """Return the quantile ``share`` (0.0 to 1.0) of the values; None for an empty histogram.
 
-    It is in the bucket of the true one, and never below the minimum or above the maximum value.
+    The result is in the same bucket as the true quantile, and between minimum and maximum value.
     """
     if not buckets.count or buckets.min is None or buckets.max is None:
         return None

@@ -1,7 +1,7 @@
 """Encoding of metric points as the bytes of an ``ExportMetricsServiceRequest``.
 
-Points are cumulative or deltas. A first point of a new cumulative series should be zero at its
-start time: Prometheus' ``rate()`` cannot see what a first point adds.
+Points are cumulative or deltas. The first point of a new cumulative series should be zero at the
+series' start time: Prometheus' ``rate()`` ignores the value of a series' first point.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 _DELTA = 1
 _CUMULATIVE = 2
 _NO_VALUE = 1
-"""Flag of a point: Prometheus ends the series with a stale marker."""
+"""Flag of a point without a value, with which Prometheus ends the series (stale marker)."""
 _Point = TypeVar("_Point")
 
 
 class Exemplar(Struct, frozen=True):
-    """Exemplar: a measured value with the span that it came from."""
+    """Exemplar: a measured value with the span in which it was measured."""
 
     value: float
     time_ns: int
@@ -33,19 +33,19 @@ class Exemplar(Struct, frozen=True):
 
 
 class NumberPoint(Struct, frozen=True, kw_only=True):
-    """Point with the value of a counter or gauge at a time."""
+    """Point with the value of a counter or gauge at one time."""
 
     attributes: Mapping[str, object]
     start_ns: int = 0
-    """Start of the series; 0 for a gauge, which has no start."""
+    """Start of the series; 0 for gauges, which have no start."""
     time_ns: int
     value: float | None
-    """An ``int`` is sent as an integer; None ends the series."""
+    """Value, sent as an integer if it is an ``int``; None ends the series."""
     exemplars: Sequence[Exemplar] = ()
 
 
 class HistogramPoint(Struct, frozen=True, kw_only=True):
-    """Point with a distribution over given bounds, each upper bound inside its bucket."""
+    """Point with a distribution over explicit buckets, which include their upper bounds."""
 
     attributes: Mapping[str, object]
     start_ns: int
@@ -56,7 +56,7 @@ class HistogramPoint(Struct, frozen=True, kw_only=True):
     max: float | None
     bounds: Sequence[float]
     counts: Sequence[int]
-    """One more than bounds."""
+    """Counts of the buckets: one more than ``bounds``."""
     exemplars: Sequence[Exemplar] = ()
 
 
@@ -73,7 +73,7 @@ class ExponentialPoint(Struct, frozen=True, kw_only=True):
     scale: int
     zero_count: int
     offset: int
-    """The ``i`` of the first bucket in ``counts``."""
+    """Index ``i`` of the first bucket in ``counts``."""
     counts: Sequence[int]
     exemplars: Sequence[Exemplar] = ()
 
@@ -85,12 +85,12 @@ class GaugePoints(Struct, frozen=True):
 
 
 class SumPoints(Struct, frozen=True):
-    """Points of a total since each point's start."""
+    """Points of a sum, each with the total since the point's start."""
 
     points: Sequence[NumberPoint]
     monotonic: bool = True
     is_delta: bool = False
-    """Whether a point's start is the time of the point before."""
+    """Whether a point starts at the time of the previous point."""
 
 
 class HistogramPoints(Struct, frozen=True):
@@ -101,7 +101,7 @@ class HistogramPoints(Struct, frozen=True):
 
 
 class ExponentialPoints(Struct, frozen=True):
-    """Points of a histogram with exponential buckets: native histograms in Prometheus."""
+    """Points of a histogram with exponential buckets (a native histogram in Prometheus)."""
 
     points: Sequence[ExponentialPoint]
     is_delta: bool = False
@@ -126,7 +126,7 @@ def encode_metrics(
     schema_url: str = "",
     scope_schema_url: str | None = None,
 ) -> bytes:
-    """Encode a whole request; the arguments besides ``metrics`` are those of ``wire.envelope``."""
+    """Encode a whole request; all arguments except ``metrics`` are those of ``wire.envelope``."""
     items = b"".join(wire.block(2, _metric(metric)) for metric in metrics)
     before, after = wire.envelope(resource, scope, len(items), schema_url, scope_schema_url)
     return before + items + after
@@ -154,8 +154,8 @@ def _points(encode: Callable[[_Point], bytes], points: Sequence[_Point]) -> byte
     return b"".join(wire.block(1, encode(point)) for point in points)
 
 
-# The numbers below are the fields in opentelemetry/proto/metrics/v1. The fields of times, count and
-# sum are equal in all kinds of points. Those of attributes, exemplars, minimum and maximum are not.
+# The numbers below are field numbers of opentelemetry/proto/metrics/v1. Those of times, count and
+# sum are the same for all kinds of points; those of attributes, exemplars and extremes are not.
 
 
 def _number(point: NumberPoint) -> bytes:
@@ -211,7 +211,7 @@ def _optional(field: int, value: float | None) -> bytes:
 
 
 def _value(double_field: int, value: float) -> bytes:
-    # as_int is field 6 of points and exemplars alike.
+    # as_int is field 6 of both points and exemplars.
     if isinstance(value, int) and value in wire.INT64:
         return wire.fixed64(6, value)
     return wire.double(double_field, float(value))

@@ -1,7 +1,7 @@
-"""Spans as lines of OTLP/JSON, as the Collector's file exporter writes them.
+"""Encoding of spans as lines of OTLP/JSON, in the format of the Collector's file exporter.
 
-One line is one ``ExportTraceServiceRequest``. Ids are hexadecimal, 64-bit integers are text. The
-Collector's ``otlpjsonfile`` receiver and other readers accept these lines.
+Each line is one ``ExportTraceServiceRequest``. Ids are hexadecimal, 64-bit integers are text. The
+Collector's ``otlpjsonfile`` receiver and other tools can read these lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.span_content import OwnFields, Scope, SpanEvent, SpanLink
 
 LINE_BYTES: Final = 1 << 20
-"""Maximum length of a line for the Collector to read it in its default configuration."""
+"""Maximum length of a line that the Collector reads in its default configuration."""
 _DEEPEST: Final = 16
 _Json = dict[str, Any]
 
@@ -32,10 +32,10 @@ _Json = dict[str, Any]
 def encode_lines(
     resource: Mapping[str, object], rows: Iterable[Mapping[str, Any]]
 ) -> Iterator[bytes]:
-    """Yield lines, line feed included, that contain the spans of one resource.
+    """Yield lines (with line feeds) that contain the spans of one resource.
 
-    ``rows`` have the columns of the run folder's table ``spans``; ``resource`` its attributes. A
-    line has at most ``LINE_BYTES``, or contains a single span.
+    ``resource`` contains the resource's attributes; ``rows`` have the columns of table ``spans``. A
+    line has at most ``LINE_BYTES``, unless it contains only one span.
     """
     for scope, spans in group_by_scope(rows).items():
         yield from _lines(_envelope(resource, scope), starmap(_span, spans))
@@ -58,9 +58,9 @@ def _lines(envelope: tuple[bytes, bytes], found: Iterable[_Json]) -> Iterator[by
 
 
 def _without_controls(encoded: bytes) -> bytes:
-    """Escape characters that command a terminal or reverse text.
+    """Escape characters that control a terminal or change the text direction.
 
-    JSON readers get them unchanged.
+    Parsing the JSON restores them.
     """
     text = encoded.decode()
     if text.isprintable():
@@ -86,7 +86,7 @@ def _envelope(resource: Mapping[str, object], scope: Scope) -> tuple[bytes, byte
             }
         ]
     }
-    # Encoded once without spans, and split at their place: the spans are the last field.
+    # Encoded once without spans, and split where the spans belong: they are the last field.
     encoded = _without_controls(msgspec.json.encode(line))
     end = len(b"]}]}]}")
     return encoded[:-end], encoded[-end:] + b"\n"
@@ -139,7 +139,7 @@ def _link(link: SpanLink) -> _Json:
 
 
 def _with_dropped(attributes: Mapping[str, object]) -> _Json:
-    """Return the fields of attributes and of the number of dropped ones."""
+    """Return the fields with the attributes and with the number of dropped attributes."""
     given, dropped = split_dropped(attributes)
     count = {"droppedAttributesCount": dropped} if dropped else {}
     return {"attributes": _attributes(given)} | count
@@ -154,7 +154,7 @@ def _attributes(attributes: Mapping[str, object], depth: int = 0) -> list[_Json]
 
 
 def _value(value: object, depth: int) -> _Json:
-    """Encode an ``AnyValue``, of the kinds that ``wire.any_value`` chooses for JSON values."""
+    """Encode an ``AnyValue``, with the same kinds as ``wire.any_value`` for JSON values."""
     for kind, encode in _SCALARS:
         if isinstance(value, kind):
             return encode(value)
@@ -178,13 +178,13 @@ def _double(value: float) -> _Json:
 
 
 def _text(value: str) -> str:
-    """Return the text without lone surrogates, which JSON cannot contain."""
+    """Return the text with lone surrogates replaced, which JSON cannot represent."""
     return value if value.isascii() else wire.utf8(value).decode()
 
 
 _SCALARS: Final[tuple[tuple[type, Callable[[Any], _Json]], ...]] = (
     (str, lambda value: {"stringValue": _text(value)}),
-    (bool, lambda value: {"boolValue": value}),  # before int, whose subclass it is
+    (bool, lambda value: {"boolValue": value}),  # must precede int: bool is a subclass of int
     (int, _integer),
     (float, _double),
     (type(None), lambda _: {}),

@@ -1,11 +1,11 @@
-"""Metrics of the OpenTelemetry SDK (``MetricsData``) made from encoded requests of the run.
+"""Conversion of encoded metric requests to metrics of the OpenTelemetry SDK (``MetricsData``).
 
-A request has the same metrics as one to an OTLP server, with two differences:
+The metrics are the same as those sent to an OTLP server, with two differences:
 
-- Of two points of a series (its zero and its first value) only the later one is kept. Some backends
-  accept one point per series and request.
-- Histograms have explicit buckets, as the SDK's have by default. Prometheus' reader and Azure
-  Monitor's exporter support no exponential ones.
+- If a request contains two points of a series (the zero and the first value), only the later one is
+  passed on: some backends accept only one point per series and request.
+- Histograms have explicit buckets, which are the SDK's default. Prometheus' reader and Azure
+  Monitor's exporter do not support exponential buckets.
 """
 
 from __future__ import annotations
@@ -33,27 +33,28 @@ if TYPE_CHECKING:
 
 _FIRST_POWER: Final = -10
 BOUNDS: Final = tuple(2.0**power for power in range(_FIRST_POWER, 7))
-"""Explicit bounds: for durations a millisecond to a minute. Powers of two are bounds of exponential
-buckets, too, unless values span more than 160 of them: no count is estimated."""
+"""Explicit bounds: for durations from a millisecond to a minute. Powers of two are also bounds of
+exponential buckets, so that no count needs to be estimated (unless values span more than 160 powers
+of two)."""
 _LABELS: Final = ("service.name", names.RUN_NAME, names.RANK, names.HOST_NAME)
-"""Resource attributes that distinguish series of one scraped page."""
+"""Resource attributes that become labels, to distinguish the series on a scraped page."""
 _NO_VALUE: Final = 1
 _Key = tuple[tuple[str, Any], ...]
 _Series = tuple["Metric", dict[_Key, Any]]
 
 
 class MetricGroup(NamedTuple):
-    """Metrics of one request."""
+    """Metrics of one request (one resource and scope)."""
 
     resource: Resource
     scope: InstrumentationScope
     metrics: list[Metric]
     gone: set[tuple[str, _Key]]
-    """Metric and attributes of series without a value; the SDK has no point for that."""
+    """Metric name and attributes of ended series, for which the SDK has no kind of point."""
 
 
 def metrics_data(groups: Iterable[MetricGroup]) -> MetricsData:
-    """Return the input of an exporter; metrics without a point are left out."""
+    """Return the groups as input for an SDK exporter, without metrics that have no points."""
     made = []
     for group in groups:
         metrics = [metric for metric in group.metrics if metric.data.data_points]
@@ -63,11 +64,11 @@ def metrics_data(groups: Iterable[MetricGroup]) -> MetricsData:
 
 
 class MetricConverter:
-    """Converter to metrics in the temporality that one exporter prefers.
+    """Converter to SDK metrics with the temporality that one exporter prefers.
 
-    Totals of the run are cumulative. For an exporter that prefers deltas, the last point of each
-    series is kept. The first point after a start of the agent in the middle of a run is the
-    baseline. The growth since the last delivery is then absent, not estimated.
+    The input is cumulative. For an exporter that prefers deltas, the previous point of each series
+    is stored. If the agent starts during a run, the first point is only the baseline: the growth
+    since the last delivery is omitted, not estimated.
     """
 
     def __init__(self, exporter: Any) -> None:
@@ -80,7 +81,7 @@ class MetricConverter:
         self._last: dict[tuple[bytes, str, _Key], SentTotal] = {}
 
     def convert(self, body: bytes) -> MetricGroup:
-        """Return the metrics of an encoded request of one resource and one scope."""
+        """Return the metrics of an encoded request with one resource and one scope."""
         (group,) = ExportMetricsServiceRequest.FromString(body).resource_metrics
         (scoped,) = group.scope_metrics
         scope = InstrumentationScope(scoped.scope.name, scoped.scope.version, scoped.schema_url)
@@ -106,12 +107,12 @@ class MetricConverter:
             if is_delta:
                 point = self._since_last((source, metric.name, key), point)
             if point is not None:
-                points[key] = point  # replaces the zero before it
+                points[key] = point  # replaces an earlier point of the series (its zero)
         data = _data(kind, [*points.values()], encoded, is_delta=is_delta)
         return export.Metric(metric.name, metric.description, metric.unit, data)
 
     def _since_last(self, series: tuple[bytes, str, _Key], point: Any) -> Any:
-        """Return the growth since the series' last point; None without one, and after a reset."""
+        """Return the growth since the series' previous point; None without one or on a reset."""
         now = _total_of(point)
         before, self._last[series] = self._last.get(series), now
         if before is None:
@@ -122,7 +123,7 @@ class MetricConverter:
             return new if grown.value >= 0 else None
         if grown.count < 0:
             return None
-        # The minimum and maximum of the time between are not known.
+        # Minimum and maximum of the values since the previous point are unknown.
         return replace(
             point, count=grown.count, sum=grown.value, min=None, max=None,
             bucket_counts=tuple(grown.counts), start_time_unix_nano=start_ns,
@@ -139,9 +140,9 @@ def _total_of(point: Any) -> SentTotal:
 
 
 class ScrapedMetrics:
-    """Newest points of all resources, for a reader that is scraped.
+    """Latest points of all resources, for SDK readers that are scraped.
 
-    A scraped page has no resources. The attributes that distinguish them become labels.
+    A scraped page has no resources: the attributes that distinguish them become labels.
     """
 
     def __init__(self, reader: Any) -> None:
@@ -150,11 +151,11 @@ class ScrapedMetrics:
         reader._set_collect_callback(lambda *_, **__: self._newest())
 
     def put(self, group: MetricGroup) -> None:
-        """Replace older points by newer ones; series without a value end."""
+        """Replace the points of a group's series by new points, and remove ended series."""
         about = group.resource.attributes
         labels = {name: about[name] for name in _LABELS if name in about}
         with self._lock:
-            # By labels: a restarted rank has another resource, and the same series of the page.
+            # The key is the labels: a restarted rank has a new resource, but the same series.
             _, held = self._held.setdefault(tuple(labels.items()), (group, {}))
             for metric in group.metrics:
                 points = held[metric.name][1] if metric.name in held else {}
@@ -188,7 +189,7 @@ def _data(kind: str, points: list[Any], encoded: Any, *, is_delta: bool) -> expo
 
 
 def _number(attributes: dict[str, Any], point: Any) -> export.NumberDataPoint:
-    start: Any = point.start_time_unix_nano or None  # a gauge has none
+    start: Any = point.start_time_unix_nano or None  # 0 for a gauge
     return export.NumberDataPoint(attributes, start, point.time_unix_nano, _value(point))
 
 
@@ -205,11 +206,11 @@ def _histogram(attributes: dict[str, Any], point: Any) -> export.HistogramDataPo
 
 
 def _explicit_counts(point: Any) -> tuple[int, ...]:
-    """Return counts for ``BOUNDS``; each exponential bucket ends at one of them, or before it."""
+    """Return the counts for ``BOUNDS``; no exponential bucket extends across one of the bounds."""
     counts = [0] * (len(BOUNDS) + 1)
     counts[0] = point.zero_count
     for index, count in enumerate(point.positive.bucket_counts, point.positive.offset + 1):
-        # The upper bound is 2 ** (index / 2 ** scale); the next power of two above it.
+        # The bucket's upper bound is 2 ** (index / 2 ** scale): round up to a power of two.
         power = -(-index >> point.scale) if point.scale >= 0 else index << -point.scale
         counts[min(max(power - _FIRST_POWER, 0), len(BOUNDS))] += count
     return tuple(counts)

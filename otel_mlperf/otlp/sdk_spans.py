@@ -1,7 +1,7 @@
-"""Spans of the OpenTelemetry SDK (``ReadableSpan``) made from finished spans of the run.
+"""Conversion of finished spans to spans of the OpenTelemetry SDK (``ReadableSpan``).
 
-This module loads ``opentelemetry.sdk``; it is only for exporters that a user named. Fields are
-those of the span that is sent by OTLP: kind, scope, status, events, links and flags.
+This module imports ``opentelemetry.sdk``, and is only used for exporters that a user configured.
+All fields (kind, scope, status, events, links, flags) are the same as in spans sent by OTLP.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _PLAIN: Final = (str, bool, float, bytes)
 
 
 def to_resource(attributes: Mapping[str, Any]) -> Resource:
-    """Return the resource of a batch, to be shared by its spans."""
+    """Return an SDK resource, which all spans of a batch can share."""
     return Resource(sdk_attributes(attributes), names.SCHEMA_URL)
 
 
 def to_readable_span(item: Struct, resource: Resource) -> ReadableSpan:
-    """Return a finished span as exporters and processors of the SDK expect it.
+    """Return a finished span for exporters and processors of the SDK.
 
     Args:
-        item: a ``SpanItem`` of a batch; its own instrumentation scope is kept.
-        resource: of ``to_resource``.
+        item: A ``SpanItem`` of a batch; its instrumentation scope is preserved.
+        resource: Result of ``to_resource``.
     """
     row = asdict(item)
     own = own_fields(row)
@@ -64,7 +64,7 @@ def to_readable_span(item: Struct, resource: Resource) -> ReadableSpan:
         sdk_attributes({**shared_attributes(row), **own.attributes}),
         _events(own),
         [_link(link) for link in own.links],
-        SpanKind(own.kind - 1),  # OTLP has one more, for a kind that is not specified
+        SpanKind(own.kind - 1),  # OTLP has an additional first value, for an unspecified kind
         status=_status(own),
         start_time=row["start_ns"],
         end_time=row["end_ns"],
@@ -73,14 +73,14 @@ def to_readable_span(item: Struct, resource: Resource) -> ReadableSpan:
 
 
 def to_scope(scope: Scope) -> InstrumentationScope:
-    """Return an instrumentation scope of the SDK."""
+    """Return a scope as the SDK's instrumentation scope."""
     return InstrumentationScope(*scope)
 
 
 def sdk_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes with values that the SDK's exporters accept, without None values.
+    """Return the attributes with values that the SDK's exporters accept, without None values.
 
-    One value that protobuf refuses would cost an exporter the whole batch.
+    A single value that protobuf does not support would make an exporter fail for the whole batch.
     """
     return {
         key: value if type(value) in _PLAIN else _value(value)

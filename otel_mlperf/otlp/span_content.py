@@ -1,9 +1,10 @@
-"""Content of a span besides its ids and times, in OTLP's terms and as bytes.
+"""Content of a span except ids and times: OTLP fields, and their encoding as bytes.
 
-Live spans and rows of the run folder's table ``spans``, written as protobuf or as JSON, all pass
-through this module. A replay therefore sends what was sent the first time. The table has no columns
-for fields that few spans have. There an attribute stands for a field of OTLP, by the name that
-OpenTelemetry gives it for formats without that field.
+This module is used both for live spans and for rows of table ``spans``, and for protobuf and JSON.
+A replay therefore sends the same spans as the first delivery.
+
+The table has no columns for rare fields of OTLP. They are stored as attributes, with the names that
+OpenTelemetry specifies for formats without these fields.
 """
 
 from __future__ import annotations
@@ -24,19 +25,18 @@ if TYPE_CHECKING:
 
 _KINDS: Final = {"server": 2, "client": 3, "producer": 4, "consumer": 5}
 MOST_MARKS: Final = 128
-"""Maximum number of marks of one run: as many events as a span may have with OpenTelemetry's own
-limits."""
+"""Maximum number of marks of one run: OpenTelemetry's default limit of events per span."""
 
 
 class Scope(NamedTuple):
-    """Instrumentation scope: the library that made a span."""
+    """Instrumentation scope: the library that created a span."""
 
     name: str = names.SCOPE
     version: str = names.VERSION
     schema_url: str = names.SCHEMA_URL
 
     def encode(self) -> bytes:
-        """Return the content of an ``InstrumentationScope``."""
+        """Return the encoded content of an ``InstrumentationScope``."""
         return wire.encode_scope(self.name, self.version)
 
 
@@ -44,7 +44,7 @@ OWN_SCOPE: Final = Scope()
 
 
 class SpanLink(NamedTuple):
-    """Link: a reference to a span elsewhere."""
+    """Link from a span to another span, possibly in another trace."""
 
     trace_id: bytes
     span_id: int
@@ -61,18 +61,18 @@ class SpanEvent(NamedTuple):
 
 
 class OwnFields(NamedTuple):
-    """Fields that one span has on top of those shared by its name and thread."""
+    """Fields of one span, in addition to those shared by spans of the same name and thread."""
 
     attributes: Mapping[str, Any] = {}
     events: Sequence[SpanEvent] = ()
     links: Sequence[SpanLink] = ()
     error: str | None = None
-    """Message of an error, maybe empty; None: there was no error."""
+    """Error message, possibly empty; None: no error."""
     events_left_out: int = 0
-    """Number of further events besides ``events``."""
+    """Number of dropped events."""
     links_left_out: int = 0
     is_ok: bool = False
-    """Whether the program has set the status OK."""
+    """Whether the program set the status OK."""
     is_parent_remote: bool = False
     trace_state: str = ""
     kind: int = wire.INTERNAL
@@ -80,7 +80,7 @@ class OwnFields(NamedTuple):
 
 
 def shared_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that table ``spans`` has as columns: category, phase and thread."""
+    """Return the attributes that are columns of table ``spans``: category, phase and thread."""
     attributes: dict[str, Any] = {names.SECTION_CATEGORY: row["category"]}
     if row["phase"]:
         attributes[names.ML_PHASE] = row["phase"]
@@ -92,22 +92,25 @@ def shared_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exception_events(time_ns: int, words: Mapping[str, str]) -> list[SpanEvent]:
-    """Return the event of an exception, by the names in ``names.EXCEPTION``; none without text."""
+    """Return the event of an exception, with texts by the names in ``names.EXCEPTION``.
+
+    Empty if ``words`` is empty.
+    """
     given = {name: word for name, word in words.items() if word}
     return [SpanEvent(time_ns, "exception", given)] if words else []
 
 
 def mark_event(time_ns: int, name: str, phase: str, number: int) -> SpanEvent:
-    """Return the event of a mark that the program set in its run, at the step of that number."""
+    """Return the event of a mark that the program set at step ``number`` of ``phase``."""
     about: dict[str, object] = {names.TRAINING_STEP: number}
     return SpanEvent(time_ns, name, about | ({names.ML_PHASE: phase} if phase else {}))
 
 
 def own_fields(row: Mapping[str, Any]) -> OwnFields:
-    """Return the other fields of a row; an exception becomes an event, as servers expect it.
+    """Return the fields of a span that are not shared; an exception becomes an event.
 
-    The row is one of the table, or the fields of a ``SpanItem``. A run's row also has ``marks``,
-    each with the arguments of ``mark_event``.
+    ``row`` is a row of table ``spans``, or contains the fields of a ``SpanItem``. The span of a run
+    also has ``marks``, each with the arguments of ``mark_event``.
     """
     attributes = dict(_load(row["attributes"]) or {})
     words = {key: attributes.pop(key) for key in names.EXCEPTION if key in attributes}
@@ -139,7 +142,7 @@ def own_fields(row: Mapping[str, Any]) -> OwnFields:
 def group_by_scope(
     rows: Iterable[Mapping[str, Any]],
 ) -> dict[Scope, list[tuple[Mapping[str, Any], OwnFields]]]:
-    """Group rows of table ``spans`` by the library that made them, with their own fields."""
+    """Group rows of table ``spans`` by instrumentation scope, each row with its ``OwnFields``."""
     groups: dict[Scope, list[tuple[Mapping[str, Any], OwnFields]]] = {}
     for row in rows:
         own = own_fields(row)
@@ -148,26 +151,26 @@ def group_by_scope(
 
 
 def _load(value: Any) -> Any:
-    """Return a value of a row: a table contains it as text, a new span as it is."""
+    """Return a decoded value of a row: tables contain JSON text, live spans the value itself."""
     return json.loads(value) if value and isinstance(value, str) else value
 
 
 def take_kind_and_scope(attributes: dict[str, Any]) -> tuple[int, Scope]:
-    """Remove the attributes for a span's kind and scope, and return kind and scope."""
+    """Remove the attributes that represent a span's kind and scope, and return kind and scope."""
     kind = _KINDS.get(str(attributes.pop(names.SPAN_KIND, "")), wire.INTERNAL)
     given = [str(attributes.pop(name, "")) for name in names.SCOPE_FIELDS]
     return kind, Scope(*given) if given[0] else OWN_SCOPE
 
 
 def span_tail(name: str, attributes: Mapping[str, object] = {}, kind: int = wire.INTERNAL) -> bytes:
-    """Encode name, kind and constant attributes, to be shared by any number of spans."""
-    # The kind is stated a second time, after the head's: protobuf uses the last one.
+    """Encode name, kind and constant attributes, which many spans may share."""
+    # The head already contains a kind: of repeated fields, protobuf uses the last.
     kind_field = b"" if kind == wire.INTERNAL else wire.number(6, kind)
     return wire.text(5, name) + kind_field + wire.encode_attributes(attributes)
 
 
 def span_extra(own: OwnFields) -> bytes:
-    """Encode the fields that one span has on top of its tail; empty for most."""
+    """Encode the fields of one span that are not in its tail; empty for most spans."""
     parts = [wire.text(3, own.trace_state), _attributes(own.attributes, 9, 10)]
     parts += [wire.block(11, _event(event)) for event in own.events]
     if own.events_left_out:
@@ -185,9 +188,9 @@ def span_extra(own: OwnFields) -> bytes:
 
 
 def link_blocks(trace_id: NDArray[np.uint8], span_id: NDArray[np.uint64]) -> list[bytes]:
-    """Encode one link without attributes for each of many spans, as ``span_extra`` does."""
-    # One link is encoded, and its ids are replaced in each copy: the bytes 0 to 15, and 16 to 23,
-    # are nowhere else in it.
+    """Encode one link without attributes per span, in the format of ``span_extra``."""
+    # One link is encoded and copied, then the ids are replaced in all copies. The placeholder ids
+    # (bytes 0 to 15, and 16 to 23) do not occur elsewhere in the encoded link.
     template = wire.block(13, _link(SpanLink(bytes(range(16)), 0x1011121314151617)))
     rows = np.tile(np.frombuffer(template, np.uint8), (len(span_id), 1))
     trace, span = template.index(bytes(range(16))), template.index(bytes(range(16, 24)))
@@ -208,14 +211,14 @@ def _link(link: SpanLink) -> bytes:
 
 
 def _attributes(attributes: Mapping[str, object], field: int, dropped_field: int) -> bytes:
-    """Encode the fields of attributes and of the number of dropped ones."""
+    """Encode the fields with the attributes and with the number of dropped attributes."""
     given, dropped = split_dropped(attributes)
     count = wire.number(dropped_field, dropped) if dropped else b""
     return wire.encode_attributes(given, field) + count
 
 
 def split_dropped(attributes: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
-    """Return attributes without the one that counts dropped attributes, and its value."""
+    """Return the attributes without ``names.DROPPED_ATTRIBUTES``, and the value of the latter."""
     if names.DROPPED_ATTRIBUTES not in attributes:
         return attributes, 0
     rest = dict(attributes)

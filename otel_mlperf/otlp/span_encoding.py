@@ -1,10 +1,11 @@
 """Columns of spans, and their encoding as the bytes of an ``ExportTraceServiceRequest``.
 
-A span is a head and a *tail* (``span_content``): its name and constant attributes, encoded once for
-all rows that share them. A head has one width for all rows. numpy therefore fills all heads at
-once, as one structured array. The width is kept fixed by legal protobuf: numbers padded with
-continuation bytes, and a root, which has no parent field, that states its span id twice. Rows of
-equal length form one matrix. The cost is a few copies of memory and no Python object per span.
+An encoded span consists of a *head* and a *tail* (``span_content``): the span's name and constant
+attributes, encoded once for all rows that share them. Heads have the same size in all rows, so that
+NumPy fills all heads together, as one structured array. The fixed size is valid protobuf: numbers
+are padded with continuation bytes, and a root span, which has no parent field, contains its span id
+twice. Rows of equal size form one matrix. The cost is a few copies of memory, without a Python
+object per span.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _SPAN_ID = b"\x12\x08"
 _PARENT_ID = b"\x22\x08"
 _PREFIX = 4
-"""Size of the length in front of a span, in bytes: a span has at most 256 MiB."""
+"""Size in bytes of the length that precedes a span, which limits a span to 256 MiB."""
 _SPREAD = (
     (np.uint64(4), np.uint64(0x000000000FFFFFFF)),
     (np.uint64(2), np.uint64(0x00003FFF00003FFF)),
@@ -35,13 +36,13 @@ _SPREAD = (
 
 @dataclass(frozen=True, slots=True)
 class SpanColumns:
-    """Spans of one resource and scope as columns, one for each field."""
+    """Spans of one resource and scope, as one column per field."""
 
     trace_id: NDArray[np.uint8]
-    """Shape (n, 16), big-endian bytes."""
+    """Trace ids as an array of shape (spans, 16), big-endian."""
     span_id: NDArray[np.uint64]
     parent_id: NDArray[np.uint64]
-    """0: a root."""
+    """Span id of the parent; 0: a root span."""
     start_ns: NDArray[np.uint64]
     end_ns: NDArray[np.uint64]
     tail: NDArray[np.int32]
@@ -49,15 +50,15 @@ class SpanColumns:
     tails: list[bytes]
     """Results of ``span_tail``: name and constant attributes."""
     extra: dict[int, bytes] = field(default_factory=dict)
-    """Results of ``span_extra`` by row; a row that has one costs a Python iteration."""
+    """Results of ``span_extra`` by row; each such row costs a Python iteration."""
     ints: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    """Integer attributes that every row has."""
+    """Integer attributes that all rows have."""
 
     def __len__(self) -> int:
         return len(self.span_id)
 
     def rows(self, start: int, stop: int) -> SpanColumns:
-        """Return the spans from ``start`` to before ``stop``, on the same memory."""
+        """Return the spans from ``start`` to before ``stop``, as views of the same memory."""
         part = slice(start, stop)
         return SpanColumns(
             trace_id=self.trace_id[part],
@@ -74,20 +75,20 @@ class SpanColumns:
 
 @dataclass(slots=True)
 class HeadLayout:
-    """Layout of heads: their common bytes, and the offsets of the columns."""
+    """Layout of heads: constant bytes, and the offsets of the columns' values."""
 
     template: bytearray = field(default_factory=bytearray)
     slots: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Name to format and offset."""
+    """NumPy format and offset of each column's values, by the column's name."""
 
     @property
     def itemsize(self) -> int:
-        """Return the size of a head, in bytes."""
+        """Return the size of a head in bytes."""
         return len(self.template)
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """Return the heads' type as a structured array."""
+        """Return the NumPy type of heads as a structured array."""
         formats, offsets = zip(*self.slots.values(), strict=True)
         return np.dtype(
             {
@@ -99,15 +100,15 @@ class HeadLayout:
         )
 
     def slot(self, name: str, kind: str) -> None:
-        """Reserve room for a column's values."""
+        """Append space for a column's values to the template."""
         self.slots[name] = kind, len(self.template)
         self.template += bytes(np.dtype(kind).itemsize)
 
 
 def head_layout(columns: SpanColumns) -> HeadLayout:
-    """Return the layout of the heads of spans with these integer attributes."""
-    # The fields of Span in opentelemetry/proto/trace/v1: 1 trace, 2 id, 4 parent, 6 kind, 7 and 8
-    # times, 9 attributes, 16 flags. The name, 5, is in the tail.
+    """Return the layout of the heads of ``columns``, which depends on their integer attributes."""
+    # Fields of Span in opentelemetry/proto/trace/v1: 1 trace id, 2 span id, 4 parent id, 6 kind, 7
+    # and 8 times, 9 attributes, 16 flags. The name (5) is in the tail.
     layout = HeadLayout()
     layout.template += wire.tag(2, wire.BYTES)
     layout.slot("length", "<u4")
@@ -124,7 +125,7 @@ def head_layout(columns: SpanColumns) -> HeadLayout:
     layout.slot("end_ns", "<u8")
     layout.template += wire.fixed32(16, wire.LOCAL)
     for key, column in columns.ints.items():
-        # One width for the whole column, that of its longest number.
+        # All values of a column have the size of the longest value.
         width = _width(column)
         value = wire.tag(3, wire.VARINT) + bytes(width)
         pair = wire.block(9, wire.block(1, wire.utf8(key)) + wire.block(2, value))
@@ -140,8 +141,8 @@ def fill_heads(columns: SpanColumns, sizes: NDArray[np.int64]) -> NDArray[np.voi
     layout = head_layout(columns)
     raw = np.full(len(columns), np.void(bytes(layout.template)), f"V{layout.itemsize}")
     heads = raw.view(layout.dtype)
-    # A parent of zeros is invalid, and a fixed width cannot omit the field. A root therefore states
-    # field 2, its own id, a second time, and protobuf uses the last one.
+    # A root span must not have a parent id of zeros, and the field cannot be omitted in a head of
+    # fixed size. It is replaced by a repetition of field 2, the span's own id, which is valid.
     root = columns.parent_id == 0
     heads["length"] = _padded(sizes - 1 - _PREFIX, _PREFIX)
     heads["trace_id"] = np.ascontiguousarray(columns.trace_id).view("V16").ravel()
@@ -154,15 +155,15 @@ def fill_heads(columns: SpanColumns, sizes: NDArray[np.int64]) -> NDArray[np.voi
         width = np.dtype(layout.slots[f"low {key}"][0]).itemsize
         heads[f"low {key}"] = _padded(column, width)
         if f"high {key}" in layout.slots:
-            # Ten bytes: the eighth one signals that more follow, the last two contain the highest
-            # eight bits.
+            # A varint of ten bytes: the eighth byte has the continuation bit, and the last two
+            # contain the highest eight bits.
             heads[f"low {key}"] |= np.uint64(1 << 63)
             heads[f"high {key}"] = _padded(column.astype(np.uint64) >> np.uint64(56), 2)
     return raw
 
 
 def _width(column: NDArray[np.int64]) -> int:
-    """Return the size of the column's longest varint; ten if one is negative or enormous."""
+    """Return the size of a column's varints: 1, 2, 4, 8, or 10 for negative or large values."""
     if not len(column):
         return 1
     if int(column.min()) < 0:
@@ -172,10 +173,10 @@ def _width(column: NDArray[np.int64]) -> int:
 
 
 def _padded(column: NDArray[np.integer[Any]], width: int) -> NDArray[np.uint64]:
-    """Encode in base 128 in ``width`` bytes; all but the last signal that another one follows.
+    """Encode numbers as varints of ``width`` bytes, padded with continuation bytes.
 
-    Seven bits are moved into each byte by halving: 56 bits into two of 32, those into four of 16,
-    those into eight.
+    Groups of seven bits are spread over the bytes by repeated halving: 56 bits into two groups of
+    28, then into four groups of 14, then into eight groups of 7.
     """
     bits = column.astype(np.uint64)
     for shift, keep in _SPREAD[3 - (width.bit_length() - 1) :]:
@@ -191,14 +192,14 @@ def encode_spans(
     schema_url: str = "",
     scope_schema_url: str | None = None,
 ) -> bytes:
-    """Encode a whole request; the arguments besides ``columns`` are those of ``wire.envelope``.
+    """Encode a whole request; all arguments except ``columns`` are those of ``wire.envelope``.
 
     The order of the spans is not preserved.
     """
     sizes = span_sizes(columns)
     total = int(sizes.sum())
     before, after = wire.envelope(resource, scope, total, schema_url, scope_schema_url)
-    # Written in place: a copy of megabytes costs more in page faults than the encoding.
+    # Written in place: page faults of a copy of megabytes would cost more than the encoding.
     request = io.BytesIO(bytes(len(before) + total + len(after)))
     request.write(before)
     request.seek(len(before) + total)
@@ -208,7 +209,7 @@ def encode_spans(
 
 
 def span_sizes(columns: SpanColumns) -> NDArray[np.int64]:
-    """Return the size of each span in a request, in bytes."""
+    """Return the encoded size of each span in bytes."""
     sizes = _tail_sizes(columns)[columns.tail] + head_layout(columns).itemsize
     for row, more in columns.extra.items():
         sizes[row] += len(more)
@@ -216,7 +217,7 @@ def span_sizes(columns: SpanColumns) -> NDArray[np.int64]:
 
 
 def cut(columns: SpanColumns, max_bytes: int) -> Iterator[SpanColumns]:
-    """Yield consecutive pieces whose spans need at most ``max_bytes``, or with a single span."""
+    """Yield consecutive pieces of at most ``max_bytes`` encoded bytes, but at least one span."""
     ends = np.cumsum(span_sizes(columns))
     start = 0
     while start < len(columns):
@@ -227,7 +228,7 @@ def cut(columns: SpanColumns, max_bytes: int) -> Iterator[SpanColumns]:
 
 
 def _fill(target: memoryview, columns: SpanColumns, sizes: NDArray[np.int64]) -> None:
-    """Write all spans: those with something extra first, then a matrix for each size."""
+    """Write all spans: first those with extra fields, then one matrix per size of spans."""
     out = np.frombuffer(target, np.uint8)
     heads = fill_heads(columns, sizes)
     at = _fill_special(out, columns, heads)
@@ -244,7 +245,7 @@ def _fill(target: memoryview, columns: SpanColumns, sizes: NDArray[np.int64]) ->
 
 
 def _fill_special(out: NDArray[np.uint8], columns: SpanColumns, heads: NDArray[np.void]) -> int:
-    """Write the spans that have something extra, one by one; return the number of bytes written."""
+    """Write the spans with extra fields one by one; return the number of bytes written."""
     parts: list[bytes] = []
     for row, more in columns.extra.items():
         parts += (heads[row].tobytes(), columns.tails[columns.tail[row]], more)
@@ -254,7 +255,7 @@ def _fill_special(out: NDArray[np.uint8], columns: SpanColumns, heads: NDArray[n
 
 
 def _tails_of(columns: SpanColumns, rows: NDArray[np.intp]) -> NDArray[np.void]:
-    """Return the tails of rows whose tails have one length."""
+    """Return the tails of rows, which must all have the same length."""
     wanted = columns.tail[rows]
     known = _used(columns, wanted)
     tails = [columns.tails[index] for index in known.tolist()]
@@ -263,19 +264,19 @@ def _tails_of(columns: SpanColumns, rows: NDArray[np.intp]) -> NDArray[np.void]:
 
 
 def _used(columns: SpanColumns, tail: NDArray[np.int32]) -> NDArray[np.intp]:
-    """Return the indices in ``tail``, sorted, each once."""
+    """Return the distinct indices in ``tail``, sorted."""
     used = np.zeros(len(columns.tails), bool)
     used[tail] = True
     return np.flatnonzero(used)
 
 
 def _groups(columns: SpanColumns, sizes: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
-    """Yield the rows without anything extra, grouped by size."""
+    """Yield the rows without extra fields, grouped by encoded size."""
     plain = np.ones(len(columns), bool)
     plain[list(columns.extra)] = False
     rows = np.flatnonzero(plain)
     keys = sizes[rows]
-    # Sixteen bits are sorted by radix, fifteen times as fast.
+    # NumPy sorts 16-bit integers with a radix sort, which is fifteen times as fast.
     small = len(keys) and int(keys.max()) < 1 << 16
     order = np.argsort(keys.astype(np.uint16) if small else keys, kind="stable")
     edges = np.flatnonzero(np.diff(keys[order])) + 1
@@ -285,7 +286,7 @@ def _groups(columns: SpanColumns, sizes: NDArray[np.int64]) -> Iterator[NDArray[
 
 
 def _tail_sizes(columns: SpanColumns) -> NDArray[np.int64]:
-    """Return the length of each tail that a row has; 0 for unused tails."""
+    """Return the length of each tail that is used by a row; 0 for unused tails."""
     used = _used(columns, columns.tail)
     sizes = np.zeros(len(columns.tails), np.int64)
     sizes[used] = [len(columns.tails[index]) for index in used.tolist()]

@@ -1,7 +1,7 @@
-"""Limits of spans that OpenTelemetry's standard variables set: counts and lengths.
+"""Span limits from OpenTelemetry's standard variables: counts and lengths.
 
-A limit applies where it is below the fixed bound of the recorder. The SDK of Python drops the
-oldest attributes, events and links, and so does this module. Dropped items are counted.
+A limit applies if it is below the fixed bound of the recorder. Like the Python SDK, this module
+drops the oldest attributes, events and links, and counts dropped items.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _VARIABLES: Final[dict[str, tuple[str, str, float]]] = {
     "link_attributes": ("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", _ATTRIBUTES, _MOST_ATTRIBUTES),
     "inner_length": (_LENGTH, _LENGTH, 4096),
 }
-"""By field of ``SpanLimits``: its variable, the general one, and the recorder's own bound."""
+"""Specific variable, general variable and the recorder's bound, by field of ``SpanLimits``."""
 _BOUNDS: Final = (
     "spans have at most 64 attributes of 4,096 bytes and 8 events of 16 attributes here"
 )
 
 
 class SpanLimits(NamedTuple):
-    """Span limits in force; None: only the bounds of the recorder."""
+    """Effective span limits; None: only the bounds of the recorder apply."""
 
     attributes: int | None = None
     length: int | None = None
@@ -48,14 +48,14 @@ class SpanLimits(NamedTuple):
     """Maximum number of characters of a text in the attributes of an event or link."""
 
     def apply(self, recorded: dict[str, Any]) -> None:
-        """Apply the limits to the payload that was recorded with a span."""
+        """Apply the limits to a span's recorded payload, in place."""
         if given := recorded.get("a"):
             recorded["a"] = _limit(given, self.attributes, self.length)
         if recorded.get("e"):
             self._limit_exception(recorded)
         inner = self.inner_length
         if events := recorded.get("v"):
-            # The event of an exception that left the span is its last one.
+            # The event of the exception that ended the span is the last event: reserve space.
             room = None if self.events is None else max(0, self.events - bool(recorded.get("e")))
             kept = _newest(events, room)
             recorded["w"] = recorded.get("w", 0) + len(events) - len(kept)
@@ -68,15 +68,15 @@ class SpanLimits(NamedTuple):
             recorded["l"] = [[*link, _limit(about, most, inner)] for *link, about in kept]
 
     def _limit_exception(self, recorded: dict[str, Any]) -> None:
-        """Shorten the event of an exception; the status keeps type and message unchanged.
+        """Limit the event of an exception; the status contains the full type and message.
 
-        Its type is dropped last and its stack first: the SDK does the opposite.
+        Unlike in the SDK, the stack is dropped first and the type last.
         """
         words, most = recorded["e"], self.event_attributes
         kept = [_cut(word, self.inner_length) for word in words[:most]]
         kept += [""] * (len(words) - len(kept))
         if (recorded.get("s") or (0,))[0] != StatusCode.OK.value:
-            # It replaces a status that was set before the exception.
+            # The exception replaces a status that was set earlier, except OK.
             recorded["s"] = [StatusCode.ERROR.value, describe_error(words)]
             if kept[:1] != words[:1] or self.events == 0:
                 recorded["a"] = {names.ERROR_TYPE: words[0]} | recorded.get("a", {})
@@ -90,17 +90,17 @@ NO_LIMITS: Final = SpanLimits()
 
 
 def describe_error(words: Sequence[str]) -> str:
-    """Return the status of a span that an exception left, as the SDK describes it.
+    """Return the status description of a span that ended with an exception, as in the SDK.
 
     Args:
-        words: type and message of the exception.
+        words: Type and message of the exception.
     """
     kind, message, *_ = (*words, "", "")
     return f"{kind.rpartition('.')[2]}: {message}" if kind else message
 
 
 def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]:
-    """Return the limits that the standard variables set, and warnings about them."""
+    """Return the limits from the standard variables, and warnings about variables."""
     environ, warnings = declare(environ)
     limits: dict[str, int | None] = {}
     beyond: list[str] = []
@@ -113,7 +113,8 @@ def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]
             warnings.append(f"{variable}={text} is not a number of 0 or more: unused")
         elif int(text) <= bound:
             limits[field] = int(text)
-        # A general limit applies to everything that it bounds, whichever of its bounds is lower.
+        # A general variable affects several fields with different bounds: warn only if it exceeds
+        # the largest of them.
         elif variable == own or bound == _MOST_ATTRIBUTES:
             beyond.append(variable)
     if beyond:
@@ -122,7 +123,7 @@ def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]
 
 
 def _limit(attributes: Mapping[str, Any], most: int | None, length: int | None) -> dict[str, Any]:
-    """Return the newest attributes with truncated texts, and the number of dropped ones."""
+    """Return the newest attributes with truncated texts, including the number of dropped ones."""
     kept = dict(_newest([*attributes.items()], most))
     dropped = len(attributes) - len(kept)
     kept = {key: _cut(value, length) for key, value in kept.items()}

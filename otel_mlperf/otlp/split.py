@@ -1,4 +1,4 @@
-"""Bisection of refused requests, until every item but the unreadable ones is accepted."""
+"""Bisection of refused requests, so that all items except unreadable ones are delivered."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _POINT_FIELDS = (5, 7, 9, 10)
-"""Fields of a metric for gauge, sum, histogram and exponential histogram."""
+"""Field numbers of ``Metric`` for gauge, sum, histogram and exponential histogram."""
 
 
 def post_in_parts(
     post: Callable[[bytes], ServerAnswer], body: bytes, signal: str, lost: dict[str, int]
 ) -> ServerAnswer:
-    """Send a request, in halves if the server requires it, down to the one unreadable item.
+    """Send a request; if the server refuses it, send its halves, recursively down to single items.
 
     Args:
-        post: sends one request; it decides itself whether it waits and retries.
-        body: as for ``halves``.
+        post: Function that sends one request, and may itself wait and retry.
+        body: Request as for ``halves``.
         signal: ``traces`` or ``metrics``.
-        lost: incremented, by reason, by the items that the server has refused for good.
+        lost: Numbers of permanently refused items by reason, to which this function adds.
 
     Returns:
-        DELIVERED when everything that was not refused is accepted; otherwise the first answer that
-        requires a retry. Parts that were accepted before that will be sent again: servers recognize
-        them by their ids.
+        DELIVERED if all items are either accepted or permanently refused; otherwise the first
+        answer that requires a retry. The retry sends accepted parts again, which is harmless:
+        servers recognize them by their ids.
     """
     answer = post(body)
     if answer.rejected:
-        # A server may report any number; these are the maximum.
+        # A server may report any number: limit it to the number of items.
         rejected = min(answer.rejected, count_items(body, signal))
         lost["rejected"] = lost.get("rejected", 0) + rejected
     if answer.outcome not in (Outcome.REJECTED, Outcome.TOO_LARGE):
         return answer
-    # Halving finds one bad item among n with some 2 log2(n) requests, whatever the answer contains.
+    # Halving isolates one bad item among n with about 2 log2(n) requests, independent of the
+    # content of answers.
     parts = halves(body)
     if parts is None:
         reason = answer.outcome.value
@@ -45,16 +46,16 @@ def post_in_parts(
         return ServerAnswer(Outcome.DELIVERED, answer.reason)
     for part in parts:
         answer = post_in_parts(post, part, signal, lost)
-        # The other half would meet the same server: it waits with this one.
+        # Do not send the other half to a server that must be retried later.
         if answer.outcome is not Outcome.DELIVERED:
             break
     return answer
 
 
 def halves(body: bytes) -> tuple[bytes, bytes] | None:
-    """Return two requests with half of the spans, or metrics, each; None if there is only one.
+    """Return two requests with half of the spans or metrics each; None if there is only one item.
 
-    ``body`` is a request as ``encode_spans`` and ``encode_metrics`` make it: one resource, one
+    ``body`` is a request of ``encode_spans`` or ``encode_metrics``, with one resource and one
     scope.
     """
     about, items = _parts(body)
@@ -65,13 +66,13 @@ def halves(body: bytes) -> tuple[bytes, bytes] | None:
 
 
 def count_items(body: bytes, signal: str) -> int:
-    """Count the spans, or metric points, in a request."""
+    """Return the number of spans or metric points in a request."""
     _, items = _parts(body)
     return len(items) if signal == "traces" else sum(map(_points, items))
 
 
 def _points(metric: bytes) -> int:
-    # Field 1 of its data is a point, for every kind of metric.
+    # Points are field 1 of the data of all kinds of metrics.
     data = [value for field, _, value in wire.fields(metric) if field in _POINT_FIELDS]
     return sum(
         field == 1
@@ -82,7 +83,7 @@ def _points(metric: bytes) -> int:
 
 
 class _Envelope(NamedTuple):
-    """Envelope: the common fields of the spans or metrics of a request."""
+    """Envelope of a request: the fields shared by all of its spans or metrics."""
 
     resource: bytes
     scope: bytes
@@ -91,7 +92,7 @@ class _Envelope(NamedTuple):
 
 
 def _parts(body: bytes) -> tuple[_Envelope, list[bytes]]:
-    # The fields that ``wire.envelope`` writes; foreign bodies never come here.
+    # Expects the fields that ``wire.envelope`` writes: only requests of this package are passed.
     about = _Envelope(b"", b"", "", "")
     items: list[bytes] = []
     for _, _, outer in wire.fields(body):

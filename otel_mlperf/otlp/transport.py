@@ -1,10 +1,11 @@
-"""HTTP transport with a deadline for each exchange and bounds for answers; its failures described.
+"""HTTP transport with a deadline per exchange and a size limit for answers, and error messages.
 
-The standard library's ``http.client`` follows no redirect, reads no netrc and no proxy variable,
-and unpacks nothing. It lacks a deadline for a whole exchange and a bound for answers. Both are
-added beneath it, at the socket, where a server that sends one byte a second cannot pass.
+The transport is based on ``http.client``, which follows no redirects, reads neither netrc nor proxy
+variables, and decompresses nothing. It supports neither a deadline for a whole exchange nor a limit
+for the size of answers. Both are enforced at the socket, so that they also apply to a server that
+sends one byte per second.
 
-Descriptions of failed exchanges are short, and contain none of our secrets.
+Error messages are short, and contain no secrets of the configuration.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\ufffd]+")
 
 
 class ErrorDescriber:
-    """Descriptions of exchanges with one server."""
+    """Formatter of error messages about one server, which removes the configuration's secrets."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._secrets = _secrets(settings)
 
     def why(self, error: Exception) -> str:
-        """Return why there was no answer."""
+        """Return a message for an exception of an exchange without a complete answer."""
         match error:
             case TimeoutError():
                 why = f"no complete answer within {self._settings.timeout_s:g} s"
@@ -58,20 +59,23 @@ class ErrorDescriber:
         return self.clean(why + self.port_advice())
 
     def port_advice(self) -> str:
-        """Return advice in brackets if the port is the usual one of the other protocol."""
+        """Return advice in brackets if the port is the other protocol's default, else empty."""
         hint = port_hint(self._settings.endpoint, is_grpc=self._settings.is_grpc)
         return f" ({hint})" if hint else ""
 
     def clean(self, words: str) -> str:
-        """Return a foreign text, short, on one line, and with none of our secrets echoed."""
-        # Longest first, so that a part that is a secret too leaves no rest of the whole secret.
+        """Return a server's text on one line, shortened, and without secrets that it repeats."""
+        # Longest first: replacing a part of a secret first would leave the remainder visible.
         for secret in self._secrets:
             words = words.replace(secret, "***")
         return _UNPRINTABLE.sub(" ", words)[:WORDS_MOST].strip()
 
 
 def retry_after(value: str | None, now: float) -> float | None:
-    """Return the seconds to wait, from a number of seconds or an HTTP date; at most a minute."""
+    """Return the delay in seconds of a ``Retry-After`` header (number or HTTP date).
+
+    At most a minute; None if the header is missing or invalid.
+    """
     if value is None:
         return None
     try:
@@ -84,27 +88,27 @@ def retry_after(value: str | None, now: float) -> float | None:
 
 
 def bounded_wait(seconds: float) -> float:
-    """Bound the seconds that a server requests to at most a minute."""
-    # Bounded before the conversion: a float cannot have four hundred digits.
+    """Return the delay that a server requests, limited to the range from 0 to 60 seconds."""
+    # Limited before the conversion: very large integers cannot be converted to float.
     return float(min(max(seconds, 0), _WAIT_MOST_S))
 
 
 def _secrets(settings: ServerSettings) -> list[str]:
-    """Return all secrets, longest first: header values, their parts, and the URL's query."""
+    """Return all secrets, longest first: header values, the URL's query, and parts of them."""
     values = [*settings.headers.values(), settings.query]
     parts = [part for value in values for part in (value, *value.split(), *value.split("="))]
     return sorted({part for part in parts if len(part) >= _SECRET_LEAST}, key=len, reverse=True)
 
 
 ANSWER_MOST: Final = 64 * 1024
-"""Default maximum size of an answer's body that is read, in bytes."""
+"""Default maximum number of bytes to read of an answer's body."""
 _HEAD_MOST: Final = 64 * 1024
 _PIECE: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Reply of a server: a status, headers by lower-case name, and the body up to the bound."""
+    """Reply of a server: status, headers by lower-case name, and the body up to the size limit."""
 
     status: int
     headers: dict[str, str] = field(repr=False)
@@ -113,7 +117,7 @@ class Reply:
 
 
 class Transport:
-    """Transport of requests to one server over one persistent connection, for one thread."""
+    """Transport of requests to one server over a persistent connection, for use by one thread."""
 
     def __init__(self, settings: ServerSettings, answer_most: int = ANSWER_MOST) -> None:
         self._settings, self._answer_most = settings, answer_most
@@ -126,22 +130,22 @@ class Transport:
         self._socket: _BoundedSocket | None = None
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
-        """Exchange one request with the endpoint itself; raises what ``ask`` does."""
+        """Send a POST request to the endpoint's own path; exceptions are those of ``ask``."""
         return self.ask("POST", self._target, body, headers)
 
     def ask(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Reply:
-        """Exchange one request; ``target`` is a path of the server, with its query.
+        """Send a request and return the reply; ``target`` is a path on the server with its query.
 
         Raises:
-            OSError: network, TLS and deadline (``TimeoutError``).
+            OSError: an error of network or TLS, or the deadline has passed (``TimeoutError``).
             http.client.HTTPException: the answer is not HTTP.
-            ValueError: the configuration cannot be sent.
+            ValueError: the configuration contains values that cannot be sent.
         """
         deadline = time.monotonic() + self._settings.timeout_s
         try:
             reply = self._exchange(method, target, body, headers, deadline)
-        # An incomplete exchange leaves the rest of its answer in the connection. The next request
-        # would read it as its own answer.
+        # Close the connection after an incomplete exchange: otherwise the next request would read
+        # the remainder of this answer as its own.
         except BaseException:
             self.close()
             raise
@@ -153,24 +157,24 @@ class Transport:
         self, method: str, target: str, body: bytes, headers: Mapping[str, str], deadline: float
     ) -> Reply:
         http = self._connection(deadline)
-        # A server that does not read everything may still answer why: 413.
+        # A server that stops reading a request may still have sent an answer, such as 413.
         with suppress(BrokenPipeError, ConnectionResetError):
             http.request(method, target, body or None, dict(headers))
         response = http.getresponse()
-        # One bounded read: the length that the answer announces is not trusted.
+        # A single bounded read, since the announced length of the answer is not trusted.
         content = response.read(self._answer_most)
         complete = len(content) < self._answer_most and not response.length
         replied = {name.lower(): value for name, value in response.getheaders()}
         return Reply(response.status, replied, content, complete)
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
+        """Close the connection; the next request opens a new one."""
         if self._http is not None:
             self._http.close()
         self._http = self._socket = None
 
     def _connection(self, deadline: float) -> HTTPConnection:
-        """Return the open connection, or a new one if the server closed it or sent data unasked."""
+        """Return the open connection, or a new one if there is none or it is no longer usable."""
         if self._http and self._socket and self._http.sock and self._socket.quiet:
             self._socket.renew(deadline)
             return self._http
@@ -194,22 +198,22 @@ class Transport:
 
 
 def tls_context(settings: ServerSettings) -> ssl.SSLContext:
-    """Return a context with the authorities to trust and the certificate to present.
+    """Return a TLS context with the trusted authorities and the client's certificate.
 
     Raises:
-        OSError: a file is missing, or is not what it should be.
+        OSError: a file is missing or invalid.
     """
     context = ssl.create_default_context(cafile=settings.certificate)
     if not settings.is_verified:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if settings.client_certificate:
-        # The password keeps OpenSSL from asking a terminal for one.
+        # With an empty password, OpenSSL does not prompt for one on a terminal.
         context.load_cert_chain(settings.client_certificate, settings.client_key, "")
     return context
 
 
 class _BoundedSocket:
-    """Socket for ``http.client`` whose calls all end at the deadline."""
+    """Socket for ``http.client`` that enforces a deadline and a limit of received bytes."""
 
     def __init__(self, raw: socket.socket, deadline: float, answer_most: int) -> None:
         self._raw, self._answer_most = raw, answer_most
@@ -219,29 +223,29 @@ class _BoundedSocket:
 
     @property
     def quiet(self) -> bool:
-        """Return whether nothing has arrived between requests, not even the end."""
-        # Unsolicited bytes, or the end, mean that the server has given up the connection: a request
-        # on it would be lost silently.
+        """Return whether no data, and no end of the stream, has arrived since the last exchange."""
+        # Unsolicited data or the end means that the server has abandoned the connection: a request
+        # over it would be lost.
         poll = select.poll()
         poll.register(self._raw, select.POLLIN)
         return not poll.poll(0)
 
     def renew(self, deadline: float) -> None:
-        """Start an exchange that ends at ``deadline``."""
+        """Start a new exchange with the given deadline."""
         self._deadline = deadline
         self._readable = _HEAD_MOST + self._answer_most
 
     def sendall(self, data: bytes) -> None:
-        """Send everything; piece by piece, since TLS sockets count their timeout per call."""
+        """Send all data in pieces, since the timeout of TLS sockets applies per call."""
         view = memoryview(data)
         while view:
             self._raw.settimeout(_left(self._deadline))
             view = view[self._raw.send(view[:_PIECE]) :]
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Read available bytes, up to the bound of the exchange."""
-        # The bound counts all arriving bytes, headers and chunk sizes included, so that no framing
-        # bypasses it.
+        """Read available bytes, up to the limit of the exchange."""
+        # The limit counts all received bytes, including headers and chunk sizes, so that no framing
+        # can bypass it.
         if not self._readable:
             raise OSError(f"the answer is longer than {self._answer_most // 1024} KiB")
         self._raw.settimeout(_left(self._deadline))
@@ -250,17 +254,17 @@ class _BoundedSocket:
         return count
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """Return the reader of one answer, which may outlive the connection that made it."""
+        """Return a reader for one answer, which may be used after ``close``."""
         self._readers += 1
         return io.BufferedReader(_AnswerReader(self))
 
     def close(self) -> None:
-        """Close as soon as no answer is being read."""
+        """Close the socket, deferred until no answer is being read."""
         self._closed = True
         self._close_unused()
 
     def reader_closed(self) -> None:
-        """Release the reader of one answer."""
+        """Record that the reader of one answer was closed."""
         self._readers -= 1
         self._close_unused()
 
@@ -288,15 +292,15 @@ class _AnswerReader(io.RawIOBase):
 
 
 def _connect(host: str, port: int, deadline: float) -> socket.socket:
-    """Connect to the first address that answers; each gets its share of the time left."""
+    """Connect to the first responding address; each address has a share of the remaining time."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for place, (family, kind, protocol, _, address) in enumerate(addresses):
         raw = socket.socket(family, kind, protocol)
         try:
             raw.settimeout(_left(deadline) / (len(addresses) - place))
             raw.connect(address)
-            # Head and body are two writes: the second would wait for the acknowledgement of the
-            # first.
+            # Head and body are written separately: without NODELAY, the second write would wait for
+            # the acknowledgement of the first.
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:
             raw.close()

@@ -1,7 +1,7 @@
-"""Protobuf encoding of OTLP's shared messages, and a bounded decoder.
+"""Protobuf encoder for the messages that all of OTLP's signals share, and a safe decoder.
 
-The encoder is written by hand. The protobuf package would cost the agent a fifth of its memory
-budget, and a Python object per message is what makes the stock encoder slow.
+The protobuf package is not used: it would cost a fifth of the agent's memory budget, and it is slow
+because it creates a Python object per message.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ FIXED64 = 1
 BYTES = 2
 FIXED32 = 5
 LOCAL: Final = 0x101
-"""Flags of a span or link: sampled, and its parent, or target, is known to be in this process."""
+"""Flags of a span or link: sampled, and the parent or target is in this process."""
 REMOTE: Final = 0x301
-"""Flags of a span or link: sampled, and its parent, or target, is in another process."""
+"""Flags of a span or link: sampled, and the parent or target is in another process."""
 INTERNAL: Final = 1
-"""The kind of a span that is neither a request nor a message."""
+"""Default kind of spans, which represent neither a request nor a message."""
 STATUS_OK: Final = 1
 STATUS_ERROR: Final = 2
 
@@ -41,7 +41,7 @@ _SHORT: Final = tuple(bytes((number,)) for number in range(128))
 
 
 def varint(number: int) -> bytes:
-    """Encode an unsigned number in base 128, least significant group first."""
+    """Encode an unsigned number as a varint (base 128, least significant group first)."""
     if number < 128:
         return _SHORT[number]
     out = bytearray()
@@ -54,7 +54,7 @@ def varint(number: int) -> bytes:
 
 @cache
 def tag(field: int, kind: int) -> bytes:
-    """Encode the key in front of a field's value."""
+    """Encode the tag that precedes a field's value."""
     return varint(field << 3 | kind)
 
 
@@ -64,12 +64,12 @@ def block(field: int, content: bytes) -> bytes:
 
 
 def text(field: int, value: str) -> bytes:
-    """Encode a string field; empty for the empty string, which is the default."""
+    """Encode a string field; the empty string is the default, and is not encoded."""
     return block(field, utf8(value)) if value else b""
 
 
 def number(field: int, value: int) -> bytes:
-    """Encode a varint field; negative numbers in two's complement, as int64 requires."""
+    """Encode a varint field (int64): negative numbers in two's complement."""
     return tag(field, VARINT) + varint(value & _MASK64)
 
 
@@ -94,9 +94,9 @@ def double(field: int, value: float) -> bytes:
 
 
 def utf8(value: str) -> bytes:
-    """Encode as UTF-8, each lone surrogate replaced by U+FFFD.
+    """Encode a text as UTF-8, with each lone surrogate replaced by U+FFFD.
 
-    One bad name must not cost a batch.
+    One invalid name must not cause the loss of a whole batch.
     """
     try:
         return value.encode()
@@ -107,16 +107,16 @@ def utf8(value: str) -> bytes:
 def any_value(value: object, depth: int = 0) -> bytes:
     """Encode the content of an ``AnyValue``.
 
-    Numbers beyond 64 bits become text. Objects of other types become only their type's name, since
-    calling their methods could run anything.
+    Numbers beyond 64 bits become text. Objects of other types become the name of their type, since
+    calling their methods could run arbitrary code.
     """
-    # numpy's scalars are no ints or floats to isinstance, except float64; item() converts them.
+    # NumPy scalars except float64 are not instances of int or float: convert them.
     if isinstance(value, np.generic):
         value = value.item()
     for kind, encode in _SCALARS:
         if isinstance(value, kind):
             return encode(value)
-    # The depth is bounded because a value may contain itself; deeper values become their type's
+    # The depth is limited, since a value may contain itself; deeper values become their type's
     # name.
     if isinstance(value, list | tuple) and depth < _DEEPEST:
         return block(5, b"".join(block(1, any_value(item, depth + 1)) for item in value))
@@ -130,14 +130,14 @@ def any_value(value: object, depth: int = 0) -> bytes:
 def _integer(value: int) -> bytes:
     if value in INT64:
         return number(3, value)
-    # Beyond 4,300 digits Python refuses to write decimals.
+    # Python refuses to format integers with more than 4,300 decimal digits: use hexadecimal.
     words = str(value) if value.bit_length() < 8192 else hex(value)
     return block(1, words.encode())
 
 
 _SCALARS: Final[tuple[tuple[type, Callable[[Any], bytes]], ...]] = (
     (type(None), lambda _: b""),
-    (bool, lambda value: number(2, value)),  # before int, whose subclass it is
+    (bool, lambda value: number(2, value)),  # must precede int: bool is a subclass of int
     (int, _integer),
     (float, lambda value: double(4, value)),
     (str, lambda value: block(1, utf8(value))),
@@ -151,7 +151,7 @@ def key_value(key: str, value: object, depth: int = 0) -> bytes:
 
 
 def encode_attributes(attributes: Mapping[str, object], field: int = 9, depth: int = 0) -> bytes:
-    """Encode repeated ``KeyValue`` under ``field`` (9 is a span's); an empty key is left out."""
+    """Encode attributes as repeated ``KeyValue`` in ``field`` (9 for spans), without empty keys."""
     return b"".join(
         block(field, key_value(str(key), value, depth)) for key, value in attributes.items() if key
     )
@@ -174,11 +174,11 @@ def envelope(
     schema_url: str = "",
     scope_schema_url: str | None = None,
 ) -> tuple[bytes, bytes]:
-    """Return the bytes before and after ``items`` bytes of spans or metrics in an export request.
+    """Return the bytes that precede and follow ``items`` bytes of spans or metrics in a request.
 
-    ``schema_url`` is the resource's, and the scope's unless that has one of its own. Traces and
-    metrics agree in these fields: request.1 = resource block {1 resource, 2 scope block {1 scope, 2
-    items, 3 schema}, 3 schema}. Requests may be concatenated, which merges them.
+    ``schema_url`` is that of the resource, and of the scope unless ``scope_schema_url`` is given.
+    The field numbers are the same for traces and metrics: request.1 = resource block {1 resource, 2
+    scope block {1 scope, 2 items, 3 schema}, 3 schema}. Concatenating requests merges them.
     """
     head = block(1, scope)
     schema = text(3, schema_url)
@@ -190,20 +190,22 @@ def envelope(
 
 
 def packed_varints(values: Iterable[int]) -> bytes:
-    """Encode the content of a packed field of unsigned varints."""
+    """Encode the content of a packed field with unsigned varints."""
     return b"".join(map(varint, values))
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Yield field number, wire type and value of a message from a foreign sender.
+    """Yield field number, wire type and value for each field of an untrusted message.
+
+    No more memory is allocated than the size of ``data``.
 
     Raises:
-        ValueError: the bytes are no protobuf message. Nothing is allocated beyond ``data``.
+        ValueError: the bytes are not a protobuf message.
     """
     at = 0
     while at < len(data):
-        # Lengths are checked against the available bytes before any slice is made: a foreign answer
-        # that announces a gigabyte costs nothing.
+        # Lengths are compared with the available bytes before slicing, so that a message that
+        # announces a gigabyte costs no memory.
         key, at = _read_varint(data, at)
         field, kind = key >> 3, key & 7
         if not field:
@@ -229,8 +231,8 @@ def _size(data: bytes, at: int, kind: int) -> tuple[int, int]:
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     result = 0
-    # Ten bytes contain 64 bits and six more, which are cut off as protobuf does. An eleventh is an
-    # error, so that the loop ends.
+    # Ten bytes contain 64 bits and six more, which are dropped as in protobuf. More bytes are an
+    # error, which bounds the loop.
     for shift in range(0, 70, 7):
         if at >= len(data):
             raise ValueError("number is cut short")
