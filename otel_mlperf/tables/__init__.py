@@ -1,6 +1,7 @@
-"""Tables of a run folder: one row class for each, from which its columns follow.
+"""Declarations of the tables of a run folder, derived from one row class per table.
 
-Writers and readers share these declarations, and neither loads the other's library.
+Writers and readers share these declarations, and neither imports the other's library (pyarrow,
+DuckDB).
 """
 
 from typing import Final

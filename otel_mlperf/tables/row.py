@@ -1,4 +1,4 @@
-"""Base class of the rows of stored tables, and the columns that follow from their fields."""
+"""Base class of the rows of stored tables, and derivation of columns from the fields of rows."""
 
 from collections.abc import Sequence
 from types import NoneType
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 import msgspec
 
 ColumnType = Literal["int32", "int64", "double", "bool", "text", "word"]
-"""``word`` is text of few distinct values, stored once each."""
+"""Types of columns. ``word`` is text with few distinct values, each of which is stored once."""
 Int32 = Annotated[int, "int32"]
 Word = Annotated[str, "word"]
 _TYPES: Final[dict[Any, ColumnType]] = {
@@ -21,14 +21,14 @@ _TYPES: Final[dict[Any, ColumnType]] = {
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """Row of a stored table: its fields are the columns, in their order.
+    """Row of a stored table, whose fields are the table's columns in the same order.
 
-    Columns that were added later default to None: parts of earlier versions lack them.
+    Columns that are missing in parts of earlier versions have the default None.
     """
 
 
 class RankRow(Row, frozen=True, kw_only=True):
-    """Row of a table of one process."""
+    """Row of a table with data of one process (rank and restart)."""
 
     rank: Int32
     """Rank of the process."""
@@ -37,23 +37,23 @@ class RankRow(Row, frozen=True, kw_only=True):
 
 
 def transposed(kind: type[Row], rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Return rows of one table as columns."""
+    """Return the rows of one table as lists of values by column name."""
     return {name: [getattr(row, name) for row in rows] for name in kind.__struct_fields__}
 
 
 class Column(NamedTuple):
-    """Column of a table."""
+    """Column of a stored table."""
 
     name: str
     type: ColumnType
     null: bool
-    """Whether a row may lack it."""
+    """Whether values may be null."""
     added: bool
-    """Whether parts of earlier versions lack it; their rows have null."""
+    """Whether the column is missing in parts of earlier versions, whose rows then have null."""
 
 
 def columns_of(row: type[Row]) -> tuple[Column, ...]:
-    """Return the columns of the table with these rows."""
+    """Return the columns of the table with rows of type ``row``."""
     hints: dict[str, Any] = {}
     for base in reversed(row.__mro__):
         hints |= base.__annotations__ if issubclass(base, Row) else {}

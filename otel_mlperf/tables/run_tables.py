@@ -1,13 +1,13 @@
-"""Rows of the tables that the agent writes: steps, sections, spans, values and readings of a run.
+"""Row types of the tables that the agent writes: steps, sections, spans, values, readings etc.
 
-Times are Unix nanoseconds, ids hexadecimal text, durations nanoseconds.
+Times are in Unix nanoseconds, durations in nanoseconds; ids are hexadecimal text.
 """
 
 from otel_mlperf.tables.row import Int32, RankRow, Row, Word
 
 
 class ProcessRow(RankRow, frozen=True, kw_only=True):
-    """State of a process: of several rows of one rank, restart and pid the last written counts."""
+    """State of a process: of rows with the same rank, restart and pid only the latest is valid."""
 
     local_rank: Int32
     world_size: Int32
@@ -23,7 +23,7 @@ class ProcessRow(RankRow, frozen=True, kw_only=True):
     error_step: int | None
     error_section: Word
     result: str
-    """JSON."""
+    """JSON: values passed to ``Run.result()``."""
     sections: int
     overhead_ns: int
     instance_id: str
@@ -38,7 +38,7 @@ class StepRow(RankRow, frozen=True, kw_only=True):
     n: int
     """Index of the step in this process and phase, from 0."""
     number: int
-    """Step number of the program."""
+    """Step number as reported by the program."""
     epoch: int | None
     """Epoch of the step."""
     start_ns: int
@@ -50,23 +50,23 @@ class StepRow(RankRow, frozen=True, kw_only=True):
     self_ns: int
     """Part of the duration outside all sections."""
     samples: int | None
-    """Number of samples in its batches."""
+    """Number of samples in the step's batches."""
     tokens: int | None
-    """Number of tokens in its batches."""
+    """Number of tokens in the step's batches."""
     elements: int | None = None
-    """Elements of the largest tensor of each of its batches; missing: they contain no tensor."""
+    """Elements of the largest tensor per batch, summed; missing: the batches contain no tensor."""
     flops: int | None = None
-    """Operations of its models; missing: not all of their calls were counted."""
+    """Floating point operations of the models; missing: not all calls were counted."""
     error: bool
-    """Whether an exception ended it."""
+    """Whether the step ended with an exception."""
     kept: Word | None
-    """Reason why its spans are sampled; missing: they are not."""
+    """Reason why the step's spans are sampled; missing: they are not sampled."""
     trace_id: str
-    """Id of its trace."""
+    """Id of the step's trace."""
 
 
 class SectionRow(RankRow, frozen=True, kw_only=True):
-    """One row for each step, name and *beside*; outside steps one for each flush and path.
+    """One row per step, section name and *beside*; outside steps one row per flush and path.
 
     Rows outside steps have no ``n``.
     """
@@ -80,90 +80,91 @@ class SectionRow(RankRow, frozen=True, kw_only=True):
     name: Word
     """Name of the section."""
     category: Word
-    """Category of its work."""
+    """Category of the section's work."""
     parent: Word = ""
     """Name of the directly enclosing section."""
     path: Word = ""
-    """Names from below the run; those of aggregated sections come after a double slash. In a step
-    it is set only for parts of a wait for data: names from that wait."""
+    """Names of the sections from the run down to this one, separated by slashes; an aggregated
+    section follows a double slash. In steps only set for parts of a data wait: the names from the
+    data wait down to the part."""
     beside: bool = False
-    """Whether it ran on another thread or task than the enclosing section, or (in a step, with a
-    ``path``) is a part of the wait for data ``parent``."""
+    """Whether the section ran on another thread or task than the enclosing section, or (in steps,
+    with a ``path``) is a part of the data wait ``parent``."""
     aggregate: bool = False
-    """Whether it is an aggregated section."""
+    """Whether the section is an aggregate."""
     count: int
     """Number of calls."""
     sum_ns: int
-    """Sum of their durations."""
+    """Sum of the calls' durations."""
     self_ns: int
-    """Part of the sum outside the sections inside it."""
+    """Self time: part of the sum outside child sections."""
     min_ns: int
-    """Shortest duration."""
+    """Shortest duration of a call."""
     max_ns: int
-    """Longest duration."""
+    """Longest duration of a call."""
     start_ns: int
     """Start of the first call."""
 
 
 class PlaceRow(RankRow, frozen=True, kw_only=True):
-    """Place of a section: its calls with equal values add up."""
+    """Key of a section's place; the figures of calls with the same key are summed."""
 
     phase: Word
     name: Word
     category: Word
     path: Word
-    """Outside steps, names from below the run."""
+    """Names from the run down to the section, separated by slashes; empty in steps."""
     beside: bool
     in_step: bool
 
 
 class ResourceRow(PlaceRow, frozen=True, kw_only=True):
-    """One row for each flush, section, place and measure: the use of all calls in that time."""
+    """One row per flush, place and measure: resource use of all calls since the previous flush."""
 
     measure: Word
-    """Key of one of ``names.MEASURES``."""
+    """Key of the measure: see ``names.MEASURES``."""
     count: int
     total: int
     least: int
     most: int
     spread: float
-    """Sum of the squared distances from the mean."""
+    """Sum of the squared deviations from the mean."""
 
 
 class DurationPlaceRow(PlaceRow, frozen=True, kw_only=True):
-    """Place of calls whose durations add up."""
+    """Key of a histogram of durations: place, bound and (for requests) minute."""
 
     bound_s: float | None
-    """Maximum duration; missing: not declared."""
+    """Maximum duration as declared by the program; missing: not declared."""
     minute_ns: int | None = None
-    """Start of the minute in which they ended; only for requests."""
+    """Start of the minute in which the calls ended; only for requests."""
 
 
 class DurationRow(DurationPlaceRow, frozen=True, kw_only=True):
-    """One row for each flush, section and place: the durations of its calls in that time.
+    """One row per flush and place: durations of the calls since the previous flush.
 
-    Requests have one row for each minute in it: no other table has the time of each.
+    Requests have one row per minute, since no other table contains the time of each request.
     """
 
     count: int
     errors: int
     within: int
-    """Calls that were not longer than the bound and did not fail."""
+    """Number of calls that did not exceed the bound and did not fail."""
     sum_ns: int
     min_ns: int
     max_ns: int
     spread: float
-    """Sum of the squared distances from the mean, in ns²."""
+    """Sum of the squared deviations from the mean, in ns²."""
     scale: Int32
-    """Scale of the exponential histogram, in seconds."""
+    """Scale of the exponential histogram, whose values are in seconds."""
     zeros: int
     first_bucket: int
     counts: str
-    """JSON: counts of its buckets, from the first one."""
+    """JSON: counts of the buckets, starting with ``first_bucket``."""
 
 
 class GpuStepRow(RankRow, frozen=True, kw_only=True):
-    """One row for each step whose GPU time is known."""
+    """One row per step with known GPU time."""
 
     phase: Word
     n: int
@@ -171,14 +172,15 @@ class GpuStepRow(RankRow, frozen=True, kw_only=True):
     device: Int32
     gpu_ns: int
     idle_ns: int | None
-    """Missing: no section gave the device work."""
+    """GPU time outside the sections that launch work; missing: no section launched work."""
     host_paced_ns: int
     device_paced_ns: int
-    """The pace of the rest of ``gpu_ns`` is unknown."""
+    """Part of ``gpu_ns`` paced by the device; the pace is unknown for the remainder of ``gpu_ns``.
+    """
 
 
 class SpanRow(RankRow, frozen=True, kw_only=True):
-    """One row for each span of the sampled traces; for profilers for each event and roll-up."""
+    """One row per sampled span, and per event and roll-up of profiler windows."""
 
     trace_id: str
     span_id: str
@@ -187,10 +189,10 @@ class SpanRow(RankRow, frozen=True, kw_only=True):
     category: Word
     phase: Word
     track: int
-    """Thread ident or task number: spans of a track nest."""
+    """Thread ident or task number; spans of one track are nested."""
     thread: Word
     thread_id: int | None
-    """Native id of the thread, which profilers record."""
+    """Native thread id, as recorded by profilers."""
     start_ns: int
     end_ns: int
     status: Word
@@ -201,45 +203,46 @@ class SpanRow(RankRow, frozen=True, kw_only=True):
     epoch: int | None
     kept: Word
     attributes: str
-    """JSON."""
+    """JSON: attributes by name."""
     links: str
-    """JSON: ``[[trace id, span id], ...]``; attributes and flags of those that have them follow."""
+    """JSON: ``[[trace id, span id], ...]``; an item may also contain attributes and flags."""
     events: str | None = None
     """JSON: ``[[time in ns, name, {attributes}], ...]``."""
     kind: Word
-    """``event``: of a profiler; ``event_rollup``: several events, which are rows as well."""
+    """``section``, ``rollup`` or ``segment``; for profilers ``event`` or ``event_rollup`` (sent in
+    place of several events, which are also stored as rows)."""
 
 
 class ValueRow(RankRow, frozen=True, kw_only=True):
-    """One row for each value passed to ``log()``."""
+    """One row per value passed to ``log()``."""
 
     phase: Word
-    """Phase in which it was logged."""
+    """Phase in which the value was logged."""
     name: Word
-    """Name that the program gave it."""
+    """Name of the value as passed by the program."""
     number: int | None
     """Number of the step; missing outside steps."""
     time_ns: int
-    """Time at which it was logged."""
+    """Time at which the value was logged."""
     value: float
     """Logged value."""
 
 
 class MarkRow(RankRow, frozen=True, kw_only=True):
-    """One row for each call of ``run.mark()``."""
+    """One row per call of ``run.mark()``."""
 
     phase: Word
-    """Phase in which it was set."""
+    """Phase in which the mark was set."""
     name: Word
-    """Name that the program gave it (default: ``mark``)."""
+    """Name of the mark as passed by the program (default: ``mark``)."""
     number: int
-    """Number of the step, within its phase, that contains or follows the mark."""
+    """Number of the step (in its phase) that contains or follows the mark."""
     time_ns: int
-    """Unix time at which it was set."""
+    """Time at which the mark was set."""
 
 
 class ReadingRow(Row, frozen=True, kw_only=True):
-    """One row for each reading of process, host or device."""
+    """One row per reading of a process, host or device."""
 
     rank: Int32 | None
     """Rank of the process; missing: the reading is of the node."""
@@ -248,35 +251,36 @@ class ReadingRow(Row, frozen=True, kw_only=True):
     name: Word
     """Name of the metric: [metrics.md](metrics.md)."""
     labels: Word
-    """JSON: device, kind, …"""
+    """JSON: labels by name (device, kind, …)."""
     time_ns: int
-    """Time at which it was read."""
+    """Time of the reading."""
     value: float
     """Value in the unit of the metric."""
 
 
 class InstrumentRow(RankRow, frozen=True, kw_only=True):
-    """One row for each metric name of the program or PyTorch's allocator in the process."""
+    """One row per process and metric that the program defines or PyTorch's allocator provides."""
 
     name: Word
     unit: Word
     kind: Word
-    """``counter``, ``gauge`` or ``histogram``, whose readings are ``<name>.count`` and ``.sum``."""
+    """``counter``, ``gauge`` or ``histogram``; readings of a histogram have the names
+    ``<name>.count`` and ``<name>.sum``."""
 
 
 class WarningRow(Row, frozen=True, kw_only=True):
-    """One row for each flush in which a warning held: the one that ends last contains all of it."""
+    """One row per flush during a warning; the row with the latest end covers the whole warning."""
 
     rank: Int32 | None
-    """Missing: the warning is of the node."""
+    """Rank of the warning; missing: the warning is of the node."""
     restart: Int32
     id: Word
-    """Id of its row in the table of findings."""
+    """Id of the warning's row in the table of findings."""
     labels: Word
-    """JSON."""
+    """JSON: labels by name."""
     start_ns: int
     end_ns: int
-    """Last time at which it held."""
+    """Last time at which the condition was true."""
     value: float
-    """Worst value so far."""
+    """Worst value since the start of the warning."""
     threshold: float

@@ -1,6 +1,7 @@
-"""Rows of the tables of profiler windows, which the conversion of their traces writes.
+"""Row types of the tables of profiler windows, which are written when traces are converted.
 
-Times are Unix nanoseconds where the trace's are, durations nanoseconds.
+Times are in Unix nanoseconds if the times in the trace are Unix times; durations are in
+nanoseconds.
 """
 
 import msgspec
@@ -9,28 +10,28 @@ from otel_mlperf.tables.row import Int32, Row, Word
 
 
 class OfWindow(Row, frozen=True, kw_only=True):
-    """Row of a table of one window; its first columns are set when all of its rows are complete."""
+    """Row of a table of one window; these columns are set when all rows are complete."""
 
     rank: Int32 = 0
     """Rank of the process."""
     restart: Int32 = 0
     """Number of earlier starts of this rank."""
     digest: str = ""
-    """Window: the SHA-256 of its trace."""
+    """Id of the window: the SHA-256 of its trace."""
 
 
 class WindowRow(OfWindow, frozen=True, kw_only=True):
-    """One row for each profiler window; a second import replaces the first."""
+    """One row per profiler window; a repeated import replaces the row."""
 
     number: int | None
-    """Number among the process's windows; missing: imported."""
+    """Number among the process's windows; missing for imported traces."""
     trace: str
-    """File name."""
+    """File name of the trace."""
     start_ns: int
     end_ns: int
     is_unix_time: bool
     steps: str
-    """JSON: their names."""
+    """JSON: names of the steps in the window."""
     categories: str
     """JSON: ``{category: [events, sum of their durations in ns]}``."""
     orphans: str
@@ -38,37 +39,38 @@ class WindowRow(OfWindow, frozen=True, kw_only=True):
     collectives: str | None
     """JSON: kernels by operation; missing: not counted."""
     unknown_rows: str | None
-    """JSON: rows that may be a device's; missing: not determined."""
+    """JSON: unidentified timeline rows that may be device work; missing: not determined."""
     captured: str | None
-    """JSON: what a capture records of graphs; missing: no capture was given."""
+    """JSON: graph work matched with a capture's trace; missing: no such trace was given."""
     damage: str
     """JSON: ``[[kind, occurrences, byte offset of the first, example], ...]``."""
 
 
 class CompletenessRow(OfWindow, frozen=True, kw_only=True):
-    """One row for each profiler window: the share of the expected records that is there."""
+    """One row per profiler window: the share of the expected records that was recorded."""
 
     ratio: float
-    """Smallest recorded share of any kind of record."""
+    """Recorded share of the least complete kind of record."""
     is_complete: bool
     has_device_times: bool
-    """False: the devices were busier than the window shows."""
+    """Whether device times are plausible; if not, the devices were busier than recorded."""
     launches: int
     answered: int
-    """Launches whose work has a record."""
+    """Number of launches whose device work has a record."""
     losses: str
     """JSON: missing records by kind and stream."""
     whole: str
-    """JSON: the part without lost work, and its content."""
+    """JSON: longest part in which no device work is missing, with the devices' activity."""
 
 
 class TotalRow(OfWindow, frozen=True, kw_only=True):
-    """One row for each window and name of what ran in it; also by stream, section, phase, step."""
+    """One row per window and name of kernels, operators etc., and per stream, section or step."""
 
     what: Word
     """``kernel``, ``operator``, ``annotation``, ``call``, ``other``, ``stream``, ``section``, …"""
     category: Word
-    """Category in the trace; of rows that are no events: ``device`` or ``host``."""
+    """Category in the trace; for totals by stream, section, phase or step: ``device`` or ``host``.
+    """
     name: Word
     """Name of the kernel, operator, …"""
     device: Int32 | None
@@ -76,19 +78,19 @@ class TotalRow(OfWindow, frozen=True, kw_only=True):
     stream: int | None
     """Number of the stream."""
     kind: Word
-    """``compute``, ``communication`` or ``copy``, of kernels and of collectives."""
+    """Only for kernels and collectives: ``compute``, ``communication`` or ``copy``."""
     section: Word
-    """Section of the origin of most of it; empty: unknown."""
+    """Section that launched most of the work; empty: unknown."""
     section_ns: int
-    """Part of ``total_ns`` from that section, of kernels."""
+    """Only for kernels: part of ``total_ns`` that this section launched."""
     count: int
     """Number of calls."""
     total_ns: int
-    """Sum of their durations."""
+    """Sum of the calls' durations."""
     self_ns: int
-    """Part of the sum outside everything inside it."""
+    """Self time: part of the sum outside nested events."""
     device_ns: int
-    """Duration of the device work that operators launched, without operators inside them."""
+    """Only for operators: duration of the launched device work, without nested operators."""
     min_ns: int
     """Shortest duration."""
     max_ns: int
@@ -100,24 +102,24 @@ class TotalRow(OfWindow, frozen=True, kw_only=True):
 
 
 class LaunchRow(OfWindow, frozen=True, kw_only=True):
-    """One row for each window and work of a device that differs in any of these."""
+    """One row per window and combination of name, section, operator, inputs and launch."""
 
     name: Word
     """Name of the kernel, copy or memset."""
     section: Word
-    """Section of its origin; empty: unknown."""
+    """Section that launched the work; empty: unknown."""
     operator: Word
-    """Operator that launched it; empty: unknown."""
+    """Operator that launched the work; empty: unknown."""
     inputs: Word
     """JSON: shapes and types of the operator's inputs; empty: not recorded."""
     launch: Word
-    """Grid and block, or bytes; empty: not recorded."""
+    """Grid and block of a kernel, or bytes of a copy; empty: not recorded."""
     count: int
     total_ns: int
 
 
 class StreamRow(OfWindow, frozen=True, kw_only=True):
-    """One row for each window and device, and for each of its streams: busy time by kind."""
+    """One row per window and device, and per stream of the device: busy and idle time by kind."""
 
     device: Int32
     stream: int | None
@@ -128,7 +130,7 @@ class StreamRow(OfWindow, frozen=True, kw_only=True):
     count: int
     busy_ns: int
     overlap_ns: int | None
-    """Excess of the sum of durations over busy, computed stream by stream."""
+    """Excess of the sum of durations over the busy time, computed per stream."""
     idle_ns: int
     gap_ns: int
     gaps: int
@@ -144,63 +146,64 @@ class StreamRow(OfWindow, frozen=True, kw_only=True):
     exposed_communication_ns: int
     exposed_copy_ns: int
     launches: int
-    """Number of pieces of work whose call is in the trace."""
+    """Number of kernels, copies and memsets whose launch call is in the trace."""
     early: int
-    """Number of these that started before the call returned."""
+    """Number of these that started before their launch call returned."""
     delay_p50_ns: int | None
     delay_p95_ns: int | None
     delay_max_ns: int | None
 
 
 class CopyRow(OfWindow, frozen=True, kw_only=True):
-    """One row for each window, device and kind of copy or memset."""
+    """One row per window, device and kind of copy or memset."""
 
     device: Int32
     direction: Word
-    """One of H2D, D2H, D2D, P2P, H2H, set, other."""
+    """``H2D``, ``D2H``, ``D2D``, ``P2P``, ``H2H``, ``set`` or ``other``."""
     name: Word
     pageable: bool
     count: int
     total_ns: int
     sized_ns: int
-    """Duration of the copies whose size is known."""
+    """Total duration of the copies with known size."""
     bytes: int | None
     """Sum of the known sizes; missing: no size is known."""
 
 
 class GapRow(OfWindow, frozen=True, kw_only=True):
-    """One row for each of the longest gaps of a window and device: it had no work then."""
+    """One row per gap, i.e. time without work of a device; only the longest gaps per window."""
 
     device: Int32
     start_ns: int
     duration_ns: int
     cause: Word
-    """One of host_wait, device_wait, unknown_wait; start and end: before all work and after it."""
+    """``host_wait``, ``device_wait``, ``unknown_wait``, ``start`` (before the first work) or
+    ``end`` (after the last work)."""
     operator: Word
-    """Name of the event on the host; empty: none is long enough."""
+    """Name of the host event during the gap; empty: no event is long enough."""
     thread: Word
     next: Word
-    """Name of the work that ran next; empty after the last work."""
+    """Name of the next work of the device; empty after the last work."""
 
 
 class AllocatorRow(OfWindow, frozen=True, kw_only=True):
-    """The allocator over time in each window, by device: at most 512 rows, with all its peaks."""
+    """State of the allocator over time, per window and device: at most 512 rows, with all peaks."""
 
     device_type: Int32
-    """Device type as ``c10::DeviceType``: 0 CPU, 1 CUDA."""
+    """Device type in ``c10::DeviceType``: 0 is CPU, 1 is CUDA."""
     device: Int32
     time_ns: int
     allocated_bytes: int | None
     peak_bytes: int | None
-    """Peak of the allocated bytes since the row before."""
+    """Peak of the allocated bytes since the previous row."""
     reserved_bytes: int | None
-    """Peak of the reserved bytes since the row before."""
+    """Peak of the reserved bytes since the previous row."""
     change_bytes: int
-    """Bytes allocated since the start of the window, less the bytes freed."""
+    """Bytes allocated minus bytes freed since the start of the window."""
 
 
 class WindowTables(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of windows, by table."""
+    """Rows of all tables of profiler windows."""
 
     windows: list[WindowRow] = []
     completeness: list[CompletenessRow] = []
